@@ -1,0 +1,107 @@
+"""Runs all checks on one run directory, fails closed, and writes the findings.
+
+Top of the flow: `open_bundle` → every check of `checks.CHECKS` → `Findings`. An exception inside a
+check, foreseen or not, becomes the verdict NOT VERIFIED of that check with one line of reason; no
+input can turn it into PASS.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from audit.bundle import Bundle, open_bundle
+from audit.checks import CHECKS, Check, Context, Judgement
+from audit.errors import AuditError, ProbeError
+from audit.evidence import ProbeResults, read_probe
+from audit.fields import FieldError
+from audit.probing import StepProbe, run_probe, write_atomically
+from audit.verdict import Finding, Findings, Verdict
+
+
+def audit_run(
+    run_dir: Path,
+    probe: StepProbe | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Findings:
+    """Judge one run directory.
+
+    Args:
+        run_dir: the directory; nothing in it is trusted, nothing in it is changed.
+        probe: the engine's private step; None to judge the recorded probe of the evidence.
+        progress: called with the title of each check before it starts.
+
+    Returns:
+        The findings, the same for the same run on the same machine.
+
+    Raises:
+        RunDirectoryError: `run_dir` is not a directory.
+    """
+    bundle = open_bundle(run_dir)
+    live, fault = _live_probe(probe)
+    context = Context(probe=live)
+    findings = []
+    for check in CHECKS:
+        if progress is not None:
+            progress(check.title)
+        if fault is not None and check.name == "sensitivity":
+            findings.append(check.finding(Judgement(Verdict.NOT_VERIFIED, fault)))
+            continue
+        findings.append(_run(check, bundle, context))
+    header = bundle.ledger.header if bundle.ledger is not None else None
+    return Findings(
+        run=header.run if header is not None else "unknown",
+        unit=header.unit if header is not None else None,
+        findings=tuple(findings),
+        inputs=dict(sorted(bundle.inputs.items())),
+        versions={"numpy": np.__version__, "scipy": scipy.__version__},
+    )
+
+
+def write_findings(run_dir: Path, findings: Findings) -> None:
+    """Write audit.json and, where evidence/ exists, evidence/findings.json (mode 0600).
+
+    Both are replaced atomically. A missing evidence/ is not created: an auditor of a published
+    run has none.
+
+    Raises:
+        RunDirectoryError: a file cannot be written.
+    """
+    write_atomically(run_dir / "audit.json", _json(findings.to_json()), 0o644)
+    folder = run_dir / "evidence"
+    if folder.is_dir() and not folder.is_symlink():
+        write_atomically(folder / "findings.json", _json(findings.private_json()), 0o600)
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8")
+
+
+def _run(check: Check, bundle: Bundle, context: Context) -> Finding:
+    try:
+        with np.errstate(all="ignore"):
+            return check.finding(check.judge(bundle, context))
+    except AuditError as error:
+        reason = str(error)
+    except Exception as error:
+        # Fails closed on purpose: whatever goes wrong while judging must never look like PASS.
+        reason = f"the check could not be carried out ({type(error).__name__})"
+    return check.finding(Judgement(Verdict.NOT_VERIFIED, reason))
+
+
+def _live_probe(probe: StepProbe | None) -> tuple[ProbeResults | None, str | None]:
+    if probe is None:
+        return None, None
+    try:
+        with np.errstate(all="ignore"):
+            return read_probe(run_probe(probe)), None
+    except (ProbeError, FieldError) as error:
+        return None, str(error)
+    except Exception as error:
+        return None, f"the active probe could not be carried out ({type(error).__name__})"

@@ -1,0 +1,296 @@
+"""Reads a run directory and trusts nothing in it.
+
+First stage of the audit: `auditor` opens a `Bundle` and every check reads through it. Files must
+be plain files inside the directory (no symbolic links, no pipes), bounded in size, and are parsed
+by strict readers. Whatever is wrong is recorded as a problem and never becomes a traceback.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audit.archives import ArchiveError, read_archive
+from audit.documents import DocumentError, parse_json, parse_yaml
+from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
+from audit.evidence import (
+    Arrays,
+    Integers,
+    Layout,
+    ProbeResults,
+    RoundEvidence,
+    read_layout,
+    read_partition,
+    read_probe,
+    read_round,
+)
+from audit.fields import FieldError
+from audit.ledger import Header, Ledger, read_ledger
+
+MAXIMUM_TEXT_BYTES = 1 << 20
+MAXIMUM_LEDGER_BYTES = 1 << 28
+MAXIMUM_LAYOUT_BYTES = 1 << 26
+MAXIMUM_EVIDENCE_BYTES = 1 << 30
+MAXIMUM_HASHED_BYTES = 1 << 37
+_CACHE_BYTES = 1 << 28
+
+HASHED_FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with one file: its path in the run directory, what, whether it is absent."""
+
+    file: str
+    what: str
+    missing: bool = False
+
+
+@dataclass
+class Bundle:
+    """A run directory, opened. Build it with `open_bundle`.
+
+    Attributes:
+        root: the directory, resolved.
+        spec: the parsed spec, None if unreadable.
+        spec_sha256: digest of the spec's bytes.
+        ledger: the ledger, None if the file is unreadable.
+        problems: what was wrong while opening.
+        inputs: sha256 of the public and restricted files.
+    """
+
+    root: Path
+    spec: Mapping[str, Any] | None
+    spec_sha256: str | None
+    ledger: Ledger | None
+    problems: tuple[Problem, ...]
+    inputs: Mapping[str, str]
+    _cache: OrderedDict[int, RoundEvidence] = field(default_factory=OrderedDict, repr=False)
+    _layout: Layout | None = field(default=None, repr=False)
+
+    @property
+    def header(self) -> Header:
+        """The ledger's header.
+
+        Raises:
+            UnverifiedError: it could not be read.
+        """
+        if self.ledger is None or self.ledger.header is None:
+            raise UnverifiedError("the ledger's header cannot be read")
+        return self.ledger.header
+
+    @property
+    def readable_ledger(self) -> Ledger:
+        """The ledger, if every line of it could be read.
+
+        Raises:
+            UnverifiedError: the ledger is missing or has a malformed line.
+        """
+        if self.ledger is None:
+            raise UnverifiedError("the ledger cannot be read")
+        if self.ledger.faults:
+            raise UnverifiedError("the ledger has faults (see the check integrity)")
+        return self.ledger
+
+    @property
+    def readable_spec(self) -> Mapping[str, Any]:
+        """The spec.
+
+        Raises:
+            UnverifiedError: it could not be read.
+        """
+        if self.spec is None:
+            raise UnverifiedError("the spec cannot be read")
+        return self.spec
+
+    def layout(self) -> Layout:
+        """The evidence's layout.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        if self._layout is None:
+            name = "evidence/layout.json"
+            raw = read_bytes(self.root, name, MAXIMUM_LAYOUT_BYTES)
+            try:
+                self._layout = read_layout(parse_json(raw))
+            except (DocumentError, FieldError) as error:
+                raise UntrustedFileError(name, str(error)) from error
+        return self._layout
+
+    def round_evidence(self, index: int) -> RoundEvidence:
+        """The evidence of round `index` (from 0), read when asked for and kept while room lasts.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        if index in self._cache:
+            self._cache.move_to_end(index)
+            return self._cache[index]
+        name = round_file(index)
+        layout = self.layout()
+        arrays = self._arrays(name)
+        try:
+            evidence = read_round(arrays, layout)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+        self._cache[index] = evidence
+        while len(self._cache) > 1 and sum(e.size for e in self._cache.values()) > _CACHE_BYTES:
+            self._cache.popitem(last=False)
+        return evidence
+
+    def all_rounds(self) -> Iterator[tuple[int, RoundEvidence]]:
+        """Every round's evidence, in order.
+
+        Raises:
+            UnverifiedError: one of them cannot be read: a judgement on the rest would not be one
+                on the run.
+        """
+        for index in range(self.header.rounds):
+            try:
+                yield index, self.round_evidence(index)
+            except UntrustedFileError as error:
+                raise UnverifiedError(str(error)) from error
+
+    def partition(self) -> Integers:
+        """Client of every training record.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name = "evidence/partition.npz"
+        arrays = self._arrays(name)
+        try:
+            return read_partition(arrays)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def probe_results(self) -> ProbeResults:
+        """The recorded active probe.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name = "evidence/probe.npz"
+        arrays = self._arrays(name)
+        try:
+            return read_probe(arrays)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def _arrays(self, name: str) -> Arrays:
+        raw = read_bytes(self.root, name, MAXIMUM_EVIDENCE_BYTES)
+        try:
+            return read_archive(raw)
+        except ArchiveError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+
+def round_file(index: int) -> str:
+    """Path of a round's evidence inside the run directory."""
+    return f"evidence/round-{index:05d}.npz"
+
+
+def open_bundle(run_dir: Path) -> Bundle:
+    """Open a run directory for auditing.
+
+    Args:
+        run_dir: the directory; what lies in it is not trusted.
+
+    Returns:
+        A bundle in which unreadable files are None and are listed as problems.
+
+    Raises:
+        RunDirectoryError: `run_dir` is not a directory.
+    """
+    try:
+        root = run_dir.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise RunDirectoryError(f"{run_dir}: there is no such run directory") from error
+    if not root.is_dir():
+        raise RunDirectoryError(f"{run_dir}: is not a directory; give the run directory")
+    problems: list[Problem] = []
+    spec: Mapping[str, Any] | None = None
+    spec_sha256: str | None = None
+    ledger: Ledger | None = None
+    try:
+        raw = read_bytes(root, "spec.yaml", MAXIMUM_TEXT_BYTES)
+        spec_sha256 = hashlib.sha256(raw).hexdigest()
+        parsed = parse_yaml(raw)
+        if not isinstance(parsed, Mapping):
+            raise DocumentError("is not a mapping")
+        spec = parsed
+    except UntrustedFileError as error:
+        problems.append(Problem(error.file, error.what, error.missing))
+    except DocumentError as error:
+        problems.append(Problem("spec.yaml", str(error)))
+    try:
+        ledger = read_ledger(read_bytes(root, "ledger.jsonl", MAXIMUM_LEDGER_BYTES))
+    except UntrustedFileError as error:
+        problems.append(Problem(error.file, error.what, error.missing))
+    inputs: dict[str, str] = {}
+    for name in HASHED_FILES:
+        try:
+            inputs[name] = hash_file(root, name)
+        except UntrustedFileError as error:
+            if name not in {problem.file for problem in problems}:
+                problems.append(Problem(error.file, error.what, error.missing))
+    return Bundle(root, spec, spec_sha256, ledger, tuple(problems), inputs)
+
+
+def _open(root: Path, name: str, limit: int) -> tuple[int, int]:
+    """Open a plain file below root for reading; returns descriptor and size."""
+    path = root
+    for part in Path(name).parts:
+        path = path / part
+        if path.is_symlink():
+            raise UntrustedFileError(name, "is or lies behind a symbolic link, which is refused")
+    try:
+        # Neither follow a link put there meanwhile nor wait for the other end of a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise UntrustedFileError(name, "is missing", missing=True) from error
+    except OSError as error:
+        reason = error.strerror or "unknown reason"
+        raise UntrustedFileError(name, f"cannot be opened ({reason})") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise UntrustedFileError(name, "is not a plain file")
+    if status.st_size > limit:
+        os.close(descriptor)
+        raise UntrustedFileError(name, f"is larger than {limit} bytes")
+    return descriptor, status.st_size
+
+
+def read_bytes(root: Path, name: str, limit: int) -> bytes:
+    """Read a plain file of at most `limit` bytes.
+
+    Raises:
+        UntrustedFileError: missing, too large, a link, a pipe or unreadable.
+    """
+    descriptor, _ = _open(root, name, limit)
+    with os.fdopen(descriptor, "rb") as stream:
+        try:
+            raw = stream.read(limit + 1)
+        except OSError as error:
+            raise UntrustedFileError(name, "cannot be read") from error
+    if len(raw) > limit:
+        raise UntrustedFileError(name, f"is larger than {limit} bytes")
+    return raw
+
+
+def hash_file(root: Path, name: str) -> str:
+    """Sha256 (hex) of a plain file, read piecewise."""
+    descriptor, _ = _open(root, name, MAXIMUM_HASHED_BYTES)
+    with os.fdopen(descriptor, "rb") as stream:
+        try:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise UntrustedFileError(name, "cannot be read") from error

@@ -1,0 +1,26 @@
+"""The checks of the audit, one file each, in the order in which they are run and reported."""
+
+from __future__ import annotations
+
+from audit.checks.accounting import ACCOUNTING
+from audit.checks.base import Check, Context, Judgement
+from audit.checks.integrity import INTEGRITY
+from audit.checks.noise import NOISE
+from audit.checks.promise import PROMISE
+from audit.checks.randomness import RANDOMNESS
+from audit.checks.second_moment import SECOND_MOMENT
+from audit.checks.sensitivity import SENSITIVITY
+from audit.checks.views import VIEWS
+
+CHECKS: tuple[Check, ...] = (
+    INTEGRITY,
+    PROMISE,
+    SENSITIVITY,
+    NOISE,
+    ACCOUNTING,
+    VIEWS,
+    SECOND_MOMENT,
+    RANDOMNESS,
+)
+
+__all__ = ["CHECKS", "Check", "Context", "Judgement"]

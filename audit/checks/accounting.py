@@ -1,0 +1,279 @@
+"""Check "accounting": is the claimed ε what the ledger's charges really cost?
+
+Recomputes every client's ε from the ledger alone with the auditor's own accountant (`accounting`
+of this package) by three methods and compares with the claim, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from audit import fields
+from audit.accounting import (
+    Budget,
+    Steps,
+    ThirdParty,
+    budget,
+    effective_noise_multiplier,
+    epsilon_curve,
+    merge,
+    privacy_profile,
+    rdp_estimate,
+)
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.errors import UnverifiedError
+from audit.fields import FieldError
+from audit.ledger import Header, Ledger, Spend
+from audit.verdict import Severity, Verdict
+
+RELATIVE, ABSOLUTE = 5e-3, 1e-3
+_MOST_POINTS = 40
+_LEAST_DELTA = 1e-9
+
+
+def understates(claimed: float, recomputed: float) -> bool:
+    """Whether a claimed ε lies below the recomputed one by more than the numerical tolerance."""
+    return claimed < recomputed * (1.0 - RELATIVE) - ABSOLUTE
+
+
+def overstates(claimed: float, recomputed: float, relative: float) -> bool:
+    """Whether a claimed ε lies above the recomputed one by more than this share (and 0.01)."""
+    return claimed > recomputed * (1.0 + relative) + 0.01
+
+
+def event(spend: Spend) -> Steps:
+    """One charge as subsampled Gaussian steps."""
+    sigma = effective_noise_multiplier(spend.noise_multiplier, spend.queries_per_step)
+    return Steps(spend.sampling_rate, sigma, spend.steps)
+
+
+def histories(ledger: Ledger) -> Mapping[int, tuple[Steps, ...]]:
+    """Every charged client's history; each attempt counts."""
+    found: dict[int, list[Steps]] = {}
+    for spend in ledger.spends:
+        found.setdefault(spend.client, []).append(event(spend))
+    return {client: merge(history) for client, history in sorted(found.items())}
+
+
+def participation(header: Header) -> float:
+    """Share of the clients that a round takes: S/N, in (0, 1]."""
+    return header.clients_per_round / header.clients
+
+
+def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
+    """ε towards server and third party after up to 40 of the rounds, for the report's curve."""
+    delta = _delta(header)
+    points = sorted(
+        {round(x) for x in np.linspace(1, header.rounds, min(header.rounds, _MOST_POINTS))}
+    )
+    final = histories(ledger)
+    done = {client: [0] * len(history) for client, history in final.items()}
+    kinds = {
+        client: {(item.sampling_rate, item.noise_multiplier): i for i, item in enumerate(history)}
+        for client, history in final.items()
+    }
+    spends = sorted(ledger.spends, key=lambda spend: spend.round)
+    stages: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+    position = 0
+    for index, point in enumerate(points):
+        while position < len(spends) and spends[position].round < point:
+            spend = spends[position]
+            item = event(spend)
+            slot = kinds[spend.client][(item.sampling_rate, item.noise_multiplier)]
+            done[spend.client][slot] += item.steps
+            position += 1
+        # The quick Rényi value only picks the client; its ε is then computed tightly.
+        leader = max(done, key=lambda client: _estimate(final[client], done[client], delta))
+        stages.setdefault(leader, []).append((index, tuple(done[leader])))
+    server = [0.0] * len(points)
+    for client, wanted in stages.items():
+        curve = epsilon_curve(final[client], [counts for _, counts in wanted], delta)
+        for (index, _), epsilon in zip(wanted, curve, strict=True):
+            server[index] = epsilon
+    rate, sigma = worst_event(ledger, header)
+    third = ThirdParty(rate, sigma, header.local_steps, header.rounds, participation(header), delta)
+    return [
+        {"round": point, "server": server[index], "third_party": third.epsilon(point)}
+        for index, point in enumerate(points)
+    ]
+
+
+def worst_event(ledger: Ledger, header: Header) -> tuple[float, float]:
+    """Largest sampling rate of any client and least effective noise multiplier of all charges.
+
+    The rate is over ALL clients: whoever does not know who took part must reckon with each.
+    """
+    events = [event(spend) for spend in ledger.spends]
+    rates = [item.sampling_rate for item in events]
+    if header.expected_batch_size is not None:
+        smallest = min(records for records in header.records if records > 0)
+        rates.append(min(1.0, header.expected_batch_size / smallest))
+    return max(rates), min(item.noise_multiplier for item in events)
+
+
+def _estimate(history: Sequence[Steps], counts: Sequence[int], delta: float) -> float:
+    return rdp_estimate(
+        [
+            Steps(item.sampling_rate, item.noise_multiplier, count)
+            for item, count in zip(history, counts, strict=True)
+        ],
+        delta,
+    )
+
+
+def _delta(header: Header) -> float:
+    if header.delta is None or header.delta >= 1.0:
+        raise UnverifiedError("the ledger's header lacks a delta below 1")
+    return header.delta
+
+
+def _compare(
+    where: str, claimed: float, recomputed: float, upper: float, reasons: list[str], high: list[str]
+) -> None:
+    if understates(claimed, recomputed):
+        reasons.append(f"{where} is claimed {claimed:.4g} but costs {recomputed:.4g}")
+    elif overstates(claimed, upper, 0.05):
+        reasons.append(f"{where} is claimed {claimed:.4g}, overstated: it costs {upper:.4g}")
+    elif overstates(claimed, upper, 0.02):
+        high.append(f"{where} is overstated ({claimed:.4g} for {upper:.4g})")
+
+
+def _client(
+    entry: Any,
+    spends: Sequence[Spend],
+    spent: Budget,
+    header: Header,
+    reasons: list[str],
+    high: list[str],
+) -> float:
+    client = fields.integer(entry, "client")
+    where = f"client {client}:"
+    for name, recomputed, upper in (
+        ("epsilon_pld", spent.epsilon_pld, spent.epsilon_pld),
+        ("epsilon_rdp", spent.epsilon_rdp, spent.epsilon_rdp_customary),
+        ("epsilon_rdp_classic", spent.epsilon_rdp_classic, spent.epsilon_rdp_classic_customary),
+    ):
+        _compare(f"{where} {name}", fields.number(entry, name), recomputed, upper, reasons, high)
+    steps = sum(spend.steps for spend in spends)
+    rounds = {spend.round for spend in spends}
+    if fields.integer(entry, "steps") != steps:
+        reasons.append(f"{where} the claim's steps are not the {steps} that were charged")
+    if fields.integer(entry, "participations") not in (len(spends), len(rounds)):
+        reasons.append(f"{where} the claim's participations are not those charged")
+    records = header.records[client]
+    if fields.integer(entry, "records") != records:
+        reasons.append(f"{where} the claim's records are not the header's")
+    if spends and abs(fields.number(entry, "sampling_rate") - spends[0].sampling_rate) > 1e-9:
+        reasons.append(f"{where} the claim's sampling_rate is not the one charged")
+    product = _delta(header) * records
+    if abs(fields.number(entry, "delta_records") - product) > 1e-9 * max(1.0, product):
+        reasons.append(f"{where} the claim's delta_records is not delta times records")
+    return fields.number(entry, "epsilon_pld")
+
+
+def _profile(claim: Mapping[str, Any], history: Sequence[Steps], delta: float) -> str | None:
+    """The claimed curve δ(ε) must not lie below the recomputed one."""
+    if "profile" not in claim or not history:
+        return None
+    pair = privacy_profile(history, delta)
+    for point in fields.sequence(claim, "profile", most=10_000):
+        if not isinstance(point, list) or len(point) != 2:
+            return "the privacy profile has a point that is not [epsilon, delta]"
+        epsilon = fields.as_number(point[0], "an epsilon of the profile", least=0.0)
+        claimed = fields.as_number(point[1], "a delta of the profile", least=0.0, most=1.0)
+        shifted = pair.delta(epsilon * (1.0 + RELATIVE) + ABSOLUTE)
+        if max(claimed, _LEAST_DELTA) < shifted * (1.0 - 1e-6):
+            return f"the privacy profile understates delta at epsilon = {epsilon:.4g}"
+    return None
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    header, ledger = bundle.header, bundle.readable_ledger
+    delta = _delta(header)
+    if ledger.claim is None or not ledger.spends:
+        raise UnverifiedError("the ledger has no claim or no charges")
+    if any(spend.client >= header.clients for spend in ledger.spends):
+        raise UnverifiedError("a charge names a client that does not exist")
+    past = histories(ledger)
+    spent = {client: budget(history, delta) for client, history in past.items()}
+    reasons: list[str] = []
+    high: list[str] = []
+    rows: list[dict[str, Any]] = []
+    largest = max(result.epsilon_pld for result in spent.values())
+    try:
+        server = fields.mapping(ledger.claim, "server")
+        claimed: dict[int, float] = {}
+        for entry in fields.sequence(server, "clients", most=100_000):
+            client = fields.integer(entry, "client", most=header.clients - 1)
+            if client in claimed:
+                reasons.append(f"client {client} is claimed twice")
+            spends = [item for item in ledger.spends if item.client == client]
+            result = spent.get(client, Budget(0.0, 0.0, 0.0, 0.0, 0.0))
+            claimed[client] = _client(entry, spends, result, header, reasons, high)
+        missing = [client for client in spent if client not in claimed]
+        if missing:
+            reasons.append(f"the claim leaves out client {missing[0]}, who took part")
+        headline = fields.number(server, "epsilon")
+        _compare("headline epsilon", headline, largest, largest, reasons, high)
+        if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
+            reasons.append("the headline epsilon is not the largest of the clients'")
+        if fields.text(server, "accountant") != "pld":
+            reasons.append("the headline's accountant is not pld")
+        leader = max(spent, key=lambda client: spent[client].epsilon_pld)
+        fault = _profile(ledger.claim, past[leader], delta)
+        if fault:
+            reasons.append(fault)
+    except FieldError as error:
+        claimed = {}
+        reasons.append(f"claim: {error}")
+    for client, result in spent.items():
+        rows.append(
+            {
+                "client": client,
+                "participations": sum(1 for item in ledger.spends if item.client == client),
+                "epsilon_pld": result.epsilon_pld,
+                "epsilon_rdp": result.epsilon_rdp,
+                "epsilon_rdp_classic": result.epsilon_rdp_classic,
+                "claimed": claimed.get(client),
+            }
+        )
+    details = {
+        "delta": delta,
+        "epsilon": largest,
+        "clients": rows,
+        "over_rounds": over_rounds(ledger, header),
+    }
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    note = f"; but {listed(high)}" if high else ""
+    return Judgement(
+        Verdict.PASS,
+        f"epsilon of {len(spent)} clients recomputed from {len(ledger.spends)} charges by privacy "
+        f"loss distributions and by Rényi orders with both conversions: nothing understated, "
+        f"headline {largest:.4g} at delta = {delta:g}{note}",
+        details,
+        severity=Severity.THEORETICAL if high else None,
+    )
+
+
+ACCOUNTING = Check(
+    name="accounting",
+    title="Is the claimed epsilon what the ledger's charges cost?",
+    severity=Severity.CRITICAL,
+    claim="Every client's epsilon follows from its charges, and the headline is the largest.",
+    tolerance="A claim may lie below the recomputed value by 0.5 % and 0.001 (the discretisation "
+    "of two accountants, each below 0.1 % where checked); above it by 2 % and 0.01, and by more "
+    "than 5 % fails. Rényi values may be those of the customary coarse orders.",
+    power="a noise multiplier, rate, step count or epsilon wrong by about 1 %",
+    limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. "
+    "Tuning on private data before the run is not in the ledger.",
+    judge=_judge,
+)

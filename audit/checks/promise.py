@@ -1,0 +1,205 @@
+"""Check "promise": does the ledger record what the spec promised, and no more?
+
+Compares spec, header and every charge; then the public divisor and the partition, on which the
+sensitivity argument rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit import fields
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.noise import last_attempts
+from audit.errors import UntrustedFileError
+from audit.fields import FieldError
+from audit.ledger import Header, Ledger
+from audit.statistics import relative_difference
+from audit.verdict import Severity, Verdict
+
+_EXACT = 1e-9
+
+
+def _differs(left: float | None, right: float) -> bool:
+    return left is None or relative_difference(left, right) > _EXACT
+
+
+def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
+    federation, data = fields.mapping(spec, "federation"), fields.mapping(spec, "data")
+    counts = {
+        "rounds": (fields.integer(federation, "rounds"), header.rounds),
+        "local_steps": (fields.integer(federation, "local_steps"), header.local_steps),
+        "clients_per_round": (
+            fields.integer(federation, "clients_per_round"),
+            header.clients_per_round,
+        ),
+        "clients": (fields.integer(data, "clients"), header.clients),
+    }
+    for name, (promised, recorded) in counts.items():
+        if promised != recorded:
+            reasons.append(f"{name}: the spec says {promised}, the ledger {recorded}")
+    privacy = fields.mapping(spec, "privacy")
+    unit = fields.text(privacy, "unit")
+    if unit != header.unit:
+        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit}")
+        return
+    if unit == "none":
+        return
+    sampling = fields.mapping(privacy, "sampling")
+    numbers = {
+        "clipping_norm": (fields.positive(privacy, "clipping_norm"), header.clipping_norm),
+        "noise_multiplier": (fields.positive(privacy, "noise_multiplier"), header.noise_multiplier),
+        "delta": (fields.positive(privacy, "delta", most=1.0), header.delta),
+        "expected_batch_size": (
+            fields.positive(sampling, "expected_batch_size"),
+            header.expected_batch_size,
+        ),
+    }
+    for name, (value, noted) in numbers.items():
+        if _differs(noted, value):
+            reasons.append(f"{name}: the spec says {value:g}, the ledger {noted}")
+    for name, word, written in (
+        ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
+        ("sampling", fields.text(sampling, "kind"), header.sampling),
+    ):
+        if word != written:
+            reasons.append(f"{name}: the spec says {word}, the ledger {written}")
+    if header.adjacency != "add-remove" or header.sampling != "poisson":
+        reasons.append("only Poisson sampling under add-remove adjacency has this accounting")
+    if header.client_sampling != "fixed-size":
+        reasons.append("client_sampling: the third party's bound is for fixed-size draws")
+
+
+def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    for spend in ledger.spends:
+        where = f"ledger.jsonl:{spend.line}"
+        if spend.client < header.clients and spend.records != header.records[spend.client]:
+            reasons.append(f"{where}: records of client {spend.client} differ from the header's")
+        for name, charged, declared in (
+            ("clipping_norm", spend.clipping_norm, header.clipping_norm),
+            ("noise_multiplier", spend.noise_multiplier, header.noise_multiplier),
+            ("expected_batch_size", spend.expected_batch_size, header.expected_batch_size),
+        ):
+            if _differs(declared, charged):
+                reasons.append(f"{where}: {name} differs from the header's")
+        if _differs(spend.expected_batch_size / spend.records, spend.sampling_rate):
+            reasons.append(f"{where}: sampling_rate is not expected_batch_size / records")
+        if spend.sampling != header.sampling:
+            reasons.append(f"{where}: sampling differs from the header's")
+        if spend.steps != header.local_steps:
+            reasons.append(f"{where}: steps differ from local_steps")
+    charges = last_attempts(ledger.spends)
+    for item in ledger.rounds:
+        for client, steps, queries in zip(item.clients, item.steps, item.queries, strict=True):
+            spend_of = charges.get((item.round, client))
+            paid = spend_of.steps * spend_of.queries_per_step if spend_of else 0
+            if queries > paid or (spend_of is not None and steps > spend_of.steps):
+                reasons.append(
+                    f"ledger.jsonl:{item.line}: client {client} made more queries than were charged"
+                )
+
+
+def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    delta = header.delta or 1.0
+    for client, records in enumerate(header.records):
+        # At delta = 1/n a mechanism may publish one record outright and still be called private.
+        if delta * records >= 1.0:
+            reasons.append(f"delta is not below 1/{records}, the records of client {client}")
+    claim = ledger.claim
+    if claim is None:
+        reasons.append("there is no claim")
+        return
+    if _differs(fields.number(claim, "delta"), delta):
+        reasons.append("the claim's delta is not the header's")
+
+
+def _target(spec: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None:
+    privacy = fields.mapping(spec, "privacy")
+    if privacy.get("target_epsilon") is None or ledger.claim is None:
+        return
+    target = fields.positive(privacy, "target_epsilon")
+    spent = fields.number(fields.mapping(ledger.claim, "server"), "epsilon")
+    if spent > target * 1.005 + 1e-3:
+        reasons.append(f"the claimed epsilon exceeds the promised target of {target:g}")
+
+
+def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
+    promised = header.expected_batch_size or 1.0
+    for index, evidence in bundle.all_rounds():
+        if np.any(np.abs(evidence.divisor / promised - 1.0) > _EXACT):
+            reasons.append(
+                f"round {index}: a noisy sum was divided by something else than the public "
+                "expected batch size, which makes the sensitivity depend on the data"
+            )
+            break
+    clients = bundle.partition()
+    if clients.size and int(clients.max()) >= header.clients:
+        reasons.append("evidence/partition.npz: a record belongs to a client that does not exist")
+        return
+    counts = np.bincount(clients, minlength=header.clients)
+    for client, records in enumerate(header.records):
+        if counts[client] != records:
+            reasons.append(
+                f"evidence/partition.npz: client {client} does not hold the declared records"
+            )
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
+    reasons: list[str] = []
+    try:
+        _header(spec, header, reasons)
+        if header.unit == "none":
+            headline = fields.text(ledger.claim, "view_headline") if ledger.claim else None
+            if headline != "none":
+                reasons.append("the claim of a run without privacy is not none")
+        else:
+            _charges(ledger, header, reasons)
+            _delta(ledger, header, reasons)
+            _target(spec, ledger, reasons)
+    except FieldError as error:
+        reasons.append(str(error))
+    unreadable: list[str] = []
+    if header.unit == "record":
+        try:
+            _private_part(bundle, header, reasons)
+        except UntrustedFileError as error:
+            unreadable.append(str(error))
+    largest = max(header.records)
+    details = {
+        "delta_records": (header.delta or 0.0) * largest,
+        "largest_client_records": largest,
+        "charges": len(ledger.spends),
+    }
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    if unreadable:
+        return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
+    if header.unit == "none":
+        return Judgement(Verdict.PASS, "spec and ledger agree that no privacy is claimed")
+    return Judgement(
+        Verdict.PASS,
+        "spec, header and every charge agree on sigma, C, B, q, K, T, S, delta, unit, sampling and "
+        "adjacency; no more queries than charged; sums divided by the public B; every record in "
+        "one client",
+        details,
+    )
+
+
+PROMISE = Check(
+    name="promise",
+    title="Did the run do what its spec promised, and no more?",
+    severity=Severity.CRITICAL,
+    claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
+    "for each client, and every noisy sum is divided by the public expected batch size.",
+    tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
+    power="any different parameter in spec, header or a single charge",
+    limits="Client sizes, and with them q = B/n, are taken as public metadata. That a client's "
+    "records are different people is outside the run.",
+    judge=_judge,
+)

@@ -1,0 +1,66 @@
+"""Check "randomness": is it disclosed whether anyone could redraw the noise?
+
+A run whose noise follows from a seed is private only towards those who do not know the seed. The
+check does not forbid that, it makes sure that it is said.
+"""
+
+from __future__ import annotations
+
+import re
+
+from audit import fields
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.fields import FieldError
+from audit.verdict import Severity, Verdict
+
+REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    header = bundle.header
+    reasons: list[str] = []
+    try:
+        randomness = fields.mapping(bundle.readable_spec, "randomness")
+        mode = fields.choice(randomness, "mode", ("release", "reproducible"))
+        seed = randomness.get("seed")
+    except FieldError as error:
+        return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
+    if mode != header.randomness:
+        reasons.append(f"the spec says {mode}, the ledger {header.randomness}")
+    if "release" in (mode, header.randomness):
+        if header.commitment is None or not re.fullmatch(r"[0-9a-f]{64}", header.commitment):
+            reasons.append("release mode without a commitment to the key in the ledger's header")
+        if seed is not None or header.seed is not None:
+            reasons.append("release mode, but a seed is stored")
+    elif seed is None or header.seed != seed:
+        reasons.append("reproducible mode, but spec and ledger do not name the same seed")
+    qualifications = (REPRODUCIBLE,) if "reproducible" in (mode, header.randomness) else ()
+    details = {"mode": header.randomness}
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details, qualifications=qualifications)
+    if qualifications:
+        return Judgement(Verdict.PASS, REPRODUCIBLE, details, qualifications=qualifications)
+    return Judgement(
+        Verdict.PASS,
+        "release mode: the key is committed to and no seed is stored in spec or ledger",
+        details,
+    )
+
+
+RANDOMNESS = Check(
+    name="randomness",
+    title="Is it disclosed whether the noise can be drawn again?",
+    severity=Severity.CRITICAL,
+    claim="In release mode noise and sampling come from a key that only its commitment witnesses; "
+    "in reproducible mode the seed is named and so is the consequence.",
+    tolerance="none: fields are compared exactly",
+    power="a stored seed in release mode, a missing commitment, modes that disagree",
+    limits="That the key was drawn from the operating system's entropy and then destroyed cannot "
+    "be seen from a run directory.",
+    judge=_judge,
+)

@@ -1,0 +1,313 @@
+"""Check "second-moment": is the bias that noise puts into AdamW's second moment what theory says?
+
+The heart of the audit of DP-FedAdamW. Noise of variance Φ = (σC/B)² on each coordinate of the
+averaged gradient shifts the second moment by (1−β2^τ)Φ after τ steps. The check (1) tests that
+shift against the recorded clean recursion, in both directions, (2) compares the bias correction
+really used with 1−β2^τ and (3) the subtracted term with Φ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit import fields
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.errors import UnverifiedError
+from audit.evidence import RoundEvidence, SecondMoment
+from audit.fields import FieldError
+from audit.statistics import FALSE_ALARM, gamma_interval, relative_difference
+from audit.verdict import Severity, Verdict
+
+_WITHOUT_SECOND_MOMENT = ("dp-fedavg", "fedavg")
+# Means of float32 moments: 2^-24 a rounding, a few dozen roundings along the recursion.
+_RELATIVE = 1e-4
+_MARGIN = 0.5
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """What the spec promises about the second moment."""
+
+    beta2: float
+    carried: bool
+    debias: bool
+    local_counter: bool
+    restarts: bool
+
+
+@dataclass
+class _Sums:
+    """Innovations of D = noisy − clean over all clients and rounds: sums, one entry a block."""
+
+    total: Array
+    expected: Array
+    variance: Array
+    noise_variance: Array
+    count: int = 0
+
+
+def _rule(spec: Mapping[str, Any], beta2: float) -> _Rule:
+    algorithm = fields.mapping(spec, "algorithm")
+    name = fields.text(algorithm, "name")
+    declared = fields.number(algorithm, "beta2", least=0.0, most=1.0)
+    if declared != beta2:
+        raise FieldError("beta2 of the evidence is not the spec's")
+    if "second_moment" not in algorithm:
+        return _Rule(beta2, carried=False, debias=False, local_counter=True, restarts=True)
+    moment = fields.mapping(algorithm, "second_moment")
+    restarts = name == "dp-localadamw" or moment.get("aggregation", "none") == "none"
+    return _Rule(
+        beta2,
+        carried=not restarts,
+        debias=bool(moment.get("debias", False)),
+        local_counter=moment.get("counter", "global") == "local",
+        restarts=restarts,
+    )
+
+
+def _weights(beta2: float, steps: int) -> Array:
+    """(1−β2)·β2^(K−j) for j = 1…K: how much the j-th square counts at the end of the round."""
+    ages = np.arange(steps - 1, -1, -1, dtype=np.float64)
+    result: Array = (1.0 - beta2) * np.power(beta2, ages)
+    return result
+
+
+def _steps_gain(beta2: float, steps: int) -> float:
+    """1 − β2^steps without cancellation."""
+    return float(-np.expm1(steps * np.log(beta2))) if beta2 > 0.0 else 1.0
+
+
+def _accumulate(
+    sums: _Sums,
+    evidence: RoundEvidence,
+    moment: SecondMoment,
+    start: Array,
+    rule: _Rule,
+    variance_of_noise: float,
+    sizes: Array,
+) -> Array:
+    """Add one round's innovations; returns the difference D of every client at its end.
+
+    Given the past, the innovation D_end − β2^K·D_start of a client is a sum of independent means
+    of ξ² + 2ξg with ξ ~ N(0, Φ): its mean is (1−β2^K)Φ and step j has variance
+    (1−β2)²β2^(2(K−j))·(2Φ²/n + 4Φ·Σg²/n²) over a block of n coordinates. Clients share the start
+    of a round but not its innovations, which is what makes them independent terms.
+    """
+    steps = evidence.batch_size.shape[1]
+    weights = _weights(rule.beta2, steps)
+    difference = moment.noisy - moment.clean
+    innovations = difference - rule.beta2**steps * start
+    phi = variance_of_noise
+    square = np.square(weights)
+    spread = (
+        square.sum() * 2.0 * phi**2 / sizes
+        + np.tensordot(evidence.clean_sum_squares, square, axes=(1, 0)) * 4.0 * phi / sizes**2
+    )
+    clients = len(evidence.clients)
+    sums.total += innovations.sum(axis=0)
+    sums.expected += clients * _steps_gain(rule.beta2, steps) * phi
+    sums.variance += spread.sum(axis=0)
+    sums.noise_variance += clients * square.sum() * 2.0 * phi**2 / sizes
+    sums.count += clients
+    return difference
+
+
+def _shift_tests(
+    sums: _Sums, sizes: Array, names: Sequence[str], reasons: list[str], private: dict[str, Any]
+) -> tuple[float, list[float]]:
+    """Per block and pooled: is the mean innovation inside its interval?
+
+    Returns:
+        The pooled relative half-width, and for each block the half-width from noise alone, which
+        follows from public numbers and may be printed.
+    """
+    tests = len(sizes) + 1
+    alpha = FALSE_ALARM / tests
+    half_widths = []
+    ratios: dict[str, float] = {}
+
+    def judge(name: str, total: float, expected: float, variance: float) -> float:
+        low, high = gamma_interval(expected, variance, alpha)
+        ratios[name] = total / expected
+        if not low <= total <= high:
+            side = "below" if total < low else "above"
+            reasons.append(f"{name}: the shift is {side} its interval about (1-beta2^tau) Phi")
+        return max(high - expected, expected - low) / expected
+
+    for block in range(len(sizes)):
+        expected = float(sums.expected[block])
+        judge(
+            f"block {names[block]}",
+            float(sums.total[block]),
+            expected,
+            float(sums.variance[block]),
+        )
+        low, high = gamma_interval(expected, float(sums.noise_variance[block]), alpha)
+        half_widths.append(max(high - expected, expected - low) / expected)
+    pooled = judge(
+        "all blocks",
+        float(np.dot(sums.total, sizes)),
+        float(np.dot(sums.expected, sizes)),
+        float(np.dot(sums.variance, sizes**2)),
+    )
+    private["shift_ratio"] = ratios
+    return pooled, half_widths
+
+
+def _correction_tests(
+    index: int,
+    evidence: RoundEvidence,
+    moment: SecondMoment,
+    rule: _Rule,
+    variance_of_noise: float,
+    earlier: int,
+    reasons: list[str],
+) -> None:
+    """Compare the divisor, counter and subtracted term really used with what they must be."""
+    steps = evidence.batch_size.shape[1]
+    tau = steps if rule.restarts else earlier + steps
+    gain = _steps_gain(rule.beta2, tau)
+    known = moment.noisy > 0.0
+    if np.any(~known) or np.any(moment.corrected <= 0.0):
+        reasons.append(f"round {index}: a second moment is not positive")
+        return
+    used = moment.noisy / moment.corrected
+    if np.any(np.abs(used / gain - 1.0) > _RELATIVE):
+        factor = gain / float(np.median(used))
+        reasons.append(
+            f"from round {index} on the bias correction divides by something else than "
+            f"1-beta2^tau with tau = {tau}: v-hat is {factor:.4g} times what is unbiased"
+            + (" (the local counter)" if rule.local_counter and not rule.restarts else "")
+        )
+    if np.any(moment.steps != tau):
+        reasons.append(f"round {index}: the recorded number of steps tau is not {tau}")
+    promised = variance_of_noise if rule.debias else 0.0
+    if any(relative_difference(float(value), promised) > 1e-6 for value in moment.subtracted):
+        wanted = "Phi = (sigma C/B)^2" if rule.debias else "0 (debiasing is off)"
+        reasons.append(f"round {index}: the term subtracted is not {wanted}")
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    header, spec = bundle.header, bundle.readable_spec
+    layout = bundle.layout()
+    try:
+        algorithm = fields.text(fields.mapping(spec, "algorithm"), "name")
+        if layout.beta2 is None:
+            if algorithm in _WITHOUT_SECOND_MOMENT:
+                return Judgement(Verdict.NOT_APPLICABLE, f"{algorithm} keeps no second moment")
+            return Judgement(
+                Verdict.NOT_VERIFIED,
+                f"{algorithm} keeps a second moment but the evidence records none",
+            )
+        rule = _rule(spec, layout.beta2)
+    except FieldError as error:
+        return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
+    if None in (header.noise_multiplier, header.clipping_norm, header.expected_batch_size):
+        raise UnverifiedError("the ledger's header lacks sigma, C or B")
+    sigma = float(header.noise_multiplier or 0.0)
+    clip, batch = float(header.clipping_norm or 0.0), float(header.expected_batch_size or 1.0)
+    phi = (sigma * clip / batch) ** 2
+    sizes = layout.sizes.astype(np.float64)
+    zero = np.zeros(len(sizes))
+    sums = _Sums(zero.copy(), zero.copy(), zero.copy(), zero.copy())
+    start, earlier, public_variance = zero.copy(), 0, zero.copy()
+    reasons: list[str] = []
+    private: dict[str, Any] = {}
+    floored = total = 0.0
+    released = zero
+    for index, evidence in bundle.all_rounds():
+        moment = evidence.second_moment
+        if moment is None:
+            raise UnverifiedError(f"round {index} records no second moment")
+        difference = _accumulate(sums, evidence, moment, start, rule, phi, sizes)
+        if not reasons:
+            _correction_tests(index, evidence, moment, rule, phi, earlier, reasons)
+        steps = evidence.batch_size.shape[1]
+        fresh = float(np.square(_weights(rule.beta2, steps)).sum()) * 2.0 * phi**2 / sizes
+        kept = rule.beta2 ** (2 * steps) if rule.carried else 0.0
+        public_variance = kept * public_variance + fresh / len(evidence.clients)
+        start = difference.mean(axis=0) if rule.carried else zero
+        earlier = earlier + steps if rule.carried else 0
+        tau = earlier if rule.carried else steps
+        released = moment.noisy.mean(axis=0)
+        floored += float(moment.floored.sum())
+        total += float(layout.parameters * len(evidence.clients))
+    pooled, half_widths = _shift_tests(sums, sizes, layout.names, reasons, private)
+    private["share_of_coordinates_at_the_floor"] = floored / total
+    predicted = _steps_gain(rule.beta2, tau) * phi
+    reach = 3.2905267314919255
+    details = {
+        "tau": tau,
+        "phi": phi,
+        "blocks": [
+            {
+                "name": layout.names[block],
+                "size": int(layout.sizes[block]),
+                "predicted": predicted,
+                "released": float(released[block]),
+                "half_width": reach * float(np.sqrt(public_variance[block])),
+            }
+            for block in range(len(sizes))
+        ],
+    }
+    conclusive = sum(width < _MARGIN for width in half_widths)
+    power = (
+        f"equivalence within a factor of 1 plus or minus {_MARGIN} is shown pooled and for "
+        f"{conclusive} of {len(sizes)} blocks on their own; noise at half or twice its scale "
+        "(factors 1/4 and 4) lies far outside"
+    )
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details, private, power=power)
+    if pooled >= _MARGIN:
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            "the interval of the shift is wider than the equivalence margin: too few queries",
+            details,
+            private,
+            power="none: the run is too small for this check",
+        )
+    note = (
+        " (one round: the local counter makes no difference yet)"
+        if (rule.local_counter and rule.carried)
+        else ""
+    )
+    return Judgement(
+        Verdict.PASS,
+        f"shift of the second moment over {sums.count} client rounds against (1-beta2^tau) Phi: "
+        f"inside the interval for all blocks and pooled; divisor, tau and subtracted term as "
+        f"they must be{note}",
+        details,
+        private,
+        power=power,
+    )
+
+
+SECOND_MOMENT = Check(
+    name="second-moment",
+    title="Is the noise's bias of the second moment exactly what is corrected?",
+    severity=Severity.CRITICAL,
+    claim="E[v] exceeds the noiseless second moment by (1-beta2^tau) Phi, v-hat divides by "
+    "1-beta2^tau with tau all steps since the start, and debiasing subtracts Phi = (sigma C/B)^2 "
+    "(DP-FedAdamW, Algorithm 1 with the global counter of FedAdamW, Algorithm 2).",
+    tolerance="Innovations of the difference, independent given the past, have mean "
+    "(1-beta2^K) Phi and a variance that follows from the recursion; gamma law of the same two "
+    "moments, 99.9 % over all blocks together (Bonferroni). Divisor: 1e-4 relative, from float32 "
+    "moments; subtracted term: 1e-6.",
+    power="noise at half or twice its scale (factors 1/4 and 4) lies far outside",
+    limits="The noiseless recursion is the recorder's; it runs along the noised trajectory. A "
+    "second moment in which all steps' weights have died out cannot tell counters apart, and "
+    "then they do not matter.",
+    judge=_judge,
+)

@@ -1,0 +1,252 @@
+"""The private evidence as typed arrays: shapes, types and ranges checked before any use.
+
+`bundle` reads the archives; this module turns them into the layout, one round's evidence, the
+partition and the active probe's raw results. Every fault is one `FieldError` with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit import fields
+from audit.fields import FieldError
+
+Arrays = Mapping[str, NDArray[np.generic]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the parameters are split into measuring blocks.
+
+    Attributes:
+        parameters: d, all trainable parameters.
+        kind: name of the partition.
+        names: one a block.
+        sizes: coordinates of each block, summing to d.
+        beta2: decay of the second moment; None for rules without one.
+        sample_coordinates: coordinates at which the noise itself is recorded.
+    """
+
+    parameters: int
+    kind: str
+    names: tuple[str, ...]
+    sizes: Integers
+    beta2: float | None
+    sample_coordinates: Integers
+    round_files: int
+
+
+@dataclass(frozen=True)
+class SecondMoment:
+    """A round's second moments, one row a client: block means unless said otherwise."""
+
+    noisy: Floats
+    clean: Floats
+    corrected: Floats
+    subtracted: Floats
+    steps: Integers
+    floored: Integers
+
+
+@dataclass(frozen=True)
+class RoundEvidence:
+    """What one round left behind: S clients, K queries each, B blocks, m sampled coordinates.
+
+    Attributes:
+        clients: [S] client numbers.
+        attempt: which attempt of the round this is.
+        batch_size: [S, K] realised batch sizes.
+        raw_norms: [n] per-record gradient norms, in (client, query) order; may be NaN or inf.
+        clipped_norms: [n] the same after clipping.
+        record_offsets: [S*K+1] start of each query in the norms.
+        nonfinite: [S, K] records whose gradient was not finite.
+        divisor: [S, K] what the noisy sum was divided by.
+        noise_sum_squares: [S, K, B] sums of squared noise of the clipped sum.
+        noise_sample: [S, K, m] noise at the sampled coordinates over the clipping norm.
+        clean_sum_squares: [S, K, B] sums of the squared clean mean gradient.
+        second_moment: None for rules without one.
+    """
+
+    clients: Integers
+    attempt: int
+    batch_size: Integers
+    record_offsets: Integers
+    raw_norms: Floats
+    clipped_norms: Floats
+    nonfinite: Integers
+    divisor: Floats
+    noise_sum_squares: Floats
+    noise_sample: Floats
+    clean_sum_squares: Floats
+    second_moment: SecondMoment | None
+
+    @property
+    def size(self) -> int:
+        """Bytes held, for the reader's cache."""
+        arrays = (self.raw_norms, self.clipped_norms, self.noise_sample, self.noise_sum_squares)
+        return sum(array.nbytes for array in arrays) * 2 + 4096
+
+
+@dataclass(frozen=True)
+class ProbeResults:
+    """Raw results of the active probe, one row a neighbouring pair of synthetic batches."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    clipping_norm: float
+    batch_size: Integers
+    difference_norm: Floats
+    norm_with: Floats
+    norm_without: Floats
+
+
+def read_layout(source: Any) -> Layout:
+    """The parsed layout.json as a Layout."""
+    if fields.integer(source, "format") != 1:
+        raise FieldError("format is not 1")
+    parameters = fields.integer(source, "parameters", least=1, most=10**11)
+    blocks = fields.mapping(source, "blocks")
+    sizes = fields.integers(blocks, "sizes", least=1, most=parameters)
+    names = fields.sequence(blocks, "names")
+    if not sizes or len(names) != len(sizes) or not all(isinstance(name, str) for name in names):
+        raise FieldError("blocks do not have one name and one size each")
+    if sum(sizes) != parameters:
+        raise FieldError("block sizes do not sum to the number of parameters")
+    beta2 = source.get("beta2")
+    if beta2 is not None:
+        beta2 = fields.number(source, "beta2", least=0.0, most=1.0)
+        if beta2 == 1.0:
+            raise FieldError("beta2 is not below 1")
+    sample = fields.integers(source, "sample_coordinates", most=parameters - 1)
+    if len(set(sample)) != len(sample):
+        raise FieldError("sample_coordinates has a coordinate twice")
+    return Layout(
+        parameters=parameters,
+        kind=fields.text(blocks, "kind"),
+        names=tuple(str(name) for name in names),
+        sizes=np.asarray(sizes, dtype=np.int64),
+        beta2=beta2,
+        sample_coordinates=np.asarray(sample, dtype=np.int64),
+        round_files=fields.integer(source, "per_round_files"),
+    )
+
+
+def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
+    """One round's archive as RoundEvidence; shapes must agree with each other and the layout."""
+    clients = _integers(arrays, "clients", (None,))
+    participants = len(clients)
+    batch_size = _integers(arrays, "batch_size", (participants, None))
+    queries = batch_size.shape[1]
+    if participants == 0 or queries == 0:
+        raise FieldError("batch_size is empty")
+    pairs, blocks = (participants, queries), len(layout.sizes)
+    attempt = _integers(arrays, "attempt", ())
+    offsets = _integers(arrays, "record_offsets", (participants * queries + 1,))
+    raw = _floats(arrays, "raw_norms", (None,), finite=False)
+    clipped = _floats(arrays, "clipped_norms", raw.shape, finite=False)
+    if offsets[0] != 0 or offsets[-1] != len(raw) or np.any(np.diff(offsets) < 0):
+        raise FieldError("record_offsets do not cover the norms")
+    moment = None
+    if layout.beta2 is not None:
+        shape = (participants, blocks)
+        moment = SecondMoment(
+            noisy=_floats(arrays, "v_noisy", shape),
+            clean=_floats(arrays, "v_clean", shape),
+            corrected=_floats(arrays, "v_corrected", shape),
+            subtracted=_floats(arrays, "subtracted", (participants,)),
+            steps=_integers(arrays, "tau", (participants,)),
+            floored=_integers(arrays, "floored", shape),
+        )
+    return RoundEvidence(
+        clients=clients,
+        attempt=int(attempt),
+        batch_size=batch_size,
+        record_offsets=offsets,
+        raw_norms=raw,
+        clipped_norms=clipped,
+        nonfinite=_integers(arrays, "nonfinite", pairs),
+        divisor=_floats(arrays, "divisor", pairs),
+        noise_sum_squares=_floats(arrays, "noise_sum_squares", (*pairs, blocks)),
+        noise_sample=_floats(arrays, "noise_sample", (*pairs, len(layout.sample_coordinates))),
+        clean_sum_squares=_floats(arrays, "clean_sum_squares", (*pairs, blocks)),
+        second_moment=moment,
+    )
+
+
+def read_partition(arrays: Arrays) -> Integers:
+    """Client of every training record, [n]."""
+    return _integers(arrays, "client_of_record", (None,))
+
+
+def read_probe(arrays: Arrays) -> ProbeResults:
+    """The probe's archive; norms are recomputed from the sums where these were kept."""
+    difference = _floats(arrays, "difference_norm", (None,), finite=False)
+    pairs = len(difference)
+    if pairs == 0:
+        raise FieldError("difference_norm is empty")
+    batch_size = _integers(arrays, "batch_size", (pairs,))
+    if "sums_with" in arrays or "sums_without" in arrays:
+        with_record = _floats(arrays, "sums_with", (pairs, None), finite=False)
+        without = _floats(arrays, "sums_without", with_record.shape, finite=False)
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.linalg.norm(with_record - without, axis=1)
+            norm_with = np.linalg.norm(with_record, axis=1)
+            norm_without = np.linalg.norm(without, axis=1)
+    else:
+        norm_with = _floats(arrays, "norm_with", (pairs,), finite=False)
+        norm_without = _floats(arrays, "norm_without", (pairs,), finite=False)
+    return ProbeResults(
+        names=_texts(arrays, "names", pairs),
+        kinds=_texts(arrays, "kind", pairs),
+        clipping_norm=float(_floats(arrays, "clipping_norm", ())),
+        batch_size=batch_size,
+        difference_norm=difference,
+        norm_with=norm_with,
+        norm_without=norm_without,
+    )
+
+
+def _array(
+    arrays: Arrays, name: str, shape: tuple[int | None, ...], kinds: str
+) -> NDArray[np.generic]:
+    if name not in arrays:
+        raise FieldError(f"{name} is missing")
+    array = arrays[name]
+    if array.dtype.kind not in kinds:
+        raise FieldError(f"{name} has type {array.dtype.name}")
+    fits = len(array.shape) == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise FieldError(f"{name} does not have the shape that the other arrays ask for")
+    return array
+
+
+def _integers(arrays: Arrays, name: str, shape: tuple[int | None, ...]) -> Integers:
+    array = _array(arrays, name, shape, "iu")
+    if array.size and (array.max() > np.int64(2**53) or array.min() < np.int64(0)):
+        raise FieldError(f"{name} has a number outside 0 to 2^53")
+    return array.astype(np.int64)
+
+
+def _floats(
+    arrays: Arrays, name: str, shape: tuple[int | None, ...], *, finite: bool = True
+) -> Floats:
+    array = _array(arrays, name, shape, "f").astype(np.float64)
+    if finite and not np.isfinite(array).all():
+        raise FieldError(f"{name} has a number that is not finite")
+    return array
+
+
+def _texts(arrays: Arrays, name: str, count: int) -> tuple[str, ...]:
+    array = _array(arrays, name, (count,), "U")
+    if array.dtype.itemsize > 4 * 256:
+        raise FieldError(f"{name} has texts of more than 256 characters")
+    return tuple(str(item) for item in array)

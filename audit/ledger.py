@@ -1,0 +1,240 @@
+"""The privacy ledger as the auditor reads it: every line checked, every link of the chain followed.
+
+`bundle` hands the file's bytes over; what comes out is typed lines and a list of faults, each with
+its line number. The checks judge the faults; nothing here raises for a bad ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from audit import fields
+from audit.documents import DocumentError, canonical_json, parse_json
+from audit.fields import FieldError
+
+MAXIMUM_LINE_BYTES = 1 << 20
+GENESIS = "0" * 64
+_HEX = r"[0-9a-f]{64}"
+
+
+@dataclass(frozen=True)
+class Header:
+    """First line: what the run declares about itself."""
+
+    run: str
+    spec_sha256: str
+    unit: str
+    adjacency: str | None
+    delta: float | None
+    rounds: int
+    local_steps: int
+    clients: int
+    clients_per_round: int
+    client_sampling: str | None
+    records: tuple[int, ...]
+    sampling: str | None
+    expected_batch_size: float | None
+    clipping_norm: float | None
+    noise_multiplier: float | None
+    randomness: str
+    commitment: str | None
+    seed: int | None
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Spend:
+    """One client's charge for one round (and attempt), written before its noise."""
+
+    line: int
+    round: int
+    client: int
+    attempt: int
+    records: int
+    sampling: str
+    sampling_rate: float
+    expected_batch_size: float
+    clipping_norm: float
+    noise_multiplier: float
+    steps: int
+    queries_per_step: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished round: who took part, with how many steps and queries really made."""
+
+    line: int
+    round: int
+    clients: tuple[int, ...]
+    steps: tuple[int, ...]
+    queries: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong with the ledger: line number (from 1; 0 for the file) and what."""
+
+    line: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All lines of a ledger, as far as they could be read.
+
+    Attributes:
+        header: the first line, None if unreadable.
+        spends: charges in order.
+        rounds: finished rounds in order.
+        claim: the last line's mapping, None if there is none.
+        kinds: kind of every readable line with its line number.
+        faults: everything wrong with form and chain.
+    """
+
+    header: Header | None
+    spends: tuple[Spend, ...]
+    rounds: tuple[Round, ...]
+    claim: Mapping[str, Any] | None
+    kinds: tuple[tuple[int, str], ...]
+    faults: tuple[Fault, ...]
+
+
+def read_ledger(raw: bytes) -> Ledger:
+    """Read a ledger from its bytes; never raises, faults are listed."""
+    faults: list[Fault] = []
+    if not raw.endswith(b"\n"):
+        faults.append(Fault(0, "does not end with a complete line"))
+    lines = raw.split(b"\n")
+    if lines and lines[-1] == b"":
+        lines.pop()
+    header: Header | None = None
+    claim: Mapping[str, Any] | None = None
+    spends: list[Spend] = []
+    rounds: list[Round] = []
+    kinds: list[tuple[int, str]] = []
+    previous = GENESIS
+    for position, line in enumerate(lines, start=1):
+        entry = _entry(line, position, previous, faults)
+        previous = hashlib.sha256(line).hexdigest()
+        if entry is None:
+            continue
+        kind = str(entry.get("kind"))
+        kinds.append((position, kind))
+        try:
+            if kind == "header":
+                header = _header(entry)
+            elif kind == "spend":
+                spends.append(_spend(entry, position))
+            elif kind == "round":
+                rounds.append(_round(entry, position))
+            elif kind == "claim":
+                claim = entry
+            else:
+                faults.append(Fault(position, "is of an unknown kind"))
+        except FieldError as error:
+            faults.append(Fault(position, f"{kind}: {error}"))
+    return Ledger(header, tuple(spends), tuple(rounds), claim, tuple(kinds), tuple(faults))
+
+
+def _entry(
+    line: bytes, position: int, previous: str, faults: list[Fault]
+) -> Mapping[str, Any] | None:
+    if len(line) > MAXIMUM_LINE_BYTES:
+        faults.append(Fault(position, f"is longer than {MAXIMUM_LINE_BYTES} bytes"))
+        return None
+    try:
+        entry = parse_json(line)
+    except DocumentError as error:
+        faults.append(Fault(position, str(error)))
+        return None
+    if not isinstance(entry, dict):
+        faults.append(Fault(position, "is not a JSON object"))
+        return None
+    unsigned = {key: value for key, value in entry.items() if key != "digest"}
+    try:
+        canonical, digest = canonical_json(entry), hashlib.sha256(canonical_json(unsigned))
+    except (ValueError, UnicodeEncodeError):
+        faults.append(Fault(position, "cannot be written as canonical JSON"))
+        return None
+    if entry.get("previous") != previous:
+        faults.append(Fault(position, "does not name the digest of the line before: broken chain"))
+    if entry.get("digest") != digest.hexdigest():
+        faults.append(Fault(position, "does not match its own digest: it was changed"))
+    elif canonical != line:
+        faults.append(Fault(position, "is not in canonical form"))
+    return entry
+
+
+def _optional(source: Mapping[str, Any], key: str, read: Callable[[], Any]) -> Any:
+    return None if source.get(key) is None else read()
+
+
+def _header(entry: Mapping[str, Any]) -> Header:
+    if fields.integer(entry, "format") != 1:
+        raise FieldError("format is not 1")
+    unit = fields.choice(entry, "unit", ("record", "none"))
+    private = unit == "record"
+
+    def number(key: str, most: float = 1e300) -> float | None:
+        if private or entry.get(key) is not None:
+            return fields.positive(entry, key, most=most)
+        return None
+
+    def word(key: str) -> str | None:
+        return fields.text(entry, key) if private or entry.get(key) is not None else None
+
+    clients = fields.integer(entry, "clients", least=1, most=100_000)
+    records = fields.integers(entry, "records")
+    if len(records) != clients:
+        raise FieldError("records does not have one entry a client")
+    return Header(
+        run=fields.text(entry, "run", pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
+        spec_sha256=fields.text(entry, "spec_sha256", pattern=_HEX),
+        unit=unit,
+        adjacency=word("adjacency"),
+        delta=number("delta", 1.0),
+        rounds=fields.integer(entry, "rounds", least=1, most=10_000_000),
+        local_steps=fields.integer(entry, "local_steps", least=1, most=10_000_000),
+        clients=clients,
+        clients_per_round=fields.integer(entry, "clients_per_round", least=1, most=clients),
+        client_sampling=word("client_sampling"),
+        records=records,
+        sampling=word("sampling"),
+        expected_batch_size=number("expected_batch_size"),
+        clipping_norm=number("clipping_norm"),
+        noise_multiplier=number("noise_multiplier"),
+        randomness=fields.choice(entry, "randomness", ("release", "reproducible")),
+        commitment=_optional(entry, "commitment", lambda: fields.text(entry, "commitment")),
+        seed=_optional(entry, "seed", lambda: fields.integer(entry, "seed", least=-(2**63))),
+        parameters=fields.integer(entry, "parameters", least=1, most=10**11),
+    )
+
+
+def _spend(entry: Mapping[str, Any], line: int) -> Spend:
+    rate = fields.positive(entry, "sampling_rate", most=1.0)
+    return Spend(
+        line=line,
+        round=fields.integer(entry, "round"),
+        client=fields.integer(entry, "client"),
+        attempt=fields.integer(entry, "attempt", least=1, most=1_000_000),
+        records=fields.integer(entry, "records", least=1),
+        sampling=fields.text(entry, "sampling"),
+        sampling_rate=rate,
+        expected_batch_size=fields.positive(entry, "expected_batch_size"),
+        clipping_norm=fields.positive(entry, "clipping_norm"),
+        noise_multiplier=fields.positive(entry, "noise_multiplier"),
+        steps=fields.integer(entry, "steps", least=1, most=10_000_000),
+        queries_per_step=fields.integer(entry, "queries_per_step", least=1, most=1000),
+    )
+
+
+def _round(entry: Mapping[str, Any], line: int) -> Round:
+    clients = fields.integers(entry, "clients")
+    steps, queries = fields.integers(entry, "steps"), fields.integers(entry, "queries")
+    if not len(clients) == len(steps) == len(queries) == len(set(clients)):
+        raise FieldError("clients, steps and queries do not have one entry a client")
+    return Round(line, fields.integer(entry, "round"), clients, steps, queries)

@@ -1,0 +1,79 @@
+"""Small statistical helpers of the checks: exact intervals and false-alarm arithmetic.
+
+Every statistical check spends at most `FALSE_ALARM` on a correct run, shared out among its tests
+(Bonferroni), and prints the interval's half-width as its power.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+FALSE_ALARM = 1e-3
+
+
+def chi_square_interval(degrees: float, alpha: float) -> tuple[float, float]:
+    """Two-sided interval of χ²/degrees that a correct value leaves with probability alpha."""
+    if degrees > 1e7:
+        # Wilson-Hilferty; its error is far below the interval's width here.
+        spread = 2.0 / (9.0 * degrees)
+        reach = float(special.ndtri(1.0 - alpha / 2.0)) * np.sqrt(spread)
+        return float((1.0 - spread - reach) ** 3), float((1.0 - spread + reach) ** 3)
+    low = stats.chi2.ppf(alpha / 2.0, degrees) / degrees
+    high = stats.chi2.isf(alpha / 2.0, degrees) / degrees
+    return float(low), float(high)
+
+
+def sigma_half_width(interval: tuple[float, float]) -> float:
+    """Half-width on a standard deviation of an interval on the variance's ratio."""
+    return float(max(np.sqrt(interval[1]) - 1.0, 1.0 - np.sqrt(interval[0])))
+
+
+def gamma_interval(mean: float, variance: float, alpha: float) -> tuple[float, float]:
+    """Two-sided interval of a positive sum of squares with this mean and variance.
+
+    A weighted sum of χ² variables is matched by the gamma law of the same two moments
+    (Satterthwaite); it is exact for equal weights and normal for many terms.
+    """
+    if variance <= 0.0:
+        return mean, mean
+    scale = variance / mean
+    shape = mean / scale
+    low, high = chi_square_interval(2.0 * shape, alpha)
+    return mean * low, mean * high
+
+
+def correlation_threshold(length: int, tests: int, alpha: float) -> float:
+    """|correlation| of two independent Gaussian vectors that `tests` pairs exceed with alpha.
+
+    Means are known to be zero, so r² ~ Beta(1/2, (length − 1)/2) exactly.
+    """
+    tail = alpha / max(1, tests)
+    return float(np.sqrt(stats.beta.isf(tail, 0.5, (length - 1) / 2.0)))
+
+
+def binomial_p_value(successes: int, trials: int, rate: float) -> float:
+    """Exact two-sided p-value: twice the smaller tail."""
+    lower = float(stats.binom.cdf(successes, trials, rate))
+    upper = float(stats.binom.sf(successes - 1, trials, rate))
+    return min(1.0, 2.0 * min(lower, upper))
+
+
+def kolmogorov_p_value(values: NDArray[np.float64]) -> float:
+    """P-value of the Kolmogorov-Smirnov statistic of values against the standard normal law."""
+    ordered = special.ndtr(np.sort(values))
+    count = len(ordered)
+    steps = np.arange(count + 1) / count
+    distance = max(float(np.max(steps[1:] - ordered)), float(np.max(ordered - steps[:-1])))
+    return (
+        float(stats.kstwo.sf(distance, count))
+        if count <= 5000
+        else float(stats.kstwobign.sf(distance * np.sqrt(count)))
+    )
+
+
+def relative_difference(left: float, right: float) -> float:
+    """|left − right| over the larger magnitude; 0 for two zeros."""
+    scale = max(abs(left), abs(right))
+    return 0.0 if scale == 0.0 else abs(left - right) / scale

@@ -1,0 +1,7 @@
+"""``python -m dpfedadamw`` is the command ``dpfedadamw``."""
+
+from __future__ import annotations
+
+from dpfedadamw.cli import main
+
+main()

@@ -1,0 +1,147 @@
+"""Local AdamW with second-moment aggregation, noise debiasing and global alignment.
+
+DP-FedAdamW (Algorithm 1, corrected: see ERRATA.md), FedAdamW, DP-LocalAdamW and LocalAdamW are this
+one rule with parts switched on and off. Symbols: m and v first and second moment, g̃ the noised
+gradient, Φ its noise variance, τ the steps behind v since the start of the run, k the local step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfedadamw.algorithms.base import (
+    Broadcast,
+    GradientOracle,
+    Observer,
+    SecondMoment,
+    Upload,
+)
+from dpfedadamw.parameters import Blocks
+
+FIRST_MOMENT = "first_moment"
+SECOND_MOMENT = "second_moment"
+GLOBAL_UPDATE = "global_update"
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """The local rule of the AdamW family.
+
+    One step (k = 1…K):
+
+        m ← β1·m + (1−β1)·g̃          v ← β2·v + (1−β2)·g̃²
+        m̂ = m / (1−β1^k)             v̂ = v / (1−β2^τ)
+        d = sqrt(max(v̂ − Φ, floor)) + ϵ
+        θ ← θ − η·(m̂/d + γ·Δ_G) − η·λ·θ
+
+    Attributes:
+        beta1: Decay of the first moment, in [0, 1).
+        beta2: Decay of the second moment, in [0, 1).
+        epsilon: ϵ > 0, added to the denominator.
+        weight_decay: λ ≥ 0, decoupled; it shrinks weights (Algorithm 1 line 17 has it grow them).
+        alignment: γ ≥ 0, weight of the previous round's global update Δ_G.
+        blocks: Partition over whose blocks v is averaged before upload (eq. (7)); None where whole
+            vectors are uploaded or v restarts.
+        aggregate_first: Upload m and start from the server's mean of it.
+        aggregate_second: Upload v, or its block means, and start from the server's mean of it.
+        debias: Subtract Φ from v̂ (eq. (8)).
+        counter: "global" corrects v by 1−β2^τ with τ counted over the whole run; "local" by
+            1−β2^k as Algorithm 1 line 15 prints it, which over-corrects an aggregated v.
+        relative_floor: Floor of v̂ − Φ as a multiple of Φ, or None.
+        absolute_floor: Floor of v̂ − Φ as a number, or None. One of the two is given.
+        block_denominator: Use one denominator a block, from the block mean of v̂.
+    """
+
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    alignment: float
+    blocks: Blocks | None
+    aggregate_first: bool
+    aggregate_second: bool
+    debias: bool
+    counter: str
+    relative_floor: float | None
+    absolute_floor: float | None
+    block_denominator: bool
+    queries_per_step: int = 1
+
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
+        """Take the local steps of one client."""
+        start = broadcast.parameters
+        parameters = start.clone()
+        first = self._start_first(broadcast)
+        second = self._start_second(broadcast)
+        global_update = broadcast.state.get(GLOBAL_UPDATE)
+        rate = broadcast.learning_rate
+        for step in range(1, broadcast.local_steps + 1):
+            oracle.next_batch()
+            gradient = oracle.gradient(parameters)
+            first.mul_(self.beta1).add_(gradient, alpha=1.0 - self.beta1)
+            second.mul_(self.beta2).addcmul_(gradient, gradient, value=1.0 - self.beta2)
+            behind_first = self._steps_behind(
+                step, broadcast.earlier_steps, self.aggregate_first, "global"
+            )
+            behind_second = self._steps_behind(
+                step, broadcast.earlier_steps, self.aggregate_second, self.counter
+            )
+            corrected = second / (1.0 - self.beta2**behind_second)
+            denominator, floored = self.denominator(corrected, oracle.noise_variance)
+            direction = first / (1.0 - self.beta1**behind_first) / denominator
+            if global_update is not None and self.alignment:
+                direction.add_(global_update, alpha=self.alignment)
+            parameters.mul_(1.0 - rate * self.weight_decay).sub_(direction, alpha=rate)
+        subtracted = oracle.noise_variance if self.debias else 0.0
+        observer.second_moment(SecondMoment(second, corrected, subtracted, behind_second, floored))
+        return Upload(parameters - start, self._upload_state(first, second))
+
+    def denominator(self, corrected: Tensor, noise_variance: float) -> tuple[Tensor, Tensor]:
+        """The step's denominator d [d], and where the floor was reached, bool [d].
+
+        v̂ − Φ is an estimate and often negative; its floor scales with Φ, the noise it must
+        withstand (an absolute one is DP-AdamBC's form, Tang et al. 2024).
+
+        Args:
+            corrected: v̂, [d].
+            noise_variance: Φ of the oracle.
+        """
+        if self.block_denominator and self.blocks is not None:
+            corrected = self.blocks.spread(self.blocks.mean(corrected)).to(corrected.dtype)
+        if not self.debias:
+            return corrected.sqrt() + self.epsilon, torch.zeros_like(corrected, dtype=torch.bool)
+        if self.relative_floor is not None:
+            floor = self.relative_floor * noise_variance
+        else:
+            floor = self.absolute_floor or 0.0
+        unbiased = corrected - noise_variance
+        return unbiased.clamp(min=floor).sqrt() + self.epsilon, unbiased < floor
+
+    @staticmethod
+    def _steps_behind(step: int, earlier: int, aggregated: bool, counter: str) -> int:
+        """EMA steps to correct for: those of earlier rounds count where their moment goes on."""
+        return step + earlier if aggregated and counter == "global" else step
+
+    def _start_first(self, broadcast: Broadcast) -> Tensor:
+        if self.aggregate_first:
+            return broadcast.state[FIRST_MOMENT].clone()
+        return torch.zeros_like(broadcast.parameters)
+
+    def _start_second(self, broadcast: Broadcast) -> Tensor:
+        if not self.aggregate_second:
+            return torch.zeros_like(broadcast.parameters)
+        received = broadcast.state[SECOND_MOMENT]
+        return self.blocks.spread(received) if self.blocks is not None else received.clone()
+
+    def _upload_state(self, first: Tensor, second: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = {}
+        if self.aggregate_first:
+            state[FIRST_MOMENT] = first
+        if self.aggregate_second:
+            if self.blocks is not None:
+                second = self.blocks.mean(second).to(second.dtype)
+            state[SECOND_MOMENT] = second
+        return state

@@ -1,0 +1,144 @@
+"""The protocols between algorithms and the rest: oracle, observer, local rule, server rule.
+
+A local rule turns a broadcast into an upload by asking an oracle for gradients. The oracle is all
+it ever sees of the data, and each question is counted because it is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+
+class GradientOracle(Protocol):
+    """Answers with noised mean gradients, and counts how often it was asked.
+
+    Attributes:
+        noise_variance: Variance Φ = (σC/B)² that the noise adds to each coordinate of a gradient;
+            0 without privacy. A public constant.
+    """
+
+    noise_variance: float
+
+    def next_batch(self) -> None:
+        """Draw the records of the next local step."""
+
+    def gradient(self, parameters: Tensor) -> Tensor:
+        """The noised mean gradient [d] of the current batch at the flat parameters [d]."""
+        ...
+
+
+@dataclass(frozen=True)
+class SecondMoment:
+    """What a rule shows of its second moment after the last local step, for the evidence.
+
+    Attributes:
+        moment: v as it will be uploaded or dropped, [d].
+        corrected: v̂, after bias correction and before anything is subtracted, [d].
+        subtracted: The noise variance that was subtracted (0 where debiasing is off).
+        steps: EMA steps τ behind v, as the rule counted them.
+        floored: True at coordinates whose value was raised to the floor, bool [d].
+    """
+
+    moment: Tensor
+    corrected: Tensor
+    subtracted: float
+    steps: int
+    floored: Tensor
+
+
+class Observer(Protocol):
+    """Writes down for the auditor what cannot be seen from outside."""
+
+    def second_moment(self, moment: SecondMoment) -> None:
+        """Take note of the second moment after the last local step."""
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server sends to a client at the start of a round.
+
+    Attributes:
+        parameters: θ, flat [d].
+        state: The server rule's tensors for the clients, by name.
+        learning_rate: η of this round.
+        local_steps: K.
+        earlier_steps: Local steps of all earlier rounds, K·t.
+    """
+
+    parameters: Tensor
+    state: Mapping[str, Tensor]
+    learning_rate: float
+    local_steps: int
+    earlier_steps: int
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client sends back: functions of noised gradients only.
+
+    Attributes:
+        update: θ after the local steps minus θ before them, flat [d].
+        state: Further tensors by name.
+    """
+
+    update: Tensor
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The server's model and what its rule carries from round to round.
+
+    Attributes:
+        parameters: θ, flat [d].
+        state: Tensors by name; all of it is broadcast.
+    """
+
+    parameters: Tensor
+    state: Mapping[str, Tensor]
+
+
+class LocalRule(Protocol):
+    """The local steps of one client in one round.
+
+    Attributes:
+        queries_per_step: Gradients that one step asks for on one batch.
+    """
+
+    queries_per_step: int
+
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
+        """Take ``broadcast.local_steps`` local steps."""
+        ...
+
+
+class ServerRule(Protocol):
+    """How the server starts and how it combines uploads."""
+
+    def start(self, parameters: Tensor) -> ServerState:
+        """The state before the first round, from initial parameters [d]."""
+        ...
+
+    def combine(
+        self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
+    ) -> ServerState:
+        """The state after a round, from the uploads of its clients."""
+        ...
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A local rule and the server rule that belongs to it."""
+
+    local: LocalRule
+    server: ServerRule
+
+
+def cosine_learning_rate(initial: float, round_index: int, rounds: int) -> float:
+    """Cosine decay over rounds, from η in round 0 towards 0 after the last (Loshchilov 2017)."""
+    return initial * 0.5 * (1.0 + math.cos(math.pi * round_index / rounds))

@@ -1,0 +1,67 @@
+"""Checkpoints after each round, the final weights, and what a resumed run must forget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from dpfedadamw.algorithms.base import ServerRule, ServerState
+from dpfedadamw.rundir import RunDirectoryError, write_atomically
+
+_PARAMETERS = "parameters"
+
+
+def write(directory: Path, state: ServerState, completed: int) -> None:
+    """Write the server's state after a round; it holds released values only."""
+    directory.mkdir(exist_ok=True)
+    tensors = {_PARAMETERS: state.parameters}
+    tensors |= {f"state.{name}": value for name, value in state.state.items()}
+    whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    content = save(whole, metadata={"completed_rounds": str(completed)})
+    write_atomically(directory / "state.safetensors", content)
+
+
+def read(directory: Path, server: ServerRule, parameters: Tensor) -> tuple[ServerState, int]:
+    """The state to continue from: the last checkpoint, or the start where there is none yet.
+
+    Raises:
+        RunDirectoryError: If the checkpoint does not fit the model.
+    """
+    path = directory / "state.safetensors"
+    fresh = server.start(parameters)
+    if not path.exists():
+        return fresh, 0
+    content = path.read_bytes()
+    try:
+        tensors = {name: value.to(parameters.device) for name, value in load(content).items()}
+        length = int.from_bytes(content[:8], "little")
+        completed = int(json.loads(content[8 : 8 + length])["__metadata__"]["completed_rounds"])
+        vector = tensors.pop(_PARAMETERS)
+        state = {name.removeprefix("state."): value for name, value in tensors.items()}
+    except Exception as error:
+        raise RunDirectoryError(f"{path}: not a readable checkpoint ({error})") from None
+    if vector.shape != parameters.shape or set(state) != set(fresh.state):
+        raise RunDirectoryError(f"{path}: this checkpoint belongs to another model or algorithm")
+    return ServerState(vector, state), completed
+
+
+def forget_later_metrics(path: Path, completed: int) -> None:
+    """Drop metrics of rounds after the checkpoint; they will be run again."""
+    if not path.exists():
+        return
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if line.endswith(b"\n") and _round_of(line) <= completed]
+    write_atomically(path, b"".join(kept))
+
+
+def _round_of(line: bytes) -> int:
+    return int(json.loads(line)["round"])
+
+
+def write_weights(path: Path, model: nn.Module) -> None:
+    """Write all of a model's tensors as safetensors."""
+    tensors = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    write_atomically(path, save(tensors, metadata={"format": "pt"}))

@@ -1,0 +1,106 @@
+"""How results look in a terminal: tables and panels, built here, printed by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+VERDICT_STYLES = {
+    "PASS": "bold green",
+    "FAIL": "bold white on red",
+    "NOT VERIFIED": "bold black on yellow",
+    "NOT APPLICABLE": "dim",
+    "NO CLAIM": "bold cyan",
+}
+
+
+def verdict_text(verdict: str) -> Text:
+    """A verdict in its colour; the word itself carries the meaning."""
+    return Text(verdict, style=VERDICT_STYLES.get(verdict, "bold"))
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None) -> Table:
+    """A quiet two-column table of names and values."""
+    table = Table(
+        box=box.SIMPLE, show_header=False, title=title, title_justify="left", pad_edge=False
+    )
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, Text(value) if isinstance(value, str) else value)
+    return table
+
+
+def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
+    """A table with a header."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    return table
+
+
+def run_summary(
+    outcome: Mapping[str, Any], verdict: str, qualifications: Sequence[str], folder: Path
+) -> RenderableType:
+    """The table at the end of a run: accuracy, ε and to whom, δ, verdict, where the files are.
+
+    Args:
+        outcome: The object that ``run --json`` prints.
+        verdict: The auditor's.
+        qualifications: What limits the verdict.
+        folder: The run directory.
+    """
+    accuracy = outcome["test_accuracy"]
+    rows: list[tuple[str, RenderableType]] = [
+        ("test accuracy", "not evaluated" if accuracy is None else f"{accuracy:.1%}")
+    ]
+    rows += privacy_rows(outcome["privacy"])
+    rows += [
+        ("clipping", outcome["engine"]),
+        ("audit", verdict_text(verdict)),
+        *(("", Text(text, style="yellow")) for text in qualifications),
+        ("run", str(folder)),
+        ("report", str(folder / "report.pdf")),
+        ("check it", f"dpfedadamw verify {folder}"),
+    ]
+    return Panel(facts(rows), title=f"[bold]{escape(str(outcome['run']))}", title_align="left")
+
+
+def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    """The privacy claim as rows: one a view, with δ and what it assumes."""
+    if claim.get("view_headline") == "none":
+        return [("privacy", Text("no differential privacy", style="bold red"))]
+    server, worst = claim["server"], claim["server_worst_case"]
+    third = claim["third_party"]
+    return [
+        ("ε towards the server", Text(f"{server['epsilon']:.3f}", style="bold")),
+        ("  if in every round", f"{worst['epsilon']:.3f}"),
+        ("ε towards a third party", f"{third['epsilon']:.3f}  (sees models, not who took part)"),
+        ("δ", f"{claim['delta']:g}"),
+        ("protects", "one record of one client, added or removed; composed by PLD"),
+    ]
+
+
+def findings_table(findings: Mapping[str, Any]) -> RenderableType:
+    """The auditor's findings, a row a check, and the overall verdict."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what was found", overflow="fold")
+    for check in findings["checks"]:
+        table.add_row(
+            Text(check["name"]), verdict_text(check["verdict"]), Text(check["measurement"])
+        )
+    overall = Text.assemble("overall: ", verdict_text(findings["verdict"]))
+    notes = [Text(f"  {text}", style="yellow") for text in findings["qualifications"]]
+    return Group(table, overall, *notes)

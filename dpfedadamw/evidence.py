@@ -1,0 +1,241 @@
+"""What the engine writes down for the auditor.
+
+All of it is private: norms of records' gradients, realised batch sizes, clean moments, noise. It
+stays in ``evidence/`` (mode 0700, files 0600) and nothing outside reads it but the auditor, who
+passes on verdicts only.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpfedadamw.parameters import Blocks
+from dpfedadamw.rundir import write_atomically, write_json
+
+_PRIVATE = 0o600
+_SAMPLED_NOISE_TOTAL = 400_000
+
+
+@dataclass(frozen=True)
+class Query:
+    """One answered gradient query, before and after noise.
+
+    Attributes:
+        batch_size: Realised number of records.
+        raw_norms: Per-record gradient norms before clipping, [b].
+        clipped_norms: Per-record norms after clipping, [b].
+        nonfinite: Records whose gradient was not finite.
+        clean_sum: Clipped sum before noise, [d].
+        noisy_sum: Clipped sum after noise, float64 [d].
+        divisor: What the noisy sum is divided by.
+    """
+
+    batch_size: int
+    raw_norms: Tensor
+    clipped_norms: Tensor
+    nonfinite: int
+    clean_sum: Tensor
+    noisy_sum: Tensor
+    divisor: float
+
+
+@dataclass(frozen=True)
+class MomentRecord:
+    """Block means of a rule's second moment after its last local step."""
+
+    noisy: NDArray[np.float64]
+    corrected: NDArray[np.float64]
+    subtracted: float
+    steps: int
+    floored: NDArray[np.int64]
+
+
+@dataclass
+class ClientEvidence:
+    """Collects the queries of one client in one round.
+
+    Attributes:
+        blocks: The measuring partition.
+        clipping_norm: C, the unit in which sampled noise is kept.
+        sample: Coordinates whose noise is kept, int64 [m].
+    """
+
+    blocks: Blocks
+    clipping_norm: float
+    sample: Tensor
+    batch_sizes: list[int] = field(default_factory=list)
+    raw_norms: list[NDArray[np.float32]] = field(default_factory=list)
+    clipped_norms: list[NDArray[np.float32]] = field(default_factory=list)
+    nonfinite: list[int] = field(default_factory=list)
+    divisors: list[float] = field(default_factory=list)
+    noise_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
+    noise_sample: list[NDArray[np.float32]] = field(default_factory=list)
+    clean_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
+    moment: MomentRecord | None = None
+
+    def query(self, query: Query) -> None:
+        """Take note of one query."""
+        clean = query.clean_sum.double()
+        noise = query.noisy_sum - clean
+        self.batch_sizes.append(query.batch_size)
+        self.raw_norms.append(_float32(query.raw_norms))
+        self.clipped_norms.append(_float32(query.clipped_norms))
+        self.nonfinite.append(query.nonfinite)
+        self.divisors.append(query.divisor)
+        self.noise_sum_squares.append(self.blocks.sum(noise.square()).cpu().numpy())
+        self.noise_sample.append(_float32(noise[self.sample] / self.clipping_norm))
+        mean = clean / query.divisor
+        self.clean_sum_squares.append(self.blocks.sum(mean.square()).cpu().numpy())
+
+    def second_moment(self, moment: Any) -> None:
+        """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
+        floored = self.blocks.sum(moment.floored).cpu().numpy()
+        self.moment = MomentRecord(
+            self.blocks.mean(moment.moment).cpu().numpy(),
+            self.blocks.mean(moment.corrected).cpu().numpy(),
+            moment.subtracted,
+            moment.steps,
+            floored.astype(np.int64),
+        )
+
+
+class Unobserved:
+    """Takes note of nothing: for runs without privacy, which leave no private evidence."""
+
+    def second_moment(self, moment: object) -> None:
+        """Ignore the second moment."""
+
+
+class EvidenceWriter:
+    """Writes one file a round, and carries the shadow of the second moment between rounds.
+
+    The shadow is the second moment that the same clean gradients would have left without noise.
+    The recursion is linear, so its block means follow from the block sums alone.
+
+    Args:
+        directory: The run's ``evidence/``.
+        blocks: The measuring partition.
+        beta2: Decay of the second moment, or None for rules without one.
+        aggregated: Whether the rule's second moment goes on from round to round.
+        clipping_norm: C.
+        queries: Queries of the whole run, which bound how much noise is sampled from each.
+        rounds: T.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        blocks: Blocks,
+        beta2: float | None,
+        aggregated: bool,
+        clipping_norm: float,
+        queries: int,
+        rounds: int,
+    ) -> None:
+        self._directory = directory
+        self._blocks = blocks
+        self._beta2 = beta2
+        self._aggregated = aggregated
+        self._clipping_norm = clipping_norm
+        size = len(blocks.index)
+        count = min(size, max(8, min(256, _SAMPLED_NOISE_TOTAL // max(1, queries))))
+        # Which coordinates are looked at is public and fixed, so that reuse of noise shows.
+        chosen = np.sort(np.random.default_rng(size).choice(size, count, replace=False))
+        self._sample = torch.from_numpy(chosen).to(blocks.index.device)
+        self._shadow = np.zeros(len(blocks.names))
+        layout = {
+            "format": 1,
+            "parameters": size,
+            "blocks": {
+                "kind": blocks.kind,
+                "names": list(blocks.names),
+                "sizes": [int(size) for size in blocks.sizes.tolist()],
+            },
+            "beta2": beta2,
+            "sample_coordinates": chosen.tolist(),
+            "per_round_files": rounds,
+        }
+        write_json(directory / "layout.json", layout, _PRIVATE)
+
+    def client(self) -> ClientEvidence:
+        """A collector for one client's round."""
+        return ClientEvidence(self._blocks, self._clipping_norm, self._sample)
+
+    def write_round(
+        self, index: int, attempt: int, clients: Sequence[int], collected: Sequence[ClientEvidence]
+    ) -> None:
+        """Write the evidence of one round."""
+        norms = [one for client in collected for one in client.raw_norms]
+        arrays: dict[str, NDArray[Any]] = {
+            "clients": np.asarray(clients, dtype=np.int64),
+            "attempt": np.asarray(attempt, dtype=np.int64),
+            "batch_size": np.asarray([client.batch_sizes for client in collected], np.int64),
+            "record_offsets": np.concatenate([[0], np.cumsum([len(one) for one in norms])]).astype(
+                np.int64
+            ),
+            "raw_norms": _join(norms),
+            "clipped_norms": _join([one for client in collected for one in client.clipped_norms]),
+            "nonfinite": np.asarray([client.nonfinite for client in collected], np.int64),
+            "divisor": np.asarray([client.divisors for client in collected], np.float64),
+            "noise_sum_squares": np.asarray([client.noise_sum_squares for client in collected]),
+            "noise_sample": np.asarray([client.noise_sample for client in collected], np.float32),
+            "clean_sum_squares": np.asarray([client.clean_sum_squares for client in collected]),
+        }
+        moments = [client.moment for client in collected if client.moment is not None]
+        if self._beta2 is not None and len(moments) == len(collected):
+            shadows = np.stack([self._follow(client, self._beta2) for client in collected])
+            arrays |= {
+                "v_noisy": np.stack([moment.noisy for moment in moments]),
+                "v_clean": shadows,
+                "v_corrected": np.stack([moment.corrected for moment in moments]),
+                "subtracted": np.asarray([moment.subtracted for moment in moments]),
+                "tau": np.asarray([moment.steps for moment in moments], np.int64),
+                "floored": np.stack([moment.floored for moment in moments]),
+            }
+            if self._aggregated:
+                self._shadow = shadows.mean(0)
+        self._write(_round_file(index), arrays)
+
+    def write_partition(self, client_of_record: NDArray[np.int64]) -> None:
+        """Write which client holds which training record."""
+        self._write("partition.npz", {"client_of_record": client_of_record})
+
+    def restore(self, completed_rounds: int) -> None:
+        """Continue the shadow after a resume, from the last completed round's file."""
+        if completed_rounds and self._aggregated and self._beta2 is not None:
+            with np.load(self._directory / _round_file(completed_rounds - 1)) as file:
+                self._shadow = file["v_clean"].mean(0)
+
+    def _follow(self, client: ClientEvidence, beta2: float) -> NDArray[np.float64]:
+        shadow = self._shadow.copy()
+        sizes = self._blocks.sizes.cpu().numpy()
+        for squares in client.clean_sum_squares:
+            shadow = beta2 * shadow + (1.0 - beta2) * squares / sizes
+        return shadow
+
+    def _write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        write_atomically(self._directory / name, buffer.getvalue(), _PRIVATE)
+
+
+def _round_file(index: int) -> str:
+    return f"round-{index:05d}.npz"
+
+
+def _float32(values: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = values.detach().to(torch.float32).cpu().numpy()
+    return array
+
+
+def _join(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.concatenate([np.zeros(0, np.float32), *parts])

@@ -1,0 +1,175 @@
+"""The rounds of a run: charge the ledger, let clients work, combine, write evidence, checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dpfedadamw.algorithms.base import (
+    Broadcast,
+    ServerRule,
+    ServerState,
+    Upload,
+    cosine_learning_rate,
+)
+from dpfedadamw.evidence import ClientEvidence, EvidenceWriter
+from dpfedadamw.federation.client import ClientData, Worker
+from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.privacy.cohorts import FixedClients
+from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.spec import Spec
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round leaves behind.
+
+    Attributes:
+        completed: Rounds completed so far, from 1.
+        state: The server's state after it.
+        learning_rate: η of the round.
+        bytes_up: Bytes of all uploads.
+        bytes_down: Bytes of all broadcasts.
+        seconds: Wall time.
+    """
+
+    completed: int
+    state: ServerState
+    learning_rate: float
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that rounds need, wired once.
+
+    Attributes:
+        spec: The resolved spec.
+        worker: Runs clients in this process.
+        server: The server's rule.
+        clients: Every client's records.
+        ledger: Charged before any noise is drawn.
+        evidence: Written after each round; None without privacy.
+    """
+
+    spec: Spec
+    worker: Worker
+    server: ServerRule
+    clients: Sequence[ClientData]
+    ledger: Ledger
+    evidence: EvidenceWriter | None
+
+    def run(
+        self,
+        state: ServerState,
+        first_round: int,
+        on_client: Callable[[int, int], None] | None = None,
+    ) -> Iterator[RoundResult]:
+        """Run all rounds from ``first_round`` on, one at a time as the caller asks.
+
+        Args:
+            state: The server's state before that round.
+            first_round: t of the first round to run, from 0.
+            on_client: Called with (clients done, clients of the round) after each client.
+        """
+        for index in range(first_round, self.spec.federation.rounds):
+            started = time.perf_counter()
+            broadcast = self._broadcast(state, index)
+            chosen, attempt = self._choose(index)
+            self._charge(index, attempt, chosen)
+            message = pack(state.parameters, state.state)
+            answers, collected = [], []
+            for done, client in enumerate(chosen, start=1):
+                evidence = self.evidence.client() if self.evidence is not None else None
+                answers.append(
+                    self.worker.take_part(
+                        client, self.clients[client], message, broadcast, index, attempt, evidence
+                    )
+                )
+                if evidence is not None:
+                    collected.append(evidence)
+                if on_client is not None:
+                    on_client(done, len(chosen))
+            uploads = [Upload(*unpack(answer, state.parameters)) for answer, _, _ in answers]
+            state = self.server.combine(state, uploads, broadcast)
+            self._close_round(index, attempt, chosen, collected, [a[1:] for a in answers])
+            yield RoundResult(
+                completed=index + 1,
+                state=state,
+                learning_rate=broadcast.learning_rate,
+                bytes_up=sum(len(answer) for answer, _, _ in answers),
+                bytes_down=len(message) * len(chosen),
+                seconds=time.perf_counter() - started,
+            )
+
+    def _broadcast(self, state: ServerState, index: int) -> Broadcast:
+        algorithm, federation = self.spec.algorithm, self.spec.federation
+        rate = algorithm.learning_rate
+        if algorithm.schedule == "cosine":
+            rate = cosine_learning_rate(rate, index, federation.rounds)
+        steps = federation.local_steps
+        return Broadcast(state.parameters, state.state, rate, steps, index * steps)
+
+    def _choose(self, index: int) -> tuple[list[int], int]:
+        """The clients of a round, and how often the round has been begun, this time included."""
+        begun = {e["attempt"] for e in self.ledger.of_kind("spend") if e["round"] == index}
+        attempt = 1 + max(begun, default=0)
+        stream = self.worker.randomness.stream("clients", index, -1, attempt)
+        cohort = FixedClients(self.spec.federation.clients_per_round)
+        return [int(client) for client in cohort.draw(len(self.clients), stream)], attempt
+
+    def _charge(self, index: int, attempt: int, chosen: Sequence[int]) -> None:
+        plan = self.worker.plan
+        if not plan.private:
+            return
+        self.ledger.append_all(
+            "spend",
+            [
+                {
+                    "round": index,
+                    "client": client,
+                    "attempt": attempt,
+                    "records": plan.records[client],
+                    "sampling": plan.sampling.event_kind,
+                    "sampling_rate": plan.sampling_rate(client),
+                    "expected_batch_size": plan.divisor(client),
+                    "clipping_norm": plan.clipping_norm,
+                    "noise_multiplier": plan.noise_multiplier,
+                    "steps": plan.local_steps,
+                    "queries_per_step": plan.queries_per_step,
+                }
+                for client in chosen
+            ],
+        )
+
+    def _close_round(
+        self,
+        index: int,
+        attempt: int,
+        chosen: Sequence[int],
+        collected: Sequence[ClientEvidence],
+        made: Sequence[tuple[int, int]],
+    ) -> None:
+        if self.evidence is not None:
+            self.evidence.write_round(index, attempt, chosen, collected)
+        self.ledger.append(
+            "round",
+            {
+                "round": index,
+                "clients": list(chosen),
+                "steps": [steps for steps, _ in made],
+                "queries": [queries for _, queries in made],
+            },
+        )
+
+
+def client_data(inputs: Tensor, labels: Tensor, owner: Tensor, clients: int) -> list[ClientData]:
+    """Divide training records [n, …] by their owners [n] among the clients."""
+    return [
+        ClientData(inputs[owner == client], labels[owner == client]) for client in range(clients)
+    ]

@@ -1,0 +1,213 @@
+"""The trainable parameters as ONE flat vector: names, shapes, slices and blocks.
+
+Every algorithm works on flat tensors, every clipped sum is flat, every upload is flat. This is the
+one place that knows how the vector maps to a module's parameters and into which blocks the second
+moment is averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.errors import DpfedadamwError
+
+BLOCK_KINDS = ("heads", "hessian", "tensor", "layer", "full", "none")
+
+
+class ParameterError(DpfedadamwError):
+    """A module's parameters cannot be used as asked."""
+
+
+@dataclass(frozen=True)
+class ParameterSlice:
+    """Where one parameter lies in the flat vector.
+
+    Attributes:
+        name: The parameter's name in ``module.named_parameters()``.
+        shape: Its shape.
+        start: First coordinate in the flat vector.
+        stop: One past the last coordinate.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of all trainable parameters in the flat vector.
+
+    Attributes:
+        slices: One entry a trainable parameter, in ``named_parameters()`` order.
+    """
+
+    slices: tuple[ParameterSlice, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of trainable coordinates, d."""
+        return self.slices[-1].stop if self.slices else 0
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """The layout of a module's trainable parameters.
+
+    Raises:
+        ParameterError: If nothing is trainable.
+    """
+    slices: list[ParameterSlice] = []
+    start = 0
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            stop = start + parameter.numel()
+            slices.append(ParameterSlice(name, tuple(parameter.shape), start, stop))
+            start = stop
+    if not slices:
+        raise ParameterError("the model has no trainable parameter; unfreeze at least its head")
+    return Layout(tuple(slices))
+
+
+class FlatParameters:
+    """A module whose trainable parameters are views into one flat tensor.
+
+    Writing to :attr:`vector` in place changes the module, without a copy.
+
+    Attributes:
+        module: The module, changed in place.
+        layout: The order of its parameters in the vector.
+        vector: The flat vector, shape [d], the parameters' dtype and device.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.layout = layout_of(module)
+        parameters = dict(module.named_parameters())
+        self.vector = torch.cat(
+            [parameters[part.name].detach().reshape(-1) for part in self.layout.slices]
+        )
+        for part in self.layout.slices:
+            parameters[part.name].data = self.vector[part.start : part.stop].view(part.shape)
+
+    def assign(self, vector: Tensor) -> None:
+        """Write a flat vector of shape [d] into the module."""
+        self.vector.copy_(vector)
+
+
+def named_tensors(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
+    """Split a flat vector of shape [d] into contiguous tensors by parameter name."""
+    return {
+        part.name: vector[part.start : part.stop].reshape(part.shape).clone()
+        for part in layout.slices
+    }
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A partition of the flat vector's coordinates: each lies in exactly one block.
+
+    Attributes:
+        kind: One of :data:`BLOCK_KINDS`.
+        names: One name a block, [B].
+        index: The block of each coordinate, int64 [d].
+        sizes: Number of coordinates of each block, float64 [B].
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    index: Tensor
+    sizes: Tensor
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum of values [d] over each block, float64 [B]."""
+        return torch.zeros_like(self.sizes).index_add_(0, self.index, values.double())
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean of values [d] over each block, float64 [B] (DP-FedAdamW eq. (7))."""
+        return self.sum(values) / self.sizes
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every coordinate its block's value: [B] becomes [d]."""
+        return values[self.index]
+
+    def to(self, device: torch.device) -> Blocks:
+        """The same partition on another device."""
+        return Blocks(self.kind, self.names, self.index.to(device), self.sizes.to(device))
+
+
+@dataclass(frozen=True)
+class ParameterRoles:
+    """What a model says about its parameters, so that blocks can follow its architecture.
+
+    A model attaches one to itself as ``parameter_roles``; a model without one has no heads, and its
+    output layer is unknown.
+
+    Attributes:
+        attention_heads: Number of heads of every query, key and value weight or bias, by name.
+        values: Names of the value projections (``hessian`` splits them by output neuron).
+        row_wise: Embedding tables and output layers, whose rows are tokens or classes.
+    """
+
+    attention_heads: Mapping[str, int]
+    values: frozenset[str] = frozenset()
+    row_wise: frozenset[str] = frozenset()
+
+
+NO_ROLES = ParameterRoles({})
+
+
+def blocks_of(module: nn.Module, kind: str) -> Blocks:
+    """Partition the trainable coordinates of a module into blocks.
+
+    ``heads`` (DP-FedAdamW section 5.1): each head's slice of Q, of K and of V, every other layer
+    one block. ``hessian`` (FedAdamW appendix D): embeddings and outputs by token or class row, Q
+    and K by head, all other matrices by output neuron. ``tensor``: one block a parameter.
+    ``layer``: one block a module. ``full`` and ``none`` have no blocks to average over and are
+    measured by ``tensor``.
+
+    Args:
+        module: The model; its ``parameter_roles`` are honoured.
+        kind: One of :data:`BLOCK_KINDS`.
+
+    Raises:
+        ParameterError: If the kind is unknown.
+    """
+    if kind not in BLOCK_KINDS:
+        raise ParameterError(f"block partition {kind!r} is unknown; use one of {BLOCK_KINDS}")
+    roles = getattr(module, "parameter_roles", NO_ROLES)
+    layout = layout_of(module)
+    names: list[str] = []
+    position: dict[str, int] = {}
+    index = torch.empty(layout.size, dtype=torch.int64)
+    for part in layout.slices:
+        labels = list(_block_labels(part, kind, roles))
+        rows = index[part.start : part.stop].view(len(labels), -1)
+        for row, label in enumerate(labels):
+            if label not in position:
+                position[label] = len(names)
+                names.append(label)
+            rows[row] = position[label]
+    sizes = torch.bincount(index, minlength=len(names)).double()
+    return Blocks(kind, tuple(names), index, sizes)
+
+
+def _block_labels(part: ParameterSlice, kind: str, roles: ParameterRoles) -> Iterable[str]:
+    """Labels of the equal runs of coordinates into which one parameter is cut, in order."""
+    heads = roles.attention_heads.get(part.name)
+    is_value = part.name in roles.values
+    layer = part.name.rpartition(".")[0] or part.name
+    if kind in ("heads", "hessian") and heads is not None and not (kind == "hessian" and is_value):
+        return [f"{layer}[head {head}]" for head in range(heads)]
+    if kind == "hessian" and part.shape:
+        if part.name in roles.row_wise or len(part.shape) > 1:
+            unit = "row" if part.name in roles.row_wise else "neuron"
+            return [f"{layer}[{unit} {row}]" for row in range(part.shape[0])]
+        return [part.name]
+    if kind in ("heads", "layer"):
+        return [layer]
+    return [part.name]

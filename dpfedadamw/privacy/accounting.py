@@ -1,0 +1,214 @@
+"""Accounting: from the ledger's spends to the ledger's claim.
+
+This is the accountants' front door: it adds up what each client was charged, computes every view of
+it (`views`), evaluates the closed forms that papers print, and writes the claim, the ledger's last
+line. The numbers come from `pld` and `rdp`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpfedadamw.privacy.composition import Composition, mu_gdp
+from dpfedadamw.privacy.pld import delta_pld, epsilon_pld, privacy_profile
+from dpfedadamw.privacy.rdp import epsilon_rdp
+from dpfedadamw.privacy.views import (
+    MECHANISM_ASSUMPTIONS,
+    ClientEpsilon,
+    ClientSpend,
+    Epsilon,
+    ServerView,
+    ThirdPartyView,
+    client_level_view,
+    server_view,
+    server_worst_case,
+    third_party_view,
+)
+
+__all__ = [
+    "ClientEpsilon",
+    "ClientSpend",
+    "ClosedForms",
+    "Composition",
+    "Epsilon",
+    "ServerView",
+    "ThirdPartyView",
+    "claim",
+    "client_level_view",
+    "closed_forms",
+    "delta_pld",
+    "epsilon_pld",
+    "epsilon_rdp",
+    "mu_gdp",
+    "no_claim",
+    "privacy_profile",
+    "server_view",
+    "server_worst_case",
+    "spends_from_ledger",
+    "third_party_view",
+]
+
+
+@dataclass(frozen=True)
+class ClosedForms:
+    """Printed order-of-magnitude formulas with the hidden constant set to 1; never a claim.
+
+    Attributes:
+        third_party_noble: s·√(l·T·K·log(2/δ)·log(2T/δ)/N)/σ (Noble et al. 2022).
+        server_noble: the same times √(N/l), that is s·√(T·K·log(2/δ)·log(2T/δ))/σ.
+        equation_13: DP-FedAdamW eq. (13), printed as the third party's; it equals `server_noble`.
+        equation_14: DP-FedAdamW eq. (14), √(N/l) times eq. (13): the factor is counted twice.
+        delta_server: (δ/2)(1/l + 1), the δ that goes with the server's form.
+        sampling_rate: the s used.
+    """
+
+    third_party_noble: float
+    server_noble: float
+    equation_13: float
+    equation_14: float
+    delta_server: float
+    sampling_rate: float
+
+
+def spends_from_ledger(lines: Iterable[Mapping[str, Any]]) -> tuple[ClientSpend, ...]:
+    """Add up the ledger's spend lines by client; other lines are passed over.
+
+    Args:
+        lines: parsed ledger lines. Every spend line counts, also those of repeated attempts.
+
+    Returns:
+        One spend for each client that was ever charged, by number.
+    """
+    steps: dict[int, dict[tuple[float, float, int, str], int]] = {}
+    records: dict[int, int] = {}
+    participations: dict[int, int] = {}
+    for line in lines:
+        if line.get("kind", "spend") != "spend":
+            continue
+        client = int(line["client"])
+        rate = float(line["sampling_rate"])
+        sampling = str(line["sampling"])
+        key = (float(line["noise_multiplier"]), rate, int(line["queries_per_step"]), sampling)
+        charged = steps.setdefault(client, {})
+        charged[key] = charged.get(key, 0) + int(line["steps"])
+        records[client] = max(records.get(client, 0), int(line["records"]))
+        participations[client] = participations.get(client, 0) + 1
+    return tuple(
+        ClientSpend(
+            client,
+            records[client],
+            participations[client],
+            tuple(
+                Composition(noise, rate, count, queries, sampling)
+                for (noise, rate, queries, sampling), count in sorted(steps[client].items())
+            ),
+        )
+        for client in sorted(steps)
+    )
+
+
+def closed_forms(
+    sampling_rate: float,
+    noise_multiplier: float,
+    clients: int,
+    clients_per_round: int,
+    rounds: int,
+    local_steps: int,
+    delta: float,
+) -> ClosedForms:
+    """Evaluate the closed forms of Noble et al. (2022) and DP-FedAdamW (13) and (14), with c = 1.
+
+    Args:
+        sampling_rate: s, the record's rate; the largest of any client.
+        noise_multiplier: σ.
+        clients: N.
+        clients_per_round: S; l = S/N.
+        rounds: T.
+        local_steps: K.
+        delta: δ.
+    """
+    participation = clients_per_round / clients
+    logarithms = math.log(2.0 / delta) * math.log(2.0 * rounds / delta)
+    server = sampling_rate * math.sqrt(rounds * local_steps * logarithms) / noise_multiplier
+    ratio = math.sqrt(clients / participation)
+    return ClosedForms(
+        third_party_noble=server / ratio,
+        server_noble=server,
+        equation_13=server,
+        equation_14=server * ratio,
+        delta_server=delta / 2.0 * (1.0 / participation + 1.0),
+        sampling_rate=sampling_rate,
+    )
+
+
+def claim(
+    spends: Sequence[ClientSpend],
+    *,
+    clients: int,
+    clients_per_round: int,
+    rounds: int,
+    local_steps: int,
+    noise_multiplier: float,
+    delta: float,
+    sampling_rates: Sequence[float],
+    queries_per_step: int = 1,
+) -> dict[str, Any]:
+    """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
+
+    Args:
+        spends: what each client was really charged (`spends_from_ledger`).
+        clients: N.
+        clients_per_round: S.
+        rounds: T.
+        local_steps: K.
+        noise_multiplier: σ.
+        delta: δ.
+        sampling_rates: q of every client, also of those that never took part.
+        queries_per_step: answers on each batch.
+
+    Returns:
+        The claim line without its chain (kind, previous, digest).
+
+    Raises:
+        PrivacyError: if no client was charged, or no finite ε holds.
+    """
+    largest_rate = max(sampling_rates)
+    server = server_view(spends, delta)
+    setting = (largest_rate, noise_multiplier, local_steps, rounds)
+    worst = server_worst_case(*setting, delta, queries_per_step)
+    participation = clients_per_round / clients
+    third_party = third_party_view(*setting, participation, delta, queries_per_step)
+    forms = closed_forms(
+        largest_rate, noise_multiplier, clients, clients_per_round, rounds, local_steps, delta
+    )
+    headline = max(zip(server.clients, spends, strict=True), key=lambda pair: pair[0].epsilon_pld)
+    # A run that was interrupted can have charged a client for more rounds than there are.
+    worst_value = max(worst.value, server.epsilon.value)
+    shared = set(MECHANISM_ASSUMPTIONS)
+    readings = [
+        *MECHANISM_ASSUMPTIONS,
+        *(f"server: {note}" for note in server.epsilon.assumptions if note not in shared),
+        *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
+    ]
+    return {
+        "view_headline": "server",
+        "delta": float(delta),
+        "server": {
+            "epsilon": server.epsilon.value,
+            "accountant": server.epsilon.accountant,
+            "clients": [asdict(entry) for entry in server.clients],
+        },
+        "server_worst_case": {"epsilon": worst_value},
+        "third_party": {"epsilon": third_party.epsilon.value, "participation": participation},
+        "closed_forms": asdict(forms),
+        "assumptions": readings,
+        "profile": [list(point) for point in privacy_profile(headline[1].compositions)],
+    }
+
+
+def no_claim() -> dict[str, Any]:
+    """Return the claim of a run without a privacy unit: none."""
+    return {"view_headline": "none"}

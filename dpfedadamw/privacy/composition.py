@@ -1,0 +1,122 @@
+"""Compositions: how many queries were made, on what share of the records, under how much noise.
+
+A `Composition` is what every accountant here takes: `rdp` and `pld` turn it into ε and δ,
+`accounting` says what the number means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpfedadamw.errors import PrivacyError
+
+__all__ = ["SMALLEST_DELTA", "Composition", "Compositions", "check_delta", "merge", "mu_gdp"]
+
+_SAMPLINGS = ("poisson", "full", "fixed-size")
+# Below this the rounding errors of the privacy loss distributions' Fourier transforms show.
+SMALLEST_DELTA = 1e-10
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Like steps on one data set: each draws a batch and answers queries on it with noise.
+
+    Attributes:
+        noise_multiplier: σ, noise over the clipping norm, above 0.
+        sampling_rate: q in (0, 1], share of the records in a batch.
+        steps: batches drawn, at least 1.
+        queries_per_step: answers on each batch, at least 1; jointly they are one Gaussian of
+            multiplier σ/√queries, subsampled once, because they share their batch.
+        sampling: "poisson" or "full" (add-remove), or "fixed-size" (replace-one, sensitivity 2C).
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    queries_per_step: int = 1
+    sampling: str = "poisson"
+
+    def __post_init__(self) -> None:
+        """Refuse what describes no mechanism."""
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
+            raise PrivacyError(
+                f"the noise multiplier must be a positive number, not {self.noise_multiplier}; "
+                "without noise there is no privacy to account"
+            )
+        if not 0 < self.sampling_rate <= 1:
+            raise PrivacyError(f"a sampling rate lies in (0, 1], not at {self.sampling_rate}")
+        if self.steps < 1 or self.queries_per_step < 1:
+            raise PrivacyError(
+                f"a composition has at least one step and one query per step, not {self.steps} and "
+                f"{self.queries_per_step}"
+            )
+        if self.sampling not in _SAMPLINGS:
+            raise PrivacyError(
+                f"no accountant covers sampling '{self.sampling}'; it is one of "
+                + ", ".join(f"'{name}'" for name in _SAMPLINGS)
+            )
+        if self.sampling == "full" and self.sampling_rate != 1:
+            raise PrivacyError("full batches have the sampling rate 1")
+
+    @property
+    def adjacency(self) -> str:
+        """Neighbouring data sets this composition is accounted for."""
+        return "replace-one" if self.sampling == "fixed-size" else "add-remove"
+
+    @property
+    def step_noise_multiplier(self) -> float:
+        """The multiplier of the one Gaussian that a step's queries amount to, σ/√queries."""
+        return self.noise_multiplier / math.sqrt(self.queries_per_step)
+
+    @property
+    def key(self) -> tuple[float, float, str]:
+        """What one step is, apart from how many there are."""
+        return self.step_noise_multiplier, self.sampling_rate, self.sampling
+
+
+Compositions = Composition | Sequence[Composition]
+
+
+def merge(composition: Compositions) -> tuple[Composition, ...]:
+    """Add up like compositions and put them into one order, so that equal costs compare equal.
+
+    Raises:
+        PrivacyError: if there are none, or they are accounted under different adjacencies.
+    """
+    parts = (composition,) if isinstance(composition, Composition) else tuple(composition)
+    if not parts:
+        raise PrivacyError("there is nothing to account: no step was taken")
+    if len({part.adjacency for part in parts}) > 1:
+        raise PrivacyError("compositions under different adjacencies cannot be added up")
+    merged: dict[tuple[float, float, str], Composition] = {}
+    for part in parts:
+        seen = merged.get(part.key)
+        merged[part.key] = part if seen is None else replace(part, steps=part.steps + seen.steps)
+    return tuple(merged[key] for key in sorted(merged))
+
+
+def mu_gdp(composition: Composition) -> float:
+    """Return μ of the central limit approximation in Gaussian differential privacy. Never a claim.
+
+    q·√(steps·(e^{1/σ²} - 1)) (Bu, Dong, Long & Su 2020) is an asymptotic value that can lie below
+    the truth; it is information for comparison with papers that print it.
+    """
+    exponent = composition.step_noise_multiplier**-2
+    if exponent > 700:
+        return math.inf
+    return composition.sampling_rate * math.sqrt(composition.steps * math.expm1(exponent))
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a δ outside [1e-10, 1).
+
+    Raises:
+        PrivacyError: if δ is out of range.
+    """
+    if not SMALLEST_DELTA <= delta < 1:
+        raise PrivacyError(
+            f"delta must lie in [{SMALLEST_DELTA:g}, 1), not at {delta}; it should be well "
+            "below one over the number of records"
+        )

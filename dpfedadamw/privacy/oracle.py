@@ -1,0 +1,142 @@
+"""The gradient oracle: sample, clip each record's gradient, sum, add noise, divide.
+
+This is the one door between algorithms and data. What passes through it is a function of noised
+values, and no more passes than the ledger has been charged for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.evidence import ClientEvidence, Query
+from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.randomness import Stream
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What the ledger has been charged for one client's round, before it began.
+
+    Attributes:
+        steps: Batches that may be drawn.
+        queries_per_step: Gradients that may be asked for on each.
+    """
+
+    steps: int
+    queries_per_step: int
+
+
+def clipped_sum(
+    engine: ClippedSumEngine, flat: FlatParameters, parameters: Tensor, batch: tuple[Tensor, Tensor]
+) -> ClippedSum:
+    """The clipped sum of one step: Σ_j g_j · min(1, C/‖g_j‖₂) over a batch, before noise.
+
+    The auditor's active probe calls this same function.
+
+    Args:
+        engine: Computes per-record clipped sums for the module in ``flat``.
+        flat: The module's parameters.
+        parameters: θ at which gradients are taken, [d].
+        batch: Inputs [b, …] and labels [b].
+    """
+    flat.assign(parameters)
+    return engine(*batch)
+
+
+class PrivateOracle:
+    """Noised gradients of one client in one round.
+
+    Attributes:
+        noise_variance: Φ of the plan for this client.
+        steps: Batches drawn so far.
+        queries: Gradients answered so far.
+    """
+
+    def __init__(
+        self,
+        plan: PrivacyPlan,
+        client: int,
+        charge: Charge,
+        engine: ClippedSumEngine,
+        flat: FlatParameters,
+        inputs: Tensor,
+        labels: Tensor,
+        batches: Stream,
+        noise: Stream,
+        evidence: ClientEvidence | None,
+    ) -> None:
+        self.noise_variance = plan.noise_variance(client)
+        self.steps = 0
+        self.queries = 0
+        self._standard_deviation = plan.noise_standard_deviation
+        self._divisor = plan.divisor(client)
+        self._draws = plan.sampling.batches(len(labels), batches)
+        self._charge = charge
+        self._engine = engine
+        self._flat = flat
+        self._inputs = inputs
+        self._labels = labels
+        self._noise = noise
+        self._evidence = evidence
+        self._batch: tuple[Tensor, Tensor] | None = None
+        self._asked = 0
+
+    def next_batch(self) -> None:
+        """Draw the records of the next step.
+
+        Raises:
+            PrivacyError: If the round's charged steps are used up.
+        """
+        if self.steps >= self._charge.steps:
+            raise PrivacyError(
+                f"the algorithm asks for step {self.steps + 1} of a round charged for "
+                f"{self._charge.steps}; the query was not made"
+            )
+        self.steps += 1
+        self._asked = 0
+        indices: NDArray[Any] = next(self._draws)
+        chosen = torch.from_numpy(indices).to(self._labels.device)
+        self._batch = (self._inputs[chosen], self._labels[chosen])
+
+    def gradient(self, parameters: Tensor) -> Tensor:
+        """The noised mean gradient [d] of the current batch at flat parameters [d].
+
+        (Σ_j clip(g_j) + N(0, σ²C²I)) / B with a fixed public B (DP-FedAdamW eq. (3), whose printed
+        noise has C in twice: see ERRATA.md).
+
+        Raises:
+            PrivacyError: If no batch was drawn or the step's charged queries are used up.
+        """
+        if self._batch is None or self._asked >= self._charge.queries_per_step:
+            raise PrivacyError(
+                f"the algorithm asks for gradient {self._asked + 1} of a batch charged for "
+                f"{self._charge.queries_per_step}; the query was not made"
+            )
+        self._asked += 1
+        self.queries += 1
+        clipped = clipped_sum(self._engine, self._flat, parameters, self._batch)
+        noisy = clipped.total.double()
+        if self._standard_deviation > 0:
+            noisy = add_gaussian_noise(clipped.total, self._standard_deviation, self._noise)
+        if self._evidence is not None:
+            self._evidence.query(
+                Query(
+                    batch_size=len(self._batch[1]),
+                    raw_norms=clipped.raw_norms,
+                    clipped_norms=clipped.clipped_norms,
+                    nonfinite=clipped.nonfinite,
+                    clean_sum=clipped.total,
+                    noisy_sum=noisy,
+                    divisor=self._divisor,
+                )
+            )
+        return (noisy / self._divisor).to(parameters.dtype)

@@ -1,0 +1,153 @@
+"""One frozen plan from which sampler, clipper, noise and accounting all come.
+
+They cannot disagree, because none of them can be chosen alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.sampling import (
+    FullBatch,
+    PoissonSampling,
+    Sampling,
+    ShuffledEpochs,
+    accounting_event,
+)
+from dpfedadamw.spec import Spec
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """Everything that decides what a run's gradients reveal.
+
+    Attributes:
+        unit: "record", or "none" for a run that claims nothing.
+        adjacency: Neighbouring data sets, "add-remove".
+        clipping_norm: C > 0, L2 norm to which one record's gradient is clipped; infinite without
+            privacy.
+        noise_multiplier: σ; the clipped sum gets noise of standard deviation σC. 0 without privacy.
+        delta: δ in (0, 1); None without privacy.
+        sampling: How the records of a step are drawn.
+        records: R_i, number of training records of each client. Public metadata.
+        rounds: T.
+        local_steps: K.
+        clients_per_round: S.
+        queries_per_step: Gradients asked for on one batch.
+    """
+
+    unit: str
+    adjacency: str
+    clipping_norm: float
+    noise_multiplier: float
+    delta: float | None
+    sampling: Sampling
+    records: tuple[int, ...]
+    rounds: int
+    local_steps: int
+    clients_per_round: int
+    queries_per_step: int
+
+    @property
+    def private(self) -> bool:
+        """Whether the run claims anything."""
+        return self.unit != "none"
+
+    @property
+    def noise_standard_deviation(self) -> float:
+        """σC, of the noise on the clipped sum."""
+        return self.noise_multiplier * self.clipping_norm if self.private else 0.0
+
+    def divisor(self, client: int) -> float:
+        """B, the fixed public number by which the noisy sum is divided.
+
+        Never the realised batch size: that depends on the data, and so would the sensitivity.
+        """
+        return self.sampling.normaliser(self.records[client])
+
+    def noise_variance(self, client: int) -> float:
+        """Φ = (σC/B)², what noise adds to each coordinate's variance of the mean gradient."""
+        return (self.noise_standard_deviation / self.divisor(client)) ** 2
+
+    def sampling_rate(self, client: int) -> float:
+        """q_i, probability with which one record of the client enters a step."""
+        return self.sampling.rate(self.records[client])
+
+    @property
+    def queries(self) -> int:
+        """Queries of the whole run, over all clients."""
+        return self.rounds * self.clients_per_round * self.local_steps * self.queries_per_step
+
+
+def make_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> PrivacyPlan:
+    """The plan of a spec, for clients of the given sizes.
+
+    Args:
+        spec: The resolved spec, its noise multiplier known.
+        records: R_i of each client.
+        queries_per_step: What the local rule asks for.
+
+    Raises:
+        PrivacyError: If no accountant covers the combination; the reason is named.
+    """
+    privacy = spec.privacy
+    common = (records, spec.federation.rounds, spec.federation.local_steps)
+    if privacy.unit == "none":
+        plain: Sampling = (
+            ShuffledEpochs(privacy.sampling.batch_size)
+            if privacy.sampling.batch_size is not None
+            else FullBatch()
+        )
+        return PrivacyPlan(
+            "none",
+            "none",
+            math.inf,
+            0.0,
+            None,
+            plain,
+            *common,
+            spec.federation.clients_per_round,
+            queries_per_step,
+        )
+    assert privacy.sampling.expected_batch_size is not None
+    assert privacy.noise_multiplier is not None
+    assert privacy.clipping_norm is not None
+    assert privacy.delta is not None
+    assert privacy.adjacency is not None
+    sampling = PoissonSampling(privacy.sampling.expected_batch_size)
+    smallest = min(range(len(records)), key=records.__getitem__)
+    if sampling.expected_batch_size > records[smallest]:
+        raise PrivacyError(
+            f"privacy.sampling.expected_batch_size: {sampling.expected_batch_size:g} exceeds "
+            f"the {records[smallest]} records of client {smallest}, whose sampling rate would exceed 1; "
+            f"use at most {records[smallest]}, or raise data.partition.minimum_records"
+        )
+    largest = max(records)
+    if privacy.delta * largest >= 1.0:
+        raise PrivacyError(
+            f"privacy.delta: {privacy.delta:g} times the {largest} records of the largest client is"
+            f" {privacy.delta * largest:.3g}; a mechanism that publishes one record in the clear "
+            f"would pass. Use a delta below {1.0 / largest:.2g}"
+        )
+    accounting_event(
+        sampling,
+        privacy.unit,
+        privacy.adjacency,
+        privacy.noise_multiplier,
+        queries_per_step,
+        1,
+        records[smallest],
+    )
+    return PrivacyPlan(
+        privacy.unit,
+        privacy.adjacency,
+        privacy.clipping_norm,
+        privacy.noise_multiplier,
+        privacy.delta,
+        sampling,
+        *common,
+        spec.federation.clients_per_round,
+        queries_per_step,
+    )

@@ -1,0 +1,70 @@
+"""Hands the auditor a callable to poke at: the real private step, on records of its choosing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.privacy import oracle
+from dpfedadamw.privacy.clipping import ClippedSumEngine
+from dpfedadamw.run import Training
+
+
+class EngineProbe:
+    """The clipped sum of a real step, before noise, for synthetic records.
+
+    It calls the very function that the gradient oracle calls. The auditor gives it synthetic
+    neighbouring batches; no private record is involved.
+
+    Attributes:
+        clipping_norm: C.
+        parameters: d, length of a clipped sum.
+        input_shape: Shape of one record.
+        classes: Number of classes.
+    """
+
+    def __init__(
+        self,
+        engine: ClippedSumEngine,
+        flat: FlatParameters,
+        clipping_norm: float,
+        input_shape: tuple[int, ...],
+        classes: int,
+    ) -> None:
+        self.clipping_norm = clipping_norm
+        self.parameters = flat.layout.size
+        self.input_shape = input_shape
+        self.classes = classes
+        self._engine = engine
+        self._flat = flat
+
+    def clipped_sum(
+        self, inputs: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Σ_j clip(g_j) of records [b, …] with labels [b], float64 [d]."""
+        vector = self._flat.vector
+        batch = (
+            torch.from_numpy(np.array(inputs)).to(vector.device),
+            torch.from_numpy(np.array(labels)).to(vector.device),
+        )
+        total = oracle.clipped_sum(self._engine, self._flat, vector.clone(), batch).total
+        array: NDArray[Any] = total.detach().double().cpu().numpy()
+        return array
+
+
+def probe_of(training: Training) -> EngineProbe | None:
+    """The probe of a run's own engine and model; None for a run without privacy."""
+    experiment = training.experiment
+    if not experiment.plan.private:
+        return None
+    return EngineProbe(
+        training.engine,
+        training.flat,
+        experiment.plan.clipping_norm,
+        experiment.dataset.input_shape,
+        experiment.dataset.classes,
+    )

@@ -1,0 +1,464 @@
+"""Wires one experiment together, top to bottom: spec → plan → rounds → model, ledger, evidence.
+
+``prepare`` turns a spec into everything that is needed without touching the disk, so that a spec
+which cannot run leaves nothing behind. ``start`` and ``resume`` open the run directory; ``train``
+runs the rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from dpfedadamw import __version__, checkpoints
+from dpfedadamw import spec as specs
+from dpfedadamw.algorithms import registry as algorithms
+from dpfedadamw.algorithms.base import Algorithm, ServerState
+from dpfedadamw.data import datasets
+from dpfedadamw.data.datasets import Dataset
+from dpfedadamw.data.partition import partition
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.evaluation import Evaluation, evaluate
+from dpfedadamw.evidence import EvidenceWriter
+from dpfedadamw.federation.client import Worker
+from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
+from dpfedadamw.models import registry as models
+from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.privacy import accounting, calibration, clipping
+from dpfedadamw.privacy.accounting import ClientSpend, Composition
+from dpfedadamw.privacy.clipping import ClippedSumEngine
+from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.privacy.plain import PlainSum
+from dpfedadamw.privacy.plan import PrivacyPlan, make_plan
+from dpfedadamw.privacy.randomness import (
+    RandomSource,
+    ReleaseRandomness,
+    ReproducibleRandomness,
+)
+from dpfedadamw.rundir import RunDirectory, append_line, create, point_latest, write_atomically
+from dpfedadamw.spec import Spec
+
+
+class RunError(DpfedadamwError):
+    """A run cannot be started or continued."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A spec with its data, model, algorithm and privacy plan: ready to run.
+
+    Attributes:
+        spec: The resolved spec, its noise multiplier solved.
+        dataset: Training and test records.
+        owner: The client of each training record, int64 [n].
+        model: The model, fresh weights.
+        algorithm: Local and server rule.
+        plan: The privacy plan.
+        device: Where tensors live.
+    """
+
+    spec: Spec
+    dataset: Dataset
+    owner: np.ndarray[Any, np.dtype[np.int64]]
+    model: nn.Module
+    algorithm: Algorithm
+    plan: PrivacyPlan
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run tells.
+
+    Attributes:
+        run: Its directory.
+        claim: The ledger's last entry: the privacy claim by view.
+        accuracy: Test accuracy of the final model, in [0, 1].
+        loss: Its test loss.
+        engine: How clipped sums were computed, one line.
+    """
+
+    run: RunDirectory
+    claim: dict[str, Any]
+    accuracy: float | None
+    loss: float | None
+    engine: str
+
+
+@dataclass
+class Training:
+    """A run in progress.
+
+    Attributes:
+        experiment: What is run.
+        run: Where it is written.
+        engine: Computes clipped sums, the same for steps and probe.
+        flat: The model's parameters.
+        federation: The rounds.
+        ledger: The privacy ledger.
+        state: The server's state.
+        completed: Rounds completed.
+    """
+
+    experiment: Experiment
+    run: RunDirectory
+    engine: ClippedSumEngine
+    flat: FlatParameters
+    federation: Federation
+    ledger: Ledger
+    state: ServerState
+    completed: int
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that ``--device`` names: "auto", "cpu" or "cuda".
+
+    Raises:
+        RunError: If it is unknown or not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RunError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    if name not in ("cpu", "cuda"):
+        raise RunError(f"--device {name}: unknown; use auto, cpu or cuda")
+    return torch.device(name)
+
+
+def prepare(spec: Spec, device: torch.device) -> Experiment:
+    """Read the data, divide it, build model and algorithm, and make the privacy plan.
+
+    Solves for the noise multiplier where the spec gives ``target_epsilon``. Writes nothing.
+
+    Raises:
+        DpfedadamwError: If the spec cannot run; the message says what would be right.
+    """
+    dataset = datasets.load(spec.data)
+    owner = partition(spec.data, dataset.train_labels)
+    records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
+    model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
+    algorithm = algorithms.build(spec.algorithm, model)
+    queries = algorithm.local.queries_per_step
+    spec = _solve_noise(spec, records, queries)
+    plan = make_plan(spec, records, queries)
+    return Experiment(spec, dataset, owner, model.to(device), algorithm, plan, device)
+
+
+def _solve_noise(spec: Spec, records: tuple[int, ...], queries: int) -> Spec:
+    privacy, federation = spec.privacy, spec.federation
+    if privacy.target_epsilon is None or privacy.noise_multiplier is not None:
+        return spec
+    assert privacy.sampling.expected_batch_size is not None
+    assert privacy.delta is not None
+    batch = privacy.sampling.expected_batch_size
+    solved = calibration.solve_noise_multiplier(
+        privacy.target_epsilon,
+        privacy.delta,
+        [min(1.0, batch / max(1, size)) for size in records],
+        federation.rounds,
+        federation.local_steps,
+        queries,
+    )
+    return specs.replace_noise_multiplier(spec, solved)
+
+
+def expected_claim(experiment: Experiment) -> dict[str, Any]:
+    """The claim the run would make if every client took part in every round.
+
+    Raises:
+        RunError: If the spec claims nothing.
+    """
+    plan = experiment.plan
+    if not plan.private:
+        raise RunError(
+            "privacy.unit: none: this spec claims no privacy, so there is no ε to compute"
+        )
+    steps = plan.rounds * plan.local_steps
+    spends = [
+        ClientSpend(
+            client,
+            records,
+            plan.rounds,
+            (
+                Composition(
+                    plan.noise_multiplier, plan.sampling_rate(client), steps, plan.queries_per_step
+                ),
+            ),
+        )
+        for client, records in enumerate(plan.records)
+    ]
+    return _claim(plan, spends)
+
+
+def start(
+    experiment: Experiment, parent: Path, engine: str = "auto", created: datetime | None = None
+) -> Training:
+    """Open a new run directory and write the spec, the ledger's header and the layout.
+
+    Args:
+        experiment: What to run.
+        parent: Folder that holds runs.
+        engine: Which clipped-sum engine to use; "auto" picks the fastest that fits the model.
+        created: Time to write down; now by default.
+    """
+    chosen = _engine(experiment, engine)
+    created = created or datetime.now(UTC)
+    randomness = _randomness(experiment.spec)
+    run = create(experiment.spec.name, parent, created)
+    text = specs.dump(experiment.spec).encode()
+    write_atomically(run.spec, text)
+    # Salted, the evidence's digest can be published: nobody can test guesses of it.
+    write_atomically(run.evidence / "salt", secrets.token_bytes(32), 0o600)
+    ledger = Ledger(run.ledger)
+    ledger.append("header", _header(experiment, run, text, created, randomness))
+    flat = FlatParameters(experiment.model)
+    state = experiment.algorithm.server.start(flat.vector)
+    evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+    append_line(run.metrics, _metrics_line(0, evaluation, None))
+    _write_model_config(experiment, run)
+    point_latest(run)
+    return _training(experiment, run, chosen, flat, randomness, ledger, state, 0)
+
+
+def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Training:
+    """Continue a run that was cut off, after its last completed round.
+
+    The round that was cut off is charged again and, in release mode, draws fresh noise from a new
+    key, whose commitment the ledger keeps.
+
+    Raises:
+        RunError: If the run is finished or its checkpoint is missing.
+    """
+    experiment = prepare(specs.load(run.spec), device)
+    ledger = Ledger(run.ledger)
+    if ledger.of_kind("claim"):
+        raise RunError(f"{run.path}: this run is finished; start a new one with `dpfedadamw run`")
+    if not ledger.of_kind("header"):
+        raise RunError(f"{run.path}: the ledger has no header; start a new run")
+    if ledger.of_kind("header")[0]["data_sha256"] != experiment.dataset.sha256:
+        raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
+    chosen = _engine(experiment, engine)
+    flat = FlatParameters(experiment.model)
+    state, completed = checkpoints.read(run.checkpoint, experiment.algorithm.server, flat.vector)
+    checkpoints.forget_later_metrics(run.metrics, completed)
+    randomness = _randomness(experiment.spec)
+    ledger.append("resume", {"round": completed, "commitment": randomness.commitment})
+    return _training(experiment, run, chosen, flat, randomness, ledger, state, completed)
+
+
+def train(
+    training: Training,
+    on_round: Callable[[RoundResult, Evaluation], None] | None = None,
+    on_client: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Run the remaining rounds, then write the model and the claim.
+
+    Args:
+        training: A run from :func:`start` or :func:`resume`.
+        on_round: Called after each round.
+        on_client: Called after each client with (done, of the round).
+    """
+    experiment, run = training.experiment, training.run
+    spec = experiment.spec
+    evaluation = Evaluation(None, None)
+    with _determinism(spec):
+        for result in training.federation.run(training.state, training.completed, on_client):
+            training.state, training.completed = result.state, result.completed
+            checkpoints.write(run.checkpoint, result.state, result.completed)
+            last = result.completed == spec.federation.rounds
+            evaluation = Evaluation(None, None)
+            if last or result.completed % spec.evaluation.every == 0:
+                training.flat.assign(result.state.parameters)
+                evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+            append_line(run.metrics, _metrics_line(result.completed, evaluation, result))
+            if on_round is not None:
+                on_round(result, evaluation)
+    training.flat.assign(training.state.parameters)
+    checkpoints.write_weights(run.weights, experiment.model)
+    claim = close_claim(training)
+    return Outcome(run, claim, evaluation.accuracy, evaluation.loss, training.engine.explain())
+
+
+def close_claim(training: Training) -> dict[str, Any]:
+    """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
+    plan, ledger = training.experiment.plan, training.ledger
+    if plan.private:
+        fields = _claim(plan, accounting.spends_from_ledger(ledger.entries))
+    else:
+        fields = accounting.no_claim()
+    ledger.append("claim", fields)
+    return fields
+
+
+def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
+    assert plan.delta is not None
+    clients = len(plan.records)
+    return accounting.claim(
+        spends,
+        clients=clients,
+        clients_per_round=plan.clients_per_round,
+        rounds=plan.rounds,
+        local_steps=plan.local_steps,
+        noise_multiplier=plan.noise_multiplier,
+        delta=plan.delta,
+        sampling_rates=[plan.sampling_rate(client) for client in range(clients)],
+        queries_per_step=plan.queries_per_step,
+    )
+
+
+def _training(
+    experiment: Experiment,
+    run: RunDirectory,
+    engine: ClippedSumEngine,
+    flat: FlatParameters,
+    randomness: RandomSource,
+    ledger: Ledger,
+    state: ServerState,
+    completed: int,
+) -> Training:
+    plan, dataset = experiment.plan, experiment.dataset
+    evidence = None
+    if plan.private:
+        evidence = _evidence(experiment, run)
+        evidence.write_partition(experiment.owner)
+        evidence.restore(completed)
+    clients = client_data(
+        torch.from_numpy(dataset.train_inputs).to(experiment.device),
+        torch.from_numpy(dataset.train_labels).to(experiment.device),
+        torch.from_numpy(experiment.owner).to(experiment.device),
+        len(plan.records),
+    )
+    worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness)
+    federation = Federation(
+        experiment.spec, worker, experiment.algorithm.server, clients, ledger, evidence
+    )
+    return Training(experiment, run, engine, flat, federation, ledger, state, completed)
+
+
+def _evidence(experiment: Experiment, run: RunDirectory) -> EvidenceWriter:
+    spec, plan = experiment.spec, experiment.plan
+    blocks = algorithms.measuring_blocks(spec.algorithm, experiment.model).to(experiment.device)
+    moment = spec.algorithm.second_moment
+    return EvidenceWriter(
+        run.evidence,
+        blocks,
+        spec.algorithm.beta2,
+        aggregated=moment is not None and moment.aggregation != "none",
+        clipping_norm=plan.clipping_norm,
+        queries=plan.queries,
+        rounds=plan.rounds,
+    )
+
+
+def record_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of each record, [b]."""
+    return cross_entropy(outputs, targets, reduction="none")
+
+
+def _engine(experiment: Experiment, name: str) -> ClippedSumEngine:
+    experiment.model.train()
+    if not experiment.plan.private:
+        return PlainSum(experiment.model, record_loss)
+    return clipping.choose(
+        experiment.model, record_loss, experiment.plan.clipping_norm, engine=name
+    )
+
+
+def _randomness(spec: Spec) -> RandomSource:
+    if spec.randomness.mode == "reproducible":
+        return ReproducibleRandomness(spec.randomness.seed or 0)
+    return ReleaseRandomness()
+
+
+def _model_seed(spec: Spec) -> int:
+    """A public seed for the initial weights, which depend on no record."""
+    seed = f"initial weights {spec.data.seed} {spec.randomness.seed}".encode()
+    return int.from_bytes(hashlib.sha256(seed).digest()[:7], "big")
+
+
+@contextlib.contextmanager
+def _determinism(spec: Spec) -> Iterator[None]:
+    """In reproducible mode, use only deterministic kernels while training."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    if spec.randomness.mode == "reproducible":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+
+
+def _header(
+    experiment: Experiment,
+    run: RunDirectory,
+    spec_text: bytes,
+    created: datetime,
+    randomness: RandomSource,
+) -> dict[str, Any]:
+    spec, plan = experiment.spec, experiment.plan
+    private = plan.private
+    return {
+        "format": 1,
+        "run": run.identifier,
+        "spec_sha256": hashlib.sha256(spec_text).hexdigest(),
+        "data_sha256": experiment.dataset.sha256,
+        "package": __version__,
+        "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
+        "unit": plan.unit,
+        "adjacency": plan.adjacency,
+        "delta": plan.delta,
+        "rounds": plan.rounds,
+        "local_steps": plan.local_steps,
+        "clients": len(plan.records),
+        "clients_per_round": plan.clients_per_round,
+        "client_sampling": "fixed-size",
+        "records": list(plan.records),
+        "sampling": plan.sampling.event_kind,
+        "expected_batch_size": spec.privacy.sampling.expected_batch_size,
+        "clipping_norm": plan.clipping_norm if private else None,
+        "noise_multiplier": plan.noise_multiplier if private else None,
+        "randomness": spec.randomness.mode,
+        "commitment": randomness.commitment,
+        "seed": spec.randomness.seed,
+        "accountant": {"library": "dp-accounting", "version": version("dp-accounting")},
+        "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
+    }
+
+
+def _metrics_line(
+    completed: int, evaluation: Evaluation, result: RoundResult | None
+) -> dict[str, Any]:
+    return {
+        "round": completed,
+        "learning_rate": result.learning_rate if result else None,
+        "test_accuracy": evaluation.accuracy,
+        "test_loss": evaluation.loss,
+        "bytes_up": result.bytes_up if result else 0,
+        "bytes_down": result.bytes_down if result else 0,
+        "seconds": round(result.seconds, 4) if result else 0.0,
+    }
+
+
+def _write_model_config(experiment: Experiment, run: RunDirectory) -> None:
+    config = {
+        "format": 1,
+        "model": experiment.spec.to_mapping()["model"],
+        "input_shape": list(experiment.dataset.input_shape),
+        "classes": experiment.dataset.classes,
+        "parameters": sum(p.numel() for p in experiment.model.parameters()),
+    }
+    write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())

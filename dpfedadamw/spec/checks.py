@@ -1,0 +1,226 @@
+"""Checks plain values against the schema and hands out the resolved mapping, or all problems.
+
+What a single key may hold is in the JSON Schema alone; what keys mean to each other is in
+`crosschecks` alone. Here both are run, and their findings become messages with a place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema
+from jsonschema.exceptions import ValidationError
+
+from dpfedadamw.errors import SpecError, SpecProblem
+from dpfedadamw.spec.crosschecks import contradictions
+from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, bad_character
+from dpfedadamw.spec.vocabulary import (
+    Schema,
+    discriminators,
+    fill_defaults,
+    paths_of,
+    pick_branch,
+    resolve_reference,
+    the_schema,
+)
+from dpfedadamw.spec.words import expected, mismatch, one_of, show
+
+
+def check(document: Document) -> dict[str, Any]:
+    """Check a document and resolve it.
+
+    Args:
+        document: What was read.
+
+    Returns:
+        The mapping with every default written out, keys in the vocabulary's order.
+
+    Raises:
+        SpecError: With all problems, in the order of the file.
+    """
+    problems = list(document.problems)
+    unreadable = set(document.unreadable)
+    value = document.value
+    if () in unreadable:
+        pass
+    elif value is None:
+        problems.append(document.place(()).problem((), "the spec is empty; see quickstart for one"))
+    elif not isinstance(value, dict):
+        message = f"found {show(value)}; a spec is a section with keys such as data and model"
+        problems.append(document.place(()).problem((), message))
+    else:
+        found = list(_schema_problems(value, unreadable))
+        bad = {path for path, _, _ in found} | unreadable
+        resolved = fill_defaults(value)
+        found += [(path, message, False) for path, message in contradictions(value, resolved, bad)]
+        problems += [document.place(path, key).problem(path, text) for path, text, key in found]
+        if not problems:
+            return resolved
+    raise SpecError(sorted(problems, key=_order))
+
+
+def _order(problem: SpecProblem) -> tuple[bool, int, int]:
+    return problem.line is None, problem.line or 0, problem.column or 0
+
+
+def from_mapping(mapping: Mapping[str, Any], source: str = "<mapping>") -> Document:
+    """Make a document of values that never were a file.
+
+    Args:
+        mapping: Dictionaries with text keys, lists or tuples, text, integers, floats, booleans and
+            None; nothing in it is changed.
+        source: What to call it in messages.
+    """
+    document = Document(None, {(): Place(source)})
+    document.value = _plain(mapping, (), document)
+    return document
+
+
+def _plain(value: Any, path: KeyPath, document: Document) -> Any:
+    reason = None
+    if len(path) > MAXIMUM_DEPTH:
+        reason = f"nested deeper than {MAXIMUM_DEPTH} levels"
+    elif isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: _plain(item, (*path, key), document) for key, item in value.items()}
+        reason = "every key must be text"
+    elif isinstance(value, (list, tuple)):
+        return [_plain(item, (*path, index), document) for index, item in enumerate(value)]
+    elif isinstance(value, str):
+        reason = bad_character(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        reason = f"{value} is not a finite number; give a finite one"
+    elif not (value is None or isinstance(value, (bool, int, float))):
+        reason = f"a {type(value).__name__} cannot stand in a spec"
+    if reason:
+        document.problems.append(document.place(()).problem(path, reason))
+        document.unreadable.add(path)
+        return None
+    return value
+
+
+@functools.cache
+def _validator() -> Any:
+    base = jsonschema.Draft202012Validator
+    types = base.TYPE_CHECKER.redefine_many(
+        {
+            # The standard takes 5.0 for an integer; a spec that says 5.0 clients is a mistake.
+            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            "number": lambda _, value: (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and (isinstance(value, int) or math.isfinite(value))
+            ),
+        }
+    )
+    rules = {
+        "oneOf": lambda validator, _, value, schema: _one_of(validator, value, schema),
+        "required": lambda _, names, value, schema: _required(names, value, schema),
+        "additionalProperties": lambda _, __, value, schema: _closed(value, schema),
+    }
+    extend: Any = jsonschema.validators.extend
+    return extend(base, rules, type_checker=types)(the_schema())
+
+
+def _schema_problems(
+    value: Mapping[str, Any], unreadable: set[KeyPath]
+) -> Iterator[tuple[KeyPath, str, bool]]:
+    """Yield (path, message, whether the key is meant rather than the value), one a path."""
+    seen = set(unreadable)
+    for error in _validator().iter_errors(value):
+        path = tuple(error.absolute_path)
+        if any(path[:length] in seen for length in range(len(path) + 1)):
+            continue
+        seen.add(path)
+        ours = error.validator in ("oneOf", "required", "additionalProperties")
+        message = error.message if ours else mismatch(error.instance, error.schema)
+        yield path, message, error.validator == "additionalProperties"
+
+
+def _one_of(validator: Any, value: Any, schema: Schema) -> Iterator[ValidationError]:
+    """Validate against the one branch that is meant, instead of reporting on all of them."""
+    if isinstance(value, str) and "x-short-form" in schema:
+        if value not in discriminators(schema):
+            yield ValidationError(mismatch(value, {"enum": [*discriminators(schema)]}))
+        return
+    if not isinstance(value, dict):
+        yield ValidationError(mismatch(value, schema))
+        return
+    branch = pick_branch(schema, value)
+    if branch is not None:
+        yield from _keys_of_other_branches(schema, branch, value)
+        yield from validator.descend(value, branch)
+    elif "x-exactly-one" in schema:
+        yield from _exactly_one(value, schema["x-exactly-one"])
+    else:
+        key = schema["x-discriminator"]
+        choices = list(discriminators(schema))
+        if key not in value:
+            message = f"missing; must be {one_of(choices)}"
+            yield ValidationError(message, path=[key], validator="required")
+            return
+        message = mismatch(value[key], _choice_schema(schema, choices))
+        yield ValidationError(message, path=[key])
+
+
+def _exactly_one(value: Mapping[str, Any], choices: Sequence[str]) -> Iterator[ValidationError]:
+    yield from _closed(value, {"properties": dict.fromkeys(choices)})
+    given = [key for key in value if key in choices]
+    wanted = f"exactly one of {' and '.join(choices)}"
+    if len(given) > 1:
+        message = f"given beside {given[0]}; give {wanted}"
+        yield ValidationError(message, path=[given[-1]], validator="additionalProperties")
+    elif not value:
+        yield ValidationError(f"found an empty section; give {wanted}")
+
+
+def _choice_schema(schema: Schema, choices: Sequence[str]) -> Schema:
+    first = resolve_reference(schema["oneOf"][0])["properties"][schema["x-discriminator"]]
+    why = {"x-why": first["x-why"]} if "x-why" in first else {}
+    return {"enum": list(choices), **why}
+
+
+def _keys_of_other_branches(
+    schema: Schema, branch: Schema, value: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    """Say of a key that only another choice has why it is refused here."""
+    key = schema.get("x-discriminator")
+    if key is None:
+        return
+    branches = [resolve_reference(other) for other in schema["oneOf"]]
+    known = {name for other in branches for name in other.get("properties", {})}
+    used = [name for name in branch["properties"] if name != key]
+    for name in value:
+        if name in known and name not in branch["properties"]:
+            uses = f"it uses {', '.join(used)}" if used else "it takes no other key"
+            message = f"not used when {key} is {value[key]} ({uses}); remove it"
+            yield ValidationError(message, path=[name], validator="additionalProperties")
+
+
+def _required(names: Sequence[str], value: Any, schema: Schema) -> Iterator[ValidationError]:
+    if isinstance(value, dict):
+        for name in names:
+            if name not in value:
+                part = resolve_reference(schema["properties"][name])
+                yield ValidationError(f"missing; must be {expected(part)}", path=[name])
+
+
+def _closed(value: Any, schema: Schema) -> Iterator[ValidationError]:
+    if not isinstance(value, dict):
+        return
+    known = list(schema["properties"])
+    for name in value:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known], 1)
+            elsewhere = sorted(paths_of(name))
+            if near:
+                hint = f"did you mean {near[0]}?"
+            elif elsewhere:
+                hint = f"did you mean {' or '.join(elsewhere)}?"
+            else:
+                hint = f"known here: {', '.join(known)}"
+            yield ValidationError(f"unknown key; {hint}", path=[name])

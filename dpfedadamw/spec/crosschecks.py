@@ -1,0 +1,132 @@
+"""What keys of a spec mean to each other, where each alone is in range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dpfedadamw.spec.document import KeyPath, dotted
+
+# The algorithm that does the same under the other privacy unit.
+_RECORD_ALGORITHMS = {
+    "dp-fedadamw": "fedadamw",
+    "dp-localadamw": "local-adamw",
+    "dp-fedavg": "fedavg",
+}
+_PLAIN_ALGORITHMS = {plain: private for private, plain in _RECORD_ALGORITHMS.items()}
+_DIGITS_SIDE = 8
+
+
+class _Values:
+    """Resolved values of which some may be bad; a bad one reads as None."""
+
+    def __init__(self, given: Any, resolved: Any, bad: set[KeyPath]) -> None:
+        self._given, self._resolved, self._bad = given, resolved, bad
+
+    def __call__(self, *path: str | int) -> Any:
+        if any(path[:length] in self._bad for length in range(len(path) + 1)):
+            return None
+        return _at(self._resolved, path)
+
+    def shown(self, *path: str) -> str:
+        default = "" if _at(self._given, path) is not None else " (the default)"
+        return f"{dotted(path)} is {self(*path)}{default}"
+
+    def found(self, *path: str) -> str:
+        default = "" if _at(self._given, path) is not None else " (the default)"
+        return f"found {self(*path)}{default}"
+
+    def is_bad(self, *path: str | int) -> bool:
+        return path in self._bad
+
+
+def _at(value: Any, path: KeyPath) -> Any:
+    for part in path:
+        if not isinstance(value, dict) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield (path, message) for what contradicts itself though each value is in range."""
+    get = _Values(given, resolved, bad)
+    yield from _participation(get)
+    yield from _model_shapes(get)
+    yield from _unit(get)
+    yield from _second_moment(get)
+    if get("privacy", "unit") == "record":
+        noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
+        if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
+            yield (
+                noise,
+                "missing; give noise_multiplier, or target_epsilon to have it solved for",
+            )
+
+
+def _participation(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+    clients, drawn = get("data", "clients"), get("federation", "clients_per_round")
+    if clients is not None and drawn is not None and drawn > clients:
+        path = ("federation", "clients_per_round")
+        message = f"{get.found(*path)}, but {get.shown('data', 'clients')}"
+        yield path, f"{message}; must be at most {clients}"
+
+
+def _model_shapes(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+    match get("model", "name"):
+        case "vit":
+            width, heads = get("model", "width"), get("model", "heads")
+            if width and heads and width % heads:
+                what = get.shown("model", "heads")
+                found = get.found("model", "width")
+                yield ("model", "width"), f"{found}, but {what}; {_multiple(width, heads)}"
+            patch = get("model", "patch")
+            if patch and get("data", "dataset") == "digits" and _DIGITS_SIDE % patch:
+                message = f"found {patch}, but digits are 8 x 8 pixels; must be one of 1, 2, 4, 8"
+                yield ("model", "patch"), message
+        case "cnn":
+            groups = get("model", "groups")
+            for index, channels in enumerate(get("model", "channels") or []):
+                path = ("model", "channels", index)
+                if groups and not get.is_bad(*path) and channels % groups:
+                    message = f"found {channels}, but {get.shown('model', 'groups')}"
+                    yield path, f"{message}; {_multiple(channels, groups)}"
+
+
+def _multiple(value: int, unit: int) -> str:
+    below = value - value % unit
+    near = f"{below} or {below + unit}" if below else f"{unit}"
+    return f"must be a multiple of {unit}, such as {near}"
+
+
+def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+    name, unit = get("algorithm", "name"), get("privacy", "unit")
+    if name in _PLAIN_ALGORITHMS and unit == "record":
+        message = (
+            f"{name} adds no noise, but privacy.unit is record; use {_PLAIN_ALGORITHMS[name]}, or "
+            "privacy.unit none"
+        )
+        yield ("algorithm", "name"), message
+    if name in _RECORD_ALGORITHMS and unit == "none":
+        message = (
+            f"{name} needs privacy.unit record, but it is none; use {_RECORD_ALGORITHMS[name]}, or "
+            "privacy.unit record"
+        )
+        yield ("algorithm", "name"), message
+
+
+def _second_moment(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+    section = ("algorithm", "second_moment")
+    aggregation = get(*section, "aggregation")
+    if aggregation in ("full", "none") and get(*section, "denominator") == "block":
+        message = (
+            f"found block, but aggregation {aggregation} has no blocks; use coordinate, or an "
+            "aggregation with blocks (heads, hessian, tensor, layer)"
+        )
+        yield (*section, "denominator"), message
+    if aggregation == "none" and get(*section, "counter") == "local":
+        message = (
+            "found local, but aggregation none restarts the second moment every round, so both "
+            "counters are the same; leave it at global"
+        )
+        yield (*section, "counter"), message

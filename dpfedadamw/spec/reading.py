@@ -1,0 +1,191 @@
+"""Reads, resolves and writes specs."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import specs
+from dpfedadamw.errors import SpecError, SpecProblem
+from dpfedadamw.spec import checks, yamlreader, yamlwriter
+from dpfedadamw.spec import overrides as override
+from dpfedadamw.spec.document import one_line
+from dpfedadamw.spec.sections import (
+    AlgorithmSpec,
+    CNNSpec,
+    DataSpec,
+    EvaluationSpec,
+    FederationSpec,
+    FirstMomentSpec,
+    FloorSpec,
+    MLPSpec,
+    PartitionSpec,
+    PrivacySpec,
+    RandomnessSpec,
+    ReportSpec,
+    SamplingSpec,
+    SecondMomentSpec,
+    Spec,
+    ViTSpec,
+)
+
+
+def load(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Spec:
+    """Read a spec from a file, or a shipped one by name.
+
+    Args:
+        path_or_name: A YAML file, or the name of a shipped spec (`quickstart`). A file of that name
+            wins.
+        overrides: `dotted.path=value` each, applied in order before anything is checked.
+
+    Raises:
+        SpecError: With all that is wrong.
+    """
+    path = Path(path_or_name)
+    resource = specs.find(str(path_or_name))
+    if resource is not None and not path.is_file():
+        return loads(
+            yamlreader.decode(resource.read_bytes(), str(resource)), str(resource), overrides
+        )
+    if resource is None and not os.path.lexists(path):
+        raise SpecError([SpecProblem(one_line(str(path), 200), _no_such_file(path))])
+    return loads(yamlreader.read_file(path), one_line(str(path), 200), overrides)
+
+
+def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) -> Spec:
+    """Read a spec from text.
+
+    Args:
+        text: One YAML document.
+        source: What to call the text in messages.
+        overrides: As in `load`.
+
+    Raises:
+        SpecError: With all that is wrong.
+    """
+    document = yamlreader.parse(text, source)
+    override.apply(document, overrides)
+    return _build(checks.check(document))
+
+
+def resolve(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Check a mapping and return it with every default and short form written out.
+
+    Args:
+        mapping: What a YAML spec would hold; it is not changed.
+
+    Raises:
+        SpecError: With all that is wrong.
+    """
+    return checks.check(checks.from_mapping(mapping))
+
+
+def dump(spec: Spec) -> str:
+    """Write a spec as YAML: every default written out, in the vocabulary's order.
+
+    The text depends on nothing but the spec, and `loads` reads an equal spec from it.
+    """
+    return yamlwriter.write(spec.to_mapping())
+
+
+def replace_noise_multiplier(spec: Spec, value: float) -> Spec:
+    """Return the spec with the noise multiplier that was solved for its target ε.
+
+    The target stays: a resolved spec with both says that the one was solved for the other.
+
+    Args:
+        spec: A spec of privacy unit "record".
+        value: The noise multiplier σ, > 0.
+
+    Raises:
+        ValueError: If the spec has no privacy unit, or σ is not a positive finite number.
+    """
+    if spec.privacy.unit != "record":
+        raise ValueError("a spec without privacy has no noise multiplier")
+    if not 0 < value < math.inf:
+        raise ValueError(f"a noise multiplier must be positive and finite, not {value}")
+    privacy = dataclasses.replace(spec.privacy, noise_multiplier=float(value))
+    return dataclasses.replace(spec, privacy=privacy)
+
+
+@dataclass(frozen=True)
+class ShippedSpec:
+    """A spec that comes with the package.
+
+    Attributes:
+        name: What `load` finds it by.
+        title: The first comment line of its file.
+        description: Its `description`.
+        path: Its file.
+    """
+
+    name: str
+    title: str
+    description: str
+    path: Traversable
+
+
+def shipped() -> list[ShippedSpec]:
+    """Return the specs that come with the package, by name."""
+    found = []
+    for name, path in specs.spec_files().items():
+        text = path.read_text(encoding="utf-8")
+        title = text.partition("\n")[0].lstrip("# ").rstrip(". ")
+        description = loads(text, str(path)).description
+        found.append(ShippedSpec(name, title, description, path))
+    return found
+
+
+def _no_such_file(path: Path) -> str:
+    names = list(specs.spec_files())
+    near = difflib.get_close_matches(str(path).removesuffix(".yaml").removesuffix(".yml"), names, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"no such file, and no shipped spec of that name; {hint}shipped: {', '.join(names)}"
+
+
+_MODELS: dict[str, type[MLPSpec] | type[CNNSpec] | type[ViTSpec]] = {
+    "mlp": MLPSpec,
+    "cnn": CNNSpec,
+    "vit": ViTSpec,
+}
+
+
+def _build(resolved: Mapping[str, Any]) -> Spec:
+    data, algorithm, privacy = resolved["data"], resolved["algorithm"], resolved["privacy"]
+    model: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in resolved["model"].items()
+    }
+    return Spec(
+        version=resolved["version"],
+        name=resolved["name"],
+        description=resolved["description"],
+        data=DataSpec(
+            **{**data, "partition": PartitionSpec(**{"alpha": None, **data["partition"]})}
+        ),
+        model=_MODELS[model["name"]](**model),
+        algorithm=AlgorithmSpec(**{**algorithm, **_moments(algorithm)}),
+        federation=FederationSpec(**resolved["federation"]),
+        privacy=PrivacySpec(**{**privacy, "sampling": SamplingSpec(**privacy["sampling"])}),
+        randomness=RandomnessSpec(**resolved["randomness"]),
+        evaluation=EvaluationSpec(**resolved["evaluation"]),
+        report=ReportSpec(**resolved["report"]),
+    )
+
+
+def _moments(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    if "second_moment" not in algorithm:
+        return {}
+    second = algorithm["second_moment"]
+    floor = FloorSpec(**{"relative": None, "absolute": None, **second["floor"]})
+    return {
+        "first_moment": FirstMomentSpec(**algorithm["first_moment"]),
+        "second_moment": SecondMomentSpec(**{**second, "floor": floor}),
+    }

@@ -1,0 +1,87 @@
+"""Writes the spec's reference page: `python -m dpfedadamw.spec.reference docs/spec.md`.
+
+The page in the documentation is this module's output; a test keeps the two the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from dpfedadamw.spec.fields import Field, describe
+from dpfedadamw.spec.reading import shipped
+from dpfedadamw.spec.vocabulary import resolve_reference, schema
+
+_INTRODUCTION = """\
+# The spec
+
+One YAML file says all of an experiment. This page is written from the schema by
+`python -m dpfedadamw.spec.reference docs/spec.md`; do not edit it by hand.
+
+Check a spec with `dpfedadamw spec validate FILE`, and see it with every default written out with
+`dpfedadamw spec show FILE`. Any single value can be replaced on the command line:
+
+    dpfedadamw run quickstart --set federation.rounds=5 --set 'model.hidden=[64, 32]'
+
+The value is YAML. A section whose choice changes is replaced as a whole, because the keys of one
+choice are refused under another: `--set 'algorithm={name: dp-fedavg, learning_rate: 0.5}'`.
+
+## YAML as it is read here
+
+A spec is signed evidence and must mean the same to every reader. So there are no anchors, aliases,
+merge keys, tags, tabs, duplicate keys or second documents; no infinities; only `true` and `false`
+are booleans (`yes`, `no`, `on` and `off` are text); `1e-5` is a number; a date is text. A file has
+at most 1 MiB of UTF-8.
+
+## Noise multiplier and target epsilon
+
+Give `privacy.noise_multiplier`, or `privacy.target_epsilon` to have the multiplier solved for. The
+resolved spec that a run writes down then holds both, and loads again: both together mean that the
+multiplier was solved for this target before. `--set` of one of them clears the other.
+
+## Shipped specs
+"""
+
+
+def page() -> str:
+    """Return the reference page, Markdown."""
+    parts = [_INTRODUCTION]
+    parts += [f"* `{one.name}`: {one.title}. {one.description}" for one in shipped()]
+    whole = schema()
+    rows = describe(whole)
+    for section, group in groupby(rows, key=lambda row: row.path.partition(".")[0]):
+        part = resolve_reference(whole["properties"][section])
+        fields = list(group)
+        if fields[0].path == section and len(fields) == 1:
+            parts.append(f"\n## {section}\n")
+        else:
+            parts.append(f"\n## {section}\n\n{part['description']}\n")
+        parts.append("| field | type | default | range | unit | meaning |")
+        parts.append("|---|---|---|---|---|---|")
+        parts += [_row(field) for field in fields]
+    return "\n".join(parts) + "\n"
+
+
+def _row(field: Field) -> str:
+    meaning = field.description + (f" *Only when {field.when}.*" if field.when else "")
+    code = [f"`{_cell(text)}`" if text else "" for text in (field.default, field.range)]
+    if field.default == "required":
+        code[0] = "required"
+    cells = [f"`{field.path}`", field.type, *code, field.unit, _cell(meaning)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the page to the path that is the only argument."""
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python -m dpfedadamw.spec.reference PAGE")
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""The sections of a spec, as frozen dataclasses.
+
+What everything downstream works with. A `Spec` that was loaded is complete, its values are in range
+and do not contradict each other; one that was made by hand is only checked when it is loaded again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from dpfedadamw.spec.vocabulary import fill_defaults
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """How the training records are dealt out to clients.
+
+    Attributes:
+        kind: "dirichlet" (label skew) or "iid".
+        alpha: Concentration of the Dirichlet distribution, > 0; None for "iid".
+        minimum_records: Fewest records a client may hold, ≥ 1.
+    """
+
+    kind: str
+    alpha: float | None
+    minimum_records: int
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """The records and who holds them. Split and partition are public metadata.
+
+    Attributes:
+        dataset: "digits" or "arrays".
+        path: The .npz file of "arrays"; None for "digits".
+        clients: Number of clients N, ≥ 1.
+        partition: How records are dealt out.
+        test_fraction: Share of the records held out for testing, in [0.01, 0.9].
+        seed: Seed of the split and the partition; not a secret.
+    """
+
+    dataset: str
+    path: str | None
+    clients: int
+    partition: PartitionSpec
+    test_fraction: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class MLPSpec:
+    """A multi-layer perceptron.
+
+    Attributes:
+        name: "mlp".
+        hidden: Width of each hidden layer; empty is softmax regression.
+    """
+
+    name: str
+    hidden: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CNNSpec:
+    """A convolutional network with group normalisation.
+
+    Attributes:
+        name: "cnn".
+        channels: Output channels of each convolution, multiples of `groups`.
+        groups: Groups of each normalisation layer.
+    """
+
+    name: str
+    channels: tuple[int, ...]
+    groups: int
+
+
+@dataclass(frozen=True)
+class ViTSpec:
+    """A small vision transformer.
+
+    Attributes:
+        name: "vit".
+        patch: Side of a square patch in pixels.
+        width: Width of a token, a multiple of `heads`.
+        depth: Number of transformer blocks.
+        heads: Attention heads of each block.
+        mlp_ratio: Hidden width of a block's perceptron as a multiple of `width`.
+    """
+
+    name: str
+    patch: int
+    width: int
+    depth: int
+    heads: int
+    mlp_ratio: int
+
+
+ModelSpec = MLPSpec | CNNSpec | ViTSpec
+
+
+@dataclass(frozen=True)
+class FirstMomentSpec:
+    """What the server does with the first moment.
+
+    Attributes:
+        aggregation: "none" (restarts at 0 every round) or "full" (averaged, coordinate by
+            coordinate).
+    """
+
+    aggregation: str
+
+
+@dataclass(frozen=True)
+class FloorSpec:
+    """Lower limit of the debiased second moment; exactly one of the two is a number.
+
+    Attributes:
+        relative: The limit as a multiple of Φ, the noise variance of a coordinate.
+        absolute: The limit itself.
+    """
+
+    relative: float | None
+    absolute: float | None
+
+
+@dataclass(frozen=True)
+class SecondMomentSpec:
+    """How DP-FedAdamW (Algorithm 1) shares and debiases the second moment.
+
+    Attributes:
+        aggregation: The blocks whose means are shared: "heads", "hessian", "tensor", "layer",
+            "full" (every coordinate) or "none" (restarts at 0 every round).
+        debias: Whether Φ is subtracted.
+        counter: Steps counted by the bias correction: "global" (of the run) or "local" (of the
+            round, as printed in the paper).
+        floor: Lower limit of the debiased value.
+        denominator: "coordinate" or "block" (one denominator a block, from the block's mean).
+    """
+
+    aggregation: str
+    debias: bool
+    counter: str
+    floor: FloorSpec
+    denominator: str
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """The local rule. A key that the rule does not have is None.
+
+    Attributes:
+        name: "dp-fedadamw", "dp-localadamw", "dp-fedavg" (unit "record"); "fedadamw",
+            "local-adamw", "fedavg" (unit "none").
+        learning_rate: Step size of the first round, > 0.
+        schedule: "cosine" or "constant", over rounds.
+        weight_decay: Decoupled weight decay λ, ≥ 0.
+        beta1: Decay of the first moment, in [0, 1); AdamW rules only.
+        beta2: Decay of the second moment, in [0, 1); AdamW rules only.
+        epsilon: Added to the denominator, > 0; AdamW rules only.
+        alignment: Weight γ of the global update in each local step, ≥ 0; (dp-)fedadamw only.
+        first_moment: (dp-)fedadamw only.
+        second_moment: (dp-)fedadamw only.
+    """
+
+    name: str
+    learning_rate: float
+    schedule: str
+    weight_decay: float
+    beta1: float | None = None
+    beta2: float | None = None
+    epsilon: float | None = None
+    alignment: float | None = None
+    first_moment: FirstMomentSpec | None = None
+    second_moment: SecondMomentSpec | None = None
+
+
+@dataclass(frozen=True)
+class FederationSpec:
+    """Rounds and who takes part.
+
+    Attributes:
+        rounds: Number of rounds T, ≥ 1.
+        clients_per_round: Clients drawn each round, without replacement; at most all.
+        local_steps: Steps K of each drawn client in a round, ≥ 1.
+    """
+
+    rounds: int
+    clients_per_round: int
+    local_steps: int
+
+
+@dataclass(frozen=True)
+class SamplingSpec:
+    """How a client draws the records of a step.
+
+    Attributes:
+        kind: "poisson" (unit "record"); "full" or "shuffled" (unit "none").
+        expected_batch_size: B of "poisson": the fixed, public divisor; client i draws each of its
+            R_i records with probability B/R_i. None otherwise.
+        batch_size: Records in a batch of "shuffled"; None otherwise.
+    """
+
+    kind: str
+    expected_batch_size: float | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class PrivacySpec:
+    """What is protected, and how strongly. With unit "none" all but `sampling` is None.
+
+    Attributes:
+        unit: "record" or "none" (no privacy claim).
+        sampling: How records are drawn.
+        adjacency: "add-remove".
+        clipping_norm: L2 bound C on one record's gradient, > 0.
+        noise_multiplier: σ > 0: noise of standard deviation σC on each clipped sum. None until it
+            has been solved for `target_epsilon`.
+        target_epsilon: The ε that `noise_multiplier` is to be, or was, solved for; None where the
+            noise multiplier was chosen directly.
+        delta: δ of the (ε, δ) statement, in (0, 1).
+    """
+
+    unit: str
+    sampling: SamplingSpec
+    adjacency: str | None = None
+    clipping_norm: float | None = None
+    noise_multiplier: float | None = None
+    target_epsilon: float | None = None
+    delta: float | None = None
+
+
+@dataclass(frozen=True)
+class RandomnessSpec:
+    """Where sampling and noise come from.
+
+    Attributes:
+        mode: "release" (the operating system's entropy, nothing stored) or "reproducible" (one
+            seed; no guarantee to anyone who knows it).
+        seed: The seed of "reproducible"; None for "release".
+    """
+
+    mode: str
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class EvaluationSpec:
+    """When the global model is tested.
+
+    Attributes:
+        every: Rounds between evaluations, ≥ 1.
+    """
+
+    every: int
+
+
+@dataclass(frozen=True)
+class ReportSpec:
+    """Texts that only the responsible people can write; None is left blank in the report.
+
+    Attributes:
+        purpose: What the processing is for.
+        lawful_basis: On which ground it stands.
+        necessity: Why it is necessary and proportionate.
+        risks: Risks to the people concerned.
+        measures: What is done about the risks.
+        responsible: Who answers for it.
+    """
+
+    purpose: str | None
+    lawful_basis: str | None
+    necessity: str | None
+    risks: str | None
+    measures: str | None
+    responsible: str | None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One experiment, complete and consistent.
+
+    Attributes:
+        version: Version of the spec format, 1.
+        name: Short name; the run directory is called after it.
+        description: Free text.
+        data: Records and clients.
+        model: The model.
+        algorithm: The local rule.
+        federation: Rounds and participation.
+        privacy: Unit, mechanism and budget.
+        randomness: Source of sampling and noise.
+        evaluation: When the model is tested.
+        report: Governance texts for the report.
+    """
+
+    version: int
+    name: str
+    description: str
+    data: DataSpec
+    model: ModelSpec
+    algorithm: AlgorithmSpec
+    federation: FederationSpec
+    privacy: PrivacySpec
+    randomness: RandomnessSpec
+    evaluation: EvaluationSpec
+    report: ReportSpec
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the resolved mapping, every key in the vocabulary's order."""
+        return fill_defaults(_plain(self))
+
+
+def _plain(value: Any) -> Any:
+    """Turn dataclasses into dictionaries, without the keys that are None.
+
+    Filling in the defaults brings back those that the vocabulary has: every nullable key's default
+    is null.
+    """
+    if dataclasses.is_dataclass(value):
+        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {name: _plain(item) for name, item in fields if item is not None}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value

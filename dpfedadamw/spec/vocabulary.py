@@ -1,0 +1,124 @@
+"""The JSON Schema of a spec, seen as a vocabulary: its parts, its unions and its defaults.
+
+The schema file alone says what a key may hold; this module finds a part of it, chooses the branch
+of a union that a mapping means, and writes out defaults and short forms.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import specs
+from dpfedadamw.spec.document import KeyPath, dotted
+
+Schema = Mapping[str, Any]
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a spec, as a fresh dictionary."""
+    loaded: dict[str, Any] = json.loads(specs.schema_text())
+    return loaded
+
+
+@functools.cache
+def the_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a spec, read once; nobody may change it."""
+    return schema()
+
+
+def resolve_reference(part: Schema) -> Schema:
+    """Return a part of the schema with its `$ref` replaced by what it points to."""
+    if "$ref" not in part:
+        return part
+    target = the_schema()["$defs"][part["$ref"].removeprefix("#/$defs/")]
+    return {**target, **{key: value for key, value in part.items() if key != "$ref"}}
+
+
+def discriminators(schema: Schema) -> dict[str, Schema]:
+    """Return a union's branches by the values that choose them."""
+    key = schema["x-discriminator"]
+    branches = [resolve_reference(branch) for branch in schema["oneOf"]]
+    return {
+        choice: branch
+        for branch in branches
+        if "properties" in branch
+        for choice in branch["properties"][key]["enum"]
+    }
+
+
+def pick_branch(schema: Schema, value: Mapping[str, Any]) -> Schema | None:
+    """Return the branch of a union that a mapping chooses, or None if it chooses none."""
+    if "x-exactly-one" in schema:
+        choices = schema["x-exactly-one"]
+        given = [index for index, key in enumerate(choices) if key in value]
+        return resolve_reference(schema["oneOf"][given[0]]) if len(given) == 1 else None
+    choice = value.get(schema["x-discriminator"])
+    return discriminators(schema).get(choice) if isinstance(choice, str) else None
+
+
+def paths_of(name: str) -> set[str]:
+    """Dotted paths of all keys of that name in the schema."""
+    found: set[str] = set()
+
+    def walk(part: Schema, path: KeyPath) -> None:
+        part = resolve_reference(part)
+        for branch in part.get("oneOf", []):
+            walk(branch, path)
+        for key, child in part.get("properties", {}).items():
+            if key == name:
+                found.add(dotted((*path, key)))
+            walk(child, (*path, key))
+
+    walk(the_schema(), ())
+    return found
+
+
+def types_of(schema: Schema) -> set[str]:
+    """Return the names of the JSON types that a part of the schema allows."""
+    kinds = schema.get("type", [])
+    return {kinds} if isinstance(kinds, str) else set(kinds)
+
+
+def fill_defaults(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out every default and short form, keys in the vocabulary's order.
+
+    What does not fit the schema stays as it is. Integers where numbers are asked for become floats.
+    """
+    filled: dict[str, Any] = _fill(the_schema(), mapping)
+    return filled
+
+
+def _fill(part: Schema, value: Any) -> Any:
+    part = resolve_reference(part)
+    if "oneOf" in part:
+        if isinstance(value, str) and "x-short-form" in part:
+            value = {part["x-short-form"]: value}
+        branch = pick_branch(part, value) if isinstance(value, Mapping) else None
+        return value if branch is None else _fill(branch, value)
+    if isinstance(value, Mapping) and "properties" in part:
+        filled: dict[str, Any] = {}
+        for key, child in part["properties"].items():
+            child = resolve_reference(child)
+            if key in value:
+                filled[key] = _fill(child, value[key])
+            elif "default" in child:
+                filled[key] = _fill(child, copy.deepcopy(child["default"]))
+        return filled | {key: item for key, item in value.items() if key not in filled}
+    if isinstance(value, list) and "items" in part:
+        return [_fill(part["items"], item) for item in value]
+    if "number" in types_of(part) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value) if abs(value) < 10**300 else value
+    return value
+
+
+def short_form(path: KeyPath, value: Any) -> Any:
+    """Return the long form of a value where the schema has a short one, else the value itself."""
+    part: Schema = the_schema()
+    for key in path:
+        part = resolve_reference(part.get("properties", {}).get(key, {}))
+    form = part.get("x-short-form")
+    return {form: value} if form and isinstance(value, str) else value

@@ -1,0 +1,268 @@
+"""Builds the report as data: the one place that decides what a reader of either audience is told.
+
+First step of the package: `build` reads a run through `source`, never its evidence, and returns a
+mapping that reports/schema/report.schema.json describes field by field. `figures` and `pdf` show
+nothing that is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from reports import budget, figures, findings, formatting, guarantee, wording
+from reports.errors import ReportError
+from reports.guarantee import INTERNAL, PUBLIC
+from reports.runfiles import clean, integer, mapping, number, sequence
+from reports.source import RunSource, load
+
+FORMAT = 1
+AUDIENCES = (INTERNAL, PUBLIC)
+_PUBLIC_FILES = ("spec.yaml", "metrics.jsonl", "model.safetensors", "model.json")
+
+
+def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
+    """Return the report on a run as data, valid against the report's schema.
+
+    Args:
+        run_dir: The run directory.
+        audience: "internal" for the server's operator and the auditor; "public" leaves out whatever
+            tells who took part, or how often.
+
+    Raises:
+        ReportError: The audience is unknown, or spec.yaml or ledger.jsonl cannot be read.
+    """
+    if audience not in AUDIENCES:
+        raise ReportError(f"audience {audience!r}: must be one of {', '.join(AUDIENCES)}")
+    source = load(run_dir)
+    verdict = findings.verdict(source, audience)
+    report: dict[str, Any] = {
+        "format": FORMAT,
+        "audience": audience,
+        "identity": _identity(source, audience),
+        "verdict": verdict,
+        "guarantee": guarantee.guarantee(source, audience, verdict["value"]),
+        "mechanism": _mechanism(source),
+        "sampling": _sampling(source),
+        "accounting": budget.accounting(source, audience),
+        "clients": budget.clients(source, audience),
+        "outside_budget": _titled(
+            wording.OUTSIDE_BUDGET if source.private else wording.OUTSIDE_NOTHING
+        ),
+        "audit": {
+            "auditor": findings.auditor(source),
+            "checks": findings.checks(source, audience),
+            "second_moment": budget.second_moment(source),
+        },
+        "qualifications": findings.qualifications(source, audience),
+        "randomness": _randomness(source, audience),
+        "utility": _utility(source),
+        "communication": _communication(source),
+        "governance": _governance(source),
+        "hazards": _titled(wording.HAZARDS if source.private else wording.HAZARDS_NO_PRIVACY),
+        "verification": list(wording.VERIFICATION),
+    }
+    report["figures"] = [text.as_dict() for text in figures.describe(report)]
+    validate(report)
+    return report
+
+
+def validate(report: dict[str, Any]) -> None:
+    """Check a report against its schema.
+
+    Raises:
+        ReportError: The report does not fit; the message names the place.
+    """
+    text = resources.files("reports").joinpath("schema/report.schema.json").read_text("utf-8")
+    error = jsonschema.exceptions.best_match(
+        jsonschema.Draft202012Validator(json.loads(text)).iter_errors(report)
+    )
+    if error is not None:
+        place = "/".join(str(part) for part in error.absolute_path) or "the top"
+        raise ReportError(f"report, at {place}: {clean(error.message, 200)}")
+
+
+def serialise(report: dict[str, Any]) -> bytes:
+    """Return the report as canonical, readable JSON: same report, same bytes."""
+    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8")
+
+
+def _titled(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"title": title, "text": text} for title, text in pairs]
+
+
+def _identity(source: RunSource, audience: str) -> dict[str, Any]:
+    spec = source.spec
+    model = mapping(source.model.get("model")) or mapping(spec.get("model"))
+    data = mapping(spec.get("data"))
+    shape = [integer(side) for side in sequence(source.model.get("input_shape"))]
+    return {
+        "run": source.run,
+        "name": clean(spec.get("name"), 300) or "unnamed",
+        "description": clean(spec.get("description"), 2_000),
+        "created": clean(source.header.get("created"), 40),
+        "package": clean(source.header.get("package"), 60),
+        "dataset": clean(data.get("dataset"), 200) or "unknown",
+        "partition": formatting.settings(mapping(data.get("partition"))),
+        "test_fraction": number(data.get("test_fraction")),
+        "model": formatting.settings(model),
+        "input_shape": [side for side in shape if side is not None],
+        "classes": integer(source.model.get("classes")),
+        "parameters": integer(source.header.get("parameters")),
+        # The ledger's and the audit's contents tell participation and can be guessed in small runs;
+        # their hashes would confirm a guess, so a public report does not repeat them.
+        "hashes": [
+            {"file": name, "sha256": digest}
+            for name, digest in sorted(source.hashes.items())
+            if audience == INTERNAL or name in _PUBLIC_FILES
+        ],
+    }
+
+
+def _mechanism(source: RunSource) -> dict[str, Any]:
+    header = source.header
+    algorithm = mapping(source.spec.get("algorithm"))
+    steps = integer(header.get("local_steps"))
+    clip, noise, batch = (
+        number(header.get(key))
+        for key in ("clipping_norm", "noise_multiplier", "expected_batch_size")
+    )
+    if not source.private:
+        statement = (
+            f"Plain federated training with {guarantee.NO_PRIVACY}: gradients are neither clipped "
+            f"nor "
+            "noised."
+        )
+        clip = noise = batch = None
+    else:
+        statement = (
+            "Per local step: each sampled record's gradient, over all trainable parameters as one "
+            f"vector, is clipped to norm C = {formatting.plain(clip)}; Gaussian noise of standard "
+            f"deviation σC with σ = {formatting.plain(noise)} is added to every coordinate of the "
+            f"sum; "
+            f"the noisy sum is divided by the public constant B = {formatting.plain(batch)}. "
+            "Everything that leaves a client is computed from these noisy gradients alone."
+        )
+    return {
+        "algorithm": clean(algorithm.get("name"), 100) or "unknown",
+        "statement": statement,
+        "clipping_norm": clip,
+        "noise_multiplier": noise,
+        "expected_batch_size": batch,
+        "local_steps": steps,
+        "rounds": integer(header.get("rounds")),
+        "rounds_completed": source.rounds_completed,
+        "settings": formatting.settings(
+            {key: value for key, value in algorithm.items() if key != "name"}
+        ),
+    }
+
+
+def _sampling(source: RunSource) -> dict[str, Any]:
+    header = source.header
+    clients, chosen = (integer(header.get(key)) for key in ("clients", "clients_per_round"))
+    batch = number(header.get("expected_batch_size")) if source.private else None
+    sizes = [size for size in source.records if size > 0]
+    rates = [batch / size for size in sizes] if batch is not None else []
+    who = (
+        f"Each round, {formatting.count(chosen)} of {formatting.count(clients)} clients take part "
+        f"(client sampling: {clean(header.get('client_sampling'), 60) or 'unstated'})."
+    )
+    if source.private:
+        span = (
+            f" Rates run from {formatting.plain(min(rates))} to {formatting.plain(max(rates))}."
+            if rates
+            else ""
+        )
+        how = (
+            "Within a client, every record enters a step's batch independently with probability "
+            f"q = B / records (sampling: {clean(header.get('sampling'), 60) or 'unstated'}); a "
+            f"batch may "
+            f"be empty.{span} Leaving a client out is not a neighbouring data set, so client "
+            f"sampling "
+            "alone does not amplify privacy here."
+        )
+    else:
+        how = "Batches are drawn without any privacy claim."
+    return {
+        "statement": f"{who} {how}",
+        "clients": clients,
+        "clients_per_round": chosen,
+        "rate_smallest": min(rates, default=None),
+        "rate_largest": max(rates, default=None),
+    }
+
+
+def _randomness(source: RunSource, audience: str) -> dict[str, Any]:
+    header = source.header
+    mode = clean(header.get("randomness"), 40) or "unstated"
+    reproducible = mode == "reproducible"
+    statement = {
+        "reproducible": "Every draw comes from one seed, so the run can be repeated bit by bit.",
+        "release": (
+            "Sampling and noise come from the operating system's entropy, expanded by a "
+            "cryptographic "
+            "generator. No seed is stored; the ledger holds only a commitment to the key."
+        ),
+    }.get(mode, "The ledger does not state how random numbers were made.")
+    internal = audience == INTERNAL
+    return {
+        "mode": mode,
+        "statement": statement,
+        "caveat": wording.SEED_CAVEAT if reproducible and source.private else None,
+        "seed": integer(header.get("seed")) if internal else None,
+        # Unguessable, so with it no one can confirm a guessed internal report by its public hash.
+        "commitment": (clean(header.get("commitment"), 128) or None) if internal else None,
+    }
+
+
+def _utility(source: RunSource) -> dict[str, Any]:
+    rows = []
+    for raw in source.metrics:
+        index = integer(raw.get("round"))
+        if index is not None:
+            rows.append(
+                {
+                    "round": index,
+                    "test_accuracy": number(raw.get("test_accuracy")),
+                    "test_loss": number(raw.get("test_loss")),
+                }
+            )
+    measured = [row for row in rows if row["test_accuracy"] is not None]
+    return {
+        "rounds": rows,
+        "final_accuracy": measured[-1]["test_accuracy"] if measured else None,
+        "final_loss": measured[-1]["test_loss"] if measured else None,
+        "final_round": measured[-1]["round"] if measured else None,
+        "untrained_accuracy": measured[0]["test_accuracy"]
+        if measured and measured[0]["round"] == 0
+        else None,
+    }
+
+
+def _communication(source: RunSource) -> dict[str, Any]:
+    rows = [row for row in source.metrics if integer(row.get("round")) != 0]
+
+    def total(key: str) -> float | None:
+        values = [number(row.get(key)) for row in rows]
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    return {
+        "bytes_up": total("bytes_up"),
+        "bytes_down": total("bytes_down"),
+        "rounds": len(rows),
+    }
+
+
+def _governance(source: RunSource) -> list[dict[str, Any]]:
+    given = mapping(source.spec.get("report"))
+    return [
+        {"field": field, "label": label, "text": clean(given.get(field), 4_000) or None}
+        for field, label in wording.GOVERNANCE
+    ]

@@ -1,0 +1,23 @@
+"""The one base error of the reports package.
+
+Everything a user can cause while a report is built, signed or verified ends in a `ReportError` with
+a single line: what is wrong, where, and what would be right.
+"""
+
+from __future__ import annotations
+
+
+class ReportError(Exception):
+    """A report, key or attestation cannot be made or read; the message is one clear line."""
+
+
+class SourceError(ReportError):
+    """A run directory lacks a file, or holds one that cannot be read."""
+
+
+class KeyFileError(ReportError):
+    """A signing key is missing, unreadable, too widely readable, or of the wrong kind."""
+
+
+class EnvelopeError(ReportError):
+    """A signed envelope is malformed or its signature does not hold."""

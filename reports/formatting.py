@@ -1,0 +1,116 @@
+"""Numbers as a reader sees them: privacy losses never rounded down, powers of ten, bytes."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from reports.runfiles import clean, number
+
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_LARGE_EPSILON = 1_000
+_HUGE = 1e12
+_SMALL = 0.1
+
+
+def epsilon(value: float | None) -> str:
+    """Format a privacy loss, rounded UP: a page must not promise more than was computed.
+
+    Args:
+        value: ε ≥ 0, or None when there is no finite value.
+
+    Returns:
+        Two decimals, three significant digits below 0.1, a whole number from 1000 on; "∞" for None.
+    """
+    if value is None:
+        return "∞"
+    exact = Decimal(repr(float(value)))
+    if exact == 0:
+        return "0"
+    if abs(value) >= _HUGE:
+        return power(value)
+    if abs(value) >= _LARGE_EPSILON:
+        return f"{exact.quantize(Decimal(1), rounding=ROUND_CEILING):,}"
+    places = 2 if abs(value) >= _SMALL else 2 - exact.adjusted()
+    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
+
+
+def power(value: float | None, digits: int = 3) -> str:
+    """Format a small number: 1e-05 as 10⁻⁵, 2.5e-06 as 2.5·10⁻⁶, 0.0144 as it is."""
+    if value is None:
+        return "unknown"
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e4:
+        return f"{value:.{digits}g}"
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    raised = "10" + str(int(exponent)).translate(_SUPERSCRIPT)
+    return raised if mantissa == "1" else f"{mantissa}·{raised}"
+
+
+def decade(value: float) -> str:
+    """Format a power of ten as one: 0.001 as 10⁻³, 1 as 1."""
+    exponent = round(math.log10(value))
+    return "1" if exponent == 0 else "10" + str(exponent).translate(_SUPERSCRIPT)
+
+
+def count(value: float | None) -> str:
+    """Format a whole number with thousands separated, or "unknown"."""
+    return "unknown" if value is None else f"{round(value):,}"
+
+
+def plain(value: float | None, digits: int = 4) -> str:
+    """Format a setting with up to `digits` significant digits and no trailing zeros."""
+    if value is None:
+        return "unknown"
+    if float(value).is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    if 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits}g}"
+    return power(value, digits)
+
+
+def percent(value: float | None) -> str:
+    """Format a fraction in [0, 1] as a percentage with one decimal."""
+    if value is None:
+        return "not measured"
+    if abs(value) >= _HUGE:
+        return power(value)
+    exact = Decimal(repr(float(value))) * 100
+    return f"{exact.quantize(Decimal('0.1'), rounding=ROUND_HALF_EVEN)} %"
+
+
+def size(value: float | None) -> str:
+    """Format bytes with a decimal unit."""
+    if value is None:
+        return "unknown"
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(amount) < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def settings(values: dict[str, Any]) -> list[dict[str, str]]:
+    """Flatten nested settings to dotted names and printed values, in the spec's order."""
+    rows: list[dict[str, str]] = []
+
+    def walk(prefix: str, value: Any, depth: int) -> None:
+        if isinstance(value, dict) and depth < 4:
+            for key, inner in value.items():
+                walk(f"{prefix}.{clean(key, 60)}" if prefix else clean(key, 60), inner, depth + 1)
+            return
+        known = number(value)
+        if isinstance(value, list):
+            shown = ", ".join(clean(entry, 40) for entry in value[:32]) or "none"
+        elif isinstance(value, bool) or value is None:
+            shown = {True: "yes", False: "no", None: "none"}[value]
+        else:
+            shown = plain(known, 6) if known is not None else clean(value, 300)
+        rows.append({"name": prefix, "value": shown})
+
+    walk("", values, 0)
+    return [row for row in rows[:64] if row["name"]]

@@ -1,0 +1,208 @@
+"""What the run claims: to whom, how strongly, under which assumptions, and by which composition.
+
+Used by `content` for both audiences and by `signing` for the claims inside attestations. The
+circles are kept here: what depends on who took part (the server's realised ε, per-client ε, the
+headline client's privacy profile) is for the internal audience only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from reports import formatting
+from reports.runfiles import clean, mapping, number, sequence
+from reports.source import RunSource
+
+INTERNAL = "internal"
+PUBLIC = "public"
+NO_PRIVACY = "no differential privacy"
+
+_ADJACENCIES = {
+    "add-remove": "add-or-remove-one-record",
+    "replace-one": "replace-one-record",
+}
+_SERVER = "the server, and anyone who sees every upload and knows who took part"
+_THIRD_PARTY = (
+    "a third party who sees only broadcast or final models and does not learn who took part"
+)
+# Free text of others might name a client, a count of participations or a realised ε.
+_RESTRICTED = re.compile(
+    r"clients?\W{0,3}(index|number|no\.?|id|#)?\W{0,3}\d|client_\d"
+    r"|particip\w*[^.;]{0,60}\d|\d[^.;]{0,60}(particip|took part)|took part[^.;]{0,60}\d"
+    r"|(ε|epsilon)[^.;]{0,30}\d|attempt",
+    re.IGNORECASE,
+)
+WITHHELD = "One statement concerns restricted data and stands in the internal report only."
+
+
+def for_audience(texts: list[str], audience: str) -> list[str]:
+    """Return free texts fit for the audience, each once; restricted ones are replaced."""
+    kept = [
+        WITHHELD if audience == PUBLIC and _RESTRICTED.search(text) else text
+        for text in texts
+        if text
+    ]
+    return list(dict.fromkeys(kept))
+
+
+def adjacency(source: RunSource) -> str:
+    """Return the neighbouring relation in words."""
+    raw = clean(source.header.get("adjacency"), 80)
+    return _ADJACENCIES.get(raw, raw or "unstated")
+
+
+def views(source: RunSource, audience: str) -> list[dict[str, Any]]:
+    """Return the directly composed privacy losses, one entry a view.
+
+    Args:
+        source: The run.
+        audience: "internal" or "public".
+
+    Returns:
+        Entries with key, label, towards, epsilon (None: none claimed), delta, method; empty without
+        a privacy unit. The realised server view is absent from the public audience: it tells how
+        often the most frequent client took part.
+    """
+    if not source.private or not source.claim:
+        return []
+    claim = source.claim
+    delta = number(claim.get("delta")) or number(source.header.get("delta"))
+    accountant = clean(mapping(claim.get("server")).get("accountant"), 40).upper() or "unstated"
+    participation = number(mapping(claim.get("third_party")).get("participation"))
+    mixture = "PLD, mixed over Binomial(rounds, participation)" + (
+        f" at participation {formatting.plain(participation)}" if participation is not None else ""
+    )
+    entries = [
+        ("server", "Server, as it happened", _SERVER, accountant),
+        ("server_worst_case", "Server, worst case (in every round)", _SERVER, "PLD"),
+        ("third_party", "Third party", _THIRD_PARTY, mixture),
+    ]
+    return [
+        {
+            "key": key,
+            "label": label,
+            "towards": towards,
+            "epsilon": number(mapping(claim.get(key)).get("epsilon")),
+            "delta": delta,
+            "method": method,
+        }
+        for key, label, towards, method in entries
+        if audience == INTERNAL or key != "server"
+    ]
+
+
+def headline(source: RunSource, audience: str) -> dict[str, Any] | None:
+    """Return the view that the report leads with, or None without a claim."""
+    key = "third_party" if audience == PUBLIC else "server"
+    return next((view for view in views(source, audience) if view["key"] == key), None)
+
+
+def assumptions(source: RunSource, audience: str) -> list[str]:
+    """Return what must hold for the guarantee: the ledger's list, or the standing one."""
+    stated = [clean(text, 600) for text in sequence(source.claim.get("assumptions"))]
+    if any(stated):
+        return for_audience(stated, audience)
+    return [
+        "Client sizes are public metadata.",
+        "Every record is in exactly one client, once.",
+        "Sampling and noise are drawn as the mechanism states, from randomness that the adversary "
+        "does not know.",
+    ]
+
+
+def guarantee(source: RunSource, audience: str, verdict: str) -> dict[str, Any]:
+    """Return the guarantee as data, with the one sentence that says it.
+
+    Args:
+        source: The run.
+        audience: "internal" or "public".
+        verdict: The report's verdict; anything but PASS is said in the sentence's first words.
+    """
+    view = headline(source, audience)
+    records = sum(source.records) if source.records else None
+    delta = view["delta"] if view else None
+    product = delta * records if delta is not None and records is not None else None
+    return {
+        "private": source.private,
+        "statement": _statement(source, view, product, verdict),
+        "view": view["key"] if view else "none",
+        "towards": view["towards"] if view else "nobody",
+        "epsilon": view["epsilon"] if view else None,
+        "delta": delta,
+        "delta_times_records": product,
+        "unit": clean(source.header.get("unit"), 40),
+        "adjacency": adjacency(source) if source.private else "none",
+        "composition": _composition(source) if view else "none",
+        "assumptions": assumptions(source, audience) if view else [],
+    }
+
+
+def _composition(source: RunSource) -> str:
+    library = mapping(source.header.get("accountant"))
+    named = " ".join(clean(library.get(key), 60) for key in ("library", "version")).strip()
+    return (
+        "composition of one Poisson-subsampled Gaussian query per local step with a privacy loss "
+        f"distribution ({named or 'accountant unstated'})"
+    )
+
+
+_PREFIX = {
+    "PASS": "",
+    "FAIL": "Claimed, but rejected by the audit: ",
+    "NOT VERIFIED": "Claimed, but not verified by the audit: ",
+    "NOT AUDITED": "Claimed, but not audited: ",
+    "NO CLAIM": "Claimed, but the audit saw no claim: ",
+}
+
+
+def _statement(
+    source: RunSource, view: dict[str, Any] | None, product: float | None, verdict: str
+) -> str:
+    if not source.private:
+        return (
+            f"This model was trained with {NO_PRIVACY}: nothing bounds what it, or any update that "
+            "led to it, reveals about a single record."
+        )
+    if view is None:
+        return "The ledger ends without a claim, so this run makes no statement on privacy."
+    prefix = _PREFIX.get(verdict, "Claimed: ")
+    if view["epsilon"] is None:
+        return f"{prefix}the run has no finite ε towards {view['towards']}."
+    records = source.records
+    covered = (
+        f" (δ·n = {formatting.power(product)} for n = {formatting.count(sum(records))} records)"
+    )
+    secret = (
+        "; because the run is reproducible from a seed, this holds towards nobody who knows the "
+        "seed"
+        if source.header.get("randomness") == "reproducible"
+        else ""
+    )
+    unit = clean(source.header.get("unit"), 40) or "unstated"
+    return (
+        f"{prefix}Towards {view['towards']}, training is (ε = "
+        f"{formatting.epsilon(view['epsilon'])}, "
+        f"δ = {formatting.power(view['delta'])})-differentially private at the level of one "
+        f"{unit}, "
+        f"for {adjacency(source)} neighbours{covered if product is not None else ''}, by "
+        f"{_composition(source)}, assuming that client sizes are public and that sampling and "
+        f"noise "
+        f"were drawn as described from randomness the adversary does not know{secret}."
+    )
+
+
+def attested_claims(source: RunSource) -> dict[str, Any]:
+    """Return the claims for an attestation, which is public: nothing here tells participation."""
+    if not source.private:
+        return {"unit": "none", "statement": NO_PRIVACY, "views": []}
+    return {
+        "unit": clean(source.header.get("unit"), 40),
+        "adjacency": clean(source.header.get("adjacency"), 80),
+        "randomness": clean(source.header.get("randomness"), 40),
+        "statement": _statement(source, headline(source, PUBLIC), None, "unjudged"),
+        "views": [
+            {key: view[key] for key in ("key", "towards", "epsilon", "delta")}
+            for view in views(source, PUBLIC)
+        ],
+    }

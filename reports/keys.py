@@ -1,0 +1,189 @@
+"""Signing keys: ECDSA on P-256, one for the trainer and one for the auditor.
+
+Private keys are PKCS#8 PEM files that only their owner may read; public keys are PEM files beside
+them. A key is never overwritten: what it signed must stay verifiable.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reports.errors import KeyFileError
+
+Role = Literal["trainer", "auditor"]
+ROLES: tuple[Role, ...] = ("trainer", "auditor")
+_KEY_LIMIT = 16_384
+
+
+@dataclass(frozen=True)
+class KeyFiles:
+    """A new key pair.
+
+    Attributes:
+        private: PKCS#8 PEM file, mode 0600.
+        public: SubjectPublicKeyInfo PEM file.
+        fingerprint: What to tell others, over another channel.
+    """
+
+    private: Path
+    public: Path
+    fingerprint: str
+
+
+def default_directory() -> Path:
+    """Return the folder for keys: $DPFEDADAMW_KEYS, or dpfedadamw/keys in the XDG config folder."""
+    chosen = os.environ.get("DPFEDADAMW_KEYS")
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CONFIG_HOME")
+    # The XDG specification ignores relative values.
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".config"
+    return root / "dpfedadamw" / "keys"
+
+
+def create(role: Role, directory: Path, passphrase: str | None = None) -> KeyFiles:
+    """Create a key pair named after its role.
+
+    Args:
+        role: "trainer" or "auditor".
+        directory: Where to; made with mode 0700 if it does not exist.
+        passphrase: Encrypts the private key if given.
+
+    Raises:
+        KeyFileError: A key of this role exists there, the role or passphrase is unusable, or the
+        folder
+            cannot be written.
+    """
+    if role not in ROLES:
+        raise KeyFileError(f"role {role!r}: must be one of {', '.join(ROLES)}")
+    if passphrase == "":
+        raise KeyFileError("passphrase: is empty; give one, or none at all")
+    private_key = ec.generate_private_key(ec.SECP256R1())
+    encryption: serialization.KeySerializationEncryption = (
+        serialization.BestAvailableEncryption(passphrase.encode("utf-8"))
+        if passphrase is not None
+        else serialization.NoEncryption()
+    )
+    private_pem = private_key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )
+    private_path, public_path = directory / f"{role}.key", directory / f"{role}.pub"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _create_exclusively(private_path, private_pem, 0o600)
+        try:
+            _create_exclusively(public_path, public_pem(private_key.public_key()), 0o644)
+        except OSError:
+            private_path.unlink()
+            raise
+    except FileExistsError as error:
+        raise KeyFileError(
+            f"{error.filename}: exists and is never overwritten; choose another folder"
+        ) from error
+    except OSError as error:
+        raise KeyFileError(f"{directory}: no key can be written ({error.strerror})") from error
+    return KeyFiles(private_path, public_path, fingerprint(private_key.public_key()))
+
+
+def _create_exclusively(path: Path, data: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "wb") as stream:
+        os.fchmod(stream.fileno(), mode)
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _read(path: Path, *, secret: bool) -> bytes:
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise KeyFileError(f"{path}: is not a regular file")
+            if secret and status.st_mode & 0o077:
+                raise KeyFileError(
+                    f"{path}: others may read it (mode {stat.S_IMODE(status.st_mode):04o}); "
+                    "run chmod 600 on it, and make a new key if someone may have copied it"
+                )
+            return stream.read(_KEY_LIMIT)
+    except FileNotFoundError as error:
+        raise KeyFileError(f"{path}: no such key") from error
+    except OSError as error:
+        raise KeyFileError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def load_private(path: Path, passphrase: str | None = None) -> ec.EllipticCurvePrivateKey:
+    """Load a private key.
+
+    Args:
+        path: PKCS#8 PEM file that nobody but its owner may read.
+        passphrase: Needed if, and only if, the key is encrypted.
+
+    Raises:
+        KeyFileError: The file is missing, readable for others, encrypted with another passphrase,
+        or
+            not a P-256 key.
+    """
+    data = _read(path, secret=True)
+    secret = passphrase.encode("utf-8") if passphrase is not None else None
+    try:
+        key = serialization.load_pem_private_key(data, secret)
+    except TypeError as error:
+        needed = "a passphrase is needed" if secret is None else "it has no passphrase; give none"
+        raise KeyFileError(f"{path}: {needed}") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        if b"ENCRYPTED" in data and secret is not None:
+            raise KeyFileError(f"{path}: wrong passphrase, or a damaged key") from error
+        raise KeyFileError(f"{path}: no private key in PKCS#8 PEM form") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+        raise KeyFileError(f"{path}: not a P-256 key; make one with this package")
+    return key
+
+
+def load_public(path: Path) -> ec.EllipticCurvePublicKey:
+    """Load a public key.
+
+    Raises:
+        KeyFileError: The file is missing or holds no P-256 public key in PEM form.
+    """
+    return parse_public(_read(path, secret=False), str(path))
+
+
+def parse_public(data: bytes, where: str) -> ec.EllipticCurvePublicKey:
+    """Return the P-256 public key in PEM bytes; `where` names them in the error.
+
+    Raises:
+        KeyFileError: The bytes hold no such key.
+    """
+    try:
+        key = serialization.load_pem_public_key(data)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise KeyFileError(f"{where}: no public key in PEM form") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+        raise KeyFileError(f"{where}: not a P-256 public key")
+    return key
+
+
+def public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
+    """Return a public key as PEM SubjectPublicKeyInfo."""
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def fingerprint(public: ec.EllipticCurvePublicKey) -> str:
+    """Return "SHA256:" and the unpadded base64 of the SHA-256 of the DER SubjectPublicKeyInfo."""
+    der = public.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return "SHA256:" + base64.b64encode(hashlib.sha256(der).digest()).decode("ascii").rstrip("=")

@@ -1,0 +1,182 @@
+"""The report's standing sentences: verdicts, what each check asks, what no number here covers.
+
+Plain data for `content`, `findings` and the attestations; no text here depends on a run.
+"""
+
+from __future__ import annotations
+
+SEED_CAVEAT = "not a privacy guarantee to anyone who knows the seed"
+
+VERDICTS = {
+    "PASS": (
+        "The independent audit passed {passed} of {applicable} applicable checks, and every "
+        "critical "
+        "one. A pass says that no check contradicts the claim; it does not prove it."
+    ),
+    "FAIL": "The audit contradicts the claim. Do not rely on this run's privacy guarantee.",
+    "NOT VERIFIED": (
+        "The audit could not verify what the guarantee rests on. Treat the claim as unproven."
+    ),
+    "NO CLAIM": (
+        "No differential privacy is claimed for this run, and the audit confirms only that its "
+        "files "
+        "are intact."
+    ),
+    "NOT AUDITED": "No usable audit stands beside this run. Treat the claim as unproven.",
+}
+
+CHECK_QUESTIONS = {
+    "integrity": "Are the files complete, unchanged and from one run?",
+    "ledger": "Is the hash-chained ledger whole, and does it record every query that was made?",
+    "sensitivity": "Does adding or removing one record move the clipped sum by at most the norm?",
+    "clipping": "Is every record's gradient clipped, over the whole vector, before it is summed?",
+    "noise": "Has the added noise the claimed scale, shape and independence?",
+    "sampling": "Are batches drawn as the accountant assumes, at the stated rate?",
+    "second-moment": "Is the noise's share in the second moment the one that is subtracted?",
+    "normaliser": "Is the noisy sum divided by a public constant, never by the realised batch?",
+    "partition": "Is every record in exactly one client, once?",
+    "accounting": "Does composing the ledger's queries anew give the claimed loss?",
+    "views": "Do the closed forms and the composed losses agree, and who is each one for?",
+    "randomness": "Does the run's randomness fit the declared mode?",
+    "probe": "Does the real private step, poked from outside, behave as stated?",
+    "canaries": "Do planted records reveal more than the claim allows?",
+}
+
+CONVERSIONS = [
+    {
+        "name": "PLD",
+        "use": "Headline: numerical composition of privacy loss distributions, tight.",
+        "source": "Koskela, Jälkö & Honkela 2020; Doroshenko et al. 2022",
+    },
+    {
+        "name": "RDP, improved",
+        "use": "Beside it: Rényi composition with the improved conversion; never below the truth.",
+        "source": "Mironov 2017; Canonne, Kamath & Steinke 2020",
+    },
+    {
+        "name": "RDP, classic",
+        "use": "Only to reproduce a paper's number: the original, looser conversion.",
+        "source": "Mironov 2017, Proposition 3",
+    },
+]
+
+FORMULAS = {
+    "third_party_noble": "s·√(l·T·K·log(2/δ)·log(2T/δ)/N)/σ",
+    "server_noble": "s·√(T·K·log(2/δ)·log(2T/δ))/σ",
+    "equation_13": "s·√(T·K·log(2/δ)·log(2T/δ))/σ",
+    "equation_14": "√(N/l) · equation (13)",
+}
+FORM_NAMES = {
+    "third_party_noble": "Noble et al. 2022, third party",
+    "server_noble": "Noble et al. 2022, server",
+    "equation_13": "DP-FedAdamW, equation (13)",
+    "equation_14": "DP-FedAdamW, equation (14)",
+}
+FORM_TOWARDS = {
+    "third_party_noble": "third party",
+    "server_noble": "server",
+    "equation_13": "third party, as printed",
+    "equation_14": "server, as printed",
+}
+
+OUTSIDE_BUDGET = [
+    (
+        "Choosing hyper-parameters",
+        "Every further training run on the same private records spends privacy of its own. Trials "
+        "before this run are not in the budget unless they were made on public data.",
+    ),
+    (
+        "Test metrics",
+        "Accuracy and loss on the test records are released without noise. Test records are not "
+        "covered by the guarantee, and choosing a round by them uses them.",
+    ),
+    (
+        "Client sizes",
+        "How many records each client holds is treated as public: the sampling rate is the "
+        "expected "
+        "batch size divided by it.",
+    ),
+    (
+        "Preparing the data",
+        "Any scaling, filtering or encoding that was fitted to private records before training is "
+        "a "
+        "release outside the budget.",
+    ),
+]
+OUTSIDE_NOTHING = [
+    (
+        "Everything",
+        "There is no budget: each update, metric and model of this run is released without noise.",
+    ),
+]
+
+HAZARDS = [
+    (
+        "The unit is one record",
+        "A person with k records is protected k times less: ε grows to about k·ε, and δ faster. "
+        "Whole clients are not hidden.",
+    ),
+    (
+        "Facts about the population stay learnable",
+        "Differential privacy limits what taking part reveals. What the model learns from "
+        "everybody "
+        "else may still tell something about a person.",
+    ),
+    (
+        "δ is a chance of failure",
+        "Keep δ·n well below one. With probability up to δ the bound ε need not hold.",
+    ),
+    (
+        "The audit reads what the trainer wrote",
+        "A trainer who forges a consistent body of evidence, or trains a second time unrecorded, "
+        "is "
+        "not detected. The probe of the real step narrows this, it does not close it.",
+    ),
+    (
+        "Empirical checks have limited power",
+        "Each check states the smallest fault that it would notice. Smaller ones can pass.",
+    ),
+    (
+        "Not covered",
+        "Running times, memory, floating-point side channels, malicious clients and the security "
+        "of "
+        "the machines are outside the guarantee.",
+    ),
+    (
+        "No legal conclusion",
+        "This report does not decide whether the model is anonymous or the processing lawful. That "
+        "is for the people named under governance.",
+    ),
+]
+HAZARDS_NO_PRIVACY = [
+    (
+        "Membership and content can leak",
+        "Without noise and clipping, models and updates are known to reveal who was in the "
+        "training "
+        "data, and sometimes the records themselves.",
+    ),
+    (
+        "Federated is not private",
+        "That records stay with their clients does not stop updates from revealing them.",
+    ),
+    HAZARDS[-1],
+]
+
+GOVERNANCE = [
+    ("purpose", "Purpose of the processing"),
+    ("lawful_basis", "Lawful basis"),
+    ("necessity", "Necessity and proportionality"),
+    ("risks", "Risks to the people concerned"),
+    ("measures", "Measures taken"),
+    ("responsible", "Responsible person and date"),
+]
+
+VERIFICATION = [
+    "VERIFY.md beside this report holds the exact commands. They need sed, sha256sum and openssl "
+    "only.",
+    "training.attestation.json is signed by the trainer over what was run; attestation.json by the "
+    "auditor over what was found, this report included.",
+    "Compare both keys' fingerprints with ones that you received another way than with these "
+    "files.",
+    "A signature by a key that the trainer also holds proves integrity, not independence.",
+]

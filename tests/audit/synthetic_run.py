@@ -1,0 +1,404 @@
+"""Builds run directories with NumPy alone: a correct DP-FedAdamW run, and broken ones.
+
+The recursions are written out from the paper's algorithm, not taken from the engine. Each field of
+`Settings` whose comment says "fault" breaks one thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from audit.accounting import Steps, ThirdParty, budget, closed_forms, privacy_profile
+from audit.probing import record_probe
+
+
+@dataclass(frozen=True)
+class Settings:
+    seed: int = 0
+    rounds: int = 4
+    local_steps: int = 3
+    clients: int = 5
+    clients_per_round: int = 3
+    smallest: int = 60
+    expected_batch_size: float = 12.0
+    clipping_norm: float = 0.5
+    noise_multiplier: float = 1.5
+    delta: float = 1e-5
+    beta2: float = 0.99
+    sizes: tuple[int, ...] = (240, 90, 10)
+    sample: int = 24
+    algorithm: str = "dp-fedadamw"
+    aggregation: str = "heads"
+    debias: bool = True
+    randomness: str = "release"
+    second_attempt_of: int | None = None
+    with_probe: bool = True
+    counter: str = "global"  # fault when local
+    noise_scale: float = 1.0  # fault
+    ledger_sigma_extra: float = 0.0  # fault
+    realised_divisor: bool = False  # fault
+    reuse_between_clients: bool = False  # fault
+    reuse_between_rounds: bool = False  # fault
+    fixed_batches: bool = False  # fault
+    subtracted_scale: float = 1.0  # fault
+    silent_query: bool = False  # fault
+    skip_clipping_of_one: bool = False  # fault
+    claim_scale: float = 1.0  # fault
+
+
+class SoftmaxProbe:
+    """Per-record clipped softmax regression; `wrong` clips the batch's sum instead."""
+
+    def __init__(self, clipping_norm: float, wrong: str = "") -> None:
+        self.clipping_norm = clipping_norm
+        self.input_shape = (6,)
+        self.classes = 4
+        self.parameters = 24
+        self.wrong = wrong
+        self.weights = np.random.default_rng(5).normal(size=(6, 4)) * 0.3
+
+    def clipped_sum(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            logits = inputs.astype(np.float64) @ self.weights
+            logits = logits - logits.max(axis=1, keepdims=True) if len(labels) else logits
+            chances = np.exp(logits)
+            chances /= chances.sum(axis=1, keepdims=True)
+            chances[np.arange(len(labels)), labels] -= 1.0
+            gradients = (inputs[:, :, None].astype(np.float64) * chances[:, None, :]).reshape(
+                len(labels), 24
+            )
+            if self.wrong == "batch":
+                total = gradients.sum(axis=0)
+                norm = np.linalg.norm(total)
+                return total * min(1.0, self.clipping_norm / norm) if norm > 0 else total
+            norms = np.linalg.norm(gradients, axis=1)
+            scale = np.minimum(1.0, self.clipping_norm / np.where(norms > 0, norms, 1.0))
+            if self.wrong != "nonfinite":
+                bad = ~np.isfinite(norms)
+                gradients = np.where(bad[:, None], 0.0, gradients)
+                scale = np.where(bad, 0.0, scale)
+            return (gradients * scale[:, None]).sum(axis=0)
+
+
+def canonical(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(
+        entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def chain(entries: list[dict[str, Any]]) -> bytes:
+    """Lines of a ledger with a fresh, consistent chain."""
+    previous, lines = "0" * 64, []
+    for entry in entries:
+        bare = {key: value for key, value in entry.items() if key not in ("previous", "digest")}
+        bare["previous"] = previous
+        bare["digest"] = hashlib.sha256(canonical(bare)).hexdigest()
+        line = canonical(bare)
+        previous = hashlib.sha256(line).hexdigest()
+        lines.append(line + b"\n")
+    return b"".join(lines)
+
+
+def read_entries(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "ledger.jsonl").read_bytes().splitlines()]
+
+
+def rewrite_ledger(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change the ledger's entries and chain them anew: a consistent lie."""
+    entries = read_entries(run)
+    change(entries)
+    (run / "ledger.jsonl").write_bytes(chain(entries))
+
+
+def rewrite_spec(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the spec and the digest that the ledger names."""
+    spec = yaml.safe_load((run / "spec.yaml").read_text())
+    change(spec)
+    raw = yaml.safe_dump(spec, sort_keys=False).encode()
+    (run / "spec.yaml").write_bytes(raw)
+    rewrite_ledger(run, lambda e: e[0].update(spec_sha256=hashlib.sha256(raw).hexdigest()))
+
+
+def rewrite_round(run: Path, index: int, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the arrays of a round's evidence."""
+    path = run / "evidence" / f"round-{index:05d}.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name].copy() for name in file.files}
+    change(arrays)
+    save(path, arrays)
+
+
+def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    path.write_bytes(buffer.getvalue())
+
+
+def _spec(s: Settings) -> dict[str, Any]:
+    algorithm: dict[str, Any] = {"name": s.algorithm, "learning_rate": 0.02, "schedule": "cosine"}
+    if s.algorithm != "dp-fedavg":
+        algorithm["beta2"] = s.beta2
+    if s.algorithm == "dp-fedadamw":
+        algorithm["second_moment"] = {
+            "aggregation": s.aggregation,
+            "debias": s.debias,
+            "counter": s.counter,
+            "floor": {"relative": 1.0},
+        }
+    return {
+        "version": 1,
+        "name": "synthetic",
+        "data": {"dataset": "digits", "clients": s.clients},
+        "algorithm": algorithm,
+        "federation": {
+            "rounds": s.rounds,
+            "clients_per_round": s.clients_per_round,
+            "local_steps": s.local_steps,
+        },
+        "privacy": {
+            "unit": "record",
+            "adjacency": "add-remove",
+            "clipping_norm": s.clipping_norm,
+            "noise_multiplier": s.noise_multiplier,
+            "target_epsilon": None,
+            "delta": s.delta,
+            "sampling": {"kind": "poisson", "expected_batch_size": s.expected_batch_size},
+        },
+        "randomness": {"mode": s.randomness, "seed": 7 if s.randomness == "reproducible" else None},
+    }
+
+
+def build_run(path: Path, s: Settings) -> Path:
+    """Write a whole run directory and return its path."""
+    rng = np.random.default_rng(s.seed)
+    records = [s.smallest + 13 * client for client in range(s.clients)]
+    sigma = s.noise_multiplier + s.ledger_sigma_extra
+    evidence = path / "evidence"
+    evidence.mkdir(parents=True, mode=0o700)
+    raw_spec = yaml.safe_dump(_spec(s), sort_keys=False).encode()
+    (path / "spec.yaml").write_bytes(raw_spec)
+    (path / "metrics.jsonl").write_text('{"round":0,"test_accuracy":0.1}\n')
+    (path / "model.safetensors").write_bytes(bytes(64))
+    (path / "model.json").write_text('{"format":1}\n')
+    size = sum(s.sizes)
+    blocks = len(s.sizes)
+    sample = np.sort(np.random.default_rng(size).choice(size, s.sample, replace=False))
+    has_moment = s.algorithm != "dp-fedavg"
+    layout = {
+        "format": 1,
+        "parameters": size,
+        "blocks": {
+            "kind": s.aggregation,
+            "names": [f"layer-{index}" for index in range(blocks)],
+            "sizes": list(s.sizes),
+        },
+        "beta2": s.beta2 if has_moment else None,
+        "sample_coordinates": sample.tolist(),
+        "per_round_files": s.rounds,
+    }
+    (evidence / "layout.json").write_text(json.dumps(layout))
+    save(
+        evidence / "partition.npz",
+        {"client_of_record": rng.permutation(np.repeat(np.arange(s.clients), records))},
+    )
+    header = {
+        "kind": "header", "format": 1, "run": "synthetic-20260101T000000Z-00000000",
+        "spec_sha256": hashlib.sha256(raw_spec).hexdigest(), "package": "0.1.0",
+        "unit": "record", "adjacency": "add-remove", "delta": s.delta, "rounds": s.rounds,
+        "local_steps": s.local_steps, "clients": s.clients,
+        "clients_per_round": s.clients_per_round, "client_sampling": "fixed-size",
+        "records": records, "sampling": "poisson",
+        "expected_batch_size": s.expected_batch_size, "clipping_norm": s.clipping_norm,
+        "noise_multiplier": sigma, "randomness": s.randomness,
+        "commitment": "ab" * 32 if s.randomness == "release" else None,
+        "seed": None if s.randomness == "release" else 7,
+        "accountant": {"library": "dp-accounting", "version": "0.6.0"},
+        "parameters": size, "created": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    entries: list[dict[str, Any]] = [header]
+    charged: dict[int, int] = {}
+    times: dict[int, int] = {}
+    state = _State(np.zeros(blocks), np.zeros(blocks), 0)
+    remembered: dict[str, np.ndarray] = {}
+    for index in range(s.rounds):
+        clients = np.sort(rng.choice(s.clients, s.clients_per_round, replace=False))
+        attempts = 2 if s.second_attempt_of == index else 1
+        for attempt in range(1, attempts + 1):
+            for client in clients.tolist():
+                entries.append(_charge(s, sigma, index, client, attempt, records[client]))
+                charged[client] = charged.get(client, 0) + s.local_steps
+                times[client] = times.get(client, 0) + 1
+        arrays = _round(s, rng, index, clients, attempts, records, sample, state, remembered)
+        save(evidence / f"round-{index:05d}.npz", arrays)
+        entries.append(
+            {
+                "kind": "round", "round": index, "clients": clients.tolist(),
+                "steps": [s.local_steps] * len(clients),
+                "queries": [s.local_steps] * len(clients),
+            }  # fmt: skip
+        )
+    entries.append(_claim(s, sigma, records, charged, times))
+    (path / "ledger.jsonl").write_bytes(chain(entries))
+    (evidence / "salt").write_bytes(bytes(32))
+    if s.with_probe:
+        record_probe(path, SoftmaxProbe(s.clipping_norm))
+    return path
+
+
+def _charge(
+    s: Settings, sigma: float, index: int, client: int, attempt: int, records: int
+) -> dict[str, Any]:
+    return {
+        "kind": "spend", "round": index, "client": client, "attempt": attempt,
+        "records": records, "sampling": "poisson",
+        "sampling_rate": s.expected_batch_size / records,
+        "expected_batch_size": s.expected_batch_size, "clipping_norm": s.clipping_norm,
+        "noise_multiplier": sigma, "steps": s.local_steps, "queries_per_step": 1,
+    }  # fmt: skip
+
+
+@dataclass
+class _State:
+    noisy: np.ndarray
+    clean: np.ndarray
+    steps: int
+
+
+def _round(
+    s: Settings,
+    rng: np.random.Generator,
+    index: int,
+    clients: np.ndarray,
+    attempt: int,
+    records: list[int],
+    sample: np.ndarray,
+    state: _State,
+    remembered: dict[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    size, blocks = sum(s.sizes), len(s.sizes)
+    edges = np.concatenate([[0], np.cumsum(s.sizes)[:-1]])
+    many, steps = len(clients), s.local_steps
+    shape = (many, steps)
+    rates = np.array([s.expected_batch_size / records[client] for client in clients])
+    counts = np.array([records[client] for client in clients])
+    batch = rng.binomial(counts[:, None], rates[:, None], shape)
+    if s.fixed_batches:
+        batch = np.full(shape, int(s.expected_batch_size))
+    total = int(batch.sum())
+    raw = (rng.lognormal(-0.7, 0.8, total) * s.clipping_norm).astype(np.float32)
+    if total > 3 and index == 0:
+        raw[1] = np.inf
+    clipped = np.where(np.isfinite(raw), np.minimum(raw, np.float32(s.clipping_norm)), 0.0)
+    if s.skip_clipping_of_one and index == 1:
+        clipped[int(np.argmax(np.where(np.isfinite(raw), raw, 0)))] = np.max(raw)
+    offsets = np.concatenate([[0], np.cumsum(batch.ravel())])
+    nonfinite = np.add.reduceat(
+        np.append(~np.isfinite(raw), False).astype(int), offsets[:-1]
+    ) * (batch.ravel() > 0)
+    direction = np.random.default_rng(1).standard_normal(size) / np.sqrt(size)
+    clean = direction * (batch * 0.4 * s.clipping_norm)[..., None]
+    clean = clean + rng.standard_normal((*shape, size)) * 0.01 * s.clipping_norm
+    noise = rng.standard_normal((*shape, size)) * s.noise_multiplier * s.clipping_norm
+    noise *= s.noise_scale
+    if s.reuse_between_clients and index == 1:
+        noise[1] = noise[0]
+    if s.reuse_between_rounds:
+        if index == 0:
+            remembered["noise"] = noise[0, 0].copy()
+        if index == 2:
+            noise[1, 1] = remembered["noise"]
+    if s.silent_query and index == 1:
+        noise[0, 0] = 0.0
+    divisor = np.full(shape, s.expected_batch_size)
+    if s.realised_divisor:
+        divisor = np.maximum(batch, 1).astype(float)
+    mean = clean / divisor[..., None]
+    released = mean + noise / divisor[..., None]
+    arrays: dict[str, np.ndarray] = {
+        "clients": clients.astype(np.int64),
+        "attempt": np.asarray(attempt, np.int64),
+        "batch_size": batch.astype(np.int64),
+        "record_offsets": offsets.astype(np.int64),
+        "raw_norms": raw,
+        "clipped_norms": clipped.astype(np.float32),
+        "nonfinite": nonfinite.reshape(shape).astype(np.int64),
+        "divisor": divisor,
+        "noise_sum_squares": np.add.reduceat(noise**2, edges, axis=2),
+        "noise_sample": (noise[:, :, sample] / s.clipping_norm).astype(np.float32),
+        "clean_sum_squares": np.add.reduceat(mean**2, edges, axis=2),
+    }
+    if s.algorithm == "dp-fedavg":
+        return arrays
+    restarts = s.algorithm == "dp-localadamw" or s.aggregation == "none"
+    widths = np.asarray(s.sizes, float)
+    noisy = np.tile(np.zeros(blocks) if restarts else state.noisy, (many, 1))
+    shadow = np.tile(np.zeros(blocks) if restarts else state.clean, (many, 1))
+    for step in range(steps):
+        square = np.add.reduceat(released[:, step] ** 2, edges, axis=1) / widths
+        noisy = s.beta2 * noisy + (1 - s.beta2) * square
+        shadow = s.beta2 * shadow + (1 - s.beta2) * arrays["clean_sum_squares"][:, step] / widths
+    state.steps = steps if restarts else state.steps + steps
+    tau = steps if s.counter == "local" else state.steps
+    phi = (s.noise_multiplier * s.clipping_norm / s.expected_batch_size) ** 2
+    debias = s.debias and s.algorithm == "dp-fedadamw"
+    arrays |= {
+        "v_noisy": noisy,
+        "v_clean": shadow,
+        "v_corrected": noisy / (1 - s.beta2**tau),
+        "subtracted": np.full(many, phi * s.subtracted_scale if debias else 0.0),
+        "tau": np.full(many, state.steps, np.int64),
+        "floored": np.zeros((many, blocks), np.int64),
+    }
+    state.noisy, state.clean = noisy.mean(axis=0), shadow.mean(axis=0)
+    return arrays
+
+
+def _claim(
+    s: Settings,
+    sigma: float,
+    records: list[int],
+    charged: dict[int, int],
+    times: dict[int, int],
+) -> dict[str, Any]:
+    rows = []
+    for client in range(s.clients):
+        rate = s.expected_batch_size / records[client]
+        spent = budget([Steps(rate, sigma, charged.get(client, 0))], s.delta)
+        rows.append(
+            {
+                "client": client, "records": records[client], "sampling_rate": rate,
+                "participations": times.get(client, 0), "steps": charged.get(client, 0),
+                "epsilon_pld": spent.epsilon_pld * s.claim_scale,
+                "epsilon_rdp": spent.epsilon_rdp * s.claim_scale,
+                "epsilon_rdp_classic": spent.epsilon_rdp_classic * s.claim_scale,
+                "delta_records": s.delta * records[client],
+            }  # fmt: skip
+        )
+    worst_rate = s.expected_batch_size / min(records)
+    share = s.clients_per_round / s.clients
+    leader = max(rows, key=lambda row: row["epsilon_pld"])
+    everything = Steps(worst_rate, sigma, s.rounds * s.local_steps)
+    third = ThirdParty(worst_rate, sigma, s.local_steps, s.rounds, share, s.delta)
+    pair = privacy_profile([Steps(leader["sampling_rate"], sigma, leader["steps"])], s.delta)
+    return {
+        "kind": "claim", "view_headline": "server", "delta": s.delta,
+        "server": {"epsilon": leader["epsilon_pld"], "accountant": "pld", "clients": rows},
+        "server_worst_case": {"epsilon": budget([everything], s.delta).epsilon_pld},
+        "third_party": {"epsilon": third.epsilon(s.rounds), "participation": share},
+        "closed_forms": dict(
+            closed_forms(
+                worst_rate, sigma, s.local_steps, s.rounds, s.clients, share, s.delta
+            )
+        ),
+        "assumptions": ["client sizes are public"],
+        "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * leader["epsilon_pld"], 12)],
+    }  # fmt: skip

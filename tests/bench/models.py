@@ -1,0 +1,153 @@
+"""Models that the timings are taken on: GroupNorm ResNet-18, ViT-Tiny, an encoder with LoRA."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions with GroupNorm and a shortcut (He et al. 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.first_norm = nn.GroupNorm(32, outputs)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.second_norm = nn.GroupNorm(32, outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(32, outputs)
+            )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = F.relu(self.first_norm(self.first(inputs)))
+        return F.relu(self.second_norm(self.second(hidden)) + self.shortcut(inputs))
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 for 32x32 images, with GroupNorm."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()
+        )
+        blocks: list[nn.Module] = []
+        width = 64
+        for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            blocks += [ResidualBlock(width, outputs, stride), ResidualBlock(outputs, outputs, 1)]
+            width = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(512, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.blocks(self.stem(inputs))
+        return self.head(hidden.mean((2, 3)))
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer with a trainable low-rank path beside it (Hu et al. 2022)."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.lora_A = nn.Linear(base.in_features, rank, bias=False)
+        self.lora_B = nn.Linear(rank, base.out_features, bias=False)
+        self.scaling = 2.0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.base(inputs) + self.lora_B(self.lora_A(inputs)) * self.scaling
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over tokens [b, t, width]."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query: nn.Module = nn.Linear(width, width)
+        self.key: nn.Module = nn.Linear(width, width)
+        self.value: nn.Module = nn.Linear(width, width)
+        self.projection = nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        batch, length, width = tokens.shape
+        query, key, value = (
+            layer(tokens).view(batch, length, self.heads, -1).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        return self.projection(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+class EncoderLayer(nn.Module):
+    """Attention and a perceptron, each behind a LayerNorm and a residual connection."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, 4 * width)
+        self.contract = nn.Linear(4 * width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tokens = tokens + self.attention(self.attention_norm(tokens))
+        return tokens + self.contract(F.gelu(self.expand(self.mlp_norm(tokens))))
+
+
+class VisionTransformer(nn.Module):
+    """ViT-Tiny (Touvron et al. 2021) of some depth for 32x32 images in patches of 4x4."""
+
+    def __init__(
+        self, width: int = 192, depth: int = 6, heads: int = 3, image: int = 32, patch: int = 4
+    ) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.class_token = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.position = nn.Parameter(torch.randn(1, (image // patch) ** 2 + 1, width) * 0.02)
+        self.layers = nn.Sequential(*(EncoderLayer(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.patches(images).flatten(2).transpose(1, 2)
+        first = self.class_token.expand(len(images), -1, -1)
+        tokens = torch.cat([first, tokens], 1) + self.position
+        return self.head(self.norm(self.layers(tokens))[:, 0])
+
+
+class LowRankEncoder(nn.Module):
+    """A frozen text encoder (MiniLM's size by default) with LoRA on queries and values."""
+
+    def __init__(
+        self,
+        vocabulary: int = 8000,
+        width: int = 384,
+        depth: int = 6,
+        heads: int = 12,
+        length: int = 128,
+        rank: int = 16,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(length, width)
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.Sequential(*(EncoderLayer(width, heads) for _ in range(depth)))
+        self.requires_grad_(False)
+        for layer in self.layers:
+            attention: Attention = layer.attention
+            attention.query = LowRank(attention.query, rank)
+            attention.value = LowRank(attention.value, rank)
+            # As after some training: at its usual start of zero the B factor hides A's gradient.
+            for low_rank in (attention.query, attention.value):
+                nn.init.normal_(low_rank.lora_B.weight, std=0.02)
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        hidden = self.norm(self.tokens(tokens) + self.positions(positions))
+        return self.head(self.layers(hidden).mean(1))

@@ -1,0 +1,18 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _keys_of_their_own(tmp_path_factory, monkeypatch):
+    """Tests make their signing keys in a folder of their own, never in the user's."""
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path_factory.getbasetemp() / "keys"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """One thread a test process, so that timings and results do not depend on the load."""
+    torch.set_num_threads(1)

@@ -1,0 +1,65 @@
+"""The ledger: chained, on disk before it returns, and never forgetful."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.ledger import GENESIS, Ledger, canonical
+
+
+def test_each_line_carries_the_hash_of_the_line_before(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("header", {"run": "a"})
+    ledger.append_all("spend", [{"client": 0}, {"client": 1}])
+    previous = GENESIS
+    for line in (tmp_path / "ledger.jsonl").read_bytes().splitlines():
+        entry = json.loads(line)
+        assert entry["previous"] == previous
+        body = {k: v for k, v in entry.items() if k != "digest"}
+        assert entry["digest"] == hashlib.sha256(canonical(body)).hexdigest()
+        previous = hashlib.sha256(line).hexdigest()
+
+
+def test_an_entry_is_synced_to_disk_before_append_returns(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda d: synced.append((tmp_path / "ledger.jsonl").read_bytes())
+    )
+    ledger.append("header", {"run": "a"})
+    assert len(synced) == 1
+    assert b'"run":"a"' in synced[0]
+
+
+def test_a_half_written_last_line_is_dropped_because_its_noise_was_never_drawn(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append("header", {"run": "a"})
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"kind":"spend","rou')
+    again = Ledger(path)
+    assert path.read_bytes() == whole
+    again.append("spend", {"client": 3})
+    assert [entry["kind"] for entry in Ledger(path).entries] == ["header", "spend"]
+
+
+def test_a_changed_number_is_found_when_the_ledger_is_opened_again(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append("header", {"rounds": 20})
+    ledger.append("spend", {"client": 3})
+    path.write_bytes(path.read_bytes().replace(b'"rounds":20', b'"rounds":21'))
+    with pytest.raises(PrivacyError, match="line 1: the hash chain is broken"):
+        Ledger(path)
+
+
+def test_numbers_that_are_not_finite_are_never_written(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        ledger.append("claim", {"epsilon": float("inf")})
+    assert (tmp_path / "ledger.jsonl").read_bytes() == b""

@@ -1,0 +1,94 @@
+"""Views: to whom a number speaks, and what it assumes."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.pld import epsilon_pld
+from dpfedadamw.privacy.views import (
+    ClientSpend,
+    Epsilon,
+    client_level_view,
+    server_view,
+    server_worst_case,
+    third_party_view,
+)
+
+DELTA = 1e-5
+
+
+def spend(client: int, rate: float, participations: int) -> ClientSpend:
+    steps = Composition(1.0, rate, 5 * participations)
+    return ClientSpend(client, round(16 / rate), participations, (steps,))
+
+
+def test_the_servers_headline_is_the_largest_client() -> None:
+    view = server_view([spend(0, 0.02, 4), spend(3, 0.08, 2), spend(7, 0.01, 10)], DELTA)
+    assert [entry.client for entry in view.clients] == [0, 3, 7]
+    for entry in view.clients:
+        assert entry.epsilon_pld == epsilon_pld(
+            Composition(1.0, entry.sampling_rate, entry.steps), DELTA
+        )
+        assert entry.epsilon_pld < entry.epsilon_rdp < entry.epsilon_rdp_classic
+        assert entry.delta_records == DELTA * entry.records
+    assert view.epsilon.value == max(entry.epsilon_pld for entry in view.clients)
+    assert view.epsilon.value == view.clients[1].epsilon_pld
+
+
+def test_the_worst_case_bounds_every_participation() -> None:
+    worst = server_worst_case(0.05, 1.0, 5, 20, DELTA)
+    realised = [server_view([spend(0, 0.05, n)], DELTA).epsilon.value for n in (1, 10, 19, 20)]
+    assert realised == sorted(realised)
+    assert realised[-1] == worst.value
+
+
+@pytest.mark.parametrize("participation", [0.1, 0.5, 0.9])
+def test_a_third_party_learns_less_than_the_server_in_the_worst_case(participation: float) -> None:
+    view = third_party_view(0.05, 1.0, 5, 20, participation, DELTA)
+    assert 0 < view.epsilon.value < server_worst_case(0.05, 1.0, 5, 20, DELTA).value
+    assert view.participation == participation
+
+
+def test_a_third_party_equals_the_worst_case_when_all_take_part() -> None:
+    view = third_party_view(0.05, 1.0, 5, 20, 1.0, DELTA, queries_per_step=2)
+    assert view.epsilon.value == server_worst_case(0.05, 1.0, 5, 20, DELTA, 2).value
+
+
+def test_every_number_carries_what_it_assumes() -> None:
+    server = server_worst_case(0.05, 1.0, 5, 20, DELTA)
+    third = third_party_view(0.05, 1.0, 5, 20, 0.5, DELTA).epsilon
+    for epsilon, towards in ((server, "server"), (third, "third-party")):
+        assert isinstance(epsilon, Epsilon)
+        assert float(epsilon) == epsilon.value
+        assert (epsilon.towards, epsilon.unit, epsilon.adjacency) == (
+            towards,
+            "record",
+            "add-remove",
+        )
+        assert (epsilon.accountant, epsilon.conversion, epsilon.delta) == ("pld", None, DELTA)
+        assert any("Poisson" in sentence for sentence in epsilon.assumptions)
+    assert any("sees every upload" in sentence for sentence in server.assumptions)
+    assert any("only broadcast models" in sentence for sentence in third.assumptions)
+    assert not any("sees every upload" in sentence for sentence in third.assumptions)
+
+
+def test_a_whole_client_towards_each_reader() -> None:
+    outside = client_level_view(0.1, 1.0, 50, DELTA)
+    assert outside.value == epsilon_pld(Composition(1.0, 0.1, 50), DELTA)
+    assert outside.unit == "client"
+    # The server knows the cohort: no amplification by sampling, even if it sees only sums …
+    sums = client_level_view(0.1, 1.0, 50, DELTA, "server", 16, secure_aggregation=True)
+    assert sums.value == epsilon_pld(Composition(1.0, 1.0, 50, sampling="full"), DELTA)
+    # … and without secure aggregation each update has a sixteenth of the noise variance.
+    single = client_level_view(0.1, 1.0, 50, DELTA, "server", 16)
+    assert single.value == epsilon_pld(Composition(0.25, 1.0, 50, sampling="full"), DELTA)
+    assert outside.value < sums.value < single.value
+
+
+def test_views_of_nothing_or_of_nobody_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="no client was charged"):
+        server_view([], DELTA)
+    with pytest.raises(PrivacyError, match="not 'friends'"):
+        client_level_view(0.1, 1.0, 5, DELTA, "friends")

@@ -1,0 +1,102 @@
+"""Flat parameters and blocks: every coordinate in exactly one block, in the right place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from dpfedadamw.models.cnn import GroupNormCNN
+from dpfedadamw.models.mlp import MultiLayerPerceptron
+from dpfedadamw.models.vit import VisionTransformer
+from dpfedadamw.parameters import (
+    BLOCK_KINDS,
+    FlatParameters,
+    ParameterError,
+    blocks_of,
+    layout_of,
+    named_tensors,
+)
+
+MODELS = {
+    "mlp": lambda: MultiLayerPerceptron((1, 8, 8), [16], 10),
+    "cnn": lambda: GroupNormCNN((1, 8, 8), [8, 16], 4, 10),
+    "vit": lambda: VisionTransformer((1, 8, 8), 2, 16, 2, 4, 2, 10),
+}
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_blocks_cover_every_trainable_coordinate_exactly_once(model: str, kind: str):
+    module = MODELS[model]()
+    blocks = blocks_of(module, kind)
+    assert blocks.index.shape == (layout_of(module).size,)
+    assert blocks.index.min() == 0
+    assert blocks.index.max() == len(blocks.names) - 1
+    assert (blocks.sizes > 0).all()
+    assert int(blocks.sizes.sum()) == layout_of(module).size
+    assert len(set(blocks.names)) == len(blocks.names)
+
+
+def test_heads_cut_query_key_and_value_by_head_and_nothing_else():
+    module = MODELS["vit"]()
+    names = blocks_of(module, "heads").names
+    for part in ("query", "key", "value"):
+        assert sum(f"layers.0.attention.{part}[head" in name for name in names) == 4
+    assert names.count("layers.0.attention.projection") == 1
+    assert names.count("layers.0.expand") == 1
+    assert names.count("head") == 1
+
+
+def test_a_heads_block_holds_the_rows_of_that_head():
+    module = MODELS["vit"]()
+    blocks = blocks_of(module, "heads")
+    part = next(s for s in layout_of(module).slices if s.name == "layers.1.attention.key.weight")
+    rows = blocks.index[part.start : part.stop].view(4, 4, 16)
+    for head in range(4):
+        name = f"layers.1.attention.key[head {head}]"
+        assert (rows[head] == blocks.names.index(name)).all()
+
+
+def test_hessian_cuts_outputs_by_class_and_matrices_by_neuron():
+    names = blocks_of(MODELS["vit"](), "hessian").names
+    assert sum(name.startswith("head[row") for name in names) == 10
+    assert sum(name.startswith("layers.0.expand[neuron") for name in names) == 32
+    assert sum(name.startswith("layers.0.attention.value[neuron") for name in names) == 16
+    assert sum(name.startswith("layers.0.attention.query[head") for name in names) == 4
+
+
+def test_block_means_are_means_and_spread_puts_them_back():
+    module = MODELS["cnn"]()
+    blocks = blocks_of(module, "tensor")
+    values = torch.randn(layout_of(module).size, dtype=torch.float64)
+    for part, mean in zip(layout_of(module).slices, blocks.mean(values), strict=True):
+        torch.testing.assert_close(mean, values[part.start : part.stop].mean())
+    torch.testing.assert_close(blocks.mean(blocks.spread(blocks.mean(values))), blocks.mean(values))
+
+
+def test_the_vector_and_the_module_are_one_memory():
+    module = MODELS["mlp"]()
+    flat = FlatParameters(module)
+    flat.vector.fill_(0.25)
+    assert all((p == 0.25).all() for p in module.parameters())
+    flat.assign(torch.arange(flat.layout.size, dtype=torch.float32))
+    assert module.body[1].weight[0, 1] == 1.0
+
+
+def test_named_tensors_undo_the_flattening():
+    module = MODELS["vit"]()
+    flat = FlatParameters(module)
+    for name, tensor in named_tensors(flat.layout, flat.vector).items():
+        torch.testing.assert_close(tensor, dict(module.named_parameters())[name].detach())
+
+
+def test_frozen_parameters_are_left_out():
+    module = MODELS["mlp"]()
+    module.body.requires_grad_(False)
+    assert [s.name for s in layout_of(module).slices] == ["head.weight", "head.bias"]
+
+
+def test_a_model_without_trainable_parameters_is_refused():
+    with pytest.raises(ParameterError, match="no trainable parameter"):
+        layout_of(nn.Flatten())

@@ -1,0 +1,153 @@
+"""Broken mechanisms, patched into the real engine and run end to end: the audit must say FAIL.
+
+Each fault has been seen in published code for federated learning with differential privacy. The run
+without a patch is judged first, so that a FAIL cannot come from anything but the fault.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from dpfedadamw import run as engine_run
+from dpfedadamw.algorithms.adamw import AdamW
+from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.privacy import oracle
+from dpfedadamw.privacy.clipping import ClippedSum, choose
+from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.run import record_loss
+from tests.runs import judged, small_spec, verdicts
+
+
+def test_the_correct_engine_passes(tmp_path):
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "PASS", findings
+
+
+def test_noise_at_half_its_scale_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        oracle,
+        "add_gaussian_noise",
+        lambda total, deviation, stream: add_gaussian_noise(total, deviation / 2, stream),
+    )
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["noise-scale"] == "FAIL"
+    assert verdicts(findings)["second-moment"] == "FAIL"
+
+
+def test_noise_at_twice_its_scale_fails_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        oracle,
+        "add_gaussian_noise",
+        lambda total, deviation, stream: add_gaussian_noise(total, deviation * 2, stream),
+    )
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["noise-scale"] == "FAIL"
+
+
+def clip_the_batch_mean(engine, flat, parameters, batch):
+    """The mean gradient of the batch is clipped, not each record's (a common shortcut)."""
+    flat.assign(parameters)
+    size = len(batch[1])
+    plain = choose(flat.module, record_loss, float("inf"), engine="vmap")(*batch)
+    mean = plain.total / max(size, 1)
+    norm = mean.norm()
+    clipped = mean * min(1.0, 1.0 / float(norm)) if norm > 0 else mean
+    # The shortcut believes in what it does: it reports norms that look clipped.
+    norms = plain.raw_norms.clamp(max=1.0)
+    return ClippedSum(clipped * size, norms, norms, 0)
+
+
+def test_clipping_the_batch_mean_instead_of_each_record_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(oracle, "clipped_sum", clip_the_batch_mean)
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["sensitivity"] == "FAIL"
+
+
+def test_debiasing_with_the_local_counter_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        AdamW, "_steps_behind", staticmethod(lambda step, earlier, aggregated, counter: step)
+    )
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["second-moment"] == "FAIL"
+
+
+def test_the_local_counter_fails_even_where_the_spec_asks_for_it(tmp_path):
+    spec = small_spec(overrides=("algorithm.second_moment.counter=local",))
+    findings = judged(spec, tmp_path)
+    assert verdicts(findings)["second-moment"] == "FAIL"
+
+
+def test_a_ledger_that_is_told_a_larger_noise_multiplier_fails(tmp_path, monkeypatch):
+    charge = Federation._charge
+
+    def told_more(self, index, attempt, chosen):
+        plan = self.worker.plan
+        richer = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier + 0.5)
+        worker = dataclasses.replace(self.worker, plan=richer)
+        charge(dataclasses.replace(self, worker=worker), index, attempt, chosen)
+
+    monkeypatch.setattr(Federation, "_charge", told_more)
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert {verdicts(findings)[name] for name in ("promise", "noise-scale")} == {"FAIL"}
+
+
+def test_an_accountant_that_is_told_a_larger_noise_multiplier_fails(tmp_path, monkeypatch):
+    claim = engine_run._claim
+
+    def told_more(plan, spends):
+        richer = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier + 0.5)
+        spends = [
+            dataclasses.replace(
+                spend,
+                compositions=tuple(
+                    dataclasses.replace(part, noise_multiplier=part.noise_multiplier + 0.5)
+                    for part in spend.compositions
+                ),
+            )
+            for spend in spends
+        ]
+        return claim(richer, spends)
+
+    monkeypatch.setattr(engine_run, "_claim", told_more)
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["accounting"] == "FAIL"
+
+
+def test_one_noise_vector_for_all_clients_of_a_round_fails(tmp_path, monkeypatch):
+    def shared(total, deviation, stream):
+        generator = torch.Generator().manual_seed(7)
+        noise = torch.randn(total.shape, generator=generator, dtype=torch.float64)
+        return total.double() + deviation * noise
+
+    monkeypatch.setattr(oracle, "add_gaussian_noise", shared)
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["noise-scale"] == "FAIL"
+
+
+def test_dividing_by_the_realised_batch_size_fails(tmp_path, monkeypatch):
+    gradient = oracle.PrivateOracle.gradient
+
+    def realised(self, parameters):
+        self._divisor = float(max(1, len(self._batch[1])))
+        return gradient(self, parameters)
+
+    monkeypatch.setattr(oracle.PrivateOracle, "gradient", realised)
+    findings = judged(small_spec(), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["promise"] == "FAIL"
+
+
+@pytest.mark.parametrize("algorithm", ["dp-fedavg", "dp-localadamw"])
+def test_correct_runs_of_the_other_algorithms_pass(algorithm, tmp_path):
+    findings = judged(small_spec(algorithm), tmp_path)
+    assert findings["verdict"] == "PASS", findings

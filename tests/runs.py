@@ -1,0 +1,74 @@
+"""Small whole runs for tests: train, record the probe, sign, audit, report, all in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from dpfedadamw import filing
+from dpfedadamw import run as engine_run
+from dpfedadamw import spec as specs
+from dpfedadamw.probe import probe_of
+from dpfedadamw.run import Outcome, Training
+from dpfedadamw.spec import Spec
+
+SMALL = """
+version: 1
+name: small
+data: {{dataset: digits, clients: 5, partition: {{kind: dirichlet, alpha: 1.0, minimum_records: 100}}}}
+model: {{name: mlp, hidden: []}}
+algorithm: {{name: {algorithm}, learning_rate: 0.1}}
+federation: {{rounds: {rounds}, clients_per_round: {clients_per_round}, local_steps: 3}}
+privacy: {privacy}
+randomness: {{mode: {mode}{seed}}}
+"""
+PRIVATE = (
+    "{unit: record, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-5, "
+    "sampling: {kind: poisson, expected_batch_size: 24}}"
+)
+NOT_PRIVATE = "{unit: none, sampling: {kind: full}}"
+
+
+def small_spec(
+    algorithm: str = "dp-fedadamw",
+    rounds: int = 4,
+    clients_per_round: int = 4,
+    mode: str = "reproducible",
+    seed: int = 1,
+    overrides: tuple[str, ...] = (),
+) -> Spec:
+    """A spec that trains in well under a second."""
+    text = SMALL.format(
+        algorithm=algorithm,
+        rounds=rounds,
+        clients_per_round=clients_per_round,
+        privacy=PRIVATE if algorithm.startswith("dp-") else NOT_PRIVATE,
+        mode=mode,
+        seed=f", seed: {seed}" if mode == "reproducible" else "",
+    )
+    return specs.loads(text, overrides=overrides)
+
+
+def begin(spec: Spec, parent: Path, engine: str = "auto") -> Training:
+    """Prepare and start a run."""
+    return engine_run.start(engine_run.prepare(spec, torch.device("cpu")), parent, engine)
+
+
+def train(spec: Spec, parent: Path, engine: str = "auto") -> tuple[Training, Outcome]:
+    """A whole training, neither signed nor audited."""
+    training = begin(spec, parent, engine)
+    return training, engine_run.train(training)
+
+
+def judged(spec: Spec, parent: Path) -> dict[str, object]:
+    """Train, record the active probe, audit: the findings as audit.json has them."""
+    training, _ = train(spec, parent)
+    signers = filing.load_signers(None, None)
+    filing.attest_training(training.run, probe_of(training), signers)
+    return filing.audit(training.run).to_json()
+
+
+def verdicts(findings: dict[str, object]) -> dict[str, str]:
+    """Each check's verdict by name."""
+    return {check["name"]: check["verdict"] for check in findings["checks"]}
