@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.pld import Composer, LossPair, Steps
+from audit.losses import LossPair
+from audit.pld import Composer, Steps
 from audit.rdp import (
     customary_orders,
     epsilon_classic,
@@ -45,8 +46,9 @@ class Budget:
         epsilon_pld: tight, from the privacy loss distribution.
         epsilon_rdp: Rényi, improved conversion, optimum over a fine grid of orders.
         epsilon_rdp_classic: Rényi, Mironov's conversion, same grid.
-        epsilon_rdp_customary: as `epsilon_rdp` over the customary coarse grid of orders.
-        epsilon_rdp_classic_customary: as `epsilon_rdp_classic` over the coarse grid.
+        epsilon_rdp_customary: as `epsilon_rdp` in the customary way: over a coarse grid of
+            orders, with an upper bound of the series at fractional ones.
+        epsilon_rdp_classic_customary: as `epsilon_rdp_classic` in the customary way.
     """
 
     epsilon_pld: float
@@ -94,7 +96,8 @@ def merge(history: Sequence[Steps]) -> tuple[Steps, ...]:
 @lru_cache(maxsize=4096)
 def _cached_budget(history: tuple[Steps, ...], delta: float) -> Budget:
     fine, coarse = fine_orders(), customary_orders()
-    fine_rdp, coarse_rdp = _composed_rdp(history, fine), _composed_rdp(history, coarse)
+    fine_rdp = _composed_rdp(history, fine)
+    coarse_rdp = _composed_rdp(history, coarse, upper_bound=True)
     return Budget(
         epsilon_pld=_composer(history, delta).distribution().epsilon(delta),
         epsilon_rdp=epsilon_improved(fine_rdp, fine, delta)[0],
@@ -109,10 +112,14 @@ def _composer(history: tuple[Steps, ...], delta: float) -> Composer:
     return Composer(history, delta)
 
 
-def _composed_rdp(history: tuple[Steps, ...], orders: tuple[float, ...]) -> NDArray[np.float64]:
+def _composed_rdp(
+    history: tuple[Steps, ...], orders: tuple[float, ...], *, upper_bound: bool = False
+) -> NDArray[np.float64]:
     total = np.zeros(len(orders))
     for item in history:
-        step = rdp_of_step(item.sampling_rate, item.noise_multiplier, orders)
+        step = rdp_of_step(
+            item.sampling_rate, item.noise_multiplier, orders, upper_bound=upper_bound
+        )
         total = total + item.steps * step
     return total
 

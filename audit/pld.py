@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.special import ndtr, ndtri
 
+from audit.loss_grid import DIRECTIONS, Direction, SingleStep, loss_range, single_step
+from audit.losses import Losses, LossPair
 from audit.rdp import epsilon_improved, fine_orders, log_sum_exp, rdp_of_step
-
-Direction = Literal["remove", "add"]
-DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
 
 _TAIL_SHARE = 1e-5
 _RELATIVE_ERROR = 2e-4
@@ -39,76 +36,6 @@ class Steps:
     sampling_rate: float
     noise_multiplier: float
     steps: int
-
-
-@dataclass(frozen=True)
-class _SingleStep:
-    first: int
-    masses: NDArray[np.float64]
-    infinite: float
-
-
-def _threshold(
-    losses: NDArray[np.float64], sampling_rate: float, sigma: float
-) -> NDArray[np.float64]:
-    """Output at which the loss of "remove" equals each value; −∞ below the least loss."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # log((e^loss − (1−q))/q), arranged so that large losses do not overflow.
-        inner = losses + np.log1p(-(1.0 - sampling_rate) * np.exp(-losses)) - np.log(sampling_rate)
-        inner = np.where(np.isnan(inner), -np.inf, inner)
-    return sigma**2 * inner + 0.5
-
-
-def _interval_masses(bounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard normal mass between consecutive increasing bounds, accurate in both tails."""
-    low, high = bounds[:-1], bounds[1:]
-    flip = low > 0.0
-    mass: NDArray[np.float64] = np.where(flip, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
-    return np.maximum(mass, 0.0)
-
-
-def _single_step(
-    sampling_rate: float, sigma: float, interval: float, direction: Direction, tail: float
-) -> _SingleStep:
-    reach = -float(ndtri(tail / 2.0))
-    lowest, highest = -sigma * reach, sigma * reach + 1.0
-
-    def loss(output: float) -> float:
-        exponent = (2.0 * output - 1.0) / (2.0 * sigma**2)
-        rest = np.log1p(-sampling_rate) if sampling_rate < 1.0 else -np.inf
-        return float(np.logaddexp(rest, np.log(sampling_rate) + exponent))
-
-    ends = sorted(sign * loss(x) for x in (lowest, highest) for sign in _sign(direction))
-    first, last = int(np.floor(ends[0] / interval)), int(np.ceil(ends[-1] / interval))
-    grid = np.arange(first, last + 1, dtype=np.float64) * interval
-    # Mass of each cell under the output's two laws; cells are ordered by growing loss.
-    if direction == "remove":
-        outputs = _threshold(grid, sampling_rate, sigma)
-        bounds = np.concatenate(([-np.inf], outputs, [np.inf]))
-    else:
-        outputs = _threshold(-grid, sampling_rate, sigma)
-        bounds = np.concatenate(([np.inf], outputs, [-np.inf]))[::-1]
-    without = _interval_masses(bounds / sigma)
-    shifted = _interval_masses((bounds - 1.0) / sigma)
-    mixture = (1.0 - sampling_rate) * without + sampling_rate * shifted
-    if direction == "remove":
-        upper, lower = mixture, without
-    else:
-        upper, lower = without[::-1], mixture[::-1]
-    masses = np.zeros_like(grid)
-    inside_upper, inside_lower = upper[1:-1], lower[1:-1]
-    # Split each cell between its ends so that both its masses are kept: a dominating pair.
-    scaled_lower = inside_lower * np.exp(np.minimum(grid[:-1], 700.0))
-    to_high = (inside_upper - scaled_lower) / -np.expm1(-interval)
-    to_high = np.clip(to_high, 0.0, inside_upper)
-    masses[1:] += to_high
-    masses[:-1] += inside_upper - to_high
-    masses[0] += upper[0]
-    return _SingleStep(first=first, masses=masses, infinite=float(upper[-1]))
-
-
-def _sign(direction: Direction) -> tuple[float]:
-    return (1.0,) if direction == "remove" else (-1.0,)
 
 
 @dataclass(frozen=True)
@@ -142,10 +69,17 @@ class Composer:
         self._total = max(1, sum(self._counts))
         self.interval = self._choose_interval()
         tail = delta * _TAIL_SHARE / self._total
+        # Keeps a hostile ledger from asking for more memory than a machine has.
+        reach = max(
+            high - low
+            for rate, sigma in self._kinds
+            for low, high in [loss_range(rate, sigma, direction, tail) for direction in DIRECTIONS]
+        )
+        self.interval = max(self.interval, 2.0 * reach / _LARGEST_LENGTH)
         while True:
             self._singles = {
                 direction: tuple(
-                    _single_step(rate, sigma, self.interval, direction, tail)
+                    single_step(rate, sigma, self.interval, direction, tail)
                     for rate, sigma in self._kinds
                 )
                 for direction in DIRECTIONS
@@ -215,7 +149,7 @@ class Composer:
         high, low = self._bounds(up, charge), -self._bounds(down, charge)
         return _Window(first=low, length=max(high - low + 1, 2), charge=2.0 * charge)
 
-    def _transform(self, single: _SingleStep) -> NDArray[np.complex128]:
+    def _transform(self, single: SingleStep) -> NDArray[np.complex128]:
         circle = np.zeros(self._length)
         positions = (single.first + np.arange(len(single.masses))) % self._length
         np.add.at(circle, positions, single.masses)
@@ -253,7 +187,7 @@ class Composer:
             circle = np.maximum(irfft(product, self._length), 0.0)
             cells = window.first + np.arange(min(window.length, self._length))
             losses.append(
-                _Losses(
+                Losses(
                     first=window.first,
                     interval=self.interval,
                     masses=circle[cells % self._length],
@@ -261,57 +195,3 @@ class Composer:
                 )
             )
         return LossPair(losses[0], losses[1])
-
-
-@dataclass(frozen=True)
-class _Losses:
-    first: int
-    interval: float
-    masses: NDArray[np.float64]
-    infinite: float
-
-    def delta(self, epsilon: float) -> float:
-        start = max(0, int(np.floor(epsilon / self.interval)) + 1 - self.first)
-        masses = self.masses[start:]
-        losses = (self.first + start + np.arange(len(masses))) * self.interval
-        gain = -np.expm1(epsilon - losses)
-        return min(1.0, self.infinite + float(np.dot(masses, np.maximum(gain, 0.0))))
-
-    def epsilon(self, delta: float) -> float:
-        if self.infinite >= delta:
-            return float("inf")
-        if self.delta(0.0) <= delta:
-            return 0.0
-        low, high = 0, max(1, self.first + len(self.masses))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.delta(middle * self.interval) <= delta:
-                high = middle
-            else:
-                low = middle
-        # Between two grid points δ is linear in e^ε, so the crossing is exact.
-        start = max(0, high - self.first)
-        masses = self.masses[start:]
-        offsets = np.arange(len(masses)) * self.interval
-        mass = float(masses.sum()) - (delta - self.infinite)
-        weight = float(np.dot(masses, np.exp(-offsets)))
-        top = high * self.interval
-        if mass <= 0.0 or weight <= 0.0:
-            return top
-        return float(np.clip(top + np.log(mass / weight), low * self.interval, top))
-
-
-@dataclass(frozen=True)
-class LossPair:
-    """Composed privacy losses for removing and for adding one record."""
-
-    remove: _Losses
-    add: _Losses
-
-    def epsilon(self, delta: float) -> float:
-        """Least ε (≥ 0, possibly infinite) with δ(ε) ≤ delta in both directions."""
-        return max(self.remove.epsilon(delta), self.add.epsilon(delta))
-
-    def delta(self, epsilon: float) -> float:
-        """Greatest δ(ε) of the two directions, for ε ≥ 0."""
-        return max(self.remove.delta(epsilon), self.add.delta(epsilon))

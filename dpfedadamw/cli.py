@@ -148,24 +148,28 @@ def run(
     The run is written to DIR/NAME-TIMESTAMP-ID, and DIR/latest points to it. Exit code 0 when the
     audit passes, 1 when it does not, 2 when the spec is wrong.
     """
-    from dpfedadamw import filing
-    from dpfedadamw import run as engine_run
     from dpfedadamw import spec as specs
 
     if (spec is None) == (resume is None):
         _refuse("give either a SPEC or --resume RUN_DIR, and not both")
     if resume is not None and changes:
         _refuse("--set: a resumed run keeps its spec; start a new run to change it")
+    # The spec is read before the engine is loaded, so that a wrong one is refused at once.
+    wanted = specs.load(spec, changes or ()) if spec is not None else None
+    from dpfedadamw import filing
+    from dpfedadamw import run as engine_run
+
     chosen = engine_run.pick_device(device)
-    signers = filing.load_signers(trainer_key, auditor_key)
     with _status("reading data and dividing it among clients", quiet=as_json):
         if resume is not None:
             from dpfedadamw.rundir import open_existing
 
             training = engine_run.resume(open_existing(resume), chosen, engine)
         else:
-            assert spec is not None
-            experiment = engine_run.prepare(specs.load(spec, changes or ()), chosen)
+            assert wanted is not None
+            experiment = engine_run.prepare(wanted, chosen)
+        signers = filing.load_signers(trainer_key, auditor_key)
+        if resume is None:
             training = engine_run.start(experiment, out_dir, engine)
     for path in signers.created:
         err.print(Text(f"made a signing key: {path}", style="dim"))
@@ -302,9 +306,8 @@ def verify(
     Without keys this proves integrity only: the files are the ones that were signed. With the keys
     you trust it proves by whom. Exit code 1 names each file that does not hold.
     """
-    from reports.verification import verify as verify_run
-
     from dpfedadamw.rundir import open_existing
+    from reports.verification import verify as verify_run
 
     result = verify_run(open_existing(run_dir).path, trainer_key, auditor_key)
     if as_json:

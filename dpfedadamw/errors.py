@@ -6,6 +6,7 @@ writes its text and leaves with exit code 2. A traceback that reaches a user is 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class SpecError(DpfedadamwError):
         shown = list(problems[:_SHOWN])
         if len(problems) > _SHOWN:
             more = f"… and {len(problems) - _SHOWN} more problems"
-            shown.append(SpecProblem(shown[-1].source, more, line=shown[-1].line, column=1))
+            shown.append(dataclasses.replace(shown[-1], path="", message=more))
         super().__init__(tuple(shown))
         self.problems: tuple[SpecProblem, ...] = tuple(shown)
 

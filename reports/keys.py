@@ -106,10 +106,13 @@ def _create_exclusively(path: Path, data: bytes, mode: int) -> None:
 
 def _read(path: Path, *, secret: bool) -> bytes:
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise KeyFileError(f"{path}: is not a regular file")
+        # Opened once and judged by its descriptor, so that no swap in between can fool the checks.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise KeyFileError(f"{path}: is not a regular file")
+        with os.fdopen(descriptor, "rb") as stream:
             if secret and status.st_mode & 0o077:
                 raise KeyFileError(
                     f"{path}: others may read it (mode {stat.S_IMODE(status.st_mode):04o}); "

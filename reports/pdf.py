@@ -203,7 +203,7 @@ def _facts(report: dict[str, Any]) -> list[list[str]]:
                      f"{formatting.count(mechanism['local_steps'])} local steps"],
         ["Test accuracy", formatting.percent(utility["final_accuracy"])],
         ["Randomness", report["randomness"]["mode"]],
-        ["Model file", f"SHA-256 {digest}" if digest else "missing"],
+        ["Model file", digest or "missing"],
     ]  # fmt: skip
 
 

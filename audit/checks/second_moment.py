@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from audit import fields
 from audit.bundle import Bundle
@@ -21,6 +20,7 @@ from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.errors import UnverifiedError
 from audit.evidence import RoundEvidence, SecondMoment
 from audit.fields import FieldError
+from audit.moments import Array, InnovationSums, accumulate, step_weights, steps_gain
 from audit.statistics import FALSE_ALARM, gamma_interval, relative_difference
 from audit.verdict import Severity, Verdict
 
@@ -28,8 +28,6 @@ _WITHOUT_SECOND_MOMENT = ("dp-fedavg", "fedavg")
 # Means of float32 moments: 2^-24 a rounding, a few dozen roundings along the recursion.
 _RELATIVE = 1e-4
 _MARGIN = 0.5
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -41,17 +39,6 @@ class _Rule:
     debias: bool
     local_counter: bool
     restarts: bool
-
-
-@dataclass
-class _Sums:
-    """Innovations of D = noisy − clean over all clients and rounds: sums, one entry a block."""
-
-    total: Array
-    expected: Array
-    variance: Array
-    noise_variance: Array
-    count: int = 0
 
 
 def _rule(spec: Mapping[str, Any], beta2: float) -> _Rule:
@@ -73,55 +60,12 @@ def _rule(spec: Mapping[str, Any], beta2: float) -> _Rule:
     )
 
 
-def _weights(beta2: float, steps: int) -> Array:
-    """(1−β2)·β2^(K−j) for j = 1…K: how much the j-th square counts at the end of the round."""
-    ages = np.arange(steps - 1, -1, -1, dtype=np.float64)
-    result: Array = (1.0 - beta2) * np.power(beta2, ages)
-    return result
-
-
-def _steps_gain(beta2: float, steps: int) -> float:
-    """1 − β2^steps without cancellation."""
-    return float(-np.expm1(steps * np.log(beta2))) if beta2 > 0.0 else 1.0
-
-
-def _accumulate(
-    sums: _Sums,
-    evidence: RoundEvidence,
-    moment: SecondMoment,
-    start: Array,
-    rule: _Rule,
-    variance_of_noise: float,
-    sizes: Array,
-) -> Array:
-    """Add one round's innovations; returns the difference D of every client at its end.
-
-    Given the past, the innovation D_end − β2^K·D_start of a client is a sum of independent means
-    of ξ² + 2ξg with ξ ~ N(0, Φ): its mean is (1−β2^K)Φ and step j has variance
-    (1−β2)²β2^(2(K−j))·(2Φ²/n + 4Φ·Σg²/n²) over a block of n coordinates. Clients share the start
-    of a round but not its innovations, which is what makes them independent terms.
-    """
-    steps = evidence.batch_size.shape[1]
-    weights = _weights(rule.beta2, steps)
-    difference = moment.noisy - moment.clean
-    innovations = difference - rule.beta2**steps * start
-    phi = variance_of_noise
-    square = np.square(weights)
-    spread = (
-        square.sum() * 2.0 * phi**2 / sizes
-        + np.tensordot(evidence.clean_sum_squares, square, axes=(1, 0)) * 4.0 * phi / sizes**2
-    )
-    clients = len(evidence.clients)
-    sums.total += innovations.sum(axis=0)
-    sums.expected += clients * _steps_gain(rule.beta2, steps) * phi
-    sums.variance += spread.sum(axis=0)
-    sums.noise_variance += clients * square.sum() * 2.0 * phi**2 / sizes
-    sums.count += clients
-    return difference
-
-
 def _shift_tests(
-    sums: _Sums, sizes: Array, names: Sequence[str], reasons: list[str], private: dict[str, Any]
+    sums: InnovationSums,
+    sizes: Array,
+    names: Sequence[str],
+    reasons: list[str],
+    private: dict[str, Any],
 ) -> tuple[float, list[float]]:
     """Per block and pooled: is the mean innovation inside its interval?
 
@@ -174,7 +118,7 @@ def _correction_tests(
     """Compare the divisor, counter and subtracted term really used with what they must be."""
     steps = evidence.batch_size.shape[1]
     tau = steps if rule.restarts else earlier + steps
-    gain = _steps_gain(rule.beta2, tau)
+    gain = steps_gain(rule.beta2, tau)
     known = moment.noisy > 0.0
     if np.any(~known) or np.any(moment.corrected <= 0.0):
         reasons.append(f"round {index}: a second moment is not positive")
@@ -221,7 +165,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     phi = (sigma * clip / batch) ** 2
     sizes = layout.sizes.astype(np.float64)
     zero = np.zeros(len(sizes))
-    sums = _Sums(zero.copy(), zero.copy(), zero.copy(), zero.copy())
+    sums = InnovationSums(zero.copy(), zero.copy(), zero.copy(), zero.copy())
     start, earlier, public_variance = zero.copy(), 0, zero.copy()
     reasons: list[str] = []
     private: dict[str, Any] = {}
@@ -231,11 +175,11 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         moment = evidence.second_moment
         if moment is None:
             raise UnverifiedError(f"round {index} records no second moment")
-        difference = _accumulate(sums, evidence, moment, start, rule, phi, sizes)
+        difference = accumulate(sums, evidence, moment, start, rule.beta2, phi, sizes)
         if not reasons:
             _correction_tests(index, evidence, moment, rule, phi, earlier, reasons)
         steps = evidence.batch_size.shape[1]
-        fresh = float(np.square(_weights(rule.beta2, steps)).sum()) * 2.0 * phi**2 / sizes
+        fresh = float(np.square(step_weights(rule.beta2, steps)).sum()) * 2.0 * phi**2 / sizes
         kept = rule.beta2 ** (2 * steps) if rule.carried else 0.0
         public_variance = kept * public_variance + fresh / len(evidence.clients)
         start = difference.mean(axis=0) if rule.carried else zero
@@ -246,7 +190,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         total += float(layout.parameters * len(evidence.clients))
     pooled, half_widths = _shift_tests(sums, sizes, layout.names, reasons, private)
     private["share_of_coordinates_at_the_floor"] = floored / total
-    predicted = _steps_gain(rule.beta2, tau) * phi
+    predicted = steps_gain(rule.beta2, tau) * phi
     reach = 3.2905267314919255
     details = {
         "tau": tau,

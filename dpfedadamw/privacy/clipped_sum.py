@@ -127,16 +127,24 @@ class Clipping:
         if math.isnan(self.norm) or self.norm <= 0:
             raise ClippingError(f"clipping norm {self.norm} must be greater than 0")
 
-    def weights(self, squared_norms: Tensor) -> Weights:
-        """The factor of each record from its squared norm, float64 [b].
+    def weights(self, squared_norms: Tensor, dtype: torch.dtype) -> Weights:
+        """The factor of each record.
 
-        A squared norm that is not finite marks a gradient that is not finite, or one whose square
-        overflows float64 (entries beyond 1e154, so never in a float32 model): its factor is 0.
+        A gradient counts as not finite when its norm is not a number, or is larger than the
+        gradient's dtype can hold (3.4e38 for float32; in float64 models the square's limit, 1e154).
+        A factor too small for the dtype to hold in full precision, as of a norm beyond 1e37 · C, is
+        0: rounding it could lift the clipped norm over C.
+
+        Args:
+            squared_norms: ‖g_j‖₂², float64 [b].
+            dtype: The gradient's.
         """
-        finite = torch.isfinite(squared_norms)
+        limits = torch.finfo(dtype)
         norms = squared_norms.sqrt()
+        finite = norms <= min(limits.max, torch.finfo(torch.float64).max)
         factors = torch.zeros_like(norms)
         factors[finite] = self.rule(norms[finite], self.norm)
+        factors[factors < limits.tiny] = 0.0
         return Weights(norms, factors, finite, bool(finite.all()))
 
 

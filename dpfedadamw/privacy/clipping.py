@@ -1,12 +1,18 @@
 """The private gradient's engines, and the choice among them: Σ_j g_j · min(1, C/‖g_j‖₂).
 
-The oracle asks one engine for the clipped sum of a batch, adds noise to it and divides.
+The oracle asks one engine for the clipped sum of a batch, adds noise to it and divides. Which
+engine answers changes the time that it takes, never the sum.
 """
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Mapping
 
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.privacy.agreement import rehearse
+from dpfedadamw.privacy.bookkeeping import BookKeepingEngine
 from dpfedadamw.privacy.clipped_sum import (
     ClippedSum,
     ClippedSumEngine,
@@ -19,8 +25,10 @@ from dpfedadamw.privacy.clipped_sum import (
     trainable_parameters,
 )
 from dpfedadamw.privacy.per_record import LoopEngine, VmapEngine
+from dpfedadamw.privacy.sites import BookKeepingError
 
 __all__ = [
+    "ENGINES",
     "ClipRule",
     "ClippedSum",
     "ClippedSumEngine",
@@ -29,7 +37,7 @@ __all__ = [
     "flat_clip",
 ]
 
-ENGINES = ("auto", "vmap", "loop")
+ENGINES = ("auto", "book-keeping", "vmap", "loop")
 
 
 def choose(
@@ -42,6 +50,9 @@ def choose(
 ) -> ClippedSumEngine:
     """An engine that forms clipped sums of a model's per-record gradients.
 
+    "auto" takes book-keeping where it understands the model, else vmap, else the loop; it knows
+    after the first batch.
+
     Args:
         model: Anything whose forward maps records [b, …] to outputs [b, …].
         loss: Outputs and targets to one loss a record, [b].
@@ -50,8 +61,8 @@ def choose(
         clip: Norms and C to one factor a record.
 
     Raises:
-        ClippingError: If a name is unknown, C is not positive, nothing is trainable, or a layer
-            mixes records.
+        ClippingError: If a name is unknown, C is not positive, nothing is trainable, a layer mixes
+            records, or the engine asked for by name cannot follow the model.
     """
     if engine not in ENGINES:
         raise ClippingError(f"clipping engine {engine!r} is unknown; use one of {ENGINES}")
@@ -60,4 +71,77 @@ def choose(
     refuse_mixing(model)
     if engine == "loop":
         return LoopEngine(model, loss, clipping)
-    return VmapEngine(model, loss, clipping)
+    if engine == "vmap":
+        return VmapEngine(model, loss, clipping)
+    return _Rehearsed(model, loss, clipping, fall_back=engine == "auto")
+
+
+class _Rehearsed:
+    """Book-keeping after a rehearsal against the loop, and what else there is when that fails."""
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, clipping: Clipping, *, fall_back: bool
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._clipping = clipping
+        self._fall_back = fall_back
+        self._rehearsed = False
+        self._reason = ""
+        self._engine: ClippedSumEngine
+        try:
+            self._engine = BookKeepingEngine(model, loss, clipping)
+        except BookKeepingError as error:
+            self._engine = self._without(error)
+
+    @property
+    def name(self) -> str:
+        """The engine in use."""
+        return self._engine.name
+
+    @property
+    def layers(self) -> Mapping[str, str]:
+        """How each layer's norms are found, by module name."""
+        return self._engine.layers
+
+    def explain(self) -> str:
+        """One line for the run's summary."""
+        reason = f" (no book-keeping: {self._reason})" if self._reason else ""
+        return self._engine.explain() + reason
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+        """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
+        refuse_mixing(self._model)
+        if isinstance(self._engine, BookKeepingEngine) and len(targets):
+            try:
+                if not self._rehearsed:
+                    rehearse(self._model, self._loss, inputs, targets)
+                    self._rehearsed = True
+                return self._engine(inputs, targets)
+            except BookKeepingError as error:
+                self._engine = self._without(error)
+        if isinstance(self._engine, VmapEngine) and not self._rehearsed and len(targets):
+            self._rehearsed = True
+            self._engine = self._vmap_or_loop(inputs, targets)
+        return self._engine(inputs, targets)
+
+    def _without(self, error: BookKeepingError) -> ClippedSumEngine:
+        if not self._fall_back:
+            raise ClippingError(
+                f"book-keeping cannot follow this model: {error}; use engine auto, vmap or loop"
+            ) from error
+        self._reason = str(error)
+        return VmapEngine(self._model, self._loss, self._clipping)
+
+    def _vmap_or_loop(self, inputs: Tensor, targets: Tensor) -> ClippedSumEngine:
+        """Vmap if it can run the model at all, tried on one record."""
+        state = torch.get_rng_state()
+        try:
+            self._engine(inputs[:1], targets[:1])
+        except ClippingError:
+            raise
+        except Exception:
+            return LoopEngine(self._model, self._loss, self._clipping)
+        finally:
+            torch.set_rng_state(state)
+        return self._engine

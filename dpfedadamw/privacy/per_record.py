@@ -59,10 +59,10 @@ class LoopEngine:
             part = slice(record, record + 1)
             gradient = self._gradient(list(parameters.values()), inputs[part], targets[part])
             squared_norms.append(gradient.double().square().sum())
-            weights = self._clipping.weights(squared_norms[-1].reshape(1))
+            weights = self._clipping.weights(squared_norms[-1].reshape(1), total.dtype)
             if weights.all_finite:
                 total += gradient * weights.factors.to(gradient.dtype)
-        return self._clipping.weights(torch.stack(squared_norms)).summed(total)
+        return self._clipping.weights(torch.stack(squared_norms), total.dtype).summed(total)
 
     def _gradient(self, parameters: list[nn.Parameter], record: Tensor, target: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -121,9 +121,9 @@ class VmapEngine:
             gradients = gradients_of(parameters, inputs[part], targets[part])
             flat = torch.cat([gradients[name].detach().flatten(1) for name in parameters], dim=1)
             squared_norms.append(torch.stack([row.double().square().sum() for row in flat]))
-            weights = self._clipping.weights(squared_norms[-1])
+            weights = self._clipping.weights(squared_norms[-1], total.dtype)
             # 0 · NaN is NaN: a record that is not finite is left out, not multiplied by zero.
             chosen = flat if weights.all_finite else flat[weights.finite]
             factors = weights.factors[weights.finite].to(flat.dtype)
             total += factors @ chosen
-        return self._clipping.weights(torch.cat(squared_norms)).summed(total)
+        return self._clipping.weights(torch.cat(squared_norms), total.dtype).summed(total)

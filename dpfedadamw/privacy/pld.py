@@ -31,7 +31,7 @@ __all__ = ["delta_pld", "epsilon_pld", "mixture_epsilon_pld", "privacy_profile"]
 def epsilon_pld(composition: Compositions, delta: float) -> float:
     """Return the smallest ε for a δ, by privacy loss distributions (tight and pessimistic).
 
-    The discretisation adapts to the composition so that it adds less than 10^-4 of ε, always
+    The discretisation adapts to the composition so that it adds about 10^-4 of ε or less, always
     upwards (Doroshenko et al. 2022, "connect the dots").
 
     Args:
@@ -104,7 +104,8 @@ def mixture_epsilon_pld(
     whole = replace(per_round, steps=per_round.steps * rounds)
     if participation == 1.0:
         return epsilon_pld(whole, delta)
-    interval = _interval((whole,), delta)
+    rounded = rounds if per_round.sampling_rate == 1.0 else whole.steps
+    interval = _interval((whole,), delta, rounded)
     absent = privacy_loss_distribution.identity(value_discretization_interval=interval)
     one = _composed((per_round,), interval).compute_mixture(absent, participation)
     return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
@@ -141,18 +142,39 @@ def _composed(parts: tuple[Composition, ...], interval: float) -> Any:
     return total
 
 
-def _interval(parts: tuple[Composition, ...], delta: float) -> float:
+def _interval(parts: tuple[Composition, ...], delta: float, rounded: int | None = None) -> float:
     """Choose the discretisation of the privacy loss.
 
     Rounding the loss of each of n steps to a grid of width h raises ε by at most about n·h²; with
-    n·h² ≤ 10^-4·ε the error stays below 10^-4 of ε, and sizes stay moderate also where ε is huge.
+    n·h² ≤ 10^-4·ε the error stays below 10^-4 of ε. Where a grid that fine would take too much
+    time or memory (a million steps, or a loss spread over thousands), it is coarser; ε is then
+    further above the truth, and never below it.
+
+    Args:
+        parts: what is composed.
+        delta: δ at which ε is wanted.
+        rounded: how many losses are rounded and added up; None counts the subsampled steps, since
+            Gaussians without subsampling are added up before they are rounded.
     """
     epsilon = epsilon_rdp(parts, max(delta, SMALLEST_DELTA))
     if not math.isfinite(epsilon):
         raise PrivacyError(
             "the composition has no finite epsilon: the noise multiplier is too small"
         )
-    steps = sum(part.steps for part in parts if part.sampling_rate < 1.0) or 1
-    width = math.sqrt(1e-4 * max(epsilon, 1e-2) / steps)
+    if rounded is None:
+        rounded = sum(part.steps for part in parts if part.sampling_rate < 1.0) or 1
+    width = max(
+        math.sqrt(1e-4 * max(epsilon, 1e-2) / rounded),
+        epsilon * 1e-6,
+        max(_step_range(part) for part in parts) * 5e-6,
+    )
     decade = 10.0 ** math.floor(math.log10(width))
     return max(1e-6, next(decade * f for f in (5.0, 2.0, 1.0) if decade * f <= width * (1 + 1e-9)))
+
+
+def _step_range(part: Composition) -> float:
+    """Return the largest privacy loss of one step at ten standard deviations, roughly."""
+    if part.sampling_rate == 1.0:
+        return 0.0
+    sigma = part.step_noise_multiplier
+    return max(0.0, math.log(part.sampling_rate) + (0.5 + 10.0 * sigma) / sigma**2)

@@ -95,7 +95,7 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         reason = f"{value} is not a finite number; give a finite one"
     elif not (value is None or isinstance(value, (bool, int, float))):
-        reason = f"a {type(value).__name__} cannot stand in a spec"
+        reason = f"a value of type {type(value).__name__} cannot stand in a spec"
     if reason:
         document.problems.append(document.place(()).problem(path, reason))
         document.unreadable.add(path)

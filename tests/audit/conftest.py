@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from synthetic_run import Settings, build_run  # noqa: E402
+from synthetic_run import Settings, build_run
 
 
 @pytest.fixture

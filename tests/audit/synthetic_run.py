@@ -241,10 +241,12 @@ def build_run(path: Path, s: Settings) -> Path:
         save(evidence / f"round-{index:05d}.npz", arrays)
         entries.append(
             {
-                "kind": "round", "round": index, "clients": clients.tolist(),
+                "kind": "round",
+                "round": index,
+                "clients": clients.tolist(),
                 "steps": [s.local_steps] * len(clients),
                 "queries": [s.local_steps] * len(clients),
-            }  # fmt: skip
+            }
         )
     entries.append(_claim(s, sigma, records, charged, times))
     (path / "ledger.jsonl").write_bytes(chain(entries))
@@ -301,9 +303,9 @@ def _round(
     if s.skip_clipping_of_one and index == 1:
         clipped[int(np.argmax(np.where(np.isfinite(raw), raw, 0)))] = np.max(raw)
     offsets = np.concatenate([[0], np.cumsum(batch.ravel())])
-    nonfinite = np.add.reduceat(
-        np.append(~np.isfinite(raw), False).astype(int), offsets[:-1]
-    ) * (batch.ravel() > 0)
+    nonfinite = np.add.reduceat(np.append(~np.isfinite(raw), False).astype(int), offsets[:-1]) * (
+        batch.ravel() > 0
+    )
     direction = np.random.default_rng(1).standard_normal(size) / np.sqrt(size)
     clean = direction * (batch * 0.4 * s.clipping_norm)[..., None]
     clean = clean + rng.standard_normal((*shape, size)) * 0.01 * s.clipping_norm
@@ -375,13 +377,16 @@ def _claim(
         spent = budget([Steps(rate, sigma, charged.get(client, 0))], s.delta)
         rows.append(
             {
-                "client": client, "records": records[client], "sampling_rate": rate,
-                "participations": times.get(client, 0), "steps": charged.get(client, 0),
+                "client": client,
+                "records": records[client],
+                "sampling_rate": rate,
+                "participations": times.get(client, 0),
+                "steps": charged.get(client, 0),
                 "epsilon_pld": spent.epsilon_pld * s.claim_scale,
                 "epsilon_rdp": spent.epsilon_rdp * s.claim_scale,
                 "epsilon_rdp_classic": spent.epsilon_rdp_classic * s.claim_scale,
                 "delta_records": s.delta * records[client],
-            }  # fmt: skip
+            }
         )
     worst_rate = s.expected_batch_size / min(records)
     share = s.clients_per_round / s.clients

@@ -49,7 +49,7 @@ def test_the_weights_rebuild_the_model_from_the_run_alone(tmp_path):
         torch.testing.assert_close(mine, theirs)
 
 
-class Cut(Exception):
+class PowerCutError(Exception):
     """The power goes."""
 
 
@@ -63,13 +63,13 @@ def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_p
     def failing(self, *arguments):
         nonlocal answered
         if answered == after:
-            raise Cut
+            raise PowerCutError
         answered += 1
         return answer(self, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(rounds.Worker, "take_part", failing)
-        with pytest.raises(Cut):
+        with pytest.raises(PowerCutError):
             engine_run.train(cut)
     resumed = engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
     continued = engine_run.train(resumed)
@@ -89,11 +89,11 @@ def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch
         noisy = add(total, deviation, stream)
         seen.append((noisy - total.double())[:8].tolist())
         if len(seen) == 2:
-            raise Cut
+            raise PowerCutError
         return noisy
 
     monkeypatch.setattr(oracle, "add_gaussian_noise", watching)
-    with pytest.raises(Cut):
+    with pytest.raises(PowerCutError):
         engine_run.train(cut)
     engine_run.train(engine_run.resume(open_existing(cut.run.path), torch.device("cpu")))
     assert len({tuple(noise) for noise in seen}) == len(seen)

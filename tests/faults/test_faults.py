@@ -11,14 +11,17 @@ import dataclasses
 import pytest
 import torch
 
+from dpfedadamw import filing
 from dpfedadamw import run as engine_run
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.clipping import ClippedSum, choose
 from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.probe import probe_of
 from dpfedadamw.run import record_loss
-from tests.runs import judged, small_spec, verdicts
+from dpfedadamw.rundir import open_existing
+from tests.runs import begin, judged, small_spec, verdicts
 
 
 def test_the_correct_engine_passes(tmp_path):
@@ -145,6 +148,33 @@ def test_dividing_by_the_realised_batch_size_fails(tmp_path, monkeypatch):
     findings = judged(small_spec(), tmp_path)
     assert findings["verdict"] == "FAIL"
     assert verdicts(findings)["promise"] == "FAIL"
+
+
+class PowerCutError(Exception):
+    """The power goes."""
+
+
+def test_a_correct_run_that_was_cut_off_and_resumed_passes(tmp_path, monkeypatch):
+    training = begin(small_spec(mode="release"), tmp_path)
+    queries = 0
+    gradient = oracle.PrivateOracle.gradient
+
+    def failing(self, parameters):
+        nonlocal queries
+        queries += 1
+        if queries == 17:
+            raise PowerCutError
+        return gradient(self, parameters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(oracle.PrivateOracle, "gradient", failing)
+        with pytest.raises(PowerCutError):
+            engine_run.train(training)
+    resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+    engine_run.train(resumed)
+    filing.attest_training(resumed.run, probe_of(resumed), filing.load_signers(None, None))
+    findings = filing.audit(resumed.run).to_json()
+    assert findings["verdict"] == "PASS", findings
 
 
 @pytest.mark.parametrize("algorithm", ["dp-fedavg", "dp-localadamw"])

@@ -396,6 +396,12 @@ def build_run(
     return directory
 
 
+@pytest.fixture(scope="session")
+def run_builder() -> MakeRun:
+    """Return the builder itself, for fixtures that outlive a test."""
+    return build_run
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
     """Return a builder of run directories below the test's own folder."""

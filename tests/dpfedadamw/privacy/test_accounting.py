@@ -59,7 +59,7 @@ LINES = [line(r, c, RECORDS[c]) for r in range(6) for c in ((0, 1) if r < 2 else
 
 
 def test_every_spend_line_counts() -> None:
-    other = [{"kind": "header"}, {"kind": "round", "round": 0}]
+    other: list[dict[str, Any]] = [{"kind": "header"}, {"kind": "round", "round": 0}]
     spends = spends_from_ledger([*other, *LINES, line(5, 2, 400, attempt=2)])
     assert [(s.client, s.participations, s.steps) for s in spends] == [
         (0, 2, 10),
@@ -166,7 +166,7 @@ def test_fifty_clients_are_accounted_for_in_seconds() -> None:
     lines = [line(r, c, size) for r in range(40) for c, size in enumerate(records)]
     start = time.perf_counter()
     made = make_claim(lines, records, clients_per_round=50, rounds=40)
-    # A quarter of this on an idle core.
+    # A tenth of this on an idle core.
     assert time.perf_counter() - start < 40
     epsilons = [entry["epsilon_pld"] for entry in made["server"]["clients"]]
     assert epsilons == sorted(epsilons, reverse=True)

@@ -71,12 +71,11 @@ def test_agreement_with_the_closed_form_of_the_gaussian_mechanism() -> None:
     # δ(ε) of one Gaussian of multiplier σ/√n (Balle & Wang 2018), exact.
     sigma = 5.0 / math.sqrt(30)
     for epsilon in (0.1, 1.0, 3.0):
-        exact = stats.norm.cdf(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * stats.norm.cdf(
-            -0.5 / sigma - epsilon * sigma
-        )
+        upper, lower = stats.norm.cdf(np.array([0.5, -0.5]) / sigma - epsilon * sigma)
+        exact = upper - math.exp(epsilon) * lower
         full = Composition(5.0, 1.0, 30, sampling="full")
-        # δ is rounded up by a relative 1e-3 at most where ε is off by 1e-4.
-        assert exact <= delta_pld(full, epsilon) <= exact * (1 + 1e-3)
+        # δ is rounded up by a relative 1e-3 at most where ε is off by 1e-4; 1e-12 is float64's.
+        assert exact * (1 - 1e-12) <= delta_pld(full, epsilon) <= exact * (1 + 1e-3)
 
 
 def test_epsilon_and_delta_are_inverse() -> None:
@@ -118,10 +117,20 @@ def test_more_steps_more_rate_and_less_noise_cost_more() -> None:
     assert epsilon_pld(Composition(1.2, 0.05, 100), 2e-5) < base
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.1, 20.0, 1000.0])
-def test_extreme_noise_neither_fails_nor_takes_the_memory(noise: float) -> None:
-    epsilon = epsilon_pld(Composition(noise, 0.016, 20), 1e-5)
-    assert 0 < epsilon <= epsilon_rdp(Composition(noise, 0.016, 20), 1e-5) * (1 + 1e-3)
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps"),
+    [
+        (0.02, 0.016, 20),
+        (0.1, 0.016, 20),
+        (20.0, 0.016, 20),
+        (1000.0, 0.016, 20),
+        (0.3, 1e-5, 50_000),
+        (1.0, 0.3, 300_000),
+    ],
+)
+def test_extremes_neither_fail_nor_take_the_memory(noise: float, rate: float, steps: int) -> None:
+    composition = Composition(noise, rate, steps)
+    assert 0 < epsilon_pld(composition, 1e-5) <= epsilon_rdp(composition, 1e-5) * (1 + 1e-3)
 
 
 def test_the_profile_falls_and_holds_the_headline() -> None:
@@ -174,6 +183,24 @@ def test_the_mixture_grows_with_participation_up_to_the_worst_case() -> None:
     assert values[-2] == pytest.approx(worst, rel=0.02)
     # Hidden participation costs more than the average number of participations.
     assert values[1] > epsilon_pld(Composition(1.0, 0.02, 30), 1e-5)
+
+
+def test_the_mixture_of_full_batches_is_as_accurate() -> None:
+    # Nearly full participation at rate 1 is nearly the exact Gaussian of all steps.
+    mixed = mixture_epsilon_pld(Composition(20.0, 1.0, 5, sampling="full"), 200, 1 - 1e-9, 1e-5)
+    assert mixed == pytest.approx(
+        epsilon_pld(Composition(20.0, 1.0, 1000, sampling="full"), 1e-5), rel=3e-4
+    )
+
+
+def test_a_small_delta_is_not_lost_in_rounding() -> None:
+    # A rate just below 1 takes the path of subsampled steps, by Fourier transforms; the plain
+    # Gaussian is exact. Both round ε up by up to 1e-4 of it.
+    for delta in (1e-5, 1e-8, 1e-10):
+        exact = epsilon_pld(Composition(10.0, 1.0, 300, sampling="full"), delta)
+        assert epsilon_pld(Composition(10.0, 1 - 1e-12, 300), delta) == pytest.approx(
+            exact, rel=3e-4
+        )
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-12, 1.0, math.nan])

@@ -77,7 +77,9 @@ def test_the_two_conventions_of_dp_accounting_for_replace_one() -> None:
     gaussian = dp_accounting.GaussianDpEvent(2.0)
 
     def rdp(neighbours: object) -> float:
-        return float(RdpAccountant(neighboring_relation=neighbours).compose(gaussian).get_epsilon(1e-5))
+        return float(
+            RdpAccountant(neighboring_relation=neighbours).compose(gaussian).get_epsilon(1e-5)
+        )
 
     def pld(event: object, neighbours: object) -> float:
         return float(PLDAccountant(neighbours).compose(event).get_epsilon(1e-5))

@@ -48,12 +48,14 @@ def inclusion_is_accepted(drawn: list[NDArray[np.int64]], records: int, rate: fl
     spread = float(np.sum((sizes - rate * records) ** 2)) / (records * rate * (1 - rate))
     tail = stats.chi2.cdf(spread, len(drawn))
     counts = np.bincount(np.concatenate(drawn), minlength=records)
-    each = stats.binom.cdf([counts.min(), counts.max()], len(drawn), rate)
+    least, most = (
+        float(stats.binom.cdf(c, len(drawn), rate)) for c in (counts.min(), counts.max())
+    )
     return bool(
         total > UNLIKELY
         and UNLIKELY < tail < 1 - UNLIKELY
-        and each[0] * records > UNLIKELY
-        and (1 - each[1]) * records > UNLIKELY
+        and least * records > UNLIKELY
+        and (1 - most) * records > UNLIKELY
     )
 
 

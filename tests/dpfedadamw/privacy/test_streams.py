@@ -63,7 +63,7 @@ def test_a_stream_does_not_show_its_key() -> None:
 def test_uniforms_fill_the_open_interval_evenly() -> None:
     numbers = stream("uniform").uniform(100_000)
     assert numbers.dtype == np.float64
-    assert 0.0 < numbers.min()
+    assert numbers.min() > 0.0
     assert numbers.max() < 1.0
     assert stats.kstest(numbers, "uniform").pvalue > UNLIKELY
     assert np.all(numbers * 2.0**53 == np.rint(numbers * 2.0**53))
@@ -113,7 +113,7 @@ def test_integers_have_no_modulo_bias() -> None:
     # often again as the upper third.
     high = 3 * 2**61
     numbers = stream("integers").integers(high, 20_000)
-    assert 0 <= numbers.min()
+    assert numbers.min() >= 0
     assert numbers.max() < high
     counts = np.bincount((numbers // 2**61).astype(np.int64), minlength=3)
     assert stats.chisquare(counts).pvalue > UNLIKELY

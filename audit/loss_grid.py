@@ -1,0 +1,95 @@
+"""The privacy loss of one subsampled Gaussian query, put on a grid without understating it.
+
+`pld` composes what this module discretises. Each cell of the grid keeps its mass under both
+neighbours (Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022), so the discrete pair dominates
+the true one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+Direction = Literal["remove", "add"]
+DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
+
+
+@dataclass(frozen=True)
+class SingleStep:
+    """Masses of finite losses (first + index)·interval, and the mass of an infinite loss."""
+
+    first: int
+    masses: NDArray[np.float64]
+    infinite: float
+
+
+def _threshold(
+    losses: NDArray[np.float64], sampling_rate: float, sigma: float
+) -> NDArray[np.float64]:
+    """Output at which the loss of "remove" equals each value; −∞ below the least loss."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        # log((e^loss − (1−q))/q), arranged so that large losses do not overflow.
+        inner = losses + np.log1p(-(1.0 - sampling_rate) * np.exp(-losses)) - np.log(sampling_rate)
+        inner = np.where(np.isnan(inner), -np.inf, inner)
+    return sigma**2 * inner + 0.5
+
+
+def _interval_masses(bounds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard normal mass between consecutive increasing bounds, accurate in both tails."""
+    low, high = bounds[:-1], bounds[1:]
+    flip = low > 0.0
+    mass: NDArray[np.float64] = np.where(flip, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+    return np.maximum(mass, 0.0)
+
+
+def loss_range(
+    sampling_rate: float, sigma: float, direction: Direction, tail: float
+) -> tuple[float, float]:
+    """Least and greatest loss of a step, save outputs of probability `tail`."""
+    reach = -float(ndtri(tail / 2.0))
+    lowest, highest = -sigma * reach, sigma * reach + 1.0
+
+    def loss(output: float) -> float:
+        exponent = (2.0 * output - 1.0) / (2.0 * sigma**2)
+        rest = np.log1p(-sampling_rate) if sampling_rate < 1.0 else -np.inf
+        return float(np.logaddexp(rest, np.log(sampling_rate) + exponent))
+
+    if direction == "remove":
+        return loss(lowest), loss(highest)
+    return -loss(highest), -loss(lowest)
+
+
+def single_step(
+    sampling_rate: float, sigma: float, interval: float, direction: Direction, tail: float
+) -> SingleStep:
+    low, high = loss_range(sampling_rate, sigma, direction, tail)
+    first, last = int(np.floor(low / interval)), int(np.ceil(high / interval))
+    grid = np.arange(first, last + 1, dtype=np.float64) * interval
+    # Mass of each cell under the output's two laws; cells are ordered by growing loss.
+    if direction == "remove":
+        outputs = _threshold(grid, sampling_rate, sigma)
+        bounds = np.concatenate(([-np.inf], outputs, [np.inf]))
+    else:
+        outputs = _threshold(-grid, sampling_rate, sigma)
+        bounds = np.concatenate(([np.inf], outputs, [-np.inf]))[::-1]
+    without = _interval_masses(bounds / sigma)
+    shifted = _interval_masses((bounds - 1.0) / sigma)
+    mixture = (1.0 - sampling_rate) * without + sampling_rate * shifted
+    if direction == "remove":
+        upper, lower = mixture, without
+    else:
+        upper, lower = without[::-1], mixture[::-1]
+    masses = np.zeros_like(grid)
+    inside_upper, inside_lower = upper[1:-1], lower[1:-1]
+    # Split each cell between its ends so that both its masses are kept: a dominating pair.
+    scaled_lower = inside_lower * np.exp(np.minimum(grid[:-1], 700.0))
+    to_high = (inside_upper - scaled_lower) / -np.expm1(-interval)
+    to_high = np.clip(to_high, 0.0, inside_upper)
+    masses[1:] += to_high
+    masses[:-1] += inside_upper - to_high
+    masses[0] += upper[0]
+    return SingleStep(first=first, masses=masses, infinite=float(upper[-1]))

@@ -1,0 +1,328 @@
+"""Forms in which a layer's per-record gradients are held between norm and weighted sum.
+
+A backward pass leaves one form a layer. Each can tell every record's squared norm and add up the
+records with given factors; they differ in what they keep. `Kept` has the gradients themselves,
+`Factored` only a layer's inputs and output gradients (book-keeping, Bu et al. 2023; ghost norms,
+Li et al. 2022), `TableRows` only the rows of an embedding table that a record uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Largest number of per-record gradient entries that one layer may keep: 16 MiB in float32.
+KEPT_ENTRIES = 2**22
+# Keeping, measuring and adding up one entry of a record's gradient takes as long as this many
+# multiplications inside a matrix product (measured on two CPU cores).
+_COST_OF_KEEPING = 40
+# Entries of temporary per-record products or Gram matrices formed at once.
+_CHUNK_ENTRIES = 2**22
+# A Gram form is trusted in float32 while its traces are below this: nothing overflows, and what
+# underflows is too small to matter.
+_TRUSTED_TRACE = 2.0**64
+# Rounding error of a Gram form in units of eps · (Σ_t ‖a_t‖‖g_t‖)², bounded generously.
+_GRAM_ROUNDING = 8
+
+
+class GradientForm(Protocol):
+    """The per-record gradients of one layer's parameters, by parameter ("weight", "bias", …)."""
+
+    @property
+    def method(self) -> str:
+        """How the norms are found: "direct", "gram", …."""
+        ...
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of every record's gradient over all these parameters, float64 [b]."""
+        ...
+
+    def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
+        """Write Σ_j c_j g_j.
+
+        Args:
+            factors: c_j of the records in ``rows``, [n].
+            rows: The records to add up, [n]; None for all. Others are not touched, since 0 · NaN is
+                NaN: a record that is not finite is left out, not multiplied by zero.
+            out: Where to write, by parameter, each a flat view into the total.
+        """
+        ...
+
+    def kept(self) -> Kept:
+        """The same gradients in full."""
+        ...
+
+
+def squared_norms(gradients: Tensor) -> Tensor:
+    """Squared norm of each record's gradient [b, …], accumulated in float64, [b].
+
+    Short runs of entries are added up in the tensor's own precision; a record for which that
+    overflows is measured again in float64 throughout.
+    """
+    flat = gradients.flatten(1)
+    if flat.dtype == torch.float64 or flat.shape[1] <= 4096:
+        return flat.double().square().sum(1)
+    whole = flat.shape[1] // 1024 * 1024
+    runs = flat[:, :whole].reshape(len(flat), -1, 1024)
+    result = torch.linalg.vector_norm(runs, dim=2).double().square().sum(1)
+    result += flat[:, whole:].double().square().sum(1)
+    for record in (~torch.isfinite(result)).nonzero().flatten().tolist():
+        result[record] = flat[record].double().square().sum()
+    return result
+
+
+def select(values: Tensor, rows: Tensor | None) -> Tensor:
+    """The given records of values [b, …]; all of them, uncopied, for None."""
+    return values if rows is None else values[rows]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Per-record gradients themselves.
+
+    Attributes:
+        gradients: By parameter, [b, …].
+        method: How the norms are found.
+    """
+
+    gradients: Mapping[str, Tensor]
+    method: str = "direct"
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of every record's gradient, float64 [b]."""
+        parts = [squared_norms(gradient) for gradient in self.gradients.values()]
+        return torch.stack(parts).sum(0)
+
+    def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
+        """Write Σ_j c_j g_j: see `GradientForm`."""
+        for name, gradient in self.gradients.items():
+            chosen = select(gradient, rows).flatten(1)
+            torch.mm(factors[None], chosen, out=out[name][None])
+
+    def kept(self) -> Kept:
+        """Itself."""
+        return self
+
+    def plus(self, other: Kept) -> Kept:
+        """The sum with the gradients of another use of the same parameters."""
+        names = {**self.gradients, **other.gradients}
+        both = {
+            name: self.gradients[name].flatten(1) + other.gradients[name].flatten(1)
+            for name in names
+        }
+        return Kept(both, self.method)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one record costs a layer.
+
+    Attributes:
+        places: T, the number of places that share the weight.
+        entries: Entries of its weight gradient.
+        product: Multiplications that form it.
+        gram: Multiplications of its Gram form.
+    """
+
+    places: int
+    entries: int
+    product: int
+    gram: int
+
+
+class Bilinear(Protocol):
+    """A layer whose weight's gradient is a product of its inputs A and output gradients G.
+
+    A and G have the records first; T is the number of places (tokens, pixels) that share the
+    weight, and a record's gradient is Σ_t g_t ⊗ a_t with a_t of length d and g_t of length p.
+    """
+
+    def costs(self, inputs: Tensor, outputs: Tensor) -> Costs:
+        """What one record costs."""
+        ...
+
+    def products(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Every record's weight gradient, [n, …]."""
+        ...
+
+    def grams(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record, [n, groups, T, T] each."""
+        ...
+
+    def bias(self, outputs: Tensor) -> Tensor:
+        """Every record's bias gradient Σ_t g_t, [n, p]."""
+        ...
+
+    def weighted(self, inputs: Tensor, outputs: Tensor, factors: Tensor, out: Tensor) -> None:
+        """Write Σ_j c_j Σ_t g_t ⊗ a_t into a flat tensor, as ONE product."""
+        ...
+
+
+@dataclass(frozen=True)
+class Factored:
+    """A layer's inputs and output gradients, from which its weight's gradients follow.
+
+    Attributes:
+        layer: How they are multiplied.
+        inputs: A, records first.
+        outputs: G, records first.
+        bias: Per-record bias gradients [b, p], or None.
+        method: "gram": ‖Σ_t g_t ⊗ a_t‖² = Σ_{s,t} ⟨a_s, a_t⟩⟨g_s, g_t⟩, no gradient is ever formed.
+            "direct, not kept": gradients are formed for a few records at a time and dropped.
+    """
+
+    layer: Bilinear
+    inputs: Tensor
+    outputs: Tensor
+    bias: Tensor | None
+    method: str
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of every record's gradient, float64 [b]."""
+        costs = self.layer.costs(self.inputs, self.outputs)
+        gram = self.method == "gram"
+        measure = self._gram if gram else self._direct
+        chunk = max(1, _CHUNK_ENTRIES // (2 * costs.places**2 if gram else costs.entries))
+        parts = [
+            measure(self.inputs[start : start + chunk], self.outputs[start : start + chunk])
+            for start in range(0, len(self.inputs), chunk)
+        ]
+        result = torch.cat(parts)
+        return result if self.bias is None else result + squared_norms(self.bias)
+
+    def _direct(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        return squared_norms(self.layer.products(inputs, outputs))
+
+    def _gram(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        of_inputs, of_outputs = self.layer.grams(inputs, outputs)
+        input_norms = of_inputs.diagonal(dim1=-2, dim2=-1).double()
+        output_norms = of_outputs.diagonal(dim1=-2, dim2=-1).double()
+        product = (of_inputs * of_outputs).sum((1, 2, 3), dtype=torch.float64)
+        # The sum over s and t can cancel to far less than its terms, and then their rounding could
+        # hide a gradient longer than C. What rounding may hide is added: a norm is overestimated
+        # by a little, never underestimated.
+        hidden = (input_norms.clamp(min=0) * output_norms.clamp(min=0)).sqrt().sum((1, 2)).square()
+        if of_inputs.shape[-1] > 1:
+            product += _GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * hidden
+        largest = torch.maximum(input_norms.sum((1, 2)), output_norms.sum((1, 2)))
+        trusted = torch.isfinite(product) & (largest < _TRUSTED_TRACE)
+        for record in (~trusted).nonzero().flatten().tolist():
+            part = slice(record, record + 1)
+            product[record] = self._direct(inputs[part], outputs[part])[0]
+        return product.clamp(min=0)
+
+    def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
+        """Write Σ_j c_j g_j: see `GradientForm`."""
+        inputs, outputs = select(self.inputs, rows), select(self.outputs, rows)
+        self.layer.weighted(inputs, outputs, factors, out["weight"])
+        if self.bias is not None:
+            torch.mm(factors[None], select(self.bias, rows), out=out["bias"][None])
+
+    def kept(self) -> Kept:
+        """The same gradients in full."""
+        gradients = {"weight": self.layer.products(self.inputs, self.outputs)}
+        if self.bias is not None:
+            gradients["bias"] = self.bias
+        return Kept(gradients)
+
+
+def form_of_product(
+    layer: Bilinear, inputs: Tensor, outputs: Tensor, *, weight: bool, bias: bool
+) -> GradientForm:
+    """The cheapest form for a layer whose weight's gradient is a product.
+
+    Gradients that are kept need one product, the plain one of every backward pass; a Gram form
+    costs extra, and more with T², but nothing of a gradient's size.
+
+    Args:
+        layer: How inputs and output gradients are multiplied.
+        inputs: A, records first.
+        outputs: G, records first.
+        weight: Whether the weight is trained.
+        bias: Whether there is a trained bias.
+    """
+    bias_gradients = layer.bias(outputs) if bias else None
+    if not weight:
+        assert bias_gradients is not None
+        return Kept({"bias": bias_gradients})
+    costs = layer.costs(inputs, outputs)
+    small = len(inputs) * costs.entries <= KEPT_ENTRIES
+    if small and costs.gram > min(_COST_OF_KEEPING * costs.entries, costs.product):
+        gradients = {"weight": layer.products(inputs, outputs)}
+        if bias_gradients is not None:
+            gradients["bias"] = bias_gradients
+        return Kept(gradients)
+    method = "gram" if costs.gram < costs.product else "direct, not kept"
+    return Factored(layer, inputs, outputs, bias_gradients, method)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Gradients of the rows of an embedding table, for the rows that each record looks up.
+
+    Attributes:
+        gradients: One row a pair of record and table row, [m, width].
+        records: The record of each, int64 [m].
+        table_rows: The table row of each, int64 [m].
+        batch: Number of records b.
+        rows: Rows of the table.
+        method: "rows".
+    """
+
+    gradients: Tensor
+    records: Tensor
+    table_rows: Tensor
+    batch: int
+    rows: int
+    method: str = "rows"
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of every record's gradient, float64 [b]."""
+        result = torch.zeros(self.batch, dtype=torch.float64, device=self.gradients.device)
+        return result.index_add_(0, self.records, self.gradients.double().square().sum(1))
+
+    def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
+        """Write Σ_j c_j g_j: see `GradientForm`."""
+        gradients, records, table_rows = self.gradients, self.records, self.table_rows
+        if rows is not None:
+            position = torch.full((self.batch,), -1, device=rows.device)
+            position[rows] = torch.arange(len(rows), device=rows.device)
+            chosen = position[records] >= 0
+            gradients, table_rows = gradients[chosen], table_rows[chosen]
+            records = position[records[chosen]]
+        table = out["weight"].zero_().view(self.rows, -1)
+        table.index_add_(0, table_rows, gradients * factors[records, None])
+
+    def kept(self) -> Kept:
+        """The same gradients in full."""
+        width = self.gradients.shape[1]
+        full = self.gradients.new_zeros(self.batch * self.rows, width)
+        full.index_add_(0, self.records * self.rows + self.table_rows, self.gradients)
+        return Kept({"weight": full.view(self.batch, -1)})
+
+
+def form_of_lookup(
+    indices: Tensor, outputs: Tensor, rows: int, padding_index: int | None
+) -> TableRows:
+    """The gradients of an embedding table.
+
+    Args:
+        indices: Rows looked up, int64 [b, …].
+        outputs: Output gradients, [b, …, width].
+        rows: Rows of the table.
+        padding_index: The row that is not trained, if any.
+    """
+    batch = len(indices)
+    flat = indices.flatten(1)
+    records = torch.arange(batch, device=indices.device)[:, None].expand_as(flat)
+    keys, gradients = (records * rows + flat).flatten(), outputs.reshape(-1, outputs.shape[-1])
+    if padding_index is not None:
+        trained = flat.flatten() != padding_index
+        keys, gradients = keys[trained], gradients[trained]
+    unique, position = keys.unique(return_inverse=True)
+    summed = gradients.new_zeros(len(unique), gradients.shape[1]).index_add_(0, position, gradients)
+    return TableRows(summed, unique // rows, unique % rows, batch, rows)

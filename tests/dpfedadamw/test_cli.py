@@ -1,0 +1,226 @@
+"""The command line as a user meets it: exit codes, one-line errors, JSON, files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from dpfedadamw import cli
+from tests.runs import PRIVATE, SMALL
+from tests.specs.strategies import broken_specs
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory) -> Path:
+    """One finished run, to be copied by tests that change it."""
+    parent = tmp_path_factory.mktemp("finished")
+    spec = parent / "small.yaml"
+    spec.write_text(
+        SMALL.format(
+            algorithm="dp-fedadamw",
+            rounds=3,
+            clients_per_round=4,
+            privacy=PRIVATE,
+            mode="release",
+            seed="",
+        )
+    )
+    assert call("run", str(spec), "--out", str(parent / "runs")) == 0
+    return (parent / "runs" / "latest").resolve()
+
+
+def call(*arguments: str) -> int:
+    """The exit code of a command."""
+    try:
+        cli.main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture
+def changed(run_dir, tmp_path) -> Path:
+    """A copy of the finished run."""
+    copy = tmp_path / run_dir.name
+    shutil.copytree(run_dir, copy, symlinks=True)
+    return copy
+
+
+def test_a_run_leaves_every_file_of_the_run_directory(run_dir):
+    names = {entry.name for entry in run_dir.iterdir()}
+    assert names >= {
+        "spec.yaml",
+        "ledger.jsonl",
+        "metrics.jsonl",
+        "checkpoint",
+        "model.safetensors",
+        "model.json",
+        "evidence",
+        "audit.json",
+        "report.json",
+        "report.pdf",
+        "attestation.json",
+        "training.attestation.json",
+        "VERIFY.md",
+    }
+    assert json.loads((run_dir / "audit.json").read_text())["verdict"] == "PASS"
+
+
+def test_audit_and_verify_accept_it(run_dir):
+    assert call("audit", str(run_dir)) == 0
+    assert call("verify", str(run_dir)) == 0
+
+
+def test_audit_takes_the_newest_run_by_itself(run_dir, capsys):
+    assert call("audit", "--out", str(run_dir.parent), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["run"] == run_dir.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spec.yaml",
+        "ledger.jsonl",
+        "metrics.jsonl",
+        "model.safetensors",
+        "model.json",
+        "audit.json",
+        "report.json",
+        "report.pdf",
+        "VERIFY.md",
+        "trainer.pub",
+        "auditor.pub",
+        "training.attestation.json",
+    ],
+)
+def test_one_changed_byte_of_a_signed_file_is_found_and_named(name, changed, capsys):
+    content = bytearray((changed / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (changed / name).write_bytes(content)
+    assert call("verify", str(changed)) == 1
+    assert name in capsys.readouterr().out
+
+
+def test_one_changed_number_of_the_ledger_is_found_by_the_audit(changed, capsys):
+    ledger = changed / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b'"steps":3', b'"steps":2', 1))
+    assert call("audit", str(changed), "--json") == 1
+    findings = json.loads(capsys.readouterr().out)
+    assert findings["verdict"] == "FAIL"
+    assert "ledger.jsonl" in json.dumps(findings["checks"])
+
+
+def test_without_evidence_nothing_is_verified(changed, capsys):
+    shutil.rmtree(changed / "evidence")
+    assert call("audit", str(changed), "--json") == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "NOT VERIFIED"
+
+
+def test_an_audit_does_not_touch_the_run(changed):
+    before = {p: p.read_bytes() for p in changed.rglob("*") if p.is_file()}
+    call("audit", str(changed))
+    assert {p: p.read_bytes() for p in changed.rglob("*") if p.is_file()} == before
+
+
+def test_the_report_can_be_written_again_and_stays_the_same(changed):
+    before = {name: (changed / name).read_bytes() for name in ("report.json", "report.pdf")}
+    assert call("report", str(changed)) == 0
+    assert {name: (changed / name).read_bytes() for name in before} == before
+    assert call("verify", str(changed)) == 0
+
+
+def test_a_public_report_is_signed_with_the_rest(changed):
+    assert call("report", str(changed), "--audience", "public") == 0
+    assert call("verify", str(changed)) == 0
+    assert (changed / "report-public.pdf").exists()
+
+
+def test_a_run_that_claims_no_privacy_says_so_everywhere(tmp_path, capsys):
+    spec = "digits-baseline-fedadamw"
+    code = call("run", spec, "--set", "federation.rounds=2", "--out", str(tmp_path), "--json")
+    summary = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert summary["verdict"] == "NO CLAIM"
+    run = tmp_path / "latest"
+    assert "no differential privacy" in (run / "report.json").read_text().lower()
+    assert call("verify", str(run)) == 0
+
+
+def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):
+    assert call("epsilon", "quickstart", "--json") == 0
+    claim = json.loads(capsys.readouterr().out)
+    assert 0 < claim["server"]["epsilon"] <= 8
+    assert len(claim["server"]["clients"]) == 10
+
+
+@pytest.mark.parametrize("kind", ["algorithms", "models", "datasets", "specs"])
+def test_everything_a_spec_can_name_is_listed(kind, capsys):
+    assert call("list", kind, "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert all(entry["name"] for entry in listed)
+
+
+def test_specs_are_validated_shown_and_explained(capsys):
+    assert call("spec", "validate", "quickstart") == 0
+    assert call("spec", "show", "quickstart") == 0
+    assert "second_moment:" in capsys.readouterr().out
+    assert call("spec", "schema", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["$schema"].endswith("2020-12/schema")
+
+
+def test_a_new_key_is_made_and_never_overwritten(tmp_path, capsys):
+    assert call("keys", "new", "--role", "auditor", "--directory", str(tmp_path)) == 0
+    before = (tmp_path / "auditor.key").read_bytes()
+    assert call("keys", "new", "--role", "auditor", "--directory", str(tmp_path)) == 2
+    assert (tmp_path / "auditor.key").read_bytes() == before
+    assert "never overwritten" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "no-such-spec"), "no-such-spec"),
+        (("run",), "give either a SPEC or --resume"),
+        (("run", "quickstart", "--device", "tpu"), "--device tpu"),
+        (("run", "quickstart", "--set", "federation.rounds=0"), "federation.rounds"),
+        (("run", "quickstart", "--set", "federation.round=3"), "rounds"),
+        (("run", "quickstart", "--engine", "magic"), "magic"),
+        (("run", "quickstart", "--set", "data.partition.minimum_records=900"), "use at most 143"),
+        (("run", "--resume", "nowhere"), "nowhere"),
+        (("audit", "nowhere"), "nowhere"),
+        (("verify", "nowhere"), "nowhere"),
+        (("epsilon", "digits-baseline-fedadamw"), "claims no privacy"),
+    ],
+)
+def test_wrong_input_gives_exit_code_2_one_line_and_no_run(
+    arguments, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert call(*arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@given(broken=broken_specs())
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_300_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_path, capsys):
+    spec = tmp_path / "broken.yaml"
+    spec.write_bytes(broken.content)
+    capsys.readouterr()
+    assert call("run", str(spec), "--out", str(tmp_path / "runs")) == 2
+    error = capsys.readouterr().err
+    assert "broken.yaml" in error
+    assert "Traceback" not in error
+    assert "internal error" not in error
+    assert not (tmp_path / "runs").exists()

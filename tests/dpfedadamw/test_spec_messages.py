@@ -1,0 +1,457 @@
+"""What a user reads when a spec is refused: every refusal, word for word."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpfedadamw import spec
+from dpfedadamw.errors import DpfedadamwError, SpecError
+
+GOOD = """\
+version: 1
+name: good
+data: {dataset: digits, clients: 10}
+model: {name: mlp}
+algorithm: {name: dp-fedadamw}
+federation: {rounds: 2}
+privacy:
+  unit: record
+  clipping_norm: 1.0
+  noise_multiplier: 2.5
+  delta: 1.0e-5
+  sampling: {kind: poisson, expected_batch_size: 32}
+"""
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        spec.loads(text, "a.yaml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def replaced(old: str, new: str) -> str:
+    assert GOOD.count(old) == 1
+    return GOOD.replace(old, new)
+
+
+def test_the_good_spec_is_good():
+    assert spec.loads(GOOD).name == "good"
+
+
+def test_spec_errors_are_errors_of_the_engine():
+    with pytest.raises(DpfedadamwError):
+        spec.loads("")
+
+
+NUMBER = "a number greater than 0 and at most 1000000000"
+SAMPLING = "{kind: poisson, expected_batch_size: 32}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        # One value
+        (
+            "rounds: 2",
+            "rounds: 0",
+            "6:22: federation.rounds: found 0; must be an integer from 1 to 1000000",
+        ),
+        (
+            "rounds: 2",
+            "rounds: 2.0",
+            "6:22: federation.rounds: found 2.0; must be an integer from 1 to 1000000; write 2",
+        ),
+        (
+            "rounds: 2",
+            "rounds: '2'",
+            '6:22: federation.rounds: found the text "2"; must be an integer from 1 to 1000000; '
+            "write 2 without quotes",
+        ),
+        (
+            "rounds: 2",
+            "rounds: true",
+            "6:22: federation.rounds: found true; must be an integer from 1 to 1000000",
+        ),
+        (
+            "rounds: 2",
+            "rounds:",
+            "6:21: federation.rounds: found nothing (null); must be an integer from 1 to 1000000",
+        ),
+        (
+            "rounds: 2",
+            "rounds: 1_000",
+            '6:22: federation.rounds: found the text "1_000"; must be an integer from 1 to '
+            "1000000; write 1000 without quotes",
+        ),
+        (
+            "clipping_norm: 1.0",
+            "clipping_norm: -1",
+            f"9:18: privacy.clipping_norm: found -1; must be {NUMBER}",
+        ),
+        (
+            "clipping_norm: 1.0",
+            "clipping_norm: [1.0]",
+            f"9:18: privacy.clipping_norm: found a list; must be {NUMBER}",
+        ),
+        (
+            "delta: 1.0e-5",
+            "delta: 1",
+            "11:10: privacy.delta: found 1; must be a number greater than 0 and less than 1; a "
+            "delta of 1/n or more would allow publishing a record outright: take it well below "
+            "1/n, with n the number of records",
+        ),
+        ("version: 1", "version: 2", "1:10: version: found 2; must be 1"),
+        (
+            "name: good",
+            "name: 12",
+            "2:7: name: found 12; must be a name of 1 to 64 letters, digits, dots, dashes and "
+            'underscores that starts with a letter or digit; put it in quotes: "12"',
+        ),
+        (
+            "name: good",
+            "name: ../up",
+            '2:7: name: found the text "../up"; must be a name of 1 to 64 letters, digits, dots, '
+            "dashes and underscores that starts with a letter or digit",
+        ),
+        (
+            "name: good",
+            f"description: {'x' * 2001}",
+            f'2:14: description: found the text "{"x" * 59}…"; must be text of at most 2000 '
+            "characters",
+        ),
+        (
+            "{name: mlp}",
+            "{name: mlp, hidden: [8, 0]}",
+            "4:32: model.hidden[1]: found 0; must be an integer from 1 to 65536",
+        ),
+        (
+            "{name: mlp}",
+            "{name: mlp, hidden: 8}",
+            "4:28: model.hidden: found 8; must be a list of 0 to 8 items, each an integer from 1 "
+            "to 65536",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-fedadamw, schedule: cosin}",
+            '5:42: algorithm.schedule: found the text "cosin"; must be one of cosine, constant; '
+            "did you mean cosine?",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-fedadamw, second_moment: {debias: yes}}",
+            '5:56: algorithm.second_moment.debias: found the text "yes"; must be true or false',
+        ),
+        (
+            "federation: {rounds: 2}",
+            "federation: 2",
+            "6:13: federation: found 2; must be a section with the keys rounds, "
+            "clients_per_round, local_steps",
+        ),
+        # Keys
+        (
+            "federation: {rounds: 2}",
+            "federation: {round: 2}",
+            "6:14: federation.round: unknown key; did you mean rounds?",
+        ),
+        ("name: good", "rounds: 2", "2:1: rounds: unknown key; did you mean federation.rounds?"),
+        (
+            "name: good",
+            "xyzzy: 2",
+            "2:1: xyzzy: unknown key; known here: version, name, description, data, model, "
+            "algorithm, federation, privacy, randomness, evaluation, report",
+        ),
+        ("  clipping_norm: 1.0\n", "", f"7:1: privacy.clipping_norm: missing; must be {NUMBER}"),
+        (
+            "model: {name: mlp}\n",
+            "",
+            "1:1: model: missing; must be a section whose name is one of mlp, cnn, vit",
+        ),
+        # Unions
+        (
+            "{name: mlp}",
+            "{name: vitt}",
+            '4:15: model.name: found the text "vitt"; must be one of mlp, cnn, vit; did you mean '
+            "vit?",
+        ),
+        ("{name: mlp}", "{hidden: [3]}", "4:1: model.name: missing; must be one of mlp, cnn, vit"),
+        (
+            "{name: mlp}",
+            "mlp",
+            '4:8: model: found the text "mlp"; must be a section whose name is one of mlp, cnn, '
+            "vit",
+        ),
+        (
+            "{name: mlp}",
+            "{name: mlp, depth: 2}",
+            "4:20: model.depth: not used when name is mlp (it uses hidden); remove it",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-fedavg, beta1: 0.9}",
+            "5:30: algorithm.beta1: not used when name is dp-fedavg (it uses learning_rate, "
+            "schedule, weight_decay); remove it",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-localadamw, alignment: 0.5}",
+            "5:34: algorithm.alignment: not used when name is dp-localadamw (it uses "
+            "learning_rate, schedule, beta1, beta2, epsilon, weight_decay); remove it",
+        ),
+        (
+            "clients: 10}",
+            "path: x.npz}",
+            '3:31: data.path: found the text "x.npz"; must be left out (null); digits comes with '
+            "the package; only dataset arrays reads a file",
+        ),
+        (
+            "{dataset: digits, clients: 10}",
+            "{dataset: arrays}",
+            "3:1: data.path: missing; must be text of 1 to 4096 characters",
+        ),
+        (
+            "clients: 10}",
+            "partition: {kind: iid, alpha: 1}}",
+            "3:48: data.partition.alpha: not used when kind is iid (it uses minimum_records); "
+            "remove it",
+        ),
+        (
+            f"sampling: {SAMPLING}",
+            "sampling: {kind: shuffled, expected_batch_size: 32}",
+            '12:20: privacy.sampling.kind: found the text "shuffled"; must be poisson; only '
+            "Poisson sampling has an accountant here",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-fedadamw, second_moment: {floor: {relative: 1, absolute: 1e-8}}}",
+            "5:69: algorithm.second_moment.floor.absolute: given beside relative; give exactly "
+            "one of relative and absolute",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-fedadamw, second_moment: {floor: {}}}",
+            "5:55: algorithm.second_moment.floor: found an empty section; give exactly one of "
+            "relative and absolute",
+        ),
+        (
+            "name: good",
+            "randomness: {mode: release, seed: 3}",
+            "2:35: randomness.seed: found 3; must be left out (null); a stored seed would let "
+            "anyone remove the noise",
+        ),
+        (
+            "name: good",
+            "randomness: reproducable",
+            '2:13: randomness: found the text "reproducable"; must be one of release, '
+            "reproducible; did you mean reproducible?",
+        ),
+        # Keys against each other
+        (
+            "clients: 10",
+            "clients: 5",
+            "6:1: federation.clients_per_round: found 10 (the default), but data.clients is 5; "
+            "must be at most 5",
+        ),
+        (
+            "rounds: 2",
+            "clients_per_round: 11",
+            "6:33: federation.clients_per_round: found 11, but data.clients is 10; must be at "
+            "most 10",
+        ),
+        (
+            "{name: mlp}",
+            "{name: vit, width: 30}",
+            "4:27: model.width: found 30, but model.heads is 4 (the default); must be a multiple "
+            "of 4, such as 28 or 32",
+        ),
+        (
+            "{name: mlp}",
+            "{name: vit, patch: 3}",
+            "4:27: model.patch: found 3, but digits are 8 x 8 pixels; must be one of 1, 2, 4, 8",
+        ),
+        (
+            "{name: mlp}",
+            "{name: cnn, channels: [16, 18]}",
+            "4:35: model.channels[1]: found 18, but model.groups is 4 (the default); must be a "
+            "multiple of 4, such as 16 or 20",
+        ),
+        (
+            "  noise_multiplier: 2.5\n",
+            "",
+            "7:1: privacy.noise_multiplier: missing; give noise_multiplier, or target_epsilon to "
+            "have it solved for",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: fedadamw}",
+            "5:19: algorithm.name: fedadamw adds no noise, but privacy.unit is record; use "
+            "dp-fedadamw, or privacy.unit none",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-fedadamw, second_moment: {aggregation: full, denominator: block}}",
+            "5:80: algorithm.second_moment.denominator: found block, but aggregation full has no "
+            "blocks; use coordinate, or an aggregation with blocks (heads, hessian, tensor, "
+            "layer)",
+        ),
+        (
+            "{name: dp-fedadamw}",
+            "{name: dp-fedadamw, second_moment: {aggregation: none, counter: local}}",
+            "5:76: algorithm.second_moment.counter: found local, but aggregation none restarts "
+            "the second moment every round, so both counters are the same; leave it at global",
+        ),
+        # YAML
+        (
+            "rounds: 2",
+            "rounds: 2, rounds: 3",
+            "6:25: federation.rounds: the key is already on line 6; keep one of them",
+        ),
+        (
+            "rounds: 2",
+            "rounds: &a 2",
+            "6:22: federation.rounds: anchors (&a) are not allowed; write each value out",
+        ),
+        (
+            "rounds: 2",
+            "rounds: *a",
+            "6:22: federation.rounds: aliases (*a) are not allowed; write the value out",
+        ),
+        (
+            "rounds: 2",
+            "rounds: !!int 2",
+            "6:22: federation.rounds: tags (tag:yaml.org,2002:int) are not allowed; leave the tag "
+            "out",
+        ),
+        (
+            "rounds: 2",
+            "<<: {rounds: 2}",
+            "6:14: federation.<<: merge keys (<<) are not allowed; write the values out",
+        ),
+        (
+            "rounds: 2",
+            "[a]: 2",
+            "6:14: federation: a key must be a word, not a list, section or alias",
+        ),
+        (
+            "clipping_norm: 1.0",
+            "clipping_norm: .inf",
+            "9:18: privacy.clipping_norm: .inf is not a finite number; give a finite one",
+        ),
+        (
+            "clipping_norm: 1.0",
+            "clipping_norm: .nan",
+            "9:18: privacy.clipping_norm: .nan is not a finite number; give a finite one",
+        ),
+        (
+            "clipping_norm: 1.0",
+            "clipping_norm: 1e999",
+            "9:18: privacy.clipping_norm: 1e999 is too large for a number; give a smaller one",
+        ),
+        (
+            "clipping_norm: 1.0",
+            f"clipping_norm: {'9' * 5000}",
+            "9:18: privacy.clipping_norm: a number of 5000 characters; give at most 400",
+        ),
+        (
+            "name: good",
+            'name: "go\\0od"',
+            "2:7: name: the character U+0000 is not text; leave it out",
+        ),
+        (
+            "  clipping_norm",
+            "\tclipping_norm",
+            "9:1: a tab; YAML is indented with spaces: replace tabs by spaces",
+        ),
+        (
+            "name: good",
+            "name: go\0od",
+            "2:9: the character U+0000 is not text; leave it out",
+        ),
+        (
+            "name: good",
+            "name: good: better",
+            "2:11: this is not YAML: mapping values are not allowed here; check the indentation; "
+            "text with ': ' needs quotes",
+        ),
+        (
+            "name: good",
+            f"extra: {'[' * 30}{']' * 30}",
+            "2:28: nested deeper than 20 levels; a spec has five",
+        ),
+        (
+            "name: good",
+            f"extra: [{'1,' * 20001}]",
+            "2:40003: more than 20000 values; a spec has about a hundred",
+        ),
+    ],
+)
+def test_each_refusal_says_what_where_and_what_would_be_right(old, new, message):
+    assert problems_of(replaced(old, new)) == [f"a.yaml:{message}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1:1: the spec is empty; see quickstart for one"),
+        ("# nothing\n", "1:1: the spec is empty; see quickstart for one"),
+        ("- 1\n", "1:1: found a list; a spec is a section with keys such as data and model"),
+        (
+            "words\n",
+            '1:1: found the text "words"; a spec is a section with keys such as data and model',
+        ),
+        (f"{GOOD}---\n{GOOD}", "13:1: a second document starts; a spec is one document"),
+    ],
+)
+def test_what_is_no_spec_at_all_is_refused(text, message):
+    assert problems_of(text) == [f"a.yaml:{message}"]
+
+
+def test_a_spec_without_privacy_refuses_the_keys_of_privacy():
+    text = GOOD.replace("unit: record", "unit: none").replace("dp-fedadamw", "dp-fedavg")
+    uses = "not used when unit is none (it uses sampling); remove it"
+    assert problems_of(text) == [
+        "a.yaml:5:19: algorithm.name: dp-fedavg needs privacy.unit record, but it is none; use "
+        "fedavg, or privacy.unit record",
+        f"a.yaml:9:3: privacy.clipping_norm: {uses}",
+        f"a.yaml:10:3: privacy.noise_multiplier: {uses}",
+        f"a.yaml:11:3: privacy.delta: {uses}",
+        'a.yaml:12:20: privacy.sampling.kind: found the text "poisson"; must be one of full, '
+        "shuffled",
+    ]
+
+
+def test_debiasing_is_refused_where_there_is_no_noise():
+    text = """\
+data: {dataset: digits}
+model: {name: mlp}
+algorithm: {name: fedadamw, second_moment: {debias: true}}
+privacy: {unit: none}
+"""
+    assert problems_of(text) == [
+        "a.yaml:3:53: algorithm.second_moment.debias: found true; must be false; without noise "
+        "there is nothing to subtract"
+    ]
+
+
+def test_all_problems_are_listed_at_once_in_the_order_of_the_file():
+    text = replaced("rounds: 2", "rounds: .nan, local_steps: 0").replace("good", "b/c")
+    assert [line.split(": ")[:2] for line in problems_of(text)] == [
+        ["a.yaml:2:7", "name"],
+        ["a.yaml:6:22", "federation.rounds"],
+        ["a.yaml:6:41", "federation.local_steps"],
+    ]
+
+
+def test_a_hopeless_file_gets_fifty_problems_and_a_count():
+    text = "".join(f"key{index}: 1\n" for index in range(100))
+    lines = problems_of(text)
+    # A hundred unknown keys and four missing sections.
+    assert len(lines) == 51
+    assert lines[-1].endswith("… and 54 more problems")
+
+
+def test_a_resolved_mapping_is_checked_like_a_file():
+    with pytest.raises(SpecError) as caught:
+        spec.resolve({"data": {"dataset": "digits", "seed": float("nan")}, "model": object()})
+    lines = [str(problem) for problem in caught.value.problems]
+    assert "<mapping>: data.seed: nan is not a finite number; give a finite one" in lines
+    assert "<mapping>: model: a value of type object cannot stand in a spec" in lines

@@ -1,0 +1,342 @@
+"""Hypothesis strategies for specs: valid ones drawn from the schema, and ones broken on purpose.
+
+`valid_specs` draws resolved mappings. `broken_specs` draws the bytes of a spec file with one fault
+of a named kind; no reader may accept it, and none may answer with anything but a list of problems.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from dpfedadamw import spec
+from dpfedadamw.spec.vocabulary import discriminators, pick_branch, resolve_reference, types_of
+from dpfedadamw.spec.yamlwriter import write
+
+KeyPath = tuple[str | int, ...]
+
+# Text that may stand in a spec: anything but control characters and halves of pairs.
+texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.just("\n"), max_size=40)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A spec file with a fault.
+
+    Attributes:
+        kind: What was done to it.
+        content: The file's bytes.
+    """
+
+    kind: str
+    content: bytes
+
+
+@functools.cache
+def valid_specs() -> st.SearchStrategy[dict[str, Any]]:
+    """Resolved mappings that are valid, every key present."""
+    return _values(spec.schema()).map(_coherent)
+
+
+def broken_specs() -> st.SearchStrategy[Broken]:
+    """Spec files with one fault each."""
+    return st.one_of(_FAULTS)
+
+
+def _values(part: Any) -> st.SearchStrategy[Any]:
+    """Values that a part of the schema allows, in their long form."""
+    part = resolve_reference(part)
+    if "oneOf" in part:
+        branches = [resolve_reference(branch) for branch in part["oneOf"]]
+        return st.one_of([_values(branch) for branch in branches if "properties" in branch])
+    if "properties" in part:
+        children = {key: _values(child) for key, child in part["properties"].items()}
+        return st.fixed_dictionaries(children)
+    if "const" in part:
+        return st.just(part["const"])
+    if "enum" in part:
+        return st.sampled_from(part["enum"])
+    if "pattern" in part:
+        return st.from_regex(part["pattern"].replace("$", r"\Z"))
+    return st.one_of([_of_type(name, part) for name in sorted(types_of(part))])
+
+
+def _of_type(name: str, part: Any) -> st.SearchStrategy[Any]:
+    if name == "null":
+        return st.none()
+    if name == "boolean":
+        return st.booleans()
+    if name == "string":
+        return texts.filter(lambda text: len(text) >= part.get("minLength", 0))
+    if name == "array":
+        sizes = {"min_size": part["minItems"], "max_size": part["maxItems"]}
+        return st.lists(_values(part["items"]), **sizes)
+    low = part.get("minimum", part.get("exclusiveMinimum"))
+    high = part.get("maximum", part.get("exclusiveMaximum"))
+    if name == "integer":
+        return st.integers(low, high)
+    open_ends = {
+        "exclude_min": "exclusiveMinimum" in part,
+        "exclude_max": "exclusiveMaximum" in part,
+    }
+    return st.floats(float(low), float(high), **open_ends)
+
+
+def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Make drawn values agree with each other."""
+    mapping = copy.deepcopy(mapping)
+    federation, model, algorithm = mapping["federation"], mapping["model"], mapping["algorithm"]
+    privacy = mapping["privacy"]
+    drawn = federation["clients_per_round"]
+    federation["clients_per_round"] = min(drawn, mapping["data"]["clients"])
+    if model["name"] == "vit":
+        model["width"] = model["heads"] * max(1, min(model["width"] // model["heads"], 65536))
+        if mapping["data"]["dataset"] == "digits":
+            model["patch"] = 2 ** (model["patch"] % 4)
+    if model["name"] == "cnn":
+        groups = model["groups"] = min(model["groups"], 64)
+        model["channels"] = [max(1, size // groups) * groups for size in model["channels"]]
+    if privacy["unit"] == "record":
+        if privacy["noise_multiplier"] is None and privacy["target_epsilon"] is None:
+            privacy["noise_multiplier"] = 1.0
+        names = {"fedadamw": "dp-fedadamw", "local-adamw": "dp-localadamw", "fedavg": "dp-fedavg"}
+    else:
+        names = {"dp-fedadamw": "fedadamw", "dp-localadamw": "local-adamw", "dp-fedavg": "fedavg"}
+    algorithm["name"] = names.get(algorithm["name"], algorithm["name"])
+    if "second_moment" in algorithm:
+        second = algorithm["second_moment"]
+        if algorithm["name"] == "fedadamw":
+            second["debias"] = False
+        if second["aggregation"] in ("full", "none"):
+            second["denominator"] = "coordinate"
+        if second["aggregation"] == "none":
+            second["counter"] = "global"
+    return mapping
+
+
+def fields(mapping: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield every path of a resolved mapping, sections too, with its part of the schema."""
+
+    def walk(part: Any, value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+        part = resolve_reference(part)
+        yield path, part
+        if isinstance(value, dict):
+            branch = pick_branch(part, value) if "oneOf" in part else part
+            assert branch is not None
+            for key, child in branch["properties"].items():
+                if key in value:
+                    yield from walk(child, value[key], (*path, key))
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from walk(part["items"], item, (*path, index))
+
+    yield from walk(spec.schema(), mapping, ())
+
+
+def _get(value: Any, path: KeyPath) -> Any:
+    for part in path:
+        value = value[part]
+    return value
+
+
+def _set(mapping: dict[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(mapping)
+    _get(changed, path[:-1])[path[-1]] = value
+    return changed
+
+
+def _breaks_schema(mapping: dict[str, Any]) -> bool:
+    """Whether an ordinary JSON Schema validator, without any of our rules, refuses it."""
+    return not ordinary_validator().is_valid(mapping)
+
+
+@functools.cache
+def ordinary_validator() -> jsonschema.Draft202012Validator:
+    """A JSON Schema validator that knows nothing of ours."""
+    return jsonschema.Draft202012Validator(spec.schema())
+
+
+@st.composite
+def _wrong_type(draw: st.DrawFn) -> Broken:
+    mapping = draw(valid_specs())
+    path, _ = draw(st.sampled_from([field for field in fields(mapping) if field[0]]))
+    plain = st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | texts
+    value = draw(st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(texts, inner)))
+    changed = _set(mapping, path, value)
+    assume(_breaks_schema(changed))
+    return Broken(f"wrong type at {path}", write(changed).encode())
+
+
+@st.composite
+def _out_of_range(draw: st.DrawFn) -> Broken:
+    mapping = draw(valid_specs())
+    numeric = [field for field in fields(mapping) if types_of(field[1]) & {"integer", "number"}]
+    path, part = draw(st.sampled_from([field for field in numeric if "const" not in field[1]]))
+    beyond: list[Any] = [-(10**400), 10**400, 1e300, -1e300]
+    for limit, step in (("minimum", -1), ("maximum", 1)):
+        beyond += [part[limit] + step] if limit in part else []
+    beyond += [part[key] for key in ("exclusiveMinimum", "exclusiveMaximum") if key in part]
+    return Broken(
+        f"out of range at {path}",
+        write(_set(mapping, path, draw(st.sampled_from(beyond)))).encode(),
+    )
+
+
+@st.composite
+def _unknown_key(draw: st.DrawFn) -> Broken:
+    mapping = draw(valid_specs())
+    sections = [path for path, _ in fields(mapping) if isinstance(_get(mapping, path), dict)]
+    path = draw(st.sampled_from(sections))
+    key = draw(texts)
+    assume(key not in _get(mapping, path))
+    changed = _set(mapping, (*path, key), draw(st.none() | st.integers() | texts))
+    assume(_breaks_schema(changed))
+    return Broken(f"unknown key in {path}", write(changed).encode())
+
+
+@st.composite
+def _missing_key(draw: st.DrawFn) -> Broken:
+    mapping = draw(valid_specs())
+    required: list[KeyPath] = []
+    for path, part in fields(mapping):
+        value = _get(mapping, path)
+        if isinstance(value, dict):
+            branch = pick_branch(part, value) if "oneOf" in part else part
+            assert branch is not None
+            required += [(*path, key) for key in branch.get("required", [])]
+    path = draw(st.sampled_from(required))
+    changed = copy.deepcopy(mapping)
+    del _get(changed, path[:-1])[path[-1]]
+    return Broken(f"missing {path}", write(changed).encode())
+
+
+@st.composite
+def _not_finite(draw: st.DrawFn) -> Broken:
+    mapping = draw(valid_specs())
+    path, _ = draw(st.sampled_from([f for f in fields(mapping) if "number" in types_of(f[1])]))
+    marker = "placeholder-of-a-number"
+    word = draw(st.sampled_from([".nan", ".NaN", ".inf", "-.inf", "+.Inf", "1e999", "-1e999"]))
+    text = write(_set(mapping, path, marker)).replace(marker, word)
+    return Broken(f"{word} at {path}", text.encode())
+
+
+@st.composite
+def _duplicate_key(draw: st.DrawFn) -> Broken:
+    lines = write(draw(valid_specs())).splitlines()
+    index = draw(st.sampled_from([i for i, line in enumerate(lines) if not line.endswith(":")]))
+    lines.insert(index, lines[index])
+    return Broken(f"line {index + 1} twice", "\n".join(lines).encode())
+
+
+@st.composite
+def _wrong_union(draw: st.DrawFn) -> Broken:
+    mapping = draw(valid_specs())
+    unions = [field for field in fields(mapping) if "x-discriminator" in field[1]]
+    path, part = draw(st.sampled_from(unions))
+    key = part["x-discriminator"]
+    other = draw(st.sampled_from([*discriminators(part), "", "other"]))
+    changed = _set(mapping, (*path, key), other)
+    assume(_breaks_schema(changed))
+    return Broken(f"{path} chooses {other}", write(changed).encode())
+
+
+@st.composite
+def _deep_nesting(draw: st.DrawFn) -> Broken:
+    text = write(draw(valid_specs()))
+    depth = draw(st.integers(21, 3000))
+    start, end = draw(st.sampled_from([("[", "]"), ("{a: ", "}")]))
+    return Broken(f"{depth} levels", f"{text}extra: {start * depth}{end * depth}\n".encode())
+
+
+@st.composite
+def _forbidden_yaml(draw: st.DrawFn) -> Broken:
+    lines = write(draw(valid_specs())).splitlines()
+    at = draw(st.sampled_from([i for i, line in enumerate(lines) if not line.endswith(":")]))
+    key, _, value = lines[at].partition(": ")
+    kind, line = draw(
+        st.sampled_from(
+            [
+                ("anchor", f"{key}: &anchor {value}"),
+                ("alias", f"{key}: *anchor"),
+                ("tag", f"{key}: !!python/object:os.system {value}"),
+                ("tab", f"{key}:\t{value}"),
+                ("merge key", f"{key.replace(key.strip(), '<<')}: {value}"),
+                ("second document", f"{lines[at]}\n---\n{lines[at]}"),
+                ("open quote", f'{key}: "{value}'),
+                ("open bracket", f"{key}: [{value}"),
+                ("half a pair", f'{key}: "\\uD800"'),
+                ("no such character", f'{key}: "\\UFFFFFFFF"'),
+                ("complex key", f"{key.replace(key.strip(), '? [a]')}"),
+            ]
+        )
+    )
+    lines[at] = line
+    return Broken(f"{kind} on line {at + 1}", "\n".join(lines).encode())
+
+
+@st.composite
+def _contradiction(draw: st.DrawFn) -> Broken:
+    mapping = draw(valid_specs())
+    data, federation, privacy = mapping["data"], mapping["federation"], mapping["privacy"]
+    kind = draw(st.sampled_from(["clients", "unit", "budget", "width", "channels", "floor"]))
+    if kind == "clients":
+        data["clients"] = draw(st.integers(1, 1000))
+        federation["clients_per_round"] = data["clients"] + 1
+    elif kind == "unit":
+        pairs = {"dp-fedadamw": "fedadamw", "dp-localadamw": "local-adamw", "dp-fedavg": "fedavg"}
+        pairs |= {plain: private for private, plain in pairs.items()}
+        mapping["algorithm"]["name"] = pairs[mapping["algorithm"]["name"]]
+    elif kind == "budget":
+        assume(privacy["unit"] == "record")
+        privacy["noise_multiplier"] = privacy["target_epsilon"] = None
+    elif kind == "width":
+        mapping["model"] = {"name": "vit", "width": 10, "heads": 4}
+    elif kind == "channels":
+        mapping["model"] = {"name": "cnn", "channels": [16, 18], "groups": 4}
+    else:
+        assume("second_moment" in mapping["algorithm"])
+        both = {"relative": 1.0, "absolute": 1e-8}
+        mapping["algorithm"]["second_moment"]["floor"] = draw(st.sampled_from([{}, both]))
+    return Broken(f"contradiction: {kind}", write(mapping).encode())
+
+
+@st.composite
+def _garbage(draw: st.DrawFn) -> Broken:
+    whole = write(draw(valid_specs())).encode()
+    noise = draw(st.binary(min_size=1, max_size=200))
+    at = draw(st.integers(0, len(whole)))
+    how: Callable[[], bytes] = draw(
+        st.sampled_from(
+            [
+                lambda: noise,
+                lambda: whole[:at] + b"\xff" + whole[at:],
+                lambda: whole[:at] + b"\x00" + whole[at:],
+                lambda: whole[: len(whole) // 4] + noise,
+                lambda: whole.decode().encode("utf-16"),
+                lambda: b"",
+            ]
+        )
+    )
+    return Broken("garbage", how())
+
+
+_FAULTS = [
+    _wrong_type(),
+    _out_of_range(),
+    _unknown_key(),
+    _missing_key(),
+    _not_finite(),
+    _duplicate_key(),
+    _wrong_union(),
+    _deep_nesting(),
+    _forbidden_yaml(),
+    _contradiction(),
+    _garbage(),
+]

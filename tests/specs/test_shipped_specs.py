@@ -1,0 +1,70 @@
+"""The specs that ship with the package load, are found, and describe themselves."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+import yaml
+
+import specs
+from dpfedadamw import spec
+
+NAMES = list(specs.spec_files())
+
+
+def test_the_promised_specs_are_there():
+    assert {
+        "quickstart",
+        "digits-vit",
+        "digits-cnn",
+        "digits-baseline-fedadamw",
+        "digits-dp-fedavg",
+        "digits-dp-localadamw",
+    } <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_spec_loads_round_trips_and_is_called_after_its_file(name):
+    loaded = spec.load(name)
+    assert loaded.name == name.replace("/", "-")
+    assert loaded.description
+    assert spec.loads(spec.dump(loaded)) == loaded
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_schema_validator_accepts_a_shipped_spec(name):
+    """Editors check specs against the schema, with their own YAML reader."""
+    file = specs.find(name)
+    assert file is not None
+    value = yaml.safe_load(file.read_text(encoding="utf-8"))
+    jsonschema.validate(value, spec.schema(), cls=jsonschema.Draft202012Validator)
+
+
+def test_shipped_specs_come_with_title_and_description():
+    listed = spec.shipped()
+    assert [one.name for one in listed] == NAMES
+    for one in listed:
+        assert one.title
+        assert not one.title.startswith(("#", "version"))
+        assert one.description == spec.load(one.name).description
+        assert one.path.is_file()
+
+
+def test_the_quickstart_follows_the_design():
+    loaded = spec.load("quickstart")
+    assert loaded.privacy.unit == "record"
+    assert loaded.randomness.mode == "release"
+    assert loaded.data.dataset == "digits"
+
+
+def test_specs_in_folders_are_found_by_their_path(tmp_path):
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "table-1.yaml").write_text("")
+    (tmp_path / "top.yaml").write_text("")
+    (tmp_path / "schema.json").write_text("")
+    assert sorted(specs._walk(tmp_path, "")) == ["paper/table-1", "top"]
+
+
+def test_a_name_that_is_not_shipped_is_not_found():
+    assert specs.find("../quickstart") is None
+    assert specs.find("") is None
