@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from audit.losses import LossPair
 from audit.pld import Composer, Steps
 from audit.rdp import (
-    customary_orders,
     epsilon_classic,
     epsilon_improved,
     fine_orders,
     rdp_of_step,
+    whole_orders,
 )
 
 __all__ = [
@@ -46,16 +46,16 @@ class Budget:
         epsilon_pld: tight, from the privacy loss distribution.
         epsilon_rdp: Rényi, improved conversion, optimum over a fine grid of orders.
         epsilon_rdp_classic: Rényi, Mironov's conversion, same grid.
-        epsilon_rdp_customary: as `epsilon_rdp` in the customary way: over a coarse grid of
-            orders, with an upper bound of the series at fractional ones.
-        epsilon_rdp_classic_customary: as `epsilon_rdp_classic` in the customary way.
+        epsilon_rdp_whole: as `epsilon_rdp` over whole orders only, the most that an honest
+            accountant with a coarser grid would say.
+        epsilon_rdp_classic_whole: as `epsilon_rdp_classic` over whole orders only.
     """
 
     epsilon_pld: float
     epsilon_rdp: float
     epsilon_rdp_classic: float
-    epsilon_rdp_customary: float
-    epsilon_rdp_classic_customary: float
+    epsilon_rdp_whole: float
+    epsilon_rdp_classic_whole: float
 
 
 def effective_noise_multiplier(noise_multiplier: float, queries_per_step: int) -> float:
@@ -95,15 +95,15 @@ def merge(history: Sequence[Steps]) -> tuple[Steps, ...]:
 
 @lru_cache(maxsize=4096)
 def _cached_budget(history: tuple[Steps, ...], delta: float) -> Budget:
-    fine, coarse = fine_orders(), customary_orders()
+    fine, coarse = fine_orders(), whole_orders()
     fine_rdp = _composed_rdp(history, fine)
-    coarse_rdp = _composed_rdp(history, coarse, upper_bound=True)
+    coarse_rdp = _composed_rdp(history, coarse)
     return Budget(
         epsilon_pld=_composer(history, delta).distribution().epsilon(delta),
         epsilon_rdp=epsilon_improved(fine_rdp, fine, delta)[0],
         epsilon_rdp_classic=epsilon_classic(fine_rdp, fine, delta)[0],
-        epsilon_rdp_customary=epsilon_improved(coarse_rdp, coarse, delta)[0],
-        epsilon_rdp_classic_customary=epsilon_classic(coarse_rdp, coarse, delta)[0],
+        epsilon_rdp_whole=epsilon_improved(coarse_rdp, coarse, delta)[0],
+        epsilon_rdp_classic_whole=epsilon_classic(coarse_rdp, coarse, delta)[0],
     )
 
 
@@ -112,14 +112,10 @@ def _composer(history: tuple[Steps, ...], delta: float) -> Composer:
     return Composer(history, delta)
 
 
-def _composed_rdp(
-    history: tuple[Steps, ...], orders: tuple[float, ...], *, upper_bound: bool = False
-) -> NDArray[np.float64]:
+def _composed_rdp(history: tuple[Steps, ...], orders: tuple[float, ...]) -> NDArray[np.float64]:
     total = np.zeros(len(orders))
     for item in history:
-        step = rdp_of_step(
-            item.sampling_rate, item.noise_multiplier, orders, upper_bound=upper_bound
-        )
+        step = rdp_of_step(item.sampling_rate, item.noise_multiplier, orders)
         total = total + item.steps * step
     return total
 
@@ -155,7 +151,7 @@ def rdp_estimate(history: Sequence[Steps], delta: float) -> float:
     events = merge(history)
     if not events:
         return 0.0
-    orders = customary_orders()
+    orders = whole_orders()
     return epsilon_improved(_composed_rdp(events, orders), orders, delta)[0]
 
 

@@ -66,6 +66,18 @@ def loss_range(
 def single_step(
     sampling_rate: float, sigma: float, interval: float, direction: Direction, tail: float
 ) -> SingleStep:
+    """Discretise the loss of one step.
+
+    Args:
+        sampling_rate: q in (0, 1].
+        sigma: noise multiplier, above 0.
+        interval: width of a cell in nats.
+        direction: which neighbour has the record.
+        tail: probability of the outputs that may be cut off, on either side.
+
+    Returns:
+        A pessimistic loss distribution of total mass 1.
+    """
     low, high = loss_range(sampling_rate, sigma, direction, tail)
     first, last = int(np.floor(low / interval)), int(np.ceil(high / interval))
     grid = np.arange(first, last + 1, dtype=np.float64) * interval

@@ -26,11 +26,13 @@ def fine_orders() -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=1)
-def customary_orders() -> tuple[float, ...]:
-    """The coarse order grid that most published numbers use (Mironov 2017 and after)."""
-    tenths = [1.0 + step / 10 for step in range(1, 100)]
-    integers = [float(order) for order in range(11, 64)]
-    return tuple(round(order, 6) for order in (*tenths, *integers, 128.0, 256.0, 512.0, 1024.0))
+def whole_orders() -> tuple[float, ...]:
+    """Whole orders that every accountant evaluates exactly.
+
+    Common accountants add fractional ones, but bound their series from above, or drop orders at
+    which it converges slowly. An honest value over any such grid lies at or below this grid's.
+    """
+    return tuple(float(order) for order in (*range(2, 64), 128, 256, 512, 1024))
 
 
 def log_sum_exp(logs: NDArray[np.float64]) -> float:
@@ -58,7 +60,7 @@ def _log_moment_integer(sampling_rate: float, noise_multiplier: float, order: in
 
 
 def _log_moments_fractional(
-    sampling_rate: float, noise_multiplier: float, orders: NDArray[np.float64], upper_bound: bool
+    sampling_rate: float, noise_multiplier: float, orders: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Log of the order-th moment for fractional orders, all orders at once.
 
@@ -71,7 +73,7 @@ def _log_moments_fractional(
     split = sigma**2 * np.log(1.0 / sampling_rate - 1.0) + 0.5
     index = np.arange(_SERIES_TERMS, dtype=np.float64)[None, :]
     order = orders[:, None]
-    sign = 1.0 if upper_bound else gammasgn(order - index + 1.0)
+    sign = gammasgn(order - index + 1.0)
     binomial = _log_binomial(order, index)
     rest = order - index
     log_rate, log_rest = np.log(sampling_rate), np.log1p(-sampling_rate)
@@ -90,7 +92,7 @@ def _log_moments_fractional(
     logs = binomial + np.logaddexp(lower, upper)
     scale = logs.max(axis=1, keepdims=True)
     terms = sign * np.exp(logs - scale)
-    total = terms.sum(axis=1) - (0.0 if upper_bound else 0.5 * terms[:, -1])
+    total = terms.sum(axis=1) - 0.5 * terms[:, -1]
     result: NDArray[np.float64] = np.log(total) + scale[:, 0]
     return result
 
@@ -99,8 +101,6 @@ def rdp_of_step(
     sampling_rate: float,
     noise_multiplier: float,
     orders: tuple[float, ...],
-    *,
-    upper_bound: bool = False,
 ) -> NDArray[np.float64]:
     """Rényi divergence of one subsampled Gaussian query under add/remove.
 
@@ -108,18 +108,16 @@ def rdp_of_step(
         sampling_rate: Poisson rate q in (0, 1].
         noise_multiplier: σ > 0, noise standard deviation over the clipping norm.
         orders: Rényi orders, each above 1.
-        upper_bound: add the magnitudes of the series' terms at fractional orders, as common
-            accountants do; up to several per cent above the truth at orders near 1.
 
     Returns:
         One value an order, in nats. Source: Mironov, Talwar & Zhang 2019.
     """
-    return _cached_rdp(float(sampling_rate), float(noise_multiplier), orders, upper_bound).copy()
+    return _cached_rdp(float(sampling_rate), float(noise_multiplier), orders).copy()
 
 
 @lru_cache(maxsize=1024)
 def _cached_rdp(
-    sampling_rate: float, noise_multiplier: float, orders: tuple[float, ...], upper_bound: bool
+    sampling_rate: float, noise_multiplier: float, orders: tuple[float, ...]
 ) -> NDArray[np.float64]:
     alpha = np.asarray(orders, dtype=np.float64)
     if sampling_rate >= 1.0:
@@ -132,9 +130,7 @@ def _cached_rdp(
             sampling_rate, noise_multiplier, int(alpha[position])
         )
     if not whole.all():
-        log_moment[~whole] = _log_moments_fractional(
-            sampling_rate, noise_multiplier, alpha[~whole], upper_bound
-        )
+        log_moment[~whole] = _log_moments_fractional(sampling_rate, noise_multiplier, alpha[~whole])
     result: NDArray[np.float64] = np.maximum(log_moment, 0.0) / (alpha - 1.0)
     return result
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -311,7 +312,7 @@ def verify(
 
     result = verify_run(open_existing(run_dir).path, trainer_key, auditor_key)
     if as_json:
-        _print_json(result.to_json())
+        _print_json(asdict(result))
     else:
         out.print(Text(f"run {open_existing(run_dir).identifier}", style="bold"))
         for problem in result.problems:

@@ -134,19 +134,18 @@ def _mechanism(source: RunSource) -> dict[str, Any]:
     )
     if not source.private:
         statement = (
-            f"Plain federated training with {guarantee.NO_PRIVACY}: gradients are neither clipped "
-            f"nor "
-            "noised."
+            f"Plain federated training with {guarantee.NO_PRIVACY}: gradients are neither "
+            "clipped nor noised."
         )
         clip = noise = batch = None
     else:
         statement = (
-            "Per local step: each sampled record's gradient, over all trainable parameters as one "
-            f"vector, is clipped to norm C = {formatting.plain(clip)}; Gaussian noise of standard "
-            f"deviation σC with σ = {formatting.plain(noise)} is added to every coordinate of the "
-            f"sum; "
-            f"the noisy sum is divided by the public constant B = {formatting.plain(batch)}. "
-            "Everything that leaves a client is computed from these noisy gradients alone."
+            "Per local step: each sampled record's gradient, over all trainable parameters as "
+            f"one vector, is clipped to norm C = {formatting.plain(clip)}; Gaussian noise of "
+            f"standard deviation σC with σ = {formatting.plain(noise)} is added to every "
+            "coordinate of the sum; the noisy sum is divided by the public constant B = "
+            f"{formatting.plain(batch)}. Everything that leaves a client is computed from these "
+            "noisy gradients alone."
         )
     return {
         "algorithm": clean(algorithm.get("name"), 100) or "unknown",
@@ -182,10 +181,8 @@ def _sampling(source: RunSource) -> dict[str, Any]:
         how = (
             "Within a client, every record enters a step's batch independently with probability "
             f"q = B / records (sampling: {clean(header.get('sampling'), 60) or 'unstated'}); a "
-            f"batch may "
-            f"be empty.{span} Leaving a client out is not a neighbouring data set, so client "
-            f"sampling "
-            "alone does not amplify privacy here."
+            f"batch may be empty.{span} Leaving a client out is not a neighbouring data set, so "
+            "client sampling alone does not amplify privacy here."
         )
     else:
         how = "Batches are drawn without any privacy claim."
@@ -206,8 +203,8 @@ def _randomness(source: RunSource, audience: str) -> dict[str, Any]:
         "reproducible": "Every draw comes from one seed, so the run can be repeated bit by bit.",
         "release": (
             "Sampling and noise come from the operating system's entropy, expanded by a "
-            "cryptographic "
-            "generator. No seed is stored; the ledger holds only a commitment to the key."
+            "cryptographic generator. No seed is stored; the ledger holds only a commitment to "
+            "the key."
         ),
     }.get(mode, "The ledger does not state how random numbers were made.")
     internal = audience == INTERNAL

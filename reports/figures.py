@@ -169,8 +169,8 @@ def _describe_profile(report: dict[str, Any]) -> FigureText | None:
         "The smallest δ for every ε: the guarantee is this whole curve, the headline one point of "
         "it.",
         f"Line chart: δ falls from {formatting.power(first[1])} at ε = "
-        f"{formatting.plain(first[0])} to "
-        f"{formatting.power(last[1])} at ε = {formatting.plain(last[0])}.",
+        f"{formatting.plain(first[0])} to {formatting.power(last[1])} at ε = "
+        f"{formatting.plain(last[0])}.",
     )
 
 
@@ -188,8 +188,8 @@ def _draw_profile(axes: Axes, report: dict[str, Any]) -> None:
     if guarantee["epsilon"] is not None and guarantee["delta"]:
         axes.plot([guarantee["epsilon"]], [guarantee["delta"]], "D", color=ORANGE, markersize=5)
         axes.annotate(
-            f"headline: ε = {formatting.epsilon(guarantee['epsilon'])}, "
-            f"δ = {formatting.power(guarantee['delta'])}",
+            f"headline: ε = {formatting.epsilon(guarantee['epsilon'])}, δ = "
+            f"{formatting.power(guarantee['delta'])}",
             (guarantee["epsilon"], guarantee["delta"]),
             textcoords="offset points",
             xytext=(8, 7),
@@ -256,12 +256,10 @@ def _describe_shift(report: dict[str, Any]) -> FigureText | None:
     return FigureText(
         "bias-shift",
         "Bias shift: the noise's share in the second moment",
-        "Released block means of the second moment against the shift (1 − β₂^τ)Φ that noise alone "
-        "adds. "
-        "The band is the shift's 99.9 % half-width; what lies above it is signal.",
+        "Released block means of the second moment against the shift (1 − β₂^τ)Φ that noise "
+        "alone adds. The band is the shift's 99.9 % half-width; what lies above it is signal.",
         f"Point chart of {len(blocks)} blocks: the released mean over the predicted shift "
-        f"runs{span}, "
-        "where 1 is noise alone.",
+        f"runs{span}, where 1 is noise alone.",
     )
 
 
@@ -306,9 +304,8 @@ def _describe_accuracy(report: dict[str, Any]) -> FigureText | None:
         "Test accuracy over the rounds",
         "Accuracy of the global model on the test records, released without noise.",
         f"Line chart: test accuracy goes from {formatting.percent(values[0])} after round "
-        f"{rounds[0]} "
-        f"to {formatting.percent(values[-1])} after round {rounds[-1]}; its largest value is "
-        f"{formatting.percent(max(values))}.",
+        f"{rounds[0]} to {formatting.percent(values[-1])} after round {rounds[-1]}; its largest "
+        f"value is {formatting.percent(max(values))}.",
     )
 
 

@@ -70,9 +70,8 @@ def views(source: RunSource, audience: str) -> list[dict[str, Any]]:
     delta = number(claim.get("delta")) or number(source.header.get("delta"))
     accountant = clean(mapping(claim.get("server")).get("accountant"), 40).upper() or "unstated"
     participation = number(mapping(claim.get("third_party")).get("participation"))
-    mixture = "PLD, mixed over Binomial(rounds, participation)" + (
-        f" at participation {formatting.plain(participation)}" if participation is not None else ""
-    )
+    shown = formatting.plain(participation) if participation is not None else "participation"
+    mixture = f"PLD, mixed over Binomial(rounds, {shown})"
     entries = [
         ("server", "Server, as it happened", _SERVER, accountant),
         ("server_worst_case", "Server, worst case (in every round)", _SERVER, "PLD"),
@@ -142,7 +141,7 @@ def _composition(source: RunSource) -> str:
     library = mapping(source.header.get("accountant"))
     named = " ".join(clean(library.get(key), 60) for key in ("library", "version")).strip()
     return (
-        "composition of one Poisson-subsampled Gaussian query per local step with a privacy loss "
+        "composition of every Poisson-subsampled Gaussian query in the ledger with a privacy loss "
         f"distribution ({named or 'accountant unstated'})"
     )
 
@@ -182,13 +181,11 @@ def _statement(
     unit = clean(source.header.get("unit"), 40) or "unstated"
     return (
         f"{prefix}Towards {view['towards']}, training is (ε = "
-        f"{formatting.epsilon(view['epsilon'])}, "
-        f"δ = {formatting.power(view['delta'])})-differentially private at the level of one "
-        f"{unit}, "
+        f"{formatting.epsilon(view['epsilon'])}, δ = "
+        f"{formatting.power(view['delta'])})-differentially private at the level of one {unit}, "
         f"for {adjacency(source)} neighbours{covered if product is not None else ''}, by "
         f"{_composition(source)}, assuming that client sizes are public and that sampling and "
-        f"noise "
-        f"were drawn as described from randomness the adversary does not know{secret}."
+        f"noise were drawn as described from randomness the adversary does not know{secret}."
     )
 
 

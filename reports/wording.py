@@ -19,8 +19,7 @@ VERDICTS = {
     ),
     "NO CLAIM": (
         "No differential privacy is claimed for this run, and the audit confirms only that its "
-        "files "
-        "are intact."
+        "files are intact."
     ),
     "NOT AUDITED": "No usable audit stands beside this run. Treat the claim as unproven.",
 }
@@ -93,14 +92,12 @@ OUTSIDE_BUDGET = [
     (
         "Client sizes",
         "How many records each client holds is treated as public: the sampling rate is the "
-        "expected "
-        "batch size divided by it.",
+        "expected batch size divided by it.",
     ),
     (
         "Preparing the data",
-        "Any scaling, filtering or encoding that was fitted to private records before training is "
-        "a "
-        "release outside the budget.",
+        "Any scaling, filtering or encoding that was fitted to private records before training "
+        "is a release outside the budget.",
     ),
 ]
 OUTSIDE_NOTHING = [
@@ -119,8 +116,7 @@ HAZARDS = [
     (
         "Facts about the population stay learnable",
         "Differential privacy limits what taking part reveals. What the model learns from "
-        "everybody "
-        "else may still tell something about a person.",
+        "everybody else may still tell something about a person.",
     ),
     (
         "δ is a chance of failure",
@@ -128,9 +124,9 @@ HAZARDS = [
     ),
     (
         "The audit reads what the trainer wrote",
-        "A trainer who forges a consistent body of evidence, or trains a second time unrecorded, "
-        "is "
-        "not detected. The probe of the real step narrows this, it does not close it.",
+        "A trainer who forges a consistent body of evidence, or trains a second time "
+        "unrecorded, is not detected. The probe of the real step narrows this, it does not "
+        "close it.",
     ),
     (
         "Empirical checks have limited power",
@@ -138,9 +134,8 @@ HAZARDS = [
     ),
     (
         "Not covered",
-        "Running times, memory, floating-point side channels, malicious clients and the security "
-        "of "
-        "the machines are outside the guarantee.",
+        "Running times, memory, floating-point side channels, malicious clients and the "
+        "security of the machines are outside the guarantee.",
     ),
     (
         "No legal conclusion",
@@ -152,8 +147,7 @@ HAZARDS_NO_PRIVACY = [
     (
         "Membership and content can leak",
         "Without noise and clipping, models and updates are known to reveal who was in the "
-        "training "
-        "data, and sometimes the records themselves.",
+        "training data, and sometimes the records themselves.",
     ),
     (
         "Federated is not private",

@@ -16,7 +16,10 @@ from dpfedadamw.spec import Spec
 SMALL = """
 version: 1
 name: small
-data: {{dataset: digits, clients: 5, partition: {{kind: dirichlet, alpha: 1.0, minimum_records: 100}}}}
+data:
+  dataset: digits
+  clients: 5
+  partition: {{kind: dirichlet, alpha: 1.0, minimum_records: 100}}
 model: {{name: mlp, hidden: []}}
 algorithm: {{name: {algorithm}, learning_rate: 0.1}}
 federation: {{rounds: {rounds}, clients_per_round: {clients_per_round}, local_steps: 3}}

@@ -104,13 +104,12 @@ class ServerState:
 
 
 class LocalRule(Protocol):
-    """The local steps of one client in one round.
+    """The local steps of one client in one round."""
 
-    Attributes:
-        queries_per_step: Gradients that one step asks for on one batch.
-    """
-
-    queries_per_step: int
+    @property
+    def queries_per_step(self) -> int:
+        """Gradients that one step asks for on one batch."""
+        ...
 
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take ``broadcast.local_steps`` local steps."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence import ClientEvidence, Query
 from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
 from dpfedadamw.privacy.noise import add_gaussian_noise
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.randomness import Stream

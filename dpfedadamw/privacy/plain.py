@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from dpfedadamw.privacy.clipping import ClippedSum
 from torch import Tensor, nn
+
+from dpfedadamw.privacy.clipping import ClippedSum
 
 
 class PlainSum:

@@ -121,8 +121,8 @@ def make_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> Pr
     if sampling.expected_batch_size > records[smallest]:
         raise PrivacyError(
             f"privacy.sampling.expected_batch_size: {sampling.expected_batch_size:g} exceeds "
-            f"the {records[smallest]} records of client {smallest}, whose sampling rate would exceed 1; "
-            f"use at most {records[smallest]}, or raise data.partition.minimum_records"
+            f"the {records[smallest]} records of client {smallest}, whose sampling rate would "
+            f"exceed 1; use at most {records[smallest]}, or raise data.partition.minimum_records"
         )
     largest = max(records)
     if privacy.delta * largest >= 1.0:

@@ -160,7 +160,8 @@ def test_without_privacy_nothing_is_claimed_charged_or_collected(tmp_path):
 def test_a_target_epsilon_is_met_from_below(tmp_path):
     spec = small_spec(
         overrides=(
-            "privacy={unit: record, clipping_norm: 1, target_epsilon: 4, delta: 1.0e-5, sampling: {kind: poisson, expected_batch_size: 24}}",
+            "privacy={unit: record, clipping_norm: 1, target_epsilon: 4, delta: 1.0e-5, "
+            "sampling: {kind: poisson, expected_batch_size: 24}}",
         )
     )
     experiment = engine_run.prepare(spec, torch.device("cpu"))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from dpfedadamw.privacy.clipping import choose
 
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.server import Averaging
@@ -20,6 +19,7 @@ from dpfedadamw.federation.client import ClientData, Worker
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.models.mlp import MultiLayerPerceptron
 from dpfedadamw.parameters import FlatParameters, blocks_of
+from dpfedadamw.privacy.clipping import choose
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.plain import PlainSum
 from dpfedadamw.privacy.plan import PrivacyPlan
