@@ -75,6 +75,15 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Resume:
+    """The run was cut off and went on: from which round, with which key's commitment."""
+
+    line: int
+    round: int
+    commitment: str | None
+
+
+@dataclass(frozen=True)
 class Fault:
     """Something wrong with the ledger: line number (from 1; 0 for the file) and what."""
 
@@ -89,7 +98,8 @@ class Ledger:
     Attributes:
         header: the first line, None if unreadable.
         spends: charges in order.
-        rounds: finished rounds in order.
+        rounds: finished rounds in order; one that was repeated stands here each time.
+        resumes: where the run was cut off and went on.
         claim: the last line's mapping, None if there is none.
         kinds: kind of every readable line with its line number.
         faults: everything wrong with form and chain.
@@ -98,6 +108,7 @@ class Ledger:
     header: Header | None
     spends: tuple[Spend, ...]
     rounds: tuple[Round, ...]
+    resumes: tuple[Resume, ...]
     claim: Mapping[str, Any] | None
     kinds: tuple[tuple[int, str], ...]
     faults: tuple[Fault, ...]
@@ -115,6 +126,7 @@ def read_ledger(raw: bytes) -> Ledger:
     claim: Mapping[str, Any] | None = None
     spends: list[Spend] = []
     rounds: list[Round] = []
+    resumes: list[Resume] = []
     kinds: list[tuple[int, str]] = []
     previous = GENESIS
     for position, line in enumerate(lines, start=1):
@@ -131,13 +143,23 @@ def read_ledger(raw: bytes) -> Ledger:
                 spends.append(_spend(entry, position))
             elif kind == "round":
                 rounds.append(_round(entry, position))
+            elif kind == "resume":
+                resumes.append(_resume(entry, position))
             elif kind == "claim":
                 claim = entry
             else:
                 faults.append(Fault(position, "is of an unknown kind"))
         except FieldError as error:
             faults.append(Fault(position, f"{kind}: {error}"))
-    return Ledger(header, tuple(spends), tuple(rounds), claim, tuple(kinds), tuple(faults))
+    return Ledger(
+        header,
+        tuple(spends),
+        tuple(rounds),
+        tuple(resumes),
+        claim,
+        tuple(kinds),
+        tuple(faults),
+    )
 
 
 def _entry(
@@ -230,6 +252,11 @@ def _spend(entry: Mapping[str, Any], line: int) -> Spend:
         steps=fields.integer(entry, "steps", least=1, most=10_000_000),
         queries_per_step=fields.integer(entry, "queries_per_step", least=1, most=1000),
     )
+
+
+def _resume(entry: Mapping[str, Any], line: int) -> Resume:
+    commitment = _optional(entry, "commitment", lambda: fields.text(entry, "commitment"))
+    return Resume(line, fields.integer(entry, "round"), commitment)
 
 
 def _round(entry: Mapping[str, Any], line: int) -> Round:

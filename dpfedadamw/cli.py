@@ -87,6 +87,22 @@ AuditorKeyOption = Annotated[
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
+class ViewName(StrEnum):
+    """Towards whom an ε holds."""
+
+    server = "server"
+    third_party = "third-party"
+
+
+class SolveName(StrEnum):
+    """What calibration may change."""
+
+    noise = "noise"
+    rounds = "rounds"
+    rate = "rate"
+    local_steps = "local-steps"
+
+
 class Kind(StrEnum):
     """What can be listed."""
 
@@ -381,6 +397,63 @@ def _print_cost(experiment: Experiment, claim: dict[str, Any]) -> None:
 
 def _deviation(plan: Any) -> float:
     return float(plan.noise_variance(0) ** 0.5)
+
+
+@app.command()
+def calibrate(
+    spec: SpecArgument,
+    target_epsilon: Annotated[
+        float, typer.Option("--target-epsilon", metavar="E", help="ε to keep to, at the spec's δ.")
+    ],
+    view: Annotated[
+        ViewName, typer.Option(help="Towards whom it holds: server, or third-party.")
+    ] = ViewName.server,
+    solve: Annotated[
+        SolveName, typer.Option(help="What may change: noise, rounds, rate or local-steps.")
+    ] = SolveName.noise,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write the spec."),
+    ] = None,
+    changes: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the noise, rounds, rate or local steps that keep to a target ε, and write the spec.
+
+    The accountant is inverted and then asked again about the written spec: noise and rate end within
+    0.5 % below the target, never above. An existing file is never overwritten.
+    """
+    from dpfedadamw import spec as specs
+
+    loaded = specs.load(spec, changes or ())
+    from dpfedadamw.planning import Solve, View
+    from dpfedadamw.planning import calibrate as solve_for
+
+    path = output or Path(f"{loaded.name}-calibrated.yaml")
+    if path.exists():
+        _refuse(f"--output {path}: exists and is never overwritten; choose another name")
+    with _status("inverting the accountant", quiet=as_json):
+        found = solve_for(loaded, target_epsilon, View(view.value), Solve(solve.value))
+    try:
+        path.write_text(specs.dump(found.spec), encoding="utf-8")
+    except OSError as error:
+        _refuse(f"--output {path}: cannot be written ({error.strerror}); choose another place")
+    if as_json:
+        _print_json(
+            {"spec": str(path), "key": found.key, "value": found.value, "epsilon": found.epsilon}
+        )
+        return
+    towards = "the server" if view is ViewName.server else "a third party"
+    out.print(
+        display.facts(
+            [
+                (found.key, Text(f"{found.value:g}", style="bold")),
+                (f"ε towards {towards}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
+                ("δ", f"{found.spec.privacy.delta:g}"),
+                ("spec", str(path)),
+            ]
+        )
+    )
 
 
 @spec_app.command("validate")

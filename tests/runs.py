@@ -75,3 +75,12 @@ def judged(spec: Spec, parent: Path) -> dict[str, object]:
 def verdicts(findings: dict[str, object]) -> dict[str, str]:
     """Each check's verdict by name."""
     return {check["name"]: check["verdict"] for check in findings["checks"]}
+
+
+def failing(findings: dict[str, object]) -> list[tuple[str, str]]:
+    """What the checks that did not pass say, for a failing test's message."""
+    return [
+        (check["name"], check["measurement"])
+        for check in findings["checks"]
+        if check["verdict"] != "PASS"
+    ]

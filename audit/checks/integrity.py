@@ -31,10 +31,7 @@ def _order(ledger: Ledger, reasons: list[str]) -> None:
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
     """Every round: charged for exactly S clients, then finished, in order, T of them."""
-    if [item.round for item in ledger.rounds] != list(range(header.rounds)):
-        reasons.append(
-            f"ledger.jsonl: the finished rounds are not 0 to {header.rounds - 1}, each once"
-        )
+    _sequence(ledger, header, reasons)
     finished = {item.round: item for item in ledger.rounds}
     charges: dict[int, dict[int, list[Spend]]] = {}
     for spend in ledger.spends:
@@ -47,8 +44,27 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             reasons.append(f"ledger.jsonl:{spend.line}: charged after its round had ended")
         if spend.round - 1 in finished and finished[spend.round - 1].line > spend.line:
             reasons.append(f"ledger.jsonl:{spend.line}: charged before the round before had ended")
-    for item in ledger.rounds:
+    for item in finished.values():
         _round(item, charges.get(item.round, {}), header, reasons)
+
+
+def _sequence(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    """Rounds 0 to T-1 in order; after a cut the last finished one may be run again, charged anew."""
+    expected = 0
+    for entry in sorted((*ledger.rounds, *ledger.resumes), key=lambda one: one.line):
+        where = f"ledger.jsonl:{entry.line}"
+        if isinstance(entry, Round):
+            if entry.round != expected:
+                reasons.append(f"{where}: round {entry.round} ends where {expected} should")
+            expected = entry.round + 1
+        elif entry.round not in (expected, expected - 1):
+            reasons.append(f"{where}: goes on at round {entry.round}, {expected} was next")
+        else:
+            expected = entry.round
+    if expected != header.rounds:
+        reasons.append(
+            f"ledger.jsonl: the finished rounds are not 0 to {header.rounds - 1}, each once"
+        )
 
 
 def _round(

@@ -35,6 +35,11 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     if "release" in (mode, header.randomness):
         if header.commitment is None or not re.fullmatch(r"[0-9a-f]{64}", header.commitment):
             reasons.append("release mode without a commitment to the key in the ledger's header")
+        resumed = [one.commitment or "" for one in bundle.readable_ledger.resumes]
+        if not all(re.fullmatch(r"[0-9a-f]{64}", one) for one in resumed):
+            reasons.append("release mode, but the run went on without a commitment to its new key")
+        if len({header.commitment, *resumed}) != 1 + len(resumed):
+            reasons.append("the run went on with a key that was used before: noise may repeat")
         if seed is not None or header.seed is not None:
             reasons.append("release mode, but a seed is stored")
     elif seed is None or header.seed != seed:

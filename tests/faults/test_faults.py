@@ -18,15 +18,16 @@ from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.clipping import ClippedSum, choose
 from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy.randomness import ReleaseRandomness
 from dpfedadamw.probe import probe_of
 from dpfedadamw.run import record_loss
 from dpfedadamw.rundir import open_existing
-from tests.runs import begin, judged, small_spec, verdicts
+from tests.runs import begin, failing, judged, small_spec, verdicts
 
 
 def test_the_correct_engine_passes(tmp_path):
     findings = judged(small_spec(), tmp_path)
-    assert findings["verdict"] == "PASS", findings
+    assert findings["verdict"] == "PASS", failing(findings)
 
 
 def test_noise_at_half_its_scale_fails(tmp_path, monkeypatch):
@@ -154,30 +155,42 @@ class PowerCutError(Exception):
     """The power goes."""
 
 
-def test_a_correct_run_that_was_cut_off_and_resumed_passes(tmp_path, monkeypatch):
-    training = begin(small_spec(mode="release"), tmp_path)
+def cut_off_and_resumed(parent, monkeypatch):
+    """Findings on a release run whose third round was cut off and run again."""
+    training = begin(small_spec(mode="release"), parent)
     queries = 0
     gradient = oracle.PrivateOracle.gradient
 
-    def failing(self, parameters):
+    def cutting(self, parameters):
         nonlocal queries
         queries += 1
-        if queries == 17:
+        if queries == 29:
             raise PowerCutError
         return gradient(self, parameters)
 
     with monkeypatch.context() as patch:
-        patch.setattr(oracle.PrivateOracle, "gradient", failing)
+        patch.setattr(oracle.PrivateOracle, "gradient", cutting)
         with pytest.raises(PowerCutError):
             engine_run.train(training)
     resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
     engine_run.train(resumed)
     filing.attest_training(resumed.run, probe_of(resumed), filing.load_signers(None, None))
-    findings = filing.audit(resumed.run).to_json()
-    assert findings["verdict"] == "PASS", findings
+    return filing.audit(resumed.run).to_json()
+
+
+def test_a_correct_run_that_was_cut_off_and_resumed_passes(tmp_path, monkeypatch):
+    findings = cut_off_and_resumed(tmp_path, monkeypatch)
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
+def test_a_resumed_run_that_goes_on_with_its_old_key_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(b"k" * 32))
+    findings = cut_off_and_resumed(tmp_path, monkeypatch)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["randomness"] == "FAIL"
 
 
 @pytest.mark.parametrize("algorithm", ["dp-fedavg", "dp-localadamw"])
 def test_correct_runs_of_the_other_algorithms_pass(algorithm, tmp_path):
     findings = judged(small_spec(algorithm), tmp_path)
-    assert findings["verdict"] == "PASS", findings
+    assert findings["verdict"] == "PASS", failing(findings)

@@ -1,0 +1,111 @@
+"""Turns a target ε into the one number of a spec that keeps to it.
+
+The accountant is inverted by bisection and then asked again, forwards, about the spec that will be
+written: what is reported is that second answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+
+from dpfedadamw import run as engine_run
+from dpfedadamw import spec as specs
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy import calibration
+from dpfedadamw.spec import Spec
+
+
+class Solve(StrEnum):
+    """What may be changed to keep to a target."""
+
+    noise = "noise"
+    rounds = "rounds"
+    rate = "rate"
+    local_steps = "local-steps"
+
+
+class View(StrEnum):
+    """Towards whom the target holds."""
+
+    server = "server"
+    third_party = "third-party"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A spec that keeps to a target.
+
+    Attributes:
+        spec: The changed spec.
+        key: The field that was solved for.
+        value: Its value.
+        epsilon: What the changed spec spends at most in the view, recomputed forwards.
+    """
+
+    spec: Spec
+    key: str
+    value: float
+    epsilon: float
+
+
+def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Calibration:
+    """Solve for one field of a spec so that a view's ε keeps to a target.
+
+    Noise and rate end within 0.5 % below the target; rounds and local steps are whole numbers and
+    end at the largest that fits.
+
+    Args:
+        spec: A private spec; its noise multiplier must be given unless it is solved for.
+        target_epsilon: ε > 0, at the spec's δ. Towards the server every client is assumed to take
+            part in every round.
+        view: Towards whom.
+        solve: What to change.
+
+    Raises:
+        PrivacyError: If nothing fits, or the spec claims no privacy.
+    """
+    privacy, federation = spec.privacy, spec.federation
+    if privacy.unit == "none" or privacy.delta is None:
+        raise PrivacyError("privacy.unit: none: this spec claims no privacy to calibrate")
+    given = spec
+    if privacy.noise_multiplier is None:
+        if solve is not Solve.noise:
+            raise PrivacyError(
+                "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
+            )
+        given = specs.replace_noise_multiplier(spec, 1.0)
+    plan = engine_run.prepare(given, torch.device("cpu")).plan
+    rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
+    participation = plan.clients_per_round / len(plan.records)
+    queries, rounds, steps = plan.queries_per_step, federation.rounds, federation.local_steps
+    common = (queries, view.value, participation)
+    target, delta, noise = target_epsilon, privacy.delta, plan.noise_multiplier
+    value: float
+    match solve:
+        case Solve.noise:
+            key = "privacy.noise_multiplier"
+            value = calibration.solve_noise_multiplier(target, delta, rates, rounds, steps, *common)
+        case Solve.rounds:
+            key = "federation.rounds"
+            value = calibration.solve_rounds(target, delta, rates, noise, steps, *common)
+        case Solve.local_steps:
+            key = "federation.local_steps"
+            value = calibration.solve_local_steps(target, delta, rates, noise, rounds, *common)
+        case Solve.rate:
+            key = "privacy.sampling.expected_batch_size"
+            value = calibration.solve_expected_batch_size(
+                target, delta, plan.records, noise, rounds, steps, *common
+            )
+    changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
+    claim = engine_run.expected_claim(engine_run.prepare(changed, torch.device("cpu")))
+    part = "server_worst_case" if view is View.server else "third_party"
+    epsilon = float(claim[part]["epsilon"])
+    if epsilon > target_epsilon:
+        raise PrivacyError(
+            f"{key} = {value:g} spends {epsilon:.6g}, more than the target {target_epsilon:g}; "
+            "nothing was written"
+        )
+    return Calibration(changed, key, value, epsilon)
