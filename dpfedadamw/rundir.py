@@ -88,7 +88,9 @@ def create(name: str, parent: Path, created: datetime) -> RunDirectory:
     identifier = f"{name}-{created:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
     path = parent / identifier
     try:
-        path.mkdir(parents=True)
+        parent.mkdir(parents=True, exist_ok=True)
+        # Ledger and internal report tell who took part how often: the folder is its owner's alone.
+        path.mkdir(mode=0o700)
         (path / "evidence").mkdir(mode=0o700)
     except OSError as error:
         raise RunDirectoryError(

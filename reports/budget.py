@@ -71,7 +71,7 @@ def _closed_forms(source: RunSource, audience: str) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": wording.FORM_NAMES.get(name, name) or "unnamed",
-                "formula": clean(row.get("formula") or wording.FORMULAS.get(name), 200),
+                "formula": clean(wording.FORMULAS.get(name) or row.get("formula"), 200),
                 "epsilon": number(row.get("value")),
                 "towards": towards or "unstated",
                 "reading": (clean(row.get("reading"), 120) or "not audited")

@@ -110,6 +110,9 @@ def _identity(source: RunSource, audience: str) -> dict[str, Any]:
         "dataset": clean(data.get("dataset"), 200) or "unknown",
         "partition": formatting.settings(mapping(data.get("partition"))),
         "test_fraction": number(data.get("test_fraction")),
+        "data_sha256": (clean(source.header.get("data_sha256"), 64) or None)
+        if audience == INTERNAL
+        else None,
         "model": formatting.settings(model),
         "input_shape": [side for side in shape if side is not None],
         "classes": integer(source.model.get("classes")),

@@ -289,10 +289,11 @@ def _draw_shift(axes: Axes, report: dict[str, Any]) -> None:
     axes.set_ylabel("mean of v over the shift")
     axes.grid(axis="x", visible=False)
     low, high = min([*released, *(1 - band)]), max([*released, *(1 + band)])
-    margin = 0.22 * max(high - low, 0.02)
-    axes.set_ylim(low - margin / 2, high + margin)
+    margin = 0.08 * max(high - low, 0.02)
+    axes.set_ylim(low - margin, high + margin)
     axes.set_xlim(0.4, len(order) + 0.6)
-    axes.legend(loc="upper right", ncols=2)
+    # Above the axes, where no point can hide behind it.
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
 
 
 def _describe_accuracy(report: dict[str, Any]) -> FigureText | None:

@@ -22,7 +22,7 @@ def checks(source: RunSource, audience: str) -> list[dict[str, Any]]:
     """Return every check of the audit; an unknown verdict counts as NOT VERIFIED.
 
     For the public audience the auditor's free text is left out: a measurement may be worded with a
-    client's number or a realised ε. What the check asks is then said in this package's own words.
+    client's number or a realised ε. What a failure would mean is said in this package's own words.
     """
     result = []
     for raw in sequence(mapping(source.audit).get("checks")):
@@ -36,7 +36,7 @@ def checks(source: RunSource, audience: str) -> list[dict[str, Any]]:
             "title": title if audience == INTERNAL else for_audience([title], audience)[0],
             "verdict": verdict if verdict in CHECK_VERDICTS else "NOT VERIFIED",
             "severity": severity if severity in SEVERITIES else "critical",
-            "question": wording.CHECK_QUESTIONS.get(name),
+            "meaning": wording.CHECK_MEANINGS.get(name),
         }
         for key in _MEASURED:
             entry[key] = clean(check.get(key), 1_500) or None if audience == INTERNAL else None
@@ -68,7 +68,7 @@ def verdict(source: RunSource, audience: str) -> dict[str, Any]:
 
 
 def _reason(check: dict[str, Any]) -> dict[str, str]:
-    why = check["measurement"] or check["limits"] or check["question"]
+    why = check["measurement"] or check["meaning"]
     return {"title": check["title"], "why": why or "The internal report has the details."}
 
 

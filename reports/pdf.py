@@ -30,6 +30,7 @@ _FACES = (
     "DejaVuSans-Oblique.ttf",
     "DejaVuSans-BoldOblique.ttf",
 )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDER_FACE = "LastResortHE-Regular.ttf"
 _SHOWN_CLIENTS = 40
 _SHOWN_BLOCKS = 24
@@ -107,9 +108,10 @@ def _moment(created: str) -> datetime:
     """Return the run's own time; the epoch if the ledger has none that can be read."""
     try:
         moment = datetime.fromisoformat(created.replace("Z", "+00:00"))
-    except ValueError:
-        return datetime(1970, 1, 1, tzinfo=UTC)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return _EPOCH
+    return max(moment.replace(microsecond=0), _EPOCH)
 
 
 def page_data(report: dict[str, Any], moment: datetime) -> dict[str, Any]:
@@ -123,6 +125,7 @@ def page_data(report: dict[str, Any], moment: datetime) -> dict[str, Any]:
     clients = report["clients"]
     return {
         "date": [moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second],
+        "dated": moment > _EPOCH,
         "epsilon": formatting.epsilon(guarantee["epsilon"]) if guarantee["private"] else "none",
         "delta": formatting.power(guarantee["delta"]),
         "delta_times_records": formatting.power(guarantee["delta_times_records"]),

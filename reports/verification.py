@@ -265,8 +265,7 @@ _MEANING = {
 
 
 def _check_reports(run_dir: Path, source: RunSource, found: _Findings) -> None:
-    """Check that the reports beside the model are about this run and this model."""
-    model = source.hashes.get(_MODEL)
+    """Check that the reports beside the model are about this run, this model and this audit."""
     for stem in _REPORTS:
         for suffix, check in ((".json", _report_data), (".pdf", _report_pages)):
             name = stem + suffix
@@ -277,28 +276,35 @@ def _check_reports(run_dir: Path, source: RunSource, found: _Findings) -> None:
                     found.add_error(name, _local(error, run_dir))
                 continue
             try:
-                check(data, name, source.run, model, found)
+                check(data, name, source, found)
             except SourceError as error:
                 found.add_error(name, error)
 
 
-def _report_data(data: bytes, name: str, run: str, model: str | None, found: _Findings) -> None:
-    identity = mapping(mapping(parse_json(data, name)).get("identity"))
-    if identity.get("run") != run:
-        found.add(name, f"is about another run than {run}")
-    stated = [
-        mapping(entry).get("sha256")
+def _report_data(data: bytes, name: str, source: RunSource, found: _Findings) -> None:
+    report = mapping(parse_json(data, name))
+    identity = mapping(report.get("identity"))
+    if identity.get("run") != source.run:
+        found.add(name, f"is about another run than {source.run}")
+    stated = {
+        clean(mapping(entry).get("file"), 200): mapping(entry).get("sha256")
         for entry in sequence(identity.get("hashes"))
-        if mapping(entry).get("file") == _MODEL
-    ]
-    if stated != [model]:
+    }
+    if stated.get(_MODEL) != source.hashes.get(_MODEL):
         found.add(name, f"is about another model than {_MODEL} beside it")
+    for file, digest in sorted(stated.items()):
+        if file != _MODEL and digest != source.hashes.get(file):
+            found.add(name, f"was made with another {file}")
+    verdict = findings.verdict(source, guarantee.PUBLIC)["value"]
+    if mapping(report.get("verdict")).get("value") != verdict:
+        found.add(name, f"states another verdict than the audit's, {verdict}")
 
 
-def _report_pages(data: bytes, name: str, run: str, model: str | None, found: _Findings) -> None:
+def _report_pages(data: bytes, name: str, source: RunSource, found: _Findings) -> None:
     # PDF/A keeps its metadata readable, and the page's keywords carry run and model.
-    if f"run {run}".encode() not in data:
-        found.add(name, f"is about another run than {run}")
+    model = source.hashes.get(_MODEL)
+    if f"run {source.run}".encode() not in data:
+        found.add(name, f"is about another run than {source.run}")
     elif model is None or f"model sha256:{model}".encode() not in data:
         found.add(name, f"is about another model than {_MODEL} beside it")
 

@@ -1,4 +1,4 @@
-"""The report's standing sentences: verdicts, what each check asks, what no number here covers.
+"""The report's standing sentences: verdicts, what each check is for, what no number here covers.
 
 Plain data for `content`, `findings` and the attestations; no text here depends on a run.
 """
@@ -24,21 +24,20 @@ VERDICTS = {
     "NOT AUDITED": "No usable audit stands beside this run. Treat the claim as unproven.",
 }
 
-CHECK_QUESTIONS = {
-    "integrity": "Are the files complete, unchanged and from one run?",
-    "ledger": "Is the hash-chained ledger whole, and does it record every query that was made?",
-    "sensitivity": "Does adding or removing one record move the clipped sum by at most the norm?",
-    "clipping": "Is every record's gradient clipped, over the whole vector, before it is summed?",
-    "noise": "Has the added noise the claimed scale, shape and independence?",
-    "sampling": "Are batches drawn as the accountant assumes, at the stated rate?",
-    "second-moment": "Is the noise's share in the second moment the one that is subtracted?",
-    "normaliser": "Is the noisy sum divided by a public constant, never by the realised batch?",
-    "partition": "Is every record in exactly one client, once?",
-    "accounting": "Does composing the ledger's queries anew give the claimed loss?",
-    "views": "Do the closed forms and the composed losses agree, and who is each one for?",
-    "randomness": "Does the run's randomness fit the declared mode?",
-    "probe": "Does the real private step, poked from outside, behave as stated?",
-    "canaries": "Do planted records reveal more than the claim allows?",
+CHECK_MEANINGS = {
+    "integrity": (
+        "If it fails, files were changed or are missing, and no other finding can be relied on."
+    ),
+    "promise": "If it fails, the run was not the one that was described, whatever its numbers say.",
+    "sensitivity": "If it fails, one record can weigh more than the noise was made to hide.",
+    "noise-scale": "If it fails, the noise is not what the loss was computed for.",
+    "accounting": "If it fails, the stated loss is not what the ledger's queries cost.",
+    "views": "If it fails, a loss is stated towards the wrong reader.",
+    "second-moment": (
+        "If it fails, the optimiser corrects for noise that is not there, or not enough."
+    ),
+    "randomness": "If it fails, somebody may be able to draw the noise again and remove it.",
+    "canaries": "If it fails, planted records were recognised more often than the claim allows.",
 }
 
 CONVERSIONS = [

@@ -45,7 +45,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     elif seed is None or header.seed != seed:
         reasons.append("reproducible mode, but spec and ledger do not name the same seed")
     qualifications = (REPRODUCIBLE,) if "reproducible" in (mode, header.randomness) else ()
-    details = {"mode": header.randomness}
+    # The commitment also makes audit.json impossible to guess from its published digest.
+    details = {"mode": header.randomness, "commitment": header.commitment}
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons), details, qualifications=qualifications)
     if qualifications:

@@ -69,11 +69,16 @@ def rehearse(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> N
 def _by_the_loop(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> ClippedSum:
     """What book-keeping should find with factors `_unequal`."""
     engine = LoopEngine(model, loss, Clipping(math.inf))
-    each = [engine(inputs[j : j + 1], targets[j : j + 1]) for j in range(len(targets))]
-    norms = torch.cat([one.raw_norms for one in each])
-    factors = _unequal(norms, math.inf).to(each[0].total.dtype)
-    total = factors @ torch.stack([one.total for one in each])
-    return ClippedSum(total, norms, norms * factors, sum(one.nonfinite for one in each))
+    total = torch.zeros(())
+    norms = []
+    for record in range(len(targets)):
+        part = slice(record, record + 1)
+        one = engine(inputs[part], targets[part])
+        norms.append(one.raw_norms)
+        # An exact factor, as `_unequal` gives.
+        total = total.to(one.total) + one.total / (1.0 + record)
+    raw_norms = torch.cat(norms)
+    return ClippedSum(total, raw_norms, raw_norms, 0)
 
 
 def _shake(parameter: Tensor, generator: torch.Generator) -> None:

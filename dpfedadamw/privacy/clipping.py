@@ -111,10 +111,10 @@ class _Rehearsed:
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
         """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
-        refuse_mixing(self._model)
         if isinstance(self._engine, BookKeepingEngine) and len(targets):
             try:
                 if not self._rehearsed:
+                    refuse_mixing(self._model)
                     rehearse(self._model, self._loss, inputs, targets)
                     self._rehearsed = True
                 return self._engine(inputs, targets)

@@ -66,28 +66,31 @@ def sites_of(model: nn.Module) -> tuple[Site, ...]:
         BookKeepingError: If a parameter is shared between modules, or a module's forward has been
             replaced on the instance.
     """
-    _refuse_ties(model)
     sites: list[Site] = []
+    owners: dict[Tensor, str] = {}
     whole: tuple[str, ...] = ()
     for name, module in model.named_modules():
-        if whole and name.startswith(whole):
-            continue
         prefix = f"{name}." if name else ""
         own = {
             key: prefix + key
             for key, parameter in module._parameters.items()
             if parameter is not None and parameter.requires_grad
         }
-        inside = {key: prefix + key for key, p in module.named_parameters() if p.requires_grad}
-        forward = _known_forward(module)
-        is_whole = isinstance(module, _WHOLE) and bool(inside)
-        if not own and not is_whole:
+        for key, full in own.items():
+            other = owners.setdefault(module._parameters[key], full)
+            if other != full:
+                raise BookKeepingError(f"{other!r} and {full!r} are one parameter")
+        is_whole = isinstance(module, _WHOLE)
+        if not (own or is_whole) or (whole and name.startswith(whole)):
             continue
         if "forward" in vars(module):
             raise BookKeepingError(f"the forward of {name or 'the model'!r} has been replaced")
+        forward = _known_forward(module)
         if forward is not None:
             sites.append(Site(name, module, own, "layer", forward))
-        elif is_whole or own.keys() == inside.keys():
+            continue
+        inside = {key: prefix + key for key, p in module.named_parameters() if p.requires_grad}
+        if is_whole or own.keys() == inside.keys():
             sites.append(Site(name, module, inside, "vmap"))
             whole += (prefix,)
         else:
@@ -106,18 +109,6 @@ def _known_forward(module: nn.Module) -> LayerForward | None:
         if same and "weight" in module._parameters:
             return forward
     return None
-
-
-def _refuse_ties(model: nn.Module) -> None:
-    owners: dict[Tensor, str] = {}
-    for name, module in model.named_modules():
-        for key, parameter in module._parameters.items():
-            if parameter is None or not parameter.requires_grad:
-                continue
-            full = f"{name}.{key}" if name else key
-            if parameter in owners:
-                raise BookKeepingError(f"{owners[parameter]!r} and {full!r} are one parameter")
-            owners[parameter] = full
 
 
 @dataclass

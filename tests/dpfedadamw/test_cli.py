@@ -157,6 +157,20 @@ def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):
     assert len(claim["server"]["clients"]) == 10
 
 
+def test_calibrate_writes_a_spec_that_runs_within_the_target_and_overwrites_nothing(
+    tmp_path, capsys
+):
+    path = tmp_path / "calm.yaml"
+    command = ("calibrate", "quickstart", "--target-epsilon", "3", "-o", str(path))
+    assert call(*command) == 0
+    capsys.readouterr()
+    assert call("epsilon", str(path), "--json") == 0
+    assert 2.98 <= json.loads(capsys.readouterr().out)["server"]["epsilon"] <= 3
+    before = path.read_bytes()
+    assert call(*command) == 2
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("kind", ["algorithms", "models", "datasets", "specs"])
 def test_everything_a_spec_can_name_is_listed(kind, capsys):
     assert call("list", kind, "--json") == 0

@@ -190,6 +190,15 @@ def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: 
         pdf.compose(report)
 
 
+@pytest.mark.parametrize(
+    "created", ["", "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1900-01-01"]
+)
+def test_a_date_that_cannot_be_read_is_not_invented(make_run: MakeRun, created: str) -> None:
+    report = content.build(make_run())
+    report["identity"]["created"] = created
+    assert pdf.compose(report) == pdf.compose(report)
+
+
 def test_an_existing_report_survives_a_failure(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,6 +308,19 @@ def test_a_report_beside_a_changed_model_is_found_even_if_signed(signed: Signed)
     assert {"report.json", "report.pdf", "report-public.json"} <= named(verify(signed.run))
 
 
+def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: Signed) -> None:
+    audit = json.loads((signed.run / "audit.json").read_text("utf-8"))
+    audit["verdict"] = "FAIL"
+    (signed.run / "audit.json").write_text(json.dumps(audit), "utf-8")
+    signing.attest_run(signed.run, keys.load_private(signed.auditor.private))
+    problems = {str(problem) for problem in verify(signed.run).problems}
+    assert problems == {
+        "report.json: was made with another audit.json",
+        "report.json: states another verdict than the audit's, FAIL",
+        "report-public.json: states another verdict than the audit's, FAIL",
+    }
+
+
 def test_an_attestation_of_another_run_is_found(signed: Signed, make_run: MakeRun) -> None:
     other = make_run("other", identifier="ffffffff")
     build_report(other)
