@@ -11,17 +11,17 @@ import hashlib
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from audit.archives import ArchiveError, read_archive
+from audit.arrays import Arrays, Integers
+from audit.client_evidence import UpdateRound, read_update_round
 from audit.documents import DocumentError, parse_json, parse_yaml
 from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
 from audit.evidence import (
-    Arrays,
-    Integers,
     Layout,
     ProbeResults,
     RoundEvidence,
@@ -39,6 +39,8 @@ MAXIMUM_LAYOUT_BYTES = 1 << 26
 MAXIMUM_EVIDENCE_BYTES = 1 << 30
 MAXIMUM_HASHED_BYTES = 1 << 37
 _CACHE_BYTES = 1 << 28
+
+_Evidence = TypeVar("_Evidence")
 
 HASHED_FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
 
@@ -133,17 +135,19 @@ class Bundle:
         if index in self._cache:
             self._cache.move_to_end(index)
             return self._cache[index]
-        name = round_file(index)
-        layout = self.layout()
-        arrays = self._arrays(name)
-        try:
-            evidence = read_round(arrays, layout)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
+        evidence = self._round(index, read_round)
         self._cache[index] = evidence
         while len(self._cache) > 1 and sum(e.size for e in self._cache.values()) > _CACHE_BYTES:
             self._cache.popitem(last=False)
         return evidence
+
+    def update_round(self, index: int) -> UpdateRound:
+        """The evidence of round `index` (from 0) of a run at client level; small, so not kept.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return self._round(index, read_update_round)
 
     def all_rounds(self) -> Iterator[tuple[int, RoundEvidence]]:
         """Every round's evidence, in order.
@@ -152,11 +156,15 @@ class Bundle:
             UnverifiedError: one of them cannot be read: a judgement on the rest would not be one
                 on the run.
         """
-        for index in range(self.header.rounds):
-            try:
-                yield index, self.round_evidence(index)
-            except UntrustedFileError as error:
-                raise UnverifiedError(str(error)) from error
+        return self._every(self.round_evidence)
+
+    def all_update_rounds(self) -> Iterator[tuple[int, UpdateRound]]:
+        """Every round's evidence of a run at client level, in order.
+
+        Raises:
+            UnverifiedError: one of them cannot be read.
+        """
+        return self._every(self.update_round)
 
     def partition(self) -> Integers:
         """Client of every training record.
@@ -183,6 +191,22 @@ class Bundle:
             return read_probe(arrays)
         except FieldError as error:
             raise UntrustedFileError(name, str(error)) from error
+
+    def _round(self, index: int, read: Callable[[Arrays, Layout], _Evidence]) -> _Evidence:
+        name = round_file(index)
+        layout = self.layout()
+        arrays = self._arrays(name)
+        try:
+            return read(arrays, layout)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def _every(self, read: Callable[[int], _Evidence]) -> Iterator[tuple[int, _Evidence]]:
+        for index in range(self.header.rounds):
+            try:
+                yield index, read(index)
+            except UntrustedFileError as error:
+                raise UnverifiedError(str(error)) from error
 
     def _arrays(self, name: str) -> Arrays:
         raw = read_bytes(self.root, name, MAXIMUM_EVIDENCE_BYTES)

@@ -6,19 +6,14 @@ partition and the active probe's raw results. Every fault is one `FieldError` wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from audit import fields
+from audit.arrays import Arrays, Floats, Integers, floats, integers, texts
 from audit.fields import FieldError
-
-Arrays = Mapping[str, NDArray[np.generic]]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -32,6 +27,8 @@ class Layout:
         sizes: coordinates of each block, summing to d.
         beta2: decay of the second moment; None for rules without one.
         sample_coordinates: coordinates at which the noise itself is recorded.
+        round_files: how many rounds left a file.
+        unit: whose evidence this is, "record" or "client".
     """
 
     parameters: int
@@ -41,6 +38,7 @@ class Layout:
     beta2: float | None
     sample_coordinates: Integers
     round_files: int
+    unit: str = "record"
 
 
 @dataclass(frozen=True)
@@ -135,34 +133,35 @@ def read_layout(source: Any) -> Layout:
         beta2=beta2,
         sample_coordinates=np.asarray(sample, dtype=np.int64),
         round_files=fields.integer(source, "per_round_files"),
+        unit=fields.choice(source, "unit", ("record", "client")) if "unit" in source else "record",
     )
 
 
 def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
     """One round's archive as RoundEvidence; shapes must agree with each other and the layout."""
-    clients = _integers(arrays, "clients", (None,))
+    clients = integers(arrays, "clients", (None,))
     participants = len(clients)
-    batch_size = _integers(arrays, "batch_size", (participants, None))
+    batch_size = integers(arrays, "batch_size", (participants, None))
     queries = batch_size.shape[1]
     if participants == 0 or queries == 0:
         raise FieldError("batch_size is empty")
     pairs, blocks = (participants, queries), len(layout.sizes)
-    attempt = _integers(arrays, "attempt", ())
-    offsets = _integers(arrays, "record_offsets", (participants * queries + 1,))
-    raw = _floats(arrays, "raw_norms", (None,), finite=False)
-    clipped = _floats(arrays, "clipped_norms", raw.shape, finite=False)
+    attempt = integers(arrays, "attempt", ())
+    offsets = integers(arrays, "record_offsets", (participants * queries + 1,))
+    raw = floats(arrays, "raw_norms", (None,), finite=False)
+    clipped = floats(arrays, "clipped_norms", raw.shape, finite=False)
     if offsets[0] != 0 or offsets[-1] != len(raw) or np.any(np.diff(offsets) < 0):
         raise FieldError("record_offsets do not cover the norms")
     moment = None
     if layout.beta2 is not None:
         shape = (participants, blocks)
         moment = SecondMoment(
-            noisy=_floats(arrays, "v_noisy", shape),
-            clean=_floats(arrays, "v_clean", shape),
-            corrected=_floats(arrays, "v_corrected", shape),
-            subtracted=_floats(arrays, "subtracted", (participants,)),
-            steps=_integers(arrays, "tau", (participants,)),
-            floored=_integers(arrays, "floored", shape),
+            noisy=floats(arrays, "v_noisy", shape),
+            clean=floats(arrays, "v_clean", shape),
+            corrected=floats(arrays, "v_corrected", shape),
+            subtracted=floats(arrays, "subtracted", (participants,)),
+            steps=integers(arrays, "tau", (participants,)),
+            floored=integers(arrays, "floored", shape),
         )
     return RoundEvidence(
         clients=clients,
@@ -171,82 +170,43 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         record_offsets=offsets,
         raw_norms=raw,
         clipped_norms=clipped,
-        nonfinite=_integers(arrays, "nonfinite", pairs),
-        divisor=_floats(arrays, "divisor", pairs),
-        noise_sum_squares=_floats(arrays, "noise_sum_squares", (*pairs, blocks)),
-        noise_sample=_floats(arrays, "noise_sample", (*pairs, len(layout.sample_coordinates))),
-        clean_sum_squares=_floats(arrays, "clean_sum_squares", (*pairs, blocks)),
+        nonfinite=integers(arrays, "nonfinite", pairs),
+        divisor=floats(arrays, "divisor", pairs),
+        noise_sum_squares=floats(arrays, "noise_sum_squares", (*pairs, blocks)),
+        noise_sample=floats(arrays, "noise_sample", (*pairs, len(layout.sample_coordinates))),
+        clean_sum_squares=floats(arrays, "clean_sum_squares", (*pairs, blocks)),
         second_moment=moment,
     )
 
 
 def read_partition(arrays: Arrays) -> Integers:
     """Client of every training record, [n]."""
-    return _integers(arrays, "client_of_record", (None,))
+    return integers(arrays, "client_of_record", (None,))
 
 
 def read_probe(arrays: Arrays) -> ProbeResults:
     """The probe's archive; norms are recomputed from the sums where these were kept."""
-    difference = _floats(arrays, "difference_norm", (None,), finite=False)
+    difference = floats(arrays, "difference_norm", (None,), finite=False)
     pairs = len(difference)
     if pairs == 0:
         raise FieldError("difference_norm is empty")
-    batch_size = _integers(arrays, "batch_size", (pairs,))
+    batch_size = integers(arrays, "batch_size", (pairs,))
     if "sums_with" in arrays or "sums_without" in arrays:
-        with_record = _floats(arrays, "sums_with", (pairs, None), finite=False)
-        without = _floats(arrays, "sums_without", with_record.shape, finite=False)
+        with_record = floats(arrays, "sums_with", (pairs, None), finite=False)
+        without = floats(arrays, "sums_without", with_record.shape, finite=False)
         with np.errstate(invalid="ignore", over="ignore"):
             difference = np.linalg.norm(with_record - without, axis=1)
             norm_with = np.linalg.norm(with_record, axis=1)
             norm_without = np.linalg.norm(without, axis=1)
     else:
-        norm_with = _floats(arrays, "norm_with", (pairs,), finite=False)
-        norm_without = _floats(arrays, "norm_without", (pairs,), finite=False)
+        norm_with = floats(arrays, "norm_with", (pairs,), finite=False)
+        norm_without = floats(arrays, "norm_without", (pairs,), finite=False)
     return ProbeResults(
-        names=_texts(arrays, "names", pairs),
-        kinds=_texts(arrays, "kind", pairs),
-        clipping_norm=float(_floats(arrays, "clipping_norm", ())),
+        names=texts(arrays, "names", pairs),
+        kinds=texts(arrays, "kind", pairs),
+        clipping_norm=float(floats(arrays, "clipping_norm", ())),
         batch_size=batch_size,
         difference_norm=difference,
         norm_with=norm_with,
         norm_without=norm_without,
     )
-
-
-def _array(
-    arrays: Arrays, name: str, shape: tuple[int | None, ...], kinds: str
-) -> NDArray[np.generic]:
-    if name not in arrays:
-        raise FieldError(f"{name} is missing")
-    array = arrays[name]
-    if array.dtype.kind not in kinds:
-        raise FieldError(f"{name} has type {array.dtype.name}")
-    fits = len(array.shape) == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
-    )
-    if not fits:
-        raise FieldError(f"{name} does not have the shape that the other arrays ask for")
-    return array
-
-
-def _integers(arrays: Arrays, name: str, shape: tuple[int | None, ...]) -> Integers:
-    array = _array(arrays, name, shape, "iu")
-    if array.size and (array.max() > np.int64(2**53) or array.min() < np.int64(0)):
-        raise FieldError(f"{name} has a number outside 0 to 2^53")
-    return array.astype(np.int64)
-
-
-def _floats(
-    arrays: Arrays, name: str, shape: tuple[int | None, ...], *, finite: bool = True
-) -> Floats:
-    array = _array(arrays, name, shape, "f").astype(np.float64)
-    if finite and not np.isfinite(array).all():
-        raise FieldError(f"{name} has a number that is not finite")
-    return array
-
-
-def _texts(arrays: Arrays, name: str, count: int) -> tuple[str, ...]:
-    array = _array(arrays, name, (count,), "U")
-    if array.dtype.itemsize > 4 * 256:
-        raise FieldError(f"{name} has texts of more than 256 characters")
-    return tuple(str(item) for item in array)

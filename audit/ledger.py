@@ -14,6 +14,7 @@ from typing import Any
 from audit import fields
 from audit.documents import DocumentError, canonical_json, parse_json
 from audit.fields import FieldError
+from audit.spends import RoundSpend, Spend, read_spend
 
 MAXIMUM_LINE_BYTES = 1 << 20
 GENESIS = "0" * 64
@@ -43,24 +44,8 @@ class Header:
     commitment: str | None
     seed: int | None
     parameters: int
-
-
-@dataclass(frozen=True)
-class Spend:
-    """One client's charge for one round (and attempt), written before its noise."""
-
-    line: int
-    round: int
-    client: int
-    attempt: int
-    records: int
-    sampling: str
-    sampling_rate: float
-    expected_batch_size: float
-    clipping_norm: float
-    noise_multiplier: float
-    steps: int
-    queries_per_step: int
+    participation: float | None = None
+    noise_added_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,12 +82,13 @@ class Ledger:
 
     Attributes:
         header: the first line, None if unreadable.
-        spends: charges in order.
+        spends: charges of single clients (unit record), in order.
         rounds: finished rounds in order; one that was repeated stands here each time.
         resumes: where the run was cut off and went on.
         claim: the last line's mapping, None if there is none.
         kinds: kind of every readable line with its line number.
         faults: everything wrong with form and chain.
+        round_spends: charges of whole rounds (unit client), in order.
     """
 
     header: Header | None
@@ -112,6 +98,7 @@ class Ledger:
     claim: Mapping[str, Any] | None
     kinds: tuple[tuple[int, str], ...]
     faults: tuple[Fault, ...]
+    round_spends: tuple[RoundSpend, ...] = ()
 
 
 def read_ledger(raw: bytes) -> Ledger:
@@ -125,6 +112,7 @@ def read_ledger(raw: bytes) -> Ledger:
     header: Header | None = None
     claim: Mapping[str, Any] | None = None
     spends: list[Spend] = []
+    round_spends: list[RoundSpend] = []
     rounds: list[Round] = []
     resumes: list[Resume] = []
     kinds: list[tuple[int, str]] = []
@@ -140,7 +128,11 @@ def read_ledger(raw: bytes) -> Ledger:
             if kind == "header":
                 header = _header(entry)
             elif kind == "spend":
-                spends.append(_spend(entry, position))
+                spend = read_spend(entry, position)
+                if isinstance(spend, Spend):
+                    spends.append(spend)
+                else:
+                    round_spends.append(spend)
             elif kind == "round":
                 rounds.append(_round(entry, position))
             elif kind == "resume":
@@ -159,6 +151,7 @@ def read_ledger(raw: bytes) -> Ledger:
         claim,
         tuple(kinds),
         tuple(faults),
+        tuple(round_spends),
     )
 
 
@@ -198,11 +191,13 @@ def _optional(source: Mapping[str, Any], key: str, read: Callable[[], Any]) -> A
 def _header(entry: Mapping[str, Any]) -> Header:
     if fields.integer(entry, "format") != 1:
         raise FieldError("format is not 1")
-    unit = fields.choice(entry, "unit", ("record", "none"))
-    private = unit == "record"
+    unit = fields.choice(entry, "unit", ("record", "client", "none"))
+    private = unit != "none"
 
     def number(key: str, most: float = 1e300) -> float | None:
-        if private or entry.get(key) is not None:
+        # The batches of the local steps play no part in a client-level claim.
+        needed = private and not (unit == "client" and key == "expected_batch_size")
+        if needed or entry.get(key) is not None:
             return fields.positive(entry, key, most=most)
         return None
 
@@ -233,24 +228,12 @@ def _header(entry: Mapping[str, Any]) -> Header:
         commitment=_optional(entry, "commitment", lambda: fields.text(entry, "commitment")),
         seed=_optional(entry, "seed", lambda: fields.integer(entry, "seed", least=-(2**63))),
         parameters=fields.integer(entry, "parameters", least=1, most=10**11),
-    )
-
-
-def _spend(entry: Mapping[str, Any], line: int) -> Spend:
-    rate = fields.positive(entry, "sampling_rate", most=1.0)
-    return Spend(
-        line=line,
-        round=fields.integer(entry, "round"),
-        client=fields.integer(entry, "client"),
-        attempt=fields.integer(entry, "attempt", least=1, most=1_000_000),
-        records=fields.integer(entry, "records", least=1),
-        sampling=fields.text(entry, "sampling"),
-        sampling_rate=rate,
-        expected_batch_size=fields.positive(entry, "expected_batch_size"),
-        clipping_norm=fields.positive(entry, "clipping_norm"),
-        noise_multiplier=fields.positive(entry, "noise_multiplier"),
-        steps=fields.integer(entry, "steps", least=1, most=10_000_000),
-        queries_per_step=fields.integer(entry, "queries_per_step", least=1, most=1000),
+        participation=fields.positive(entry, "participation", most=1.0)
+        if unit == "client"
+        else None,
+        noise_added_by=fields.choice(entry, "noise_added_by", ("server", "clients"))
+        if unit == "client"
+        else None,
     )
 
 

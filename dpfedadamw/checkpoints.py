@@ -15,10 +15,12 @@ _PARAMETERS = "parameters"
 
 
 def write(directory: Path, state: ServerState, completed: int) -> None:
-    """Write the server's state after a round; it holds released values only."""
+    """Write what is carried from round to round; all of it follows from released values."""
     directory.mkdir(exist_ok=True)
     tensors = {_PARAMETERS: state.parameters}
     tensors |= {f"state.{name}": value for name, value in state.state.items()}
+    for client, memory in state.memories.items():
+        tensors |= {f"client.{client}.{name}": value for name, value in memory.items()}
     whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     content = save(whole, metadata={"completed_rounds": str(completed)})
     write_atomically(directory / "state.safetensors", content)
@@ -40,12 +42,16 @@ def read(directory: Path, server: ServerRule, parameters: Tensor) -> tuple[Serve
         length = int.from_bytes(content[:8], "little")
         completed = int(json.loads(content[8 : 8 + length])["__metadata__"]["completed_rounds"])
         vector = tensors.pop(_PARAMETERS)
+        memories: dict[int, dict[str, Tensor]] = {}
+        for name in [name for name in tensors if name.startswith("client.")]:
+            _, client, key = name.split(".", 2)
+            memories.setdefault(int(client), {})[key] = tensors.pop(name)
         state = {name.removeprefix("state."): value for name, value in tensors.items()}
     except Exception as error:
         raise RunDirectoryError(f"{path}: not a readable checkpoint ({error})") from None
     if vector.shape != parameters.shape or set(state) != set(fresh.state):
         raise RunDirectoryError(f"{path}: this checkpoint belongs to another model or algorithm")
-    return ServerState(vector, state), completed
+    return ServerState(vector, state, memories), completed
 
 
 def forget_later_metrics(path: Path, completed: int) -> None:

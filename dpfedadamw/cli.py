@@ -33,7 +33,7 @@ from dpfedadamw import __version__, display
 from dpfedadamw.errors import DpfedadamwError, SpecError
 
 if TYPE_CHECKING:
-    from dpfedadamw.run import Experiment, Training
+    from dpfedadamw.run import Training
 
 EXIT_NOT_PASSED = 1
 EXIT_WRONG_INPUT = 2
@@ -156,6 +156,13 @@ def run(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN_DIR", help="Continue a run that was cut off.")
     ] = None,
+    escrow: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the noise key in FILE (mode 0600). Whoever has it can subtract all noise.",
+        ),
+    ] = None,
     trainer_key: TrainerKeyOption = None,
     auditor_key: AuditorKeyOption = None,
     as_json: JsonOption = False,
@@ -171,6 +178,8 @@ def run(
         _refuse("give either a SPEC or --resume RUN_DIR, and not both")
     if resume is not None and changes:
         _refuse("--set: a resumed run keeps its spec; start a new run to change it")
+    if resume is not None and escrow is not None:
+        _refuse("--escrow: a resumed run draws a new key; escrow is for whole runs")
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
     from dpfedadamw import filing
@@ -187,7 +196,7 @@ def run(
             experiment = engine_run.prepare(wanted, chosen)
         signers = filing.load_signers(trainer_key, auditor_key)
         if resume is None:
-            training = engine_run.start(experiment, out_dir, engine)
+            training = engine_run.start(experiment, out_dir, engine, escrow=escrow)
     for path in signers.created:
         err.print(Text(f"made a signing key: {path}", style="dim"))
     _train_and_file(training, signers, as_json)
@@ -349,54 +358,20 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     """
     from dpfedadamw import run as engine_run
     from dpfedadamw import spec as specs
+    from dpfedadamw.claims import expected_claim
 
     with _status("accounting", quiet=as_json):
         experiment = engine_run.prepare(
             specs.load(spec, changes or ()), engine_run.pick_device("cpu")
         )
-        claim = engine_run.expected_claim(experiment)
+        claim = expected_claim(experiment.plan)
     if as_json:
         _print_json({**claim, "noise_multiplier": experiment.plan.noise_multiplier})
         return
-    _print_cost(experiment, claim)
-
-
-def _print_cost(experiment: Experiment, claim: dict[str, Any]) -> None:
-    plan = experiment.plan
-    rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
-    out.print(
-        display.facts(
-            [
-                ("spec", experiment.spec.name),
-                *display.privacy_rows(claim),
-                ("noise multiplier σ", f"{plan.noise_multiplier:.6g}"),
-                ("noise on one gradient", f"standard deviation σC/B = {_deviation(plan):.4g}"),
-                ("sampling rate q", f"{min(rates):.4f} … {max(rates):.4f} per client and step"),
-                ("steps per client", f"at most {plan.rounds * plan.local_steps}"),
-                ("records per client", f"{min(plan.records)} … {max(plan.records)}"),
-            ]
-        )
-    )
-    rows = [
-        (
-            str(client["client"]),
-            str(client["records"]),
-            f"{client['sampling_rate']:.4f}",
-            f"{client['epsilon_pld']:.3f}",
-            f"{client['epsilon_rdp']:.3f}",
-            f"{client['epsilon_rdp_classic']:.3f}",
-        )
-        for client in claim["server"]["clients"]
-    ]
-    if len(rows) > 20:
-        rows = sorted(rows, key=lambda row: -float(row[3]))[:20]
-        out.print("the 20 clients that spend most:")
-    columns = ("client", "records", "q", "ε (PLD)", "ε (RDP)", "ε (RDP, classic)")
-    out.print(display.grid(columns, rows))
-
-
-def _deviation(plan: Any) -> float:
-    return float(plan.noise_variance(0) ** 0.5)
+    summary, by_client = display.cost(experiment.spec.name, experiment.plan, claim)
+    out.print(summary)
+    if by_client is not None:
+        out.print(by_client)
 
 
 @app.command()
@@ -420,8 +395,8 @@ def calibrate(
 ) -> None:
     """Find the noise, rounds, rate or local steps that keep to a target ε, and write the spec.
 
-    The accountant is inverted and then asked again about the written spec: noise and rate end within
-    0.5 % below the target, never above. An existing file is never overwritten.
+    The accountant is inverted and then asked again about the written spec: noise and rate end
+    within 0.5 % below the target, never above. An existing file is never overwritten.
     """
     from dpfedadamw import spec as specs
 

@@ -80,6 +80,8 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     """The privacy claim as rows: one a view, with δ and what it assumes."""
     if claim.get("view_headline") == "none":
         return [("privacy", Text("no differential privacy", style="bold red"))]
+    if claim.get("view_headline") == "third-party":
+        return _client_level_rows(claim)
     server, worst = claim["server"], claim["server_worst_case"]
     third = claim["third_party"]
     return [
@@ -89,6 +91,76 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         ("δ", f"{claim['delta']:g}"),
         ("protects", "one record of one client, added or removed; composed by PLD"),
     ]
+
+
+def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    third, server = claim["third_party"], claim["server"]["epsilon"]
+    towards_server = (
+        Text("no guarantee: it adds the noise and is trusted", style="yellow")
+        if server is None
+        else Text(f"{server:.3f}  (sees every noised upload and who took part)")
+    )
+    return [
+        ("ε towards a third party", Text(f"{third['epsilon']:.3f}", style="bold")),
+        ("ε towards the server", towards_server),
+        ("δ", f"{claim['delta']:g}"),
+        ("protects", "one client with all its records, added or removed; composed by PLD"),
+    ]
+
+
+def cost(
+    name: str, plan: Any, claim: Mapping[str, Any]
+) -> tuple[RenderableType, RenderableType | None]:
+    """What a spec will cost: its views and mechanism, and a table by client at record level.
+
+    Args:
+        name: The spec's.
+        plan: Its privacy plan.
+        claim: The claim if every client is in every round.
+    """
+    rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
+    rows.append(("noise multiplier σ", f"{plan.noise_multiplier:.6g}"))
+    sizes = ("records per client", f"{min(plan.records)} … {max(plan.records)}")
+    if plan.unit == "client":
+        deviation = plan.update_noise_standard_deviation / plan.clients_per_round
+        rows += [
+            ("noise on the mean update", f"standard deviation σC/S = {deviation:.4g}"),
+            ("participation l", f"{plan.participation:.4g} per client and round"),
+            ("rounds", str(plan.rounds)),
+            sizes,
+        ]
+        return facts(rows), None
+    rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
+    rows += [
+        ("noise on one gradient", f"standard deviation σC/B = {plan.noise_variance(0) ** 0.5:.4g}"),
+        ("sampling rate q", f"{min(rates):.4f} … {max(rates):.4f} per client and step"),
+        ("steps per client", f"at most {plan.rounds * plan.local_steps}"),
+        sizes,
+    ]
+    return facts(rows), _cost_by_client(claim["server"]["clients"])
+
+
+_MOST_CLIENTS = 20
+
+
+def _cost_by_client(clients: Sequence[Mapping[str, Any]]) -> Table:
+    title = None
+    if len(clients) > _MOST_CLIENTS:
+        clients = sorted(clients, key=lambda one: -one["epsilon_pld"])[:_MOST_CLIENTS]
+        title = f"the {_MOST_CLIENTS} clients that spend most"
+    columns = ("client", "records", "q", "ε (PLD)", "ε (RDP)", "ε (RDP, classic)")
+    rows = [
+        (
+            str(one["client"]),
+            str(one["records"]),
+            f"{one['sampling_rate']:.4f}",
+            f"{one['epsilon_pld']:.3f}",
+            f"{one['epsilon_rdp']:.3f}",
+            f"{one['epsilon_rdp_classic']:.3f}",
+        )
+        for one in clients
+    ]
+    return grid(columns, rows, title)
 
 
 def findings_table(findings: Mapping[str, Any]) -> RenderableType:

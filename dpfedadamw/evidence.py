@@ -146,25 +146,10 @@ class EvidenceWriter:
         self._beta2 = beta2
         self._aggregated = aggregated
         self._clipping_norm = clipping_norm
-        size = len(blocks.index)
-        count = min(size, max(8, min(256, _SAMPLED_NOISE_TOTAL // max(1, queries))))
-        # Which coordinates are looked at is public and fixed, so that reuse of noise shows.
-        chosen = np.sort(np.random.default_rng(size).choice(size, count, replace=False))
+        chosen = sampled_coordinates(len(blocks.index), queries)
         self._sample = torch.from_numpy(chosen).to(blocks.index.device)
         self._shadow = np.zeros(len(blocks.names))
-        layout = {
-            "format": 1,
-            "parameters": size,
-            "blocks": {
-                "kind": blocks.kind,
-                "names": list(blocks.names),
-                "sizes": [int(size) for size in blocks.sizes.tolist()],
-            },
-            "beta2": beta2,
-            "sample_coordinates": chosen.tolist(),
-            "per_round_files": rounds,
-        }
-        write_json(directory / "layout.json", layout, _PRIVATE)
+        write_layout(directory, blocks, beta2, chosen, rounds, "record")
 
     def client(self) -> ClientEvidence:
         """A collector for one client's round."""
@@ -203,16 +188,12 @@ class EvidenceWriter:
             }
             if self._aggregated:
                 self._shadow = shadows.mean(0)
-        self._write(_round_file(index), arrays)
-
-    def write_partition(self, client_of_record: NDArray[np.int64]) -> None:
-        """Write which client holds which training record."""
-        self._write("partition.npz", {"client_of_record": client_of_record})
+        write_arrays(self._directory / round_file(index), arrays)
 
     def restore(self, completed_rounds: int) -> None:
         """Continue the shadow after a resume, from the last completed round's file."""
         if completed_rounds and self._aggregated and self._beta2 is not None:
-            with np.load(self._directory / _round_file(completed_rounds - 1)) as file:
+            with np.load(self._directory / round_file(completed_rounds - 1)) as file:
                 self._shadow = file["v_clean"].mean(0)
 
     def _follow(self, client: ClientEvidence, beta2: float) -> NDArray[np.float64]:
@@ -222,13 +203,52 @@ class EvidenceWriter:
             shadow = beta2 * shadow + (1.0 - beta2) * squares / sizes
         return shadow
 
-    def _write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
-        write_atomically(self._directory / name, buffer.getvalue(), _PRIVATE)
+
+def sampled_coordinates(size: int, queries: int) -> NDArray[np.int64]:
+    """Coordinates whose noise is kept: public and fixed, so that reuse of noise shows."""
+    count = min(size, max(8, min(256, _SAMPLED_NOISE_TOTAL // max(1, queries))))
+    return np.sort(np.random.default_rng(size).choice(size, count, replace=False))
 
 
-def _round_file(index: int) -> str:
+def write_layout(
+    directory: Path,
+    blocks: Blocks,
+    beta2: float | None,
+    sample: NDArray[np.int64],
+    rounds: int,
+    unit: str,
+) -> None:
+    """Write what the arrays of the rounds' files mean."""
+    layout = {
+        "format": 1,
+        "unit": unit,
+        "parameters": len(blocks.index),
+        "blocks": {
+            "kind": blocks.kind,
+            "names": list(blocks.names),
+            "sizes": [int(size) for size in blocks.sizes.tolist()],
+        },
+        "beta2": beta2,
+        "sample_coordinates": sample.tolist(),
+        "per_round_files": rounds,
+    }
+    write_json(directory / "layout.json", layout, _PRIVATE)
+
+
+def write_partition(directory: Path, client_of_record: NDArray[np.int64]) -> None:
+    """Write which client holds which training record."""
+    write_arrays(directory / "partition.npz", {"client_of_record": client_of_record})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write named arrays, whole or not at all, for their owner alone."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    write_atomically(path, buffer.getvalue(), _PRIVATE)
+
+
+def round_file(index: int) -> str:
+    """Name of one round's file."""
     return f"round-{index:05d}.npz"
 
 

@@ -13,6 +13,7 @@ import torch
 
 from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
+from dpfedadamw.claims import expected_claim
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy import calibration
 from dpfedadamw.spec import Spec
@@ -79,8 +80,14 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
         given = specs.replace_noise_multiplier(spec, 1.0)
     plan = engine_run.prepare(given, torch.device("cpu")).plan
     rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
-    participation = plan.clients_per_round / len(plan.records)
-    queries, rounds, steps = plan.queries_per_step, federation.rounds, federation.local_steps
+    participation, queries, steps = plan.participation, plan.queries_per_step, plan.local_steps
+    rounds = federation.rounds
+    if plan.unit == "client":
+        _check_client_level(view, solve)
+        # A round is one subsampled Gaussian over clients, whatever happens within it; seen by a
+        # third party it has the form that a record's step has towards the server.
+        rates, participation, queries, steps = [plan.participation], 1.0, 1, 1
+        view = View.server
     common = (queries, view.value, participation)
     target, delta, noise = target_epsilon, privacy.delta, plan.noise_multiplier
     value: float
@@ -100,8 +107,9 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
                 target, delta, plan.records, noise, rounds, steps, *common
             )
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
-    claim = engine_run.expected_claim(engine_run.prepare(changed, torch.device("cpu")))
-    part = "server_worst_case" if view is View.server else "third_party"
+    claim = expected_claim(engine_run.prepare(changed, torch.device("cpu")).plan)
+    record_level_server = view is View.server and plan.unit == "record"
+    part = "server_worst_case" if record_level_server else "third_party"
     epsilon = float(claim[part]["epsilon"])
     if epsilon > target_epsilon:
         raise PrivacyError(
@@ -109,3 +117,16 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             "nothing was written"
         )
     return Calibration(changed, key, value, epsilon)
+
+
+def _check_client_level(view: View, solve: Solve) -> None:
+    if view is View.server:
+        raise PrivacyError(
+            "--view server: at client level the target holds towards a third party; towards the "
+            "server sampling clients gains nothing. Use --view third-party"
+        )
+    if solve in (Solve.rate, Solve.local_steps):
+        raise PrivacyError(
+            f"--solve {solve.value}: at client level batches and local steps cost nothing; use "
+            "--solve noise or --solve rounds"
+        )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy import oracle
+from dpfedadamw.privacy import updates as client_level
 from dpfedadamw.privacy.clipping import ClippedSumEngine
 from dpfedadamw.run import Training
 
@@ -34,6 +35,7 @@ class EngineProbe:
         clipping_norm: float,
         input_shape: tuple[int, ...],
         classes: int,
+        physical_batch_size: int,
     ) -> None:
         self.clipping_norm = clipping_norm
         self.parameters = flat.layout.size
@@ -41,6 +43,7 @@ class EngineProbe:
         self.classes = classes
         self._engine = engine
         self._flat = flat
+        self._physical_batch_size = physical_batch_size
 
     def clipped_sum(
         self, inputs: NDArray[np.float32], labels: NDArray[np.int64]
@@ -51,20 +54,51 @@ class EngineProbe:
             torch.from_numpy(np.array(inputs)).to(vector.device),
             torch.from_numpy(np.array(labels)).to(vector.device),
         )
-        total = oracle.clipped_sum(self._engine, self._flat, vector.clone(), batch).total
+        total = oracle.clipped_sum(
+            self._engine, self._flat, vector.clone(), batch, self._physical_batch_size
+        ).total
         array: NDArray[Any] = total.detach().double().cpu().numpy()
         return array
 
 
-def probe_of(training: Training) -> EngineProbe | None:
+class EngineUpdateProbe:
+    """The sum of clipped updates of a real round, before noise, for synthetic updates.
+
+    Attributes:
+        unit: "client".
+        clipping_norm: C.
+        parameters: d, length of an update.
+    """
+
+    unit = "client"
+
+    def __init__(self, parameters: int, clipping_norm: float) -> None:
+        self.parameters = parameters
+        self.clipping_norm = clipping_norm
+
+    def clipped_sum_of_updates(self, updates: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Σ_i clip(Δ_i) of updates [n, d], float64 [d]."""
+        clipped = [
+            client_level.clip_update(torch.from_numpy(np.array(update)), self.clipping_norm).update
+            for update in updates
+        ]
+        total = client_level.sum_of_updates(clipped, self.parameters, torch.device("cpu"))
+        array: NDArray[np.float64] = total.numpy()
+        return array
+
+
+def probe_of(training: Training) -> EngineProbe | EngineUpdateProbe | None:
     """The probe of a run's own engine and model; None for a run without privacy."""
     experiment = training.experiment
     if not experiment.plan.private:
         return None
+    if experiment.plan.unit == "client":
+        return EngineUpdateProbe(training.flat.layout.size, experiment.plan.clipping_norm)
     return EngineProbe(
         training.engine,
         training.flat,
         experiment.plan.clipping_norm,
         experiment.dataset.input_shape,
         experiment.dataset.classes,
+        experiment.plan.physical_batch_size,
     )

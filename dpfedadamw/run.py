@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,18 +27,20 @@ from dpfedadamw import __version__, checkpoints
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms import registry as algorithms
 from dpfedadamw.algorithms.base import Algorithm, ServerState
+from dpfedadamw.claims import realised_claim, solve_noise
+from dpfedadamw.client_evidence import ClientLevelEvidence
 from dpfedadamw.data import datasets
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.partition import partition
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evaluation import Evaluation, evaluate
-from dpfedadamw.evidence import EvidenceWriter
+from dpfedadamw.evidence import EvidenceWriter, write_partition
 from dpfedadamw.federation.client import Worker
+from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.models import registry as models
-from dpfedadamw.parameters import FlatParameters
-from dpfedadamw.privacy import accounting, calibration, clipping
-from dpfedadamw.privacy.accounting import ClientSpend, Composition
+from dpfedadamw.parameters import Blocks, FlatParameters
+from dpfedadamw.privacy import clipping
 from dpfedadamw.privacy.clipping import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.plain import PlainSum
@@ -150,61 +152,19 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     owner = partition(spec.data, dataset.train_labels)
     records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
     model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
-    algorithm = algorithms.build(spec.algorithm, model)
+    algorithm = algorithms.build(spec.algorithm, model, spec.data.clients)
     queries = algorithm.local.queries_per_step
-    spec = _solve_noise(spec, records, queries)
+    spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries)
     return Experiment(spec, dataset, owner, model.to(device), algorithm, plan, device)
 
 
-def _solve_noise(spec: Spec, records: tuple[int, ...], queries: int) -> Spec:
-    privacy, federation = spec.privacy, spec.federation
-    if privacy.target_epsilon is None or privacy.noise_multiplier is not None:
-        return spec
-    assert privacy.sampling.expected_batch_size is not None
-    assert privacy.delta is not None
-    batch = privacy.sampling.expected_batch_size
-    solved = calibration.solve_noise_multiplier(
-        privacy.target_epsilon,
-        privacy.delta,
-        [min(1.0, batch / max(1, size)) for size in records],
-        federation.rounds,
-        federation.local_steps,
-        queries,
-    )
-    return specs.replace_noise_multiplier(spec, solved)
-
-
-def expected_claim(experiment: Experiment) -> dict[str, Any]:
-    """The claim the run would make if every client took part in every round.
-
-    Raises:
-        RunError: If the spec claims nothing.
-    """
-    plan = experiment.plan
-    if not plan.private:
-        raise RunError(
-            "privacy.unit: none: this spec claims no privacy, so there is no ε to compute"
-        )
-    steps = plan.rounds * plan.local_steps
-    spends = [
-        ClientSpend(
-            client,
-            records,
-            plan.rounds,
-            (
-                Composition(
-                    plan.noise_multiplier, plan.sampling_rate(client), steps, plan.queries_per_step
-                ),
-            ),
-        )
-        for client, records in enumerate(plan.records)
-    ]
-    return _claim(plan, spends)
-
-
 def start(
-    experiment: Experiment, parent: Path, engine: str = "auto", created: datetime | None = None
+    experiment: Experiment,
+    parent: Path,
+    engine: str = "auto",
+    created: datetime | None = None,
+    escrow: Path | None = None,
 ) -> Training:
     """Open a new run directory and write the spec, the ledger's header and the layout.
 
@@ -213,10 +173,18 @@ def start(
         parent: Folder that holds runs.
         engine: Which clipped-sum engine to use; "auto" picks the fastest that fits the model.
         created: Time to write down; now by default.
+        escrow: A new file for the noise key, mode 0600; None keeps the key in memory alone.
+
+    Raises:
+        RunError: If there is no key to keep, or the directory cannot be made.
     """
     chosen = _engine(experiment, engine)
     created = created or datetime.now(UTC)
     randomness = _randomness(experiment.spec)
+    if escrow is not None:
+        if not isinstance(randomness, ReleaseRandomness):
+            raise RunError("--escrow: only randomness: release has a key to keep")
+        randomness.write_escrow(escrow)
     run = create(experiment.spec.name, parent, created)
     text = specs.dump(experiment.spec).encode()
     write_atomically(run.spec, text)
@@ -294,29 +262,9 @@ def train(
 
 def close_claim(training: Training) -> dict[str, Any]:
     """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
-    plan, ledger = training.experiment.plan, training.ledger
-    if plan.private:
-        fields = _claim(plan, accounting.spends_from_ledger(ledger.entries))
-    else:
-        fields = accounting.no_claim()
-    ledger.append("claim", fields)
+    fields = realised_claim(training.experiment.plan, training.ledger.entries)
+    training.ledger.append("claim", fields)
     return fields
-
-
-def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
-    assert plan.delta is not None
-    clients = len(plan.records)
-    return accounting.claim(
-        spends,
-        clients=clients,
-        clients_per_round=plan.clients_per_round,
-        rounds=plan.rounds,
-        local_steps=plan.local_steps,
-        noise_multiplier=plan.noise_multiplier,
-        delta=plan.delta,
-        sampling_rates=[plan.sampling_rate(client) for client in range(clients)],
-        queries_per_step=plan.queries_per_step,
-    )
 
 
 def _training(
@@ -330,11 +278,8 @@ def _training(
     completed: int,
 ) -> Training:
     plan, dataset = experiment.plan, experiment.dataset
-    evidence = None
     if plan.private:
-        evidence = _evidence(experiment, run)
-        evidence.write_partition(experiment.owner)
-        evidence.restore(completed)
+        write_partition(run.evidence, experiment.owner)
     clients = client_data(
         torch.from_numpy(dataset.train_inputs).to(experiment.device),
         torch.from_numpy(dataset.train_labels).to(experiment.device),
@@ -342,20 +287,33 @@ def _training(
         len(plan.records),
     )
     worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness)
-    federation = Federation(
-        experiment.spec, worker, experiment.algorithm.server, clients, ledger, evidence
-    )
+    wiring = (experiment.spec, worker, experiment.algorithm.server, clients, ledger)
+    if plan.unit == "client":
+        blocks = _blocks(experiment)
+        written = ClientLevelEvidence(run.evidence, blocks, plan.clipping_norm, plan.rounds)
+        federation: Federation = ClientLevelFederation(*wiring, None, written)
+    else:
+        evidence = _evidence(experiment, run) if plan.private else None
+        if evidence is not None:
+            evidence.restore(completed)
+        federation = Federation(*wiring, evidence)
     return Training(experiment, run, engine, flat, federation, ledger, state, completed)
+
+
+def _blocks(experiment: Experiment) -> Blocks:
+    """The partition by which noise and moments are measured."""
+    measured = algorithms.measuring_blocks(experiment.spec.algorithm, experiment.model)
+    return measured.to(experiment.device)
 
 
 def _evidence(experiment: Experiment, run: RunDirectory) -> EvidenceWriter:
     spec, plan = experiment.spec, experiment.plan
-    blocks = algorithms.measuring_blocks(spec.algorithm, experiment.model).to(experiment.device)
+    blocks = _blocks(experiment)
     moment = spec.algorithm.second_moment
     return EvidenceWriter(
         run.evidence,
         blocks,
-        spec.algorithm.beta2,
+        algorithms.measured_beta2(spec.algorithm),
         aggregated=moment is not None and moment.aggregation != "none",
         clipping_norm=plan.clipping_norm,
         queries=plan.queries,
@@ -370,7 +328,7 @@ def record_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _engine(experiment: Experiment, name: str) -> ClippedSumEngine:
     experiment.model.train()
-    if not experiment.plan.private:
+    if experiment.plan.unit != "record":
         return PlainSum(experiment.model, record_loss)
     return clipping.choose(
         experiment.model, record_loss, experiment.plan.clipping_norm, engine=name
@@ -425,12 +383,14 @@ def _header(
         "local_steps": plan.local_steps,
         "clients": len(plan.records),
         "clients_per_round": plan.clients_per_round,
-        "client_sampling": "fixed-size",
+        "client_sampling": "poisson" if plan.unit == "client" else "fixed-size",
         "records": list(plan.records),
         "sampling": plan.sampling.event_kind,
         "expected_batch_size": spec.privacy.sampling.expected_batch_size,
         "clipping_norm": plan.clipping_norm if private else None,
         "noise_multiplier": plan.noise_multiplier if private else None,
+        "participation": plan.participation,
+        "noise_added_by": plan.noise_added_by,
         "randomness": spec.randomness.mode,
         "commitment": randomness.commitment,
         "seed": spec.randomness.seed,

@@ -20,30 +20,18 @@ from audit.accounting import (
     effective_noise_multiplier,
     epsilon_curve,
     merge,
-    privacy_profile,
     rdp_estimate,
 )
 from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.comparison import compare, profile_fault
 from audit.errors import UnverifiedError
 from audit.fields import FieldError
-from audit.ledger import Header, Ledger, Spend
+from audit.ledger import Header, Ledger
+from audit.spends import Spend
 from audit.verdict import Severity, Verdict
 
-RELATIVE, ABSOLUTE = 5e-3, 1e-3
 _MOST_POINTS = 40
-_LEAST_DELTA = 1e-9
-_TAIL_SLACK = 1e-4
-
-
-def understates(claimed: float, recomputed: float) -> bool:
-    """Whether a claimed ε lies below the recomputed one by more than the numerical tolerance."""
-    return claimed < recomputed * (1.0 - RELATIVE) - ABSOLUTE
-
-
-def overstates(claimed: float, recomputed: float, relative: float) -> bool:
-    """Whether a claimed ε lies above the recomputed one by more than this share (and 0.01)."""
-    return claimed > recomputed * (1.0 + relative) + 0.01
 
 
 def event(spend: Spend) -> Steps:
@@ -132,17 +120,6 @@ def _delta(header: Header) -> float:
     return header.delta
 
 
-def _compare(
-    where: str, claimed: float, recomputed: float, upper: float, reasons: list[str], high: list[str]
-) -> None:
-    if understates(claimed, recomputed):
-        reasons.append(f"{where} is claimed {claimed:.4g} but costs {recomputed:.4g}")
-    elif overstates(claimed, upper, 0.05):
-        reasons.append(f"{where} is claimed {claimed:.4g}, overstated: it costs {upper:.4g}")
-    elif overstates(claimed, upper, 0.02):
-        high.append(f"{where} is overstated ({claimed:.4g} for {upper:.4g})")
-
-
 def _client(
     entry: Any,
     spends: Sequence[Spend],
@@ -158,7 +135,7 @@ def _client(
         ("epsilon_rdp", spent.epsilon_rdp, spent.epsilon_rdp_whole),
         ("epsilon_rdp_classic", spent.epsilon_rdp_classic, spent.epsilon_rdp_classic_whole),
     ):
-        _compare(f"{where} {name}", fields.number(entry, name), recomputed, upper, reasons, high)
+        compare(f"{where} {name}", fields.number(entry, name), recomputed, upper, reasons, high)
     steps = sum(spend.steps for spend in spends)
     rounds = {spend.round for spend in spends}
     if fields.integer(entry, "steps") != steps:
@@ -174,23 +151,6 @@ def _client(
     if abs(fields.number(entry, "delta_records") - product) > 1e-9 * max(1.0, product):
         reasons.append(f"{where} the claim's delta_records is not delta times records")
     return fields.number(entry, "epsilon_pld")
-
-
-def _profile(claim: Mapping[str, Any], history: Sequence[Steps], delta: float) -> str | None:
-    """The claimed curve δ(ε) must not lie below the recomputed one."""
-    if "profile" not in claim or not history:
-        return None
-    pair = privacy_profile(history, delta)
-    for point in fields.sequence(claim, "profile", most=10_000):
-        if not isinstance(point, list) or len(point) != 2:
-            return "the privacy profile has a point that is not [epsilon, delta]"
-        epsilon = fields.as_number(point[0], "an epsilon of the profile", least=0.0)
-        claimed = fields.as_number(point[1], "a delta of the profile", least=0.0, most=1.0)
-        shifted = pair.delta(epsilon * (1.0 + RELATIVE) + ABSOLUTE)
-        # Our own curve charges cut tails to delta, up to a small share of the delta it is made for.
-        if max(claimed, _LEAST_DELTA) + _TAIL_SLACK * delta < shifted * 0.99:
-            return f"the privacy profile understates delta at epsilon = {epsilon:.4g}"
-    return None
 
 
 def _judge(bundle: Bundle, context: Context) -> Judgement:
@@ -227,13 +187,13 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         if missing:
             reasons.append(f"the claim leaves out client {missing[0]}, who took part")
         headline = fields.number(server, "epsilon")
-        _compare("headline epsilon", headline, largest, largest, reasons, high)
+        compare("headline epsilon", headline, largest, largest, reasons, high)
         if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
             reasons.append("the headline epsilon is not the largest of the clients'")
         if fields.text(server, "accountant") != "pld":
             reasons.append("the headline's accountant is not pld")
         leader = max(spent, key=lambda client: spent[client].epsilon_pld)
-        fault = _profile(ledger.claim, past[leader], delta)
+        fault = profile_fault(ledger.claim, past[leader], delta)
         if fault:
             reasons.append(fault)
     except FieldError as error:

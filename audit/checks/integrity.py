@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from audit.bundle import Bundle, round_file
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.errors import UntrustedFileError
-from audit.ledger import Header, Ledger, Round, Spend
+from audit.ledger import Header, Ledger, Round
+from audit.spends import Spend
 from audit.verdict import Severity, Verdict
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
-from audit.ledger import Spend
+from audit.correlation import any_repeated, largest_correlation
+from audit.spends import Spend
 from audit.statistics import (
     FALSE_ALARM,
     chi_square_interval,
@@ -25,7 +26,6 @@ from audit.statistics import (
 from audit.verdict import Severity, Verdict
 
 _LEAST_SAMPLE = 8
-_CHUNK = 2048
 _SCALE_SHARE, _QUERY_SHARE, _SHAPE_SHARE, _PAIR_SHARE, _SUM_SHARE = 0.4, 0.15, 0.15, 0.15, 0.15
 
 
@@ -140,42 +140,17 @@ def _pair_tests(noise: _Noise, reasons: list[str]) -> tuple[float, float]:
     length = noise.samples[0].shape[2]
     rows = [sample.reshape(-1, length) for sample in noise.samples]
     pairs = sum(len(row) * (len(row) - 1) // 2 for row in rows)
-    everything = np.concatenate(rows)
-    neighbours = 3
     alpha = FALSE_ALARM * _PAIR_SHARE / 2.0
     threshold = correlation_threshold(length, pairs, alpha)
     worst = 0.0
     for index, row in enumerate(rows):
-        unit = _unit(row)
-        for start in range(0, len(unit), _CHUNK):
-            cross = np.abs(unit[start : start + _CHUNK] @ unit.T)
-            here = np.arange(start, min(start + _CHUNK, len(unit)))
-            cross[here - start, here] = 0.0
-            largest = float(cross.max(initial=0.0))
-            worst = max(worst, largest)
-            if largest > threshold:
-                reasons.append(f"round {index}: two queries carry correlated noise (reuse)")
-    # Repeats of one noise vector, whatever its sign and scale, have equal ratios of two
-    # coordinates, so they are neighbours in this order wherever in the run they are.
-    order = np.argsort(np.arctan(everything[:, 1] / _nonzero(everything[:, 0])), kind="stable")
-    unit = _unit(everything[order])
-    far = correlation_threshold(length, neighbours * max(1, len(unit)), alpha)
-    # Neighbours in this order already agree in one direction of the space.
-    far = max(far, 1.0 - 1e-6) if length < 16 else min(1.0 - 1e-6, far + (1.0 - far) * 0.5)
-    for lag in range(1, neighbours + 1):
-        if len(unit) > lag and np.any(np.abs((unit[lag:] * unit[:-lag]).sum(axis=1)) > far):
-            reasons.append("two queries of the run carry the same noise (reuse)")
-            break
+        largest = largest_correlation(row)
+        worst = max(worst, largest)
+        if largest > threshold:
+            reasons.append(f"round {index}: two queries carry correlated noise (reuse)")
+    if any_repeated(np.concatenate(rows), alpha):
+        reasons.append("two queries of the run carry the same noise (reuse)")
     return threshold, worst
-
-
-def _nonzero(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(values == 0.0, 1e-300, values)
-
-
-def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms == 0.0, 1.0, norms)
 
 
 def _sum_tests(noise: _Noise, reasons: list[str]) -> None:

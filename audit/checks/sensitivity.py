@@ -11,13 +11,13 @@ import numpy as np
 
 from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.clipping import judge_probe, norm_faults
 from audit.checks.noise import last_attempts
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.evidence import ProbeResults, RoundEvidence
+from audit.evidence import RoundEvidence
 from audit.statistics import FALSE_ALARM, binomial_p_value, chi_square_interval
 from audit.verdict import Severity, Verdict
 
-TOLERANCE = 1e-4
 _RATE_SHARE, _SPREAD_SHARE = 0.5, 0.5
 _LEAST_VARIANCE = 1.0
 
@@ -26,16 +26,9 @@ def _norms(index: int, evidence: RoundEvidence, clip: float, reasons: list[str])
     sizes = np.diff(evidence.record_offsets).reshape(evidence.batch_size.shape)
     if np.any(sizes != evidence.batch_size):
         reasons.append(f"round {index}: as many norms as records are not recorded")
-    raw, clipped = evidence.raw_norms, evidence.clipped_norms
-    if not np.isfinite(clipped).all() or np.any(clipped < 0.0):
-        reasons.append(f"round {index}: a clipped norm is not a finite number from 0")
-        return
-    if np.any(clipped > clip * (1.0 + TOLERANCE)):
-        reasons.append(f"round {index}: a clipped norm exceeds C")
-    finite = np.isfinite(raw)
-    expected = np.where(finite, np.minimum(np.where(finite, raw, 0.0), clip), 0.0)
-    if np.any(np.abs(clipped - expected) > clip * TOLERANCE):
-        reasons.append(f"round {index}: a clipped norm is not the lesser of its raw norm and C")
+    faults = norm_faults(evidence.raw_norms, evidence.clipped_norms, clip)
+    reasons.extend(f"round {index}: {fault}" for fault in faults)
+    finite = np.isfinite(evidence.raw_norms)
     groups = np.repeat(np.arange(sizes.size), sizes.ravel())
     bad = np.bincount(groups, weights=~finite, minlength=sizes.size).reshape(sizes.shape)
     if np.any(bad != evidence.nonfinite):
@@ -83,34 +76,6 @@ class _Batches:
         }
 
 
-def _probe(probe: ProbeResults, clip: float, reasons: list[str]) -> dict[str, object]:
-    if abs(probe.clipping_norm / clip - 1.0) > 1e-9:
-        reasons.append("the probed step clips at another norm than the ledger's C")
-    limit = clip * (1.0 + TOLERANCE)
-    for row, (name, kind) in enumerate(zip(probe.names, probe.kinds, strict=True)):
-        difference = float(probe.difference_norm[row])
-        norms = (float(probe.norm_with[row]), float(probe.norm_without[row]))
-        if not np.isfinite([difference, *norms]).all():
-            reasons.append(f"probe, {name}: the clipped sum is not finite")
-        elif difference > limit:
-            reasons.append(f"probe, {name}: one record moves the sum by {difference / clip:.4g} C")
-        # Summing in another order may change the last bits only.
-        if kind == "repeat" and difference > clip * TOLERANCE:
-            reasons.append(f"probe, {name}: the same batch gives different sums")
-        if int(probe.batch_size[row]) == 0 and norms[1] != 0.0:
-            reasons.append(f"probe, {name}: an empty batch does not give the zero vector")
-        slots = int(probe.batch_size[row]) + 1
-        if norms[0] > slots * limit:
-            reasons.append(f"probe, {name}: the sum is longer than its records allow")
-    finite = probe.difference_norm[np.isfinite(probe.difference_norm)]
-    largest = float(finite.max(initial=0.0)) / clip
-    return {
-        "pairs": len(probe.names),
-        "largest_difference_over_clipping_norm": largest,
-        "tolerance": TOLERANCE,
-    }
-
-
 def _judge(bundle: Bundle, context: Context) -> Judgement:
     skipped = no_claim(bundle)
     if skipped is not None:
@@ -142,7 +107,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     details: dict[str, object] = {}
     try:
         probe = context.probe if context.probe is not None else bundle.probe_results()
-        details = {"probe": _probe(probe, clip, reasons)}
+        details = {"probe": judge_probe(probe, clip, "record", reasons)}
         if not np.any(probe.difference_norm > 0.0):
             unreadable = "no probe record contributes anything, so clipping was not exercised"
     except UntrustedFileError as error:

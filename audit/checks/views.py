@@ -14,14 +14,9 @@ from typing import Any
 from audit import fields
 from audit.accounting import Steps, ThirdParty, budget, closed_forms, server_delta
 from audit.bundle import Bundle
-from audit.checks.accounting import (
-    histories,
-    overstates,
-    participation,
-    understates,
-    worst_event,
-)
+from audit.checks.accounting import histories, participation, worst_event
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.comparison import overstates, understates
 from audit.errors import UnverifiedError
 from audit.fields import FieldError
 from audit.ledger import Header

@@ -1,8 +1,9 @@
 """Local AdamW with second-moment aggregation, noise debiasing and global alignment.
 
-DP-FedAdamW (Algorithm 1, corrected: see ERRATA.md), FedAdamW, DP-LocalAdamW and LocalAdamW are this
-one rule with parts switched on and off. Symbols: m and v first and second moment, g̃ the noised
-gradient, Φ its noise variance, τ the steps behind v since the start of the run, k the local step.
+DP-FedAdamW (Algorithm 1, corrected: see ERRATA.md), FedAdamW (Algorithms 2 and 3), DP-LocalAdamW,
+LocalAdamW and Local Adam are this one rule with parts switched on and off. Symbols: m and v first
+and second moment, g̃ the noised gradient, Φ its noise variance, τ the steps behind v since the start
+of the run, k the local step.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import torch
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import (
+    FIRST_MOMENT,
+    GLOBAL_UPDATE,
+    SECOND_MOMENT,
     Broadcast,
     GradientOracle,
     Observer,
@@ -20,10 +24,6 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.parameters import Blocks
-
-FIRST_MOMENT = "first_moment"
-SECOND_MOMENT = "second_moment"
-GLOBAL_UPDATE = "global_update"
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class AdamW:
         m ← β1·m + (1−β1)·g̃          v ← β2·v + (1−β2)·g̃²
         m̂ = m / (1−β1^k)             v̂ = v / (1−β2^τ)
         d = sqrt(max(v̂ − Φ, floor)) + ϵ
-        θ ← θ − η·(m̂/d + γ·Δ_G) − η·λ·θ
+        θ ← θ − η·(α·m̂/d + γ·Δ_G) − η·λ·θ
 
     Attributes:
         beta1: Decay of the first moment, in [0, 1).
         beta2: Decay of the second moment, in [0, 1).
         epsilon: ϵ > 0, added to the denominator.
-        weight_decay: λ ≥ 0, decoupled; it shrinks weights (Algorithm 1 line 17 has it grow them).
+        weight_decay: λ ≥ 0; it shrinks weights (Algorithm 1 line 17 has it grow them).
         alignment: γ ≥ 0, weight of the previous round's global update Δ_G.
         blocks: Partition over whose blocks v is averaged before upload (eq. (7)); None where whole
             vectors are uploaded or v restarts.
@@ -53,6 +53,8 @@ class AdamW:
         relative_floor: Floor of v̂ − Φ as a multiple of Φ, or None.
         absolute_floor: Floor of v̂ − Φ as a number, or None. One of the two is given.
         block_denominator: Use one denominator a block, from the block mean of v̂.
+        decay: "decoupled" as above, or "coupled": plain L2, g̃ + λθ in place of g̃ and no last term.
+        local_weight: α ≥ 0, weight of the local direction; below 1 in FedAdamW's Algorithm 3 alone.
     """
 
     beta1: float
@@ -68,6 +70,8 @@ class AdamW:
     relative_floor: float | None
     absolute_floor: float | None
     block_denominator: bool
+    decay: str = "decoupled"
+    local_weight: float = 1.0
     queries_per_step: int = 1
 
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
@@ -78,9 +82,13 @@ class AdamW:
         second = self._start_second(broadcast)
         global_update = broadcast.state.get(GLOBAL_UPDATE)
         rate = broadcast.learning_rate
+        coupled = self.decay == "coupled"
+        shrink = 1.0 if coupled else 1.0 - rate * self.weight_decay
         for step in range(1, broadcast.local_steps + 1):
             oracle.next_batch()
             gradient = oracle.gradient(parameters)
+            if coupled:
+                gradient = gradient.add(parameters, alpha=self.weight_decay)
             first.mul_(self.beta1).add_(gradient, alpha=1.0 - self.beta1)
             second.mul_(self.beta2).addcmul_(gradient, gradient, value=1.0 - self.beta2)
             behind_first = self._steps_behind(
@@ -92,11 +100,17 @@ class AdamW:
             corrected = second / (1.0 - self.beta2**behind_second)
             denominator, floored = self.denominator(corrected, oracle.noise_variance)
             direction = first / (1.0 - self.beta1**behind_first) / denominator
+            if self.local_weight != 1.0:
+                direction.mul_(self.local_weight)
             if global_update is not None and self.alignment:
                 direction.add_(global_update, alpha=self.alignment)
-            parameters.mul_(1.0 - rate * self.weight_decay).sub_(direction, alpha=rate)
-        subtracted = oracle.noise_variance if self.debias else 0.0
-        observer.second_moment(SecondMoment(second, corrected, subtracted, behind_second, floored))
+            parameters.mul_(shrink).sub_(direction, alpha=rate)
+        if not coupled:
+            # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
+            subtracted = oracle.noise_variance if self.debias else 0.0
+            observer.second_moment(
+                SecondMoment(second, corrected, subtracted, behind_second, floored)
+            )
         return Upload(parameters - start, self._upload_state(first, second))
 
     def denominator(self, corrected: Tensor, noise_variance: float) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,11 @@ from typing import Protocol
 
 from torch import Tensor
 
+# Names under which rules that share a tensor find it in a broadcast or an upload.
+FIRST_MOMENT = "first_moment"
+SECOND_MOMENT = "second_moment"
+GLOBAL_UPDATE = "global_update"
+
 
 class GradientOracle(Protocol):
     """Answers with noised mean gradients, and counts how often it was asked.
@@ -60,7 +65,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends to a client at the start of a round.
+    """What a client starts a round from: what the server sends, and what it kept itself.
 
     Attributes:
         parameters: θ, flat [d].
@@ -68,6 +73,8 @@ class Broadcast:
         learning_rate: η of this round.
         local_steps: K.
         earlier_steps: Local steps of all earlier rounds, K·t.
+        memory: What this client kept when it last took part, by name; empty before. It does not
+            travel.
     """
 
     parameters: Tensor
@@ -75,6 +82,7 @@ class Broadcast:
     learning_rate: float
     local_steps: int
     earlier_steps: int
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,23 +92,30 @@ class Upload:
     Attributes:
         update: θ after the local steps minus θ before them, flat [d].
         state: Further tensors by name.
+        memory: What the client keeps for the next round it takes part in, by name. It does not
+            travel, but must be a function of what the client has sent and received: checkpoints
+            hold it.
     """
 
     update: Tensor
     state: Mapping[str, Tensor] = field(default_factory=dict)
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """The server's model and what its rule carries from round to round.
+    """The server's model and all that is carried from round to round.
 
     Attributes:
         parameters: θ, flat [d].
-        state: Tensors by name; all of it is broadcast.
+        state: Tensors of the server's rule by name; all of it is broadcast.
+        memories: What each client keeps for itself, by client and name. The federation holds it so
+            that a checkpoint is whole; no server rule reads it and none of it is broadcast.
     """
 
     parameters: Tensor
     state: Mapping[str, Tensor]
+    memories: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
 
 
 class LocalRule(Protocol):

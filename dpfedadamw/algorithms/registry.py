@@ -1,16 +1,20 @@
-"""Every algorithm by name: what it is, where it comes from, and how to build it from a spec."""
+"""Every algorithm by name: what it is, where it comes from, and how to build it from a spec.
+
+One table. What it says of a name's unit, keys and queries is what the spec's schema, the privacy
+plan and the evidence go by; tests keep them together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
 
-from dpfedadamw.algorithms.adamw import FIRST_MOMENT, SECOND_MOMENT, AdamW
+from dpfedadamw.algorithms import assembly
+from dpfedadamw.algorithms.assembly import Setting
 from dpfedadamw.algorithms.base import Algorithm
-from dpfedadamw.algorithms.server import Averaging
-from dpfedadamw.algorithms.sgd import GradientDescent
-from dpfedadamw.parameters import Blocks, blocks_of, layout_of
+from dpfedadamw.parameters import Blocks, blocks_of
 from dpfedadamw.spec import AlgorithmSpec
 
 
@@ -22,70 +26,191 @@ class Entry:
         unit: The privacy unit it runs under: "record" or "none".
         summary: One line.
         source: Paper and place.
+        keys: What the spec may say of it beside its name.
+        assemble: Puts its rules together.
+        queries_per_step: Gradients asked for on one batch.
+        shows_second_moment: Whether its local rule shows a second moment whose noise has a known
+            mean, which evidence then records.
     """
 
     unit: str
     summary: str
     source: str
+    keys: tuple[str, ...]
+    assemble: Callable[[Setting], Algorithm]
+    queries_per_step: int = 1
+    shows_second_moment: bool = False
 
 
-_ADAMW_PAPER = "DP-FedAdamW"
+_DP_FEDADAMW, _FEDADAMW, _TABLE = "DP-FedAdamW", "FedAdamW", "DP-FedAdamW, Table 9"
+_SGD = ("learning_rate", "schedule", "weight_decay")
+_ADAM = ("learning_rate", "schedule", "beta1", "beta2", "epsilon", "weight_decay")
+_SHARED = (*_ADAM, "decay", "alignment", "first_moment", "second_moment")
+
 ALGORITHMS = {
     "dp-fedadamw": Entry(
         "record",
         "local AdamW: block-mean second moment, noise debiasing, global alignment",
-        f"{_ADAMW_PAPER}, Algorithm 1, corrected as ERRATA.md says",
+        f"{_DP_FEDADAMW}, Algorithm 1, corrected as ERRATA.md says",
+        _SHARED,
+        assembly.shared_adamw,
+        shows_second_moment=True,
     ),
     "dp-localadamw": Entry(
         "record",
         "local AdamW whose moments restart every round",
-        f"{_ADAMW_PAPER}, Algorithm 2",
+        f"{_DP_FEDADAMW}, Algorithm 2",
+        (*_ADAM, "decay"),
+        assembly.local_adamw,
+        shows_second_moment=True,
     ),
     "dp-fedavg": Entry(
-        "record", "local DP-SGD, averaged", "Noble et al. 2022; McMahan et al. 2017"
+        "record",
+        "local DP-SGD, averaged",
+        "Noble et al. 2022; McMahan et al. 2017",
+        _SGD,
+        assembly.averaged_descent,
+    ),
+    "dp-scaffold": Entry(
+        "record",
+        "local DP-SGD with control variates made of noised gradients",
+        "Noble et al. 2022; Karimireddy et al. 2020",
+        (*_SGD, "server"),
+        assembly.scaffold,
+    ),
+    "dp-fedavg-ls": Entry(
+        "record",
+        "local DP-SGD, each noised gradient smoothed by a discrete Laplacian",
+        "Liang et al. 2024; Osher et al. 2022",
+        (*_SGD, "smoothing"),
+        assembly.smoothed_descent,
+    ),
+    "dp-fedsam": Entry(
+        "record",
+        "local sharpness-aware steps, two noised queries each",
+        "DP-FedSAM, eq. (6), at record level; Foret et al. 2021",
+        (*_SGD, "sam"),
+        assembly.sharpness_aware,
+        queries_per_step=2,
+    ),
+    "dp-fedopt": Entry(
+        "record",
+        "local DP-SGD, Adam or Yogi on the server",
+        f"Reddi et al. 2021, Algorithm 2; {_TABLE}",
+        (*_SGD, "server"),
+        assembly.adaptive_server,
+    ),
+    "dp-fafed": Entry(
+        "record",
+        "variance-reduced local momentum under a shared denominator, two noised queries a step",
+        f"Wu et al. 2022, Algorithm 2; {_TABLE}",
+        _ADAM,
+        assembly.variance_reduced,
+        queries_per_step=2,
+    ),
+    "dp-fedlada": Entry(
+        "record",
+        "local AMSGrad amended by the last global update",
+        f"Sun et al. 2023, section 3; {_TABLE}",
+        (*_ADAM, "local_weight"),
+        assembly.amended_adaptive,
     ),
     "fedadamw": Entry(
-        "none", "dp-fedadamw without clipping, noise and debiasing", "FedAdamW, Algorithm 2"
+        "none",
+        "dp-fedadamw without clipping, noise and debiasing",
+        f"{_FEDADAMW}, Algorithm 2",
+        _SHARED,
+        assembly.shared_adamw,
+        shows_second_moment=True,
     ),
-    "local-adamw": Entry("none", "local AdamW, averaged", "FedAdamW, section 3"),
-    "fedavg": Entry("none", "local SGD, averaged", "McMahan et al. 2017"),
+    "fedadamw-theory": Entry(
+        "none",
+        "fedadamw as its convergence proof has it: no first moment, no decay, a convex mix",
+        f"{_FEDADAMW}, Algorithm 3",
+        (
+            "learning_rate",
+            "schedule",
+            "beta2",
+            "epsilon",
+            "local_weight",
+            "second_moment",
+            "server",
+        ),
+        assembly.theory_adamw,
+        shows_second_moment=True,
+    ),
+    "local-adamw": Entry(
+        "none",
+        "local AdamW, averaged",
+        f"{_FEDADAMW}, Algorithm 1",
+        (*_ADAM, "decay"),
+        assembly.local_adamw,
+        shows_second_moment=True,
+    ),
+    "local-adam": Entry(
+        "none",
+        "local Adam with plain L2 decay, averaged",
+        f"{_FEDADAMW}, section 6; Kingma & Ba 2015",
+        _ADAM,
+        assembly.local_adamw,
+    ),
+    "fedavg": Entry(
+        "none",
+        "local SGD, averaged",
+        "McMahan et al. 2017",
+        _SGD,
+        assembly.averaged_descent,
+    ),
+    "scaffold": Entry(
+        "none",
+        "local SGD with control variates",
+        "Karimireddy et al. 2020",
+        (*_SGD, "server"),
+        assembly.scaffold,
+    ),
+    "fedcm": Entry(
+        "none",
+        "local SGD mixed with the last global update",
+        "Xu et al. 2021",
+        (*_SGD, "local_weight"),
+        assembly.client_momentum,
+    ),
+    "fedadam": Entry(
+        "none",
+        "local SGD, Adam on the server",
+        "Reddi et al. 2021, Algorithm 2",
+        (*_SGD, "server"),
+        assembly.adaptive_server,
+    ),
+    "fedlada": Entry(
+        "none",
+        "local AMSGrad amended by the last global update",
+        "Sun et al. 2023, section 3",
+        (*_ADAM, "local_weight"),
+        assembly.amended_adaptive,
+    ),
 }
 
 
-def build(spec: AlgorithmSpec, model: nn.Module) -> Algorithm:
-    """Build the algorithm that a spec names, for a model's parameters."""
-    if spec.second_moment is None and spec.beta2 is None:
-        return Algorithm(GradientDescent(spec.weight_decay), Averaging({}, False))
-    assert spec.beta1 is not None
-    assert spec.beta2 is not None
-    assert spec.epsilon is not None
-    moment = spec.second_moment
-    aggregation = moment.aggregation if moment else "none"
-    blocks = None if aggregation in ("full", "none") else blocks_of(model, aggregation)
-    aggregate_first = bool(spec.first_moment and spec.first_moment.aggregation == "full")
-    floor = moment.floor if moment else None
-    local = AdamW(
-        beta1=spec.beta1,
-        beta2=spec.beta2,
-        epsilon=spec.epsilon,
-        weight_decay=spec.weight_decay,
-        alignment=spec.alignment or 0.0,
-        blocks=blocks,
-        aggregate_first=aggregate_first,
-        aggregate_second=aggregation != "none",
-        debias=bool(moment and moment.debias),
-        counter=moment.counter if moment else "local",
-        relative_floor=floor.relative if floor else None,
-        absolute_floor=floor.absolute if floor else None,
-        block_denominator=bool(moment and moment.denominator == "block"),
-    )
-    size = layout_of(model).size
-    sizes: dict[str, int] = {}
-    if aggregate_first:
-        sizes[FIRST_MOMENT] = size
-    if aggregation != "none":
-        sizes[SECOND_MOMENT] = len(blocks.names) if blocks else size
-    return Algorithm(local, Averaging(sizes, bool(spec.alignment)))
+def build(spec: AlgorithmSpec, model: nn.Module, clients: int) -> Algorithm:
+    """Build the algorithm that a spec names.
+
+    Args:
+        spec: The spec's section, complete.
+        model: The model whose trainable parameters it moves.
+        clients: N, clients of the federation.
+    """
+    return ALGORITHMS[spec.name].assemble(Setting(spec, model, clients))
+
+
+def measured_beta2(spec: AlgorithmSpec) -> float | None:
+    """The decay of the second moment that evidence follows, or None where there is none to follow.
+
+    Plain L2 decay puts λθ into v, which evidence of gradients alone cannot follow.
+    """
+    if ALGORITHMS[spec.name].shows_second_moment and spec.decay != "coupled":
+        return spec.beta2
+    return None
 
 
 def measuring_blocks(spec: AlgorithmSpec, model: nn.Module) -> Blocks:

@@ -8,24 +8,36 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfedadamw.algorithms.adamw import GLOBAL_UPDATE
-from dpfedadamw.algorithms.base import Broadcast, ServerState, Upload
+from dpfedadamw.algorithms.base import GLOBAL_UPDATE, Broadcast, ServerState, Upload
+
+
+def mean_update(uploads: Sequence[Upload]) -> Tensor:
+    """mean_i Δθ_i, [d].
+
+    All clients weigh the same: weights by client size would give each client a sensitivity of its
+    own.
+    """
+    return torch.stack([upload.update for upload in uploads]).mean(0)
+
+
+def mean_of(uploads: Sequence[Upload], name: str) -> Tensor:
+    """The mean of one uploaded state tensor over the clients, each weighing the same."""
+    return torch.stack([upload.state[name] for upload in uploads]).mean(0)
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """θ ← θ + mean_i Δθ_i; every uploaded state tensor is averaged (DP-FedAdamW lines 21-23).
-
-    All clients weigh the same: weights by client size would give each client a sensitivity of its
-    own.
+    """θ ← θ + η_s·mean_i Δθ_i; every uploaded state tensor is averaged (DP-FedAdamW lines 21-23).
 
     Attributes:
         state_sizes: Length of each averaged state tensor, by name; all start at 0.
         keep_global_update: Also keep Δ_G = −(1/(S·Σ_k η)) Σ_i Δθ_i for the clients' alignment.
+        learning_rate: η_s > 0 of the server; 1 is the plain average.
     """
 
     state_sizes: Mapping[str, int]
     keep_global_update: bool
+    learning_rate: float = 1.0
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters, every state tensor 0."""
@@ -38,12 +50,9 @@ class Averaging:
         self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
     ) -> ServerState:
         """Average the uploads of one round."""
-        update = torch.stack([upload.update for upload in uploads]).mean(0)
-        averaged = {
-            name: torch.stack([upload.state[name] for upload in uploads]).mean(0)
-            for name in self.state_sizes
-        }
+        update = mean_update(uploads)
+        averaged = {name: mean_of(uploads, name) for name in self.state_sizes}
         if self.keep_global_update:
             distance = broadcast.learning_rate * broadcast.local_steps
             averaged[GLOBAL_UPDATE] = -update / distance
-        return ServerState(state.parameters + update, averaged)
+        return ServerState(state.parameters + self.learning_rate * update, averaged)

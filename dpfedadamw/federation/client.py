@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -10,10 +11,12 @@ from dpfedadamw.algorithms.base import Broadcast, LocalRule, Upload
 from dpfedadamw.evidence import ClientEvidence, Unobserved
 from dpfedadamw.federation.messages import pack, unpack
 from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.clipping import ClippedSumEngine
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.randomness import RandomSource
+from dpfedadamw.privacy.updates import ClippedUpdate
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,26 @@ class ClientData:
 
     inputs: Tensor
     labels: Tensor
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one client's round came to.
+
+    Attributes:
+        message: The serialised upload, all that the server gets.
+        memory: What the client keeps for the next round it takes part in.
+        steps: Local steps taken.
+        queries: Gradient queries made.
+        clipped: The clipped update before the client's noise, for the evidence of a client-level
+            run.
+    """
+
+    message: bytes
+    memory: Mapping[str, Tensor]
+    steps: int
+    queries: int
+    clipped: ClippedUpdate | None = None
 
 
 @dataclass(frozen=True)
@@ -56,20 +79,20 @@ class Worker:
         round_index: int,
         attempt: int,
         evidence: ClientEvidence | None,
-    ) -> tuple[bytes, int, int]:
+        participants: int,
+    ) -> Answer:
         """Run one client's local steps.
 
         Args:
             client: Its index.
             data: Its records.
             message: The serialised broadcast.
-            broadcast: The round's plain numbers; its tensors are taken from the message.
+            broadcast: The round's plain numbers and the client's own memory; what the server sends
+                is taken from the message.
             round_index: t, from 0.
             attempt: 1, or more after a resume: a repeated round draws fresh noise.
-            evidence: Where to note what happened; None without privacy.
-
-        Returns:
-            The serialised upload, the steps taken and the queries made.
+            evidence: Where to note what happened; None where gradients are not noised.
+            participants: m, clients of this round.
         """
         parameters, state = unpack(message, self.flat.vector)
         oracle = PrivateOracle(
@@ -89,4 +112,16 @@ class Worker:
             oracle,
             evidence if evidence is not None else Unobserved(),
         )
-        return pack(upload.update, upload.state), oracle.steps, oracle.queries
+        update, clipped = upload.update, None
+        if self.plan.unit == "client":
+            clipped = updates.clip_update(update, self.plan.clipping_norm)
+            update = clipped.update
+            if self.plan.noise_added_by == "clients":
+                deviation = self.plan.update_noise_standard_deviation
+                noise = self.randomness.stream("upload noise", round_index, client, attempt)
+                noised = updates.noise_upload(
+                    clipped, deviation, participants, noise, self.plan.gaussian_sampler
+                )
+                update = noised.to(update.dtype)
+        message = pack(update, upload.state)
+        return Answer(message, upload.memory, oracle.steps, oracle.queries, clipped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -16,9 +16,9 @@ from dpfedadamw.algorithms.base import (
     cosine_learning_rate,
 )
 from dpfedadamw.evidence import ClientEvidence, EvidenceWriter
-from dpfedadamw.federation.client import ClientData, Worker
+from dpfedadamw.federation.client import Answer, ClientData, Worker
 from dpfedadamw.federation.messages import pack, unpack
-from dpfedadamw.privacy.cohorts import FixedClients
+from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.spec import Spec
 
@@ -83,26 +83,37 @@ class Federation:
             chosen, attempt = self._choose(index)
             self._charge(index, attempt, chosen)
             message = pack(state.parameters, state.state)
-            answers, collected = [], []
+            answers: list[Answer] = []
+            collected: list[ClientEvidence] = []
+            memories = dict(state.memories)
             for done, client in enumerate(chosen, start=1):
                 evidence = self.evidence.client() if self.evidence is not None else None
-                answers.append(
-                    self.worker.take_part(
-                        client, self.clients[client], message, broadcast, index, attempt, evidence
-                    )
+                own = replace(broadcast, memory=memories.get(client, {}))
+                answer = self.worker.take_part(
+                    client,
+                    self.clients[client],
+                    message,
+                    own,
+                    index,
+                    attempt,
+                    evidence,
+                    len(chosen),
                 )
+                answers.append(answer)
+                if answer.memory:
+                    memories[client] = answer.memory
                 if evidence is not None:
                     collected.append(evidence)
                 if on_client is not None:
                     on_client(done, len(chosen))
-            uploads = [Upload(*unpack(answer, state.parameters)) for answer, _, _ in answers]
-            state = self.server.combine(state, uploads, broadcast)
-            self._close_round(index, attempt, chosen, collected, [a[1:] for a in answers])
+            uploads = self._receive(state, index, attempt, chosen, answers)
+            state = replace(self.server.combine(state, uploads, broadcast), memories=memories)
+            self._close_round(index, attempt, chosen, collected, answers)
             yield RoundResult(
                 completed=index + 1,
                 state=state,
                 learning_rate=broadcast.learning_rate,
-                bytes_up=sum(len(answer) for answer, _, _ in answers),
+                bytes_up=sum(len(answer.message) for answer in answers),
                 bytes_down=len(message) * len(chosen),
                 seconds=time.perf_counter() - started,
             )
@@ -120,8 +131,23 @@ class Federation:
         begun = {e["attempt"] for e in self.ledger.of_kind("spend") if e["round"] == index}
         attempt = 1 + max(begun, default=0)
         stream = self.worker.randomness.stream("clients", index, -1, attempt)
-        cohort = FixedClients(self.spec.federation.clients_per_round)
-        return [int(client) for client in cohort.draw(len(self.clients), stream)], attempt
+        drawn = self._cohort().draw(len(self.clients), stream)
+        return [int(client) for client in drawn], attempt
+
+    def _cohort(self) -> FixedClients | PoissonClients:
+        return FixedClients(self.spec.federation.clients_per_round)
+
+    def _receive(
+        self,
+        state: ServerState,
+        index: int,
+        attempt: int,
+        chosen: Sequence[int],
+        answers: Sequence[Answer],
+    ) -> list[Upload]:
+        """Read the round's uploads, as the server rule combines them."""
+        del index, attempt, chosen
+        return [Upload(*unpack(answer.message, state.parameters)) for answer in answers]
 
     def _charge(self, index: int, attempt: int, chosen: Sequence[int]) -> None:
         plan = self.worker.plan
@@ -153,7 +179,7 @@ class Federation:
         attempt: int,
         chosen: Sequence[int],
         collected: Sequence[ClientEvidence],
-        made: Sequence[tuple[int, int]],
+        answers: Sequence[Answer],
     ) -> None:
         if self.evidence is not None:
             self.evidence.write_round(index, attempt, chosen, collected)
@@ -162,8 +188,8 @@ class Federation:
             {
                 "round": index,
                 "clients": list(chosen),
-                "steps": [steps for steps, _ in made],
-                "queries": [queries for _, queries in made],
+                "steps": [answer.steps for answer in answers],
+                "queries": [answer.queries for answer in answers],
             },
         )
 

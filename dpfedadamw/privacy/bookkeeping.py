@@ -69,11 +69,7 @@ class BookKeepingEngine:
         if not len(targets):
             return empty
         done = self._backward(parameters, inputs, targets)
-        squared_norms = torch.zeros(len(targets), dtype=torch.float64, device=empty.total.device)
-        for record in done.records:
-            part = record.finish()
-            if part is not None:
-                squared_norms += part
+        squared_norms = _squared_norms(done, empty.total.device)
         self.layers = {record.site.name: record.method for record in done.records}
         weights = self._clipping.weights(squared_norms, empty.total.dtype)
         return weights.summed(_weighted_sum(done, parameters, weights, empty.total))
@@ -92,6 +88,21 @@ class BookKeepingEngine:
             if gradient is not None:
                 raise BookKeepingError(f"parameter {name!r} is used outside its own module")
         return done
+
+
+def _squared_norms(done: Pass, device: torch.device) -> Tensor:
+    """Squared norm of every record's gradient over all sites, float64 [b]."""
+    result = torch.zeros(done.batch, dtype=torch.float64, device=device)
+    forms = [record.form for record in done.records if record.form is not None]
+    for record in done.records:
+        part = record.finish()
+        if part is not None:
+            result += part
+    finite = torch.isfinite(result)
+    if forms and not bool(finite.all()):
+        unsure = (~finite).nonzero().flatten()
+        result[unsure] = torch.stack([form.exact_squared_norms(unsure) for form in forms]).sum(0)
+    return result
 
 
 def _weighted_sum(

@@ -95,17 +95,13 @@ class Weights:
 
 
 def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
-    """min(1, C/‖g‖₂) over a record's whole gradient (Abadi et al. 2016), never per tensor.
-
-    Where it is below 1 it is smaller by 2⁻²², so that rounding to float32 cannot lift the clipped
-    norm over C.
+    """min(1, C(1 − 2⁻²²)/‖g‖₂), over a record's whole gradient (Abadi et al. 2016), not by tensor.
 
     Args:
         norms: Finite norms, float64 [n].
         clipping_norm: C > 0; infinity clips nothing.
     """
-    factors = torch.full_like(norms, clipping_norm * _MARGIN) / norms
-    return torch.where(norms <= clipping_norm, 1.0, factors)
+    return (torch.full_like(norms, clipping_norm * _MARGIN) / norms).clamp(max=1.0)
 
 
 @dataclass(frozen=True)

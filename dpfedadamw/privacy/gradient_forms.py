@@ -3,12 +3,12 @@
 A backward pass leaves one form a layer. Each can tell every record's squared norm and add up the
 records with given factors; they differ in what they keep. `Kept` has the gradients themselves,
 `Factored` only a layer's inputs and output gradients (book-keeping, Bu et al. 2023; ghost norms,
-Li et al. 2022), `TableRows` only the rows of an embedding table that a record uses.
+Li et al. 2022). A third, for embedding tables, is in `table_rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,7 +38,14 @@ class GradientForm(Protocol):
         ...
 
     def squared_norms(self) -> Tensor:
-        """Squared norm of every record's gradient over all these parameters, float64 [b]."""
+        """Squared norm of every record's gradient over all these parameters, float64 [b].
+
+        Not finite where the gradient's own precision cannot tell.
+        """
+        ...
+
+    def exact_squared_norms(self, rows: Tensor) -> Tensor:
+        """The same of a few records [n], from gradients formed in full and squared in float64."""
         ...
 
     def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
@@ -60,19 +67,28 @@ class GradientForm(Protocol):
 def squared_norms(gradients: Tensor) -> Tensor:
     """Squared norm of each record's gradient [b, …], accumulated in float64, [b].
 
-    Short runs of entries are added up in the tensor's own precision; a record for which that
-    overflows is measured again in float64 throughout.
+    Short runs of entries are added up in the tensor's own precision, where a square may overflow.
     """
     flat = gradients.flatten(1)
     if flat.dtype == torch.float64 or flat.shape[1] <= 4096:
         return flat.double().square().sum(1)
     whole = flat.shape[1] // 1024 * 1024
     runs = flat[:, :whole].reshape(len(flat), -1, 1024)
-    result = torch.linalg.vector_norm(runs, dim=2).double().square().sum(1)
-    result += flat[:, whole:].double().square().sum(1)
-    for record in (~torch.isfinite(result)).nonzero().flatten().tolist():
-        result[record] = flat[record].double().square().sum()
+    result: Tensor = torch.linalg.vector_norm(runs, dim=2).double().square().sum(1)
+    if whole < flat.shape[1]:
+        result += flat[:, whole:].double().square().sum(1)
     return result
+
+
+def exact_squared_norms(gradients: Tensor) -> Tensor:
+    """Squared norm of each record's gradient [n, …] in float64 throughout, [n]."""
+    flat = gradients.flatten(1).double()
+    return flat.square().sum(1)
+
+
+def sum_of(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors of one shape; at least one."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts)).sum(0)
 
 
 def select(values: Tensor, rows: Tensor | None) -> Tensor:
@@ -94,8 +110,11 @@ class Kept:
 
     def squared_norms(self) -> Tensor:
         """Squared norm of every record's gradient, float64 [b]."""
-        parts = [squared_norms(gradient) for gradient in self.gradients.values()]
-        return torch.stack(parts).sum(0)
+        return sum_of([squared_norms(gradient) for gradient in self.gradients.values()])
+
+    def exact_squared_norms(self, rows: Tensor) -> Tensor:
+        """The same of a few records [n], in float64 throughout."""
+        return sum_of([exact_squared_norms(gradient[rows]) for gradient in self.gradients.values()])
 
     def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
         """Write Σ_j c_j g_j: see `GradientForm`."""
@@ -194,6 +213,15 @@ class Factored:
         result = torch.cat(parts)
         return result if self.bias is None else result + squared_norms(self.bias)
 
+    def exact_squared_norms(self, rows: Tensor) -> Tensor:
+        """The same of a few records [n], in float64 throughout."""
+        parts = [
+            exact_squared_norms(self.layer.products(self.inputs[row], self.outputs[row]))
+            for row in rows[:, None]
+        ]
+        result = torch.cat(parts)
+        return result if self.bias is None else result + exact_squared_norms(self.bias[rows])
+
     def _direct(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         return squared_norms(self.layer.products(inputs, outputs))
 
@@ -209,11 +237,7 @@ class Factored:
         if of_inputs.shape[-1] > 1:
             product += _GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * hidden
         largest = torch.maximum(input_norms.sum((1, 2)), output_norms.sum((1, 2)))
-        trusted = torch.isfinite(product) & (largest < _TRUSTED_TRACE)
-        for record in (~trusted).nonzero().flatten().tolist():
-            part = slice(record, record + 1)
-            product[record] = self._direct(inputs[part], outputs[part])[0]
-        return product.clamp(min=0)
+        return torch.where(largest < _TRUSTED_TRACE, product.clamp(min=0), torch.nan)
 
     def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
         """Write Σ_j c_j g_j: see `GradientForm`."""
@@ -258,71 +282,3 @@ def form_of_product(
         return Kept(gradients)
     method = "gram" if costs.gram < costs.product else "direct, not kept"
     return Factored(layer, inputs, outputs, bias_gradients, method)
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """Gradients of the rows of an embedding table, for the rows that each record looks up.
-
-    Attributes:
-        gradients: One row a pair of record and table row, [m, width].
-        records: The record of each, int64 [m].
-        table_rows: The table row of each, int64 [m].
-        batch: Number of records b.
-        rows: Rows of the table.
-        method: "rows".
-    """
-
-    gradients: Tensor
-    records: Tensor
-    table_rows: Tensor
-    batch: int
-    rows: int
-    method: str = "rows"
-
-    def squared_norms(self) -> Tensor:
-        """Squared norm of every record's gradient, float64 [b]."""
-        result = torch.zeros(self.batch, dtype=torch.float64, device=self.gradients.device)
-        return result.index_add_(0, self.records, self.gradients.double().square().sum(1))
-
-    def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
-        """Write Σ_j c_j g_j: see `GradientForm`."""
-        gradients, records, table_rows = self.gradients, self.records, self.table_rows
-        if rows is not None:
-            position = torch.full((self.batch,), -1, device=rows.device)
-            position[rows] = torch.arange(len(rows), device=rows.device)
-            chosen = position[records] >= 0
-            gradients, table_rows = gradients[chosen], table_rows[chosen]
-            records = position[records[chosen]]
-        table = out["weight"].zero_().view(self.rows, -1)
-        table.index_add_(0, table_rows, gradients * factors[records, None])
-
-    def kept(self) -> Kept:
-        """The same gradients in full."""
-        width = self.gradients.shape[1]
-        full = self.gradients.new_zeros(self.batch * self.rows, width)
-        full.index_add_(0, self.records * self.rows + self.table_rows, self.gradients)
-        return Kept({"weight": full.view(self.batch, -1)})
-
-
-def form_of_lookup(
-    indices: Tensor, outputs: Tensor, rows: int, padding_index: int | None
-) -> TableRows:
-    """The gradients of an embedding table.
-
-    Args:
-        indices: Rows looked up, int64 [b, …].
-        outputs: Output gradients, [b, …, width].
-        rows: Rows of the table.
-        padding_index: The row that is not trained, if any.
-    """
-    batch = len(indices)
-    flat = indices.flatten(1)
-    records = torch.arange(batch, device=indices.device)[:, None].expand_as(flat)
-    keys, gradients = (records * rows + flat).flatten(), outputs.reshape(-1, outputs.shape[-1])
-    if padding_index is not None:
-        trained = flat.flatten() != padding_index
-        keys, gradients = keys[trained], gradients[trained]
-    unique, position = keys.unique(return_inverse=True)
-    summed = gradients.new_zeros(len(unique), gradients.shape[1]).index_add_(0, position, gradients)
-    return TableRows(summed, unique // rows, unique % rows, batch, rows)

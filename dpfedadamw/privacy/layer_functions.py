@@ -18,10 +18,10 @@ from torch.autograd import Function
 from dpfedadamw.privacy.gradient_forms import (
     GradientForm,
     Kept,
-    form_of_lookup,
     form_of_product,
 )
 from dpfedadamw.privacy.layer_products import ConvolutionProducts, LinearProducts
+from dpfedadamw.privacy.table_rows import form_of_lookup
 
 
 @dataclass(frozen=True)

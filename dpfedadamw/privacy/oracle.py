@@ -36,7 +36,11 @@ class Charge:
 
 
 def clipped_sum(
-    engine: ClippedSumEngine, flat: FlatParameters, parameters: Tensor, batch: tuple[Tensor, Tensor]
+    engine: ClippedSumEngine,
+    flat: FlatParameters,
+    parameters: Tensor,
+    batch: tuple[Tensor, Tensor],
+    physical_batch_size: int,
 ) -> ClippedSum:
     """The clipped sum of one step: Σ_j g_j · min(1, C/‖g_j‖₂) over a batch, before noise.
 
@@ -46,10 +50,26 @@ def clipped_sum(
         engine: Computes per-record clipped sums for the module in ``flat``.
         flat: The module's parameters.
         parameters: θ at which gradients are taken, [d].
-        batch: Inputs [b, …] and labels [b].
+        batch: Inputs [b, …] and labels [b]. A Poisson batch may be of any size and is never
+            truncated: a larger one is cut up and its parts' sums are added.
+        physical_batch_size: Most records whose gradients are formed at once.
     """
     flat.assign(parameters)
-    return engine(*batch)
+    inputs, labels = batch
+    if len(labels) <= physical_batch_size:
+        return engine(inputs, labels)
+    parts = [
+        engine(
+            inputs[start : start + physical_batch_size], labels[start : start + physical_batch_size]
+        )
+        for start in range(0, len(labels), physical_batch_size)
+    ]
+    return ClippedSum(
+        torch.stack([part.total for part in parts]).sum(0),
+        torch.cat([part.raw_norms for part in parts]),
+        torch.cat([part.clipped_norms for part in parts]),
+        sum(part.nonfinite for part in parts),
+    )
 
 
 class PrivateOracle:
@@ -77,8 +97,10 @@ class PrivateOracle:
         self.noise_variance = plan.noise_variance(client)
         self.steps = 0
         self.queries = 0
+        self._plan = plan
         self._standard_deviation = plan.noise_standard_deviation
-        self._divisor = plan.divisor(client)
+        # Where gradients are not noised, the mean over a short batch is the mean of its records.
+        self._divisor = plan.divisor(client) if plan.unit == "record" else None
         self._draws = plan.sampling.batches(len(labels), batches)
         self._charge = charge
         self._engine = engine
@@ -123,20 +145,26 @@ class PrivateOracle:
             )
         self._asked += 1
         self.queries += 1
-        clipped = clipped_sum(self._engine, self._flat, parameters, self._batch)
+        size = len(self._batch[1])
+        divisor = self._divisor if self._divisor is not None else float(max(1, size))
+        clipped = clipped_sum(
+            self._engine, self._flat, parameters, self._batch, self._plan.physical_batch_size
+        )
         noisy = clipped.total.double()
         if self._standard_deviation > 0:
-            noisy = add_gaussian_noise(clipped.total, self._standard_deviation, self._noise)
+            noisy = add_gaussian_noise(
+                clipped.total, self._standard_deviation, self._noise, self._plan.gaussian_sampler
+            )
         if self._evidence is not None:
             self._evidence.query(
                 Query(
-                    batch_size=len(self._batch[1]),
+                    batch_size=size,
                     raw_norms=clipped.raw_norms,
                     clipped_norms=clipped.clipped_norms,
                     nonfinite=clipped.nonfinite,
                     clean_sum=clipped.total,
                     noisy_sum=noisy,
-                    divisor=self._divisor,
+                    divisor=divisor,
                 )
             )
-        return (noisy / self._divisor).to(parameters.dtype)
+        return (noisy / divisor).to(parameters.dtype)

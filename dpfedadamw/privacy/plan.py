@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.noise import Method
 from dpfedadamw.privacy.sampling import (
     FullBatch,
     PoissonSampling,
@@ -24,11 +25,12 @@ class PrivacyPlan:
     """Everything that decides what a run's gradients reveal.
 
     Attributes:
-        unit: "record", or "none" for a run that claims nothing.
+        unit: "record", "client", or "none" for a run that claims nothing.
         adjacency: Neighbouring data sets, "add-remove".
-        clipping_norm: C > 0, L2 norm to which one record's gradient is clipped; infinite without
-            privacy.
+        clipping_norm: C > 0, L2 norm to which one record's gradient, or one client's update, is
+            clipped; infinite without privacy.
         noise_multiplier: σ; the clipped sum gets noise of standard deviation σC. 0 without privacy.
+            For the unit "client" the sum is that of the round's updates, and gradients are plain.
         delta: δ in (0, 1); None without privacy.
         sampling: How the records of a step are drawn.
         records: R_i, number of training records of each client. Public metadata.
@@ -36,6 +38,9 @@ class PrivacyPlan:
         local_steps: K.
         clients_per_round: S.
         queries_per_step: Gradients asked for on one batch.
+        noise_added_by: "server" or "clients" for the unit "client", else None.
+        gaussian_sampler: How normal numbers are drawn, "box-muller" or "four-draw".
+        physical_batch_size: Most records whose gradients are formed at once; changes no claim.
     """
 
     unit: str
@@ -49,6 +54,9 @@ class PrivacyPlan:
     local_steps: int
     clients_per_round: int
     queries_per_step: int
+    noise_added_by: str | None = None
+    gaussian_sampler: Method = "box-muller"
+    physical_batch_size: int = 512
 
     @property
     def private(self) -> bool:
@@ -57,8 +65,18 @@ class PrivacyPlan:
 
     @property
     def noise_standard_deviation(self) -> float:
-        """σC, of the noise on the clipped sum."""
-        return self.noise_multiplier * self.clipping_norm if self.private else 0.0
+        """σC, of the noise on a clipped sum of gradients; 0 where no gradient is noised."""
+        return self.noise_multiplier * self.clipping_norm if self.unit == "record" else 0.0
+
+    @property
+    def update_noise_standard_deviation(self) -> float:
+        """σC, of the noise on the sum of a round's clipped updates; 0 where there is none."""
+        return self.noise_multiplier * self.clipping_norm if self.unit == "client" else 0.0
+
+    @property
+    def participation(self) -> float:
+        """L = S/N, probability with which a client is in a round."""
+        return self.clients_per_round / len(self.records)
 
     def divisor(self, client: int) -> float:
         """B, the fixed public number by which the noisy sum is divided.
@@ -95,22 +113,20 @@ def make_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> Pr
     privacy = spec.privacy
     common = (records, spec.federation.rounds, spec.federation.local_steps)
     if privacy.unit == "none":
-        plain: Sampling = (
-            ShuffledEpochs(privacy.sampling.batch_size)
-            if privacy.sampling.batch_size is not None
-            else FullBatch()
-        )
         return PrivacyPlan(
             "none",
             "none",
             math.inf,
             0.0,
             None,
-            plain,
+            _plain_batches(spec),
             *common,
             spec.federation.clients_per_round,
             queries_per_step,
+            physical_batch_size=spec.compute.physical_batch_size,
         )
+    if privacy.unit == "client":
+        return _client_plan(spec, records, queries_per_step)
     assert privacy.sampling.expected_batch_size is not None
     assert privacy.noise_multiplier is not None
     assert privacy.clipping_norm is not None
@@ -150,4 +166,47 @@ def make_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> Pr
         *common,
         spec.federation.clients_per_round,
         queries_per_step,
+        gaussian_sampler=_sampler(spec),
+        physical_batch_size=spec.compute.physical_batch_size,
     )
+
+
+def _plain_batches(spec: Spec) -> Sampling:
+    """Batches of local steps whose gradients are not noised."""
+    size = spec.privacy.sampling.batch_size
+    return ShuffledEpochs(size) if size is not None else FullBatch()
+
+
+def _client_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> PrivacyPlan:
+    privacy = spec.privacy
+    assert privacy.noise_multiplier is not None
+    assert privacy.clipping_norm is not None
+    assert privacy.delta is not None
+    assert privacy.adjacency is not None
+    clients = len(records)
+    if privacy.delta * clients >= 1.0:
+        raise PrivacyError(
+            f"privacy.delta: {privacy.delta:g} times the {clients} clients is "
+            f"{privacy.delta * clients:.3g}; a mechanism that publishes one client in the clear "
+            f"would pass. Use a delta below {1.0 / clients:.2g}"
+        )
+    return PrivacyPlan(
+        "client",
+        privacy.adjacency,
+        privacy.clipping_norm,
+        privacy.noise_multiplier,
+        privacy.delta,
+        _plain_batches(spec),
+        records,
+        spec.federation.rounds,
+        spec.federation.local_steps,
+        spec.federation.clients_per_round,
+        queries_per_step,
+        privacy.noise_added_by,
+        _sampler(spec),
+        spec.compute.physical_batch_size,
+    )
+
+
+def _sampler(spec: Spec) -> Method:
+    return "four-draw" if spec.privacy.gaussian_sampler == "four-draw" else "box-muller"

@@ -220,9 +220,8 @@ class Pass:
         return forward
 
     def _check_records(self, site: Site, inputs: Tensor) -> None:
-        if inputs.dim() < 1 + (site.module.__class__ is not nn.Embedding) or (
-            len(inputs) != self.batch
-        ):
+        layer = site.kind == "layer" and not isinstance(site.module, nn.Embedding)
+        if inputs.dim() < (2 if layer else 1) or len(inputs) != self.batch:
             raise BookKeepingError(
                 f"layer {site.name!r} sees inputs of shape {tuple(inputs.shape)}, whose first "
                 f"dimension is not the {self.batch} records'"

@@ -7,13 +7,31 @@ from typing import Any
 
 from dpfedadamw.spec.document import KeyPath, dotted
 
-# The algorithm that does the same under the other privacy unit.
+# The algorithm that does the same under the other privacy unit, or the nearest there is.
 _RECORD_ALGORITHMS = {
     "dp-fedadamw": "fedadamw",
     "dp-localadamw": "local-adamw",
     "dp-fedavg": "fedavg",
+    "dp-scaffold": "scaffold",
+    "dp-fedavg-ls": "fedavg",
+    "dp-fedsam": "fedavg",
+    "dp-fedopt": "fedadam",
+    "dp-fafed": "fedlada",
+    "dp-fedlada": "fedlada",
 }
-_PLAIN_ALGORITHMS = {plain: private for private, plain in _RECORD_ALGORITHMS.items()}
+_PLAIN_ALGORITHMS = {
+    "fedadamw": "dp-fedadamw",
+    "fedadamw-theory": "dp-fedadamw",
+    "local-adamw": "dp-localadamw",
+    "local-adam": "dp-localadamw",
+    "fedavg": "dp-fedavg",
+    "scaffold": "dp-scaffold",
+    "fedcm": "dp-fedavg",
+    "fedadam": "dp-fedopt",
+    "fedlada": "dp-fedlada",
+}
+# Those that upload an update and nothing else.
+CLIENT_LEVEL_ALGORITHMS = ("dp-fedavg", "dp-fedsam")
 _DIGITS_SIDE = 8
 
 
@@ -55,7 +73,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
     yield from _model_shapes(get)
     yield from _unit(get)
     yield from _second_moment(get)
-    if get("privacy", "unit") == "record":
+    if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
             yield (
@@ -101,9 +119,15 @@ def _multiple(value: int, unit: int) -> str:
 
 def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
     name, unit = get("algorithm", "name"), get("privacy", "unit")
-    if name in _PLAIN_ALGORITHMS and unit == "record":
+    if name in _RECORD_ALGORITHMS and unit == "client" and name not in CLIENT_LEVEL_ALGORITHMS:
         message = (
-            f"{name} adds no noise, but privacy.unit is record; use {_PLAIN_ALGORITHMS[name]}, or "
+            f"{name} uploads more than an update, which clipping whole updates does not cover; "
+            f"with privacy.unit client use {' or '.join(CLIENT_LEVEL_ALGORITHMS)}"
+        )
+        yield ("algorithm", "name"), message
+    if name in _PLAIN_ALGORITHMS and unit in ("record", "client"):
+        message = (
+            f"{name} adds no noise, but privacy.unit is {unit}; use {_PLAIN_ALGORITHMS[name]}, or "
             "privacy.unit none"
         )
         yield ("algorithm", "name"), message

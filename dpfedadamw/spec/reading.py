@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -20,6 +20,7 @@ from dpfedadamw.spec.document import one_line
 from dpfedadamw.spec.sections import (
     AlgorithmSpec,
     CNNSpec,
+    ComputeSpec,
     DataSpec,
     EvaluationSpec,
     FederationSpec,
@@ -31,7 +32,10 @@ from dpfedadamw.spec.sections import (
     RandomnessSpec,
     ReportSpec,
     SamplingSpec,
+    SamSpec,
     SecondMomentSpec,
+    ServerSpec,
+    SmoothingSpec,
     Spec,
     ViTSpec,
 )
@@ -101,13 +105,13 @@ def replace_noise_multiplier(spec: Spec, value: float) -> Spec:
     The target stays: a resolved spec with both says that the one was solved for the other.
 
     Args:
-        spec: A spec of privacy unit "record".
+        spec: A spec of privacy unit "record" or "client".
         value: The noise multiplier σ, > 0.
 
     Raises:
         ValueError: If the spec has no privacy unit, or σ is not a positive finite number.
     """
-    if spec.privacy.unit != "record":
+    if spec.privacy.unit == "none":
         raise ValueError("a spec without privacy has no noise multiplier")
     if not 0 < value < math.inf:
         raise ValueError(f"a noise multiplier must be positive and finite, not {value}")
@@ -171,21 +175,29 @@ def _build(resolved: Mapping[str, Any]) -> Spec:
             **{**data, "partition": PartitionSpec(**{"alpha": None, **data["partition"]})}
         ),
         model=_MODELS[model["name"]](**model),
-        algorithm=AlgorithmSpec(**{**algorithm, **_moments(algorithm)}),
+        algorithm=AlgorithmSpec(**{**algorithm, **_subsections(algorithm)}),
         federation=FederationSpec(**resolved["federation"]),
         privacy=PrivacySpec(**{**privacy, "sampling": SamplingSpec(**privacy["sampling"])}),
         randomness=RandomnessSpec(**resolved["randomness"]),
         evaluation=EvaluationSpec(**resolved["evaluation"]),
+        compute=ComputeSpec(**resolved["compute"]),
         report=ReportSpec(**resolved["report"]),
     )
 
 
-def _moments(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    if "second_moment" not in algorithm:
-        return {}
-    second = algorithm["second_moment"]
-    floor = FloorSpec(**{"relative": None, "absolute": None, **second["floor"]})
-    return {
-        "first_moment": FirstMomentSpec(**algorithm["first_moment"]),
-        "second_moment": SecondMomentSpec(**{**second, "floor": floor}),
-    }
+def _second_moment(**section: Any) -> SecondMomentSpec:
+    floor = FloorSpec(**{"relative": None, "absolute": None, **section["floor"]})
+    return SecondMomentSpec(**{**section, "floor": floor})
+
+
+_SUBSECTIONS: dict[str, Callable[..., Any]] = {
+    "first_moment": FirstMomentSpec,
+    "second_moment": _second_moment,
+    "sam": SamSpec,
+    "smoothing": SmoothingSpec,
+    "server": ServerSpec,
+}
+
+
+def _subsections(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: make(**algorithm[key]) for key, make in _SUBSECTIONS.items() if key in algorithm}

@@ -148,33 +148,88 @@ class SecondMomentSpec:
 
 
 @dataclass(frozen=True)
-class AlgorithmSpec:
-    """The local rule. A key that the rule does not have is None.
+class SamSpec:
+    """Sharpness-aware minimisation.
 
     Attributes:
-        name: "dp-fedadamw", "dp-localadamw", "dp-fedavg" (unit "record"); "fedadamw",
-            "local-adamw", "fedavg" (unit "none").
+        radius: Length ρ of the perturbation, ≥ 0.
+    """
+
+    radius: float
+
+
+@dataclass(frozen=True)
+class SmoothingSpec:
+    """Laplacian smoothing of noised gradients.
+
+    Attributes:
+        strength: s of (I − s·L)⁻¹, ≥ 0.
+        scope: "vector" (all parameters end to end) or "tensor" (each by itself).
+    """
+
+    strength: float
+    scope: str
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """What the server does with the mean update. A key that the rule does not have is None.
+
+    Attributes:
+        learning_rate: Step size of the server, > 0; 1 is the plain average where nothing else
+            is given.
+        rule: "adam" or "yogi"; dp-fedopt only.
+        beta1: Decay of the server's first moment, in [0, 1); adaptive servers only.
+        beta2: Decay of its second moment, in [0, 1); adaptive servers only.
+        epsilon: Added to its denominator, > 0; adaptive servers only.
+    """
+
+    learning_rate: float
+    rule: str | None = None
+    beta1: float | None = None
+    beta2: float | None = None
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """The local rule and its server. A key that the rule does not have is None.
+
+    Attributes:
+        name: One of the names in the schema; those that start with "dp-" are of unit "record",
+            the others of unit "none".
         learning_rate: Step size of the first round, > 0.
         schedule: "cosine" or "constant", over rounds.
-        weight_decay: Decoupled weight decay λ, ≥ 0.
-        beta1: Decay of the first moment, in [0, 1); AdamW rules only.
-        beta2: Decay of the second moment, in [0, 1); AdamW rules only.
-        epsilon: Added to the denominator, > 0; AdamW rules only.
+        weight_decay: Weight decay λ, ≥ 0; all but fedadamw-theory.
+        decay: "decoupled" or "coupled" (plain L2); AdamW rules only.
+        beta1: Decay of the first moment, in [0, 1); local adaptive rules only.
+        beta2: Decay of the second moment, in [0, 1); local adaptive rules only.
+        epsilon: Added to the denominator, > 0; local adaptive rules only.
         alignment: Weight γ of the global update in each local step, ≥ 0; (dp-)fedadamw only.
+        local_weight: Weight α of the local direction, in (0, 1], against 1 − α of the global
+            update; fedcm, (dp-)fedlada and fedadamw-theory only.
         first_moment: (dp-)fedadamw only.
-        second_moment: (dp-)fedadamw only.
+        second_moment: (dp-)fedadamw and fedadamw-theory only.
+        sam: dp-fedsam only.
+        smoothing: dp-fedavg-ls only.
+        server: Rules whose server does more than average only.
     """
 
     name: str
     learning_rate: float
     schedule: str
-    weight_decay: float
+    weight_decay: float | None = None
+    decay: str | None = None
     beta1: float | None = None
     beta2: float | None = None
     epsilon: float | None = None
     alignment: float | None = None
+    local_weight: float | None = None
     first_moment: FirstMomentSpec | None = None
     second_moment: SecondMomentSpec | None = None
+    sam: SamSpec | None = None
+    smoothing: SmoothingSpec | None = None
+    server: ServerSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -197,7 +252,7 @@ class SamplingSpec:
     """How a client draws the records of a step.
 
     Attributes:
-        kind: "poisson" (unit "record"); "full" or "shuffled" (unit "none").
+        kind: "poisson" (unit "record"); "full" or "shuffled" (unit "client" or "none").
         expected_batch_size: B of "poisson": the fixed, public divisor; client i draws each of its
             R_i records with probability B/R_i. None otherwise.
         batch_size: Records in a batch of "shuffled"; None otherwise.
@@ -213,15 +268,17 @@ class PrivacySpec:
     """What is protected, and how strongly. With unit "none" all but `sampling` is None.
 
     Attributes:
-        unit: "record" or "none" (no privacy claim).
+        unit: "record", "client" or "none" (no privacy claim).
         sampling: How records are drawn.
         adjacency: "add-remove".
-        clipping_norm: L2 bound C on one record's gradient, > 0.
+        clipping_norm: L2 bound C on one record's gradient, or one client's update, > 0.
         noise_multiplier: σ > 0: noise of standard deviation σC on each clipped sum. None until it
             has been solved for `target_epsilon`.
         target_epsilon: The ε that `noise_multiplier` is to be, or was, solved for; None where the
             noise multiplier was chosen directly.
         delta: δ of the (ε, δ) statement, in (0, 1).
+        noise_added_by: "server" or "clients" for the unit "client"; None otherwise.
+        gaussian_sampler: "box-muller" or "four-draw"; None without privacy.
     """
 
     unit: str
@@ -231,6 +288,8 @@ class PrivacySpec:
     noise_multiplier: float | None = None
     target_epsilon: float | None = None
     delta: float | None = None
+    noise_added_by: str | None = None
+    gaussian_sampler: str | None = None
 
 
 @dataclass(frozen=True)
@@ -256,6 +315,17 @@ class EvaluationSpec:
     """
 
     every: int
+
+
+@dataclass(frozen=True)
+class ComputeSpec:
+    """What changes memory and speed, and neither results nor privacy.
+
+    Attributes:
+        physical_batch_size: Most records whose gradients are formed at once, >= 1.
+    """
+
+    physical_batch_size: int
 
 
 @dataclass(frozen=True)
@@ -294,6 +364,7 @@ class Spec:
         privacy: Unit, mechanism and budget.
         randomness: Source of sampling and noise.
         evaluation: When the model is tested.
+        compute: What changes memory and speed alone.
         report: Governance texts for the report.
     """
 
@@ -307,6 +378,7 @@ class Spec:
     privacy: PrivacySpec
     randomness: RandomnessSpec
     evaluation: EvaluationSpec
+    compute: ComputeSpec
     report: ReportSpec
 
     def to_mapping(self) -> dict[str, Any]:

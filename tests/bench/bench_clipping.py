@@ -9,7 +9,6 @@ a ratio is the median over turns of the ratio of two neighbouring times. Not col
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,11 +18,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
-
 from models import LowRankEncoder, ResNet18, VisionTransformer
+from torch import Tensor, nn
 
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy.clipping import choose
@@ -157,7 +153,10 @@ def peak_memory_of_a_round() -> float:
         for _ in range(3):
             flat.vector.sub_(engine(inputs, targets).total, alpha=0.01 / BATCH)
         update += flat.vector - start
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not getrusage, whose maximum a child inherits from the process that started it.
+    lines = Path("/proc/self/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    return float(status["VmHWM"].split()[0]) / 1024
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from dpfedadamw import run as engine_run
+from dpfedadamw.claims import expected_claim
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.federation import rounds
 from dpfedadamw.models.registry import build
@@ -85,8 +86,8 @@ def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch
     seen = []
     add = oracle.add_gaussian_noise
 
-    def watching(total, deviation, stream):
-        noisy = add(total, deviation, stream)
+    def watching(total, deviation, *rest):
+        noisy = add(total, deviation, *rest)
         seen.append((noisy - total.double())[:8].tolist())
         if len(seen) == 2:
             raise PowerCutError
@@ -107,12 +108,12 @@ def test_the_ledger_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
     add = oracle.add_gaussian_noise
     missing = []
 
-    def checking(total, deviation, stream):
+    def checking(total, deviation, *rest):
         on_disk = [json.loads(line) for line in training.run.ledger.read_text().splitlines()]
         charged = {(e["round"], e["client"]) for e in on_disk if e["kind"] == "spend"}
         if len(charged) != 4 * (training.completed + 1):
             missing.append(training.completed)
-        return add(total, deviation, stream)
+        return add(total, deviation, *rest)
 
     monkeypatch.setattr(oracle, "add_gaussian_noise", checking)
     engine_run.train(training)
@@ -165,7 +166,7 @@ def test_a_target_epsilon_is_met_from_below(tmp_path):
         )
     )
     experiment = engine_run.prepare(spec, torch.device("cpu"))
-    claim = engine_run.expected_claim(experiment)
+    claim = expected_claim(experiment.plan)
     assert 3.98 <= claim["server_worst_case"]["epsilon"] <= 4.0
 
 

@@ -195,7 +195,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             "{name: dp-fedadamw}",
             "{name: dp-localadamw, alignment: 0.5}",
             "5:34: algorithm.alignment: not used when name is dp-localadamw (it uses "
-            "learning_rate, schedule, beta1, beta2, epsilon, weight_decay); remove it",
+            "learning_rate, schedule, beta1, beta2, epsilon, weight_decay, decay); remove it",
         ),
         (
             "clients: 10}",

@@ -59,6 +59,7 @@ def test_defaults_are_those_of_the_vocabulary():
             "beta2": 0.999,
             "epsilon": 1e-8,
             "weight_decay": 0.01,
+            "decay": "decoupled",
             "alignment": 0.5,
             "first_moment": {"aggregation": "none"},
             "second_moment": {

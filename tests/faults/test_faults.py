@@ -11,7 +11,7 @@ import dataclasses
 import pytest
 import torch
 
-from dpfedadamw import filing
+from dpfedadamw import claims, filing
 from dpfedadamw import run as engine_run
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.federation.rounds import Federation
@@ -34,7 +34,7 @@ def test_noise_at_half_its_scale_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(
         oracle,
         "add_gaussian_noise",
-        lambda total, deviation, stream: add_gaussian_noise(total, deviation / 2, stream),
+        lambda total, deviation, *rest: add_gaussian_noise(total, deviation / 2, *rest),
     )
     findings = judged(small_spec(), tmp_path)
     assert findings["verdict"] == "FAIL"
@@ -46,14 +46,14 @@ def test_noise_at_twice_its_scale_fails_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr(
         oracle,
         "add_gaussian_noise",
-        lambda total, deviation, stream: add_gaussian_noise(total, deviation * 2, stream),
+        lambda total, deviation, *rest: add_gaussian_noise(total, deviation * 2, *rest),
     )
     findings = judged(small_spec(), tmp_path)
     assert findings["verdict"] == "FAIL"
     assert verdicts(findings)["noise-scale"] == "FAIL"
 
 
-def clip_the_batch_mean(engine, flat, parameters, batch):
+def clip_the_batch_mean(engine, flat, parameters, batch, physical_batch_size):
     """The mean gradient of the batch is clipped, not each record's (a common shortcut)."""
     flat.assign(parameters)
     size = len(batch[1])
@@ -104,7 +104,7 @@ def test_a_ledger_that_is_told_a_larger_noise_multiplier_fails(tmp_path, monkeyp
 
 
 def test_an_accountant_that_is_told_a_larger_noise_multiplier_fails(tmp_path, monkeypatch):
-    claim = engine_run._claim
+    claim = claims._record_level
 
     def told_more(plan, spends):
         richer = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier + 0.5)
@@ -120,14 +120,14 @@ def test_an_accountant_that_is_told_a_larger_noise_multiplier_fails(tmp_path, mo
         ]
         return claim(richer, spends)
 
-    monkeypatch.setattr(engine_run, "_claim", told_more)
+    monkeypatch.setattr(claims, "_record_level", told_more)
     findings = judged(small_spec(), tmp_path)
     assert findings["verdict"] == "FAIL"
     assert verdicts(findings)["accounting"] == "FAIL"
 
 
 def test_one_noise_vector_for_all_clients_of_a_round_fails(tmp_path, monkeypatch):
-    def shared(total, deviation, stream):
+    def shared(total, deviation, *rest):
         generator = torch.Generator().manual_seed(7)
         noise = torch.randn(total.shape, generator=generator, dtype=torch.float64)
         return total.double() + deviation * noise

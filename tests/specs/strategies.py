@@ -17,6 +17,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dpfedadamw import spec
+from dpfedadamw.spec import crosschecks
+from dpfedadamw.spec.checks import fill_defaults
 from dpfedadamw.spec.vocabulary import discriminators, pick_branch, resolve_reference, types_of
 from dpfedadamw.spec.yamlwriter import write
 
@@ -103,13 +105,13 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if model["name"] == "cnn":
         groups = model["groups"] = min(model["groups"], 64)
         model["channels"] = [max(1, size // groups) * groups for size in model["channels"]]
-    if privacy["unit"] == "record":
+    if privacy["unit"] != "none":
         if privacy["noise_multiplier"] is None and privacy["target_epsilon"] is None:
             privacy["noise_multiplier"] = 1.0
-        names = {"fedadamw": "dp-fedadamw", "local-adamw": "dp-localadamw", "fedavg": "dp-fedavg"}
-    else:
-        names = {"dp-fedadamw": "fedadamw", "dp-localadamw": "local-adamw", "dp-fedavg": "fedavg"}
-    algorithm["name"] = names.get(algorithm["name"], algorithm["name"])
+    name = _fitting(algorithm["name"], privacy["unit"])
+    if name != algorithm["name"]:
+        bare = {**mapping, "algorithm": {"name": name}}
+        algorithm = mapping["algorithm"] = fill_defaults(bare)["algorithm"]
     if "second_moment" in algorithm:
         second = algorithm["second_moment"]
         if algorithm["name"] == "fedadamw":
@@ -119,6 +121,14 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         if second["aggregation"] == "none":
             second["counter"] = "global"
     return mapping
+
+
+def _fitting(name: str, unit: str) -> str:
+    """The algorithm itself, or one that runs under this privacy unit."""
+    if unit == "client":
+        return name if name in crosschecks.CLIENT_LEVEL_ALGORITHMS else "dp-fedavg"
+    names = crosschecks._PLAIN_ALGORITHMS if unit == "record" else crosschecks._RECORD_ALGORITHMS
+    return names.get(name, name)
 
 
 def fields(mapping: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
@@ -290,11 +300,11 @@ def _contradiction(draw: st.DrawFn) -> Broken:
         data["clients"] = draw(st.integers(1, 1000))
         federation["clients_per_round"] = data["clients"] + 1
     elif kind == "unit":
-        pairs = {"dp-fedadamw": "fedadamw", "dp-localadamw": "local-adamw", "dp-fedavg": "fedavg"}
-        pairs |= {plain: private for private, plain in pairs.items()}
-        mapping["algorithm"]["name"] = pairs[mapping["algorithm"]["name"]]
+        other = "none" if privacy["unit"] != "none" else "record"
+        name = _fitting(mapping["algorithm"]["name"], other)
+        mapping["algorithm"] = {"name": name}
     elif kind == "budget":
-        assume(privacy["unit"] == "record")
+        assume(privacy["unit"] != "none")
         privacy["noise_multiplier"] = privacy["target_epsilon"] = None
     elif kind == "width":
         mapping["model"] = {"name": "vit", "width": 10, "heads": 4}

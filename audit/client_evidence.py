@@ -1,0 +1,64 @@
+"""The private evidence of one round at client level: norms of whole updates and the sum's noise.
+
+Beside `evidence`, which reads the record level. At client level a round is one query: clipped
+updates are summed, noised once, and divided by a public number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from audit.arrays import Arrays, Floats, Integers, floats, integers
+from audit.evidence import Layout
+
+
+@dataclass(frozen=True)
+class UpdateRound:
+    """What one round left behind: m participants, B blocks, k sampled coordinates.
+
+    Attributes:
+        clients: [m] client numbers; m may be 0.
+        attempt: which attempt of the round this is.
+        raw_norms: [m] norms of the updates before clipping; may be NaN or inf.
+        clipped_norms: [m] the same after clipping.
+        nonfinite: updates that were not finite.
+        divisor: what the noisy sum was divided by.
+        noise_sum_squares: [B] sums of the squared noise on the sum of clipped updates.
+        noise_sample: [k] that noise at the sampled coordinates over the clipping norm.
+        upload_noise_sum_squares: [m, B] sums of the squared noise on each upload; None where no
+            upload carries noise of its own.
+    """
+
+    clients: Integers
+    attempt: int
+    raw_norms: Floats
+    clipped_norms: Floats
+    nonfinite: int
+    divisor: float
+    noise_sum_squares: Floats
+    noise_sample: Floats
+    upload_noise_sum_squares: Floats | None
+
+
+def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
+    """One round's archive as UpdateRound; shapes must agree with each other and the layout.
+
+    Raises:
+        FieldError: an array is missing, or has another type, shape or range.
+    """
+    clients = integers(arrays, "clients", (None,))
+    participants, blocks = (len(clients),), len(layout.sizes)
+    uploads = None
+    if "upload_noise_sum_squares" in arrays:
+        uploads = floats(arrays, "upload_noise_sum_squares", (*participants, blocks))
+    return UpdateRound(
+        clients=clients,
+        attempt=int(integers(arrays, "attempt", ())),
+        raw_norms=floats(arrays, "raw_norms", participants, finite=False),
+        clipped_norms=floats(arrays, "clipped_norms", participants, finite=False),
+        nonfinite=int(integers(arrays, "nonfinite", ())),
+        divisor=float(floats(arrays, "divisor", ())),
+        noise_sum_squares=floats(arrays, "noise_sum_squares", (blocks,)),
+        noise_sample=floats(arrays, "noise_sample", (len(layout.sample_coordinates),)),
+        upload_noise_sum_squares=uploads,
+    )

@@ -1,0 +1,97 @@
+"""Rounds that protect whole clients: a Poisson cohort, clipped updates, noise on their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpfedadamw.algorithms.base import ServerState, Upload
+from dpfedadamw.client_evidence import ClientLevelEvidence, UpdateRelease
+from dpfedadamw.federation.client import Answer
+from dpfedadamw.federation.messages import unpack
+from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.privacy.cohorts import PoissonClients
+from dpfedadamw.privacy.updates import release_mean, sum_of_updates
+
+
+@dataclass(frozen=True)
+class ClientLevelFederation(Federation):
+    """A federation whose server releases one noised mean update a round, and nothing else.
+
+    Every client takes part independently, so a round may be empty: it is charged and releases
+    noise all the same, or else its silence would tell.
+
+    Attributes:
+        update_evidence: Written after each round.
+    """
+
+    update_evidence: ClientLevelEvidence
+
+    def _cohort(self) -> PoissonClients:
+        return PoissonClients(self.spec.federation.clients_per_round)
+
+    def _charge(self, index: int, attempt: int, chosen: Sequence[int]) -> None:
+        plan = self.worker.plan
+        shared = plan.noise_added_by == "clients" and chosen
+        self.ledger.append(
+            "spend",
+            {
+                "round": index,
+                "attempt": attempt,
+                "unit": "client",
+                "sampling": "poisson",
+                "sampling_rate": plan.participation,
+                "expected_clients": plan.clients_per_round,
+                "clipping_norm": plan.clipping_norm,
+                "noise_multiplier": plan.noise_multiplier,
+                "noise_added_by": plan.noise_added_by,
+                "clients": list(chosen),
+                "upload_noise_multiplier": (
+                    plan.noise_multiplier / len(chosen) ** 0.5 if shared else None
+                ),
+            },
+        )
+
+    def _receive(
+        self,
+        state: ServerState,
+        index: int,
+        attempt: int,
+        chosen: Sequence[int],
+        answers: Sequence[Answer],
+    ) -> list[Upload]:
+        plan = self.worker.plan
+        size, device = len(state.parameters), state.parameters.device
+        uploads = [unpack(answer.message, state.parameters)[0] for answer in answers]
+        clipped = [answer.clipped for answer in answers if answer.clipped is not None]
+        # Where the clients add the noise, an empty round still needs some: the server's.
+        by_server = plan.noise_added_by == "server" or not uploads
+        noise = self.worker.randomness.stream("release noise", index, -1, attempt)
+        noisy, mean = release_mean(
+            sum_of_updates(uploads, size, device),
+            plan.update_noise_standard_deviation,
+            plan.clients_per_round,
+            noise if by_server else None,
+            plan.gaussian_sampler,
+        )
+        self.update_evidence.write_round(
+            index,
+            attempt,
+            chosen,
+            UpdateRelease(
+                raw_norms=[one.raw_norm for one in clipped],
+                clipped_norms=[one.clipped_norm for one in clipped],
+                clean_sum=sum_of_updates([one.update for one in clipped], size, device),
+                noisy_sum=noisy,
+                upload_noise=(
+                    []
+                    if by_server
+                    else [
+                        upload.double() - one.update.double()
+                        for upload, one in zip(uploads, clipped, strict=True)
+                    ]
+                ),
+                divisor=float(plan.clients_per_round),
+            ),
+        )
+        return [Upload(mean.to(state.parameters.dtype))]

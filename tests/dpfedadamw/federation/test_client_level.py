@@ -1,0 +1,103 @@
+"""Client-level runs end to end: Poisson cohorts, empty rounds, what leaves a client."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dpfedadamw import run as engine_run
+from dpfedadamw import spec as specs
+from dpfedadamw.errors import PrivacyError, SpecError
+from dpfedadamw.federation import client as clients
+from dpfedadamw.federation.messages import unpack
+from tests.runs import begin, train
+
+
+def client_spec(*overrides: str, rounds: int = 6, per_round: int = 4):
+    return specs.loads(
+        f"""
+version: 1
+name: whole-clients
+data: {{dataset: digits, clients: 20, partition: {{kind: iid}}}}
+model: {{name: mlp, hidden: []}}
+algorithm: {{name: dp-fedavg, learning_rate: 0.5}}
+federation: {{rounds: {rounds}, clients_per_round: {per_round}, local_steps: 2}}
+privacy: {{unit: client, clipping_norm: 0.5, noise_multiplier: 1.0, delta: 1.0e-3}}
+randomness: {{mode: reproducible, seed: 3}}
+""",
+        overrides=overrides,
+    )
+
+
+def ledger(training) -> list[dict]:
+    return [json.loads(line) for line in training.run.ledger.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("by", ["server", "clients"])
+def test_the_released_sum_has_noise_of_the_plans_scale_in_every_round(by, tmp_path):
+    training, _ = train(client_spec(f"privacy.noise_added_by={by}", rounds=12), tmp_path)
+    for index in range(12):
+        with np.load(training.run.evidence / f"round-{index:05d}.npz") as file:
+            # 650 coordinates: standard deviation of the mean square is 5.5 %; five of them.
+            assert file["noise_sum_squares"].sum() / 650 == pytest.approx(0.25, rel=0.28)
+            assert (file["clipped_norms"] <= 0.5 * (1 + 1e-6)).all()
+            assert file["divisor"] == 4.0
+
+
+def test_a_round_without_clients_is_charged_and_released(tmp_path):
+    training, _ = train(client_spec(rounds=40, per_round=1), tmp_path)
+    empty = [e["round"] for e in ledger(training) if e["kind"] == "spend" and not e["clients"]]
+    # Chance of no empty round among 40 with 20 clients at rate 0.05: below 1e-7.
+    assert empty
+    with np.load(training.run.evidence / f"round-{empty[0]:05d}.npz") as file:
+        assert file["noise_sum_squares"].sum() > 0
+
+
+def test_where_clients_add_the_noise_nothing_clean_leaves_them(tmp_path, monkeypatch):
+    training = begin(client_spec("privacy.noise_added_by=clients"), tmp_path)
+    answer = clients.Worker.take_part
+    seen = []
+
+    def watching(self, *arguments):
+        result = answer(self, *arguments)
+        upload, state = unpack(result.message, self.flat.vector)
+        seen.append((upload - result.clipped.update).norm() / result.clipped.update.norm())
+        assert state == {}
+        return result
+
+    monkeypatch.setattr(clients.Worker, "take_part", watching)
+    engine_run.train(training)
+    assert seen
+    assert min(seen) > 1.0, "each upload holds more noise than signal here"
+
+
+def test_the_spend_is_on_disk_before_the_round(tmp_path, monkeypatch):
+    training = begin(client_spec(), tmp_path)
+    answer = clients.Worker.take_part
+
+    def checking(self, *arguments):
+        charged = [e["round"] for e in ledger(training) if e["kind"] == "spend"]
+        assert charged == list(range(training.completed + 1))
+        return answer(self, *arguments)
+
+    monkeypatch.setattr(clients.Worker, "take_part", checking)
+    engine_run.train(training)
+
+
+def test_a_delta_that_permits_publishing_a_client_is_refused():
+    with pytest.raises(PrivacyError, match="one client in the clear"):
+        engine_run.prepare(client_spec("privacy.delta=0.05"), torch.device("cpu"))
+
+
+def test_algorithms_that_upload_more_than_an_update_are_refused():
+    with pytest.raises(SpecError, match="which clipping whole updates does not cover"):
+        client_spec("algorithm={name: dp-fedadamw}")
+
+
+def test_two_reproducible_runs_are_alike(tmp_path):
+    first, _ = train(client_spec(), tmp_path)
+    second, _ = train(client_spec(), tmp_path)
+    assert first.run.weights.read_bytes() == second.run.weights.read_bytes()

@@ -1,0 +1,70 @@
+"""Client level: one client moves the sum by at most C, and the noise on it is σC in every case."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpfedadamw.privacy.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.updates import clip_update, noise_upload, release_mean, sum_of_updates
+
+CPU = torch.device("cpu")
+EXTREMES = st.sampled_from([0.0, 1.0, -1.0, 1e30, -1e30, 1e-30, math.inf, -math.inf, math.nan])
+UPDATES = st.lists(st.floats(-1e6, 1e6, width=32) | EXTREMES, min_size=7, max_size=7)
+
+
+@given(others=st.lists(UPDATES, max_size=5), adversary=UPDATES, norm=st.floats(1e-3, 1e3))
+@settings(max_examples=200, deadline=None)
+def test_one_client_moves_the_sum_by_at_most_the_clipping_norm(others, adversary, norm):
+    def total(updates):
+        clipped = [clip_update(torch.tensor(u, dtype=torch.float32), norm).update for u in updates]
+        return sum_of_updates(clipped, 7, CPU)
+
+    moved = (total([*others, adversary]) - total(others)).norm()
+    # Sums are float64, so what is left is their rounding.
+    assert float(moved) <= norm * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_contributes_exactly_nothing(value):
+    clipped = clip_update(torch.tensor([1.0, value, 3.0]), 1.0)
+    assert (clipped.update == 0).all()
+    assert clipped.clipped_norm == 0.0
+    assert not math.isfinite(clipped.raw_norm)
+
+
+def test_clipping_keeps_the_direction_and_is_over_the_whole_vector():
+    update = torch.randn(1000)
+    clipped = clip_update(update, 0.5)
+    torch.testing.assert_close(clipped.update / clipped.update.norm(), update / update.norm())
+    assert clipped.clipped_norm == pytest.approx(0.5, rel=1e-5)
+    assert clip_update(update, 1e6).update is update
+
+
+@pytest.mark.parametrize("participants", [1, 4, 25])
+def test_the_clients_shares_of_noise_add_up_to_the_servers(participants):
+    size, deviation = 40_000, 3.0
+    randomness = ReproducibleRandomness(participants)
+    nothing = clip_update(torch.zeros(size), 1.0)
+    uploads = [
+        noise_upload(nothing, deviation, participants, randomness.stream("u", 0, i), "box-muller")
+        for i in range(participants)
+    ]
+    total, mean = release_mean(
+        sum_of_updates(uploads, size, CPU), deviation, 10.0, None, "box-muller"
+    )
+    # Standard deviation of the ratio: sqrt(1/(2·40000)) = 0.35 %; five of them.
+    assert float(total.std()) == pytest.approx(deviation, rel=0.018)
+    single = deviation / math.sqrt(participants)
+    assert float(uploads[0].std()) == pytest.approx(single, rel=0.018)
+    torch.testing.assert_close(mean, total / 10.0)
+
+
+def test_an_empty_round_releases_noise_all_the_same():
+    stream = ReproducibleRandomness(1).stream("r", 0, -1)
+    total, _ = release_mean(sum_of_updates([], 40_000, CPU), 2.0, 5.0, stream, "box-muller")
+    assert float(total.std()) == pytest.approx(2.0, rel=0.018)
