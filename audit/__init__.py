@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from audit.auditor import audit_run, write_findings
 from audit.errors import AuditError
-from audit.probing import StepProbe, record_probe
+from audit.probing import Probe, StepProbe, record_probe
+from audit.update_probing import UpdateProbe
 from audit.verdict import Finding, Findings, Severity, Verdict
 
 __all__ = [
     "AuditError",
     "Finding",
     "Findings",
+    "Probe",
     "Severity",
     "StepProbe",
+    "UpdateProbe",
     "Verdict",
     "audit_run",
     "record_probe",

@@ -1,6 +1,6 @@
 """Runs all checks on one run directory, fails closed, and writes the findings.
 
-Top of the flow: `open_bundle` → every check of `checks.CHECKS` → `Findings`. An exception inside a
+Top of the flow: `open_bundle` → every check of the run's unit → `Findings`. An exception inside a
 check, foreseen or not, becomes the verdict NOT VERIFIED of that check with one line of reason; no
 input can turn it into PASS.
 """
@@ -17,23 +17,25 @@ import scipy
 
 from audit.bundle import Bundle, open_bundle
 from audit.checks import CHECKS, Check, Context, Judgement
+from audit.checks.client import CLIENT_CHECKS
 from audit.errors import AuditError, ProbeError
 from audit.evidence import ProbeResults, read_probe
 from audit.fields import FieldError
-from audit.probing import StepProbe, run_probe, write_atomically
+from audit.probing import Probe, run_probe, write_atomically
 from audit.verdict import Finding, Findings, Verdict
 
 
 def audit_run(
     run_dir: Path,
-    probe: StepProbe | None = None,
+    probe: Probe | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Findings:
     """Judge one run directory.
 
     Args:
         run_dir: the directory; nothing in it is trusted, nothing in it is changed.
-        probe: the engine's private step; None to judge the recorded probe of the evidence.
+        probe: the engine's private step, at client level its sum of updates; None to judge the
+            recorded probe of the evidence.
         progress: called with the title of each check before it starts.
 
     Returns:
@@ -45,15 +47,16 @@ def audit_run(
     bundle = open_bundle(run_dir)
     live, fault = _live_probe(probe)
     context = Context(probe=live)
+    header = bundle.ledger.header if bundle.ledger is not None else None
+    checks = CLIENT_CHECKS if header is not None and header.unit == "client" else CHECKS
     findings = []
-    for check in CHECKS:
+    for check in checks:
         if progress is not None:
             progress(check.title)
         if fault is not None and check.name == "sensitivity":
             findings.append(check.finding(Judgement(Verdict.NOT_VERIFIED, fault)))
             continue
         findings.append(_run(check, bundle, context))
-    header = bundle.ledger.header if bundle.ledger is not None else None
     return Findings(
         run=header.run if header is not None else "unknown",
         unit=header.unit if header is not None else None,
@@ -95,7 +98,7 @@ def _run(check: Check, bundle: Bundle, context: Context) -> Finding:
     return check.finding(Judgement(Verdict.NOT_VERIFIED, reason))
 
 
-def _live_probe(probe: StepProbe | None) -> tuple[ProbeResults | None, str | None]:
+def _live_probe(probe: Probe | None) -> tuple[ProbeResults | None, str | None]:
     if probe is None:
         return None, None
     try:

@@ -1,9 +1,10 @@
 """The active probe: pokes the real private step with synthetic neighbouring batches.
 
 Records of norms can look right while the step clips the wrong thing. So the auditor asks for the
-step itself, through the protocol `StepProbe` that the engine implements, and measures how far one
-record moves its clipped sum. Only synthetic records are used, so the results are free to print.
-They are written to the evidence and can be judged later where the engine is not installed.
+step itself, through the protocol `StepProbe` that the engine implements (`UpdateProbe` at client
+level), and measures how far one record moves its clipped sum. Only synthetic records are used, so
+the results are free to print. They are written to the evidence and can be judged later where the
+engine is not installed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import ProbeError, RunDirectoryError
+from audit.probe_tally import REPEAT, ProbeTally
+from audit.update_probing import UpdateProbe, run_update_probe
 
 BATCH_SIZES = (0, 1, 7, 31)
 KINDS = (
@@ -33,7 +36,6 @@ KINDS = (
     "opposite label",
 )
 _SEED = 20200229
-_MOST_STORED_BYTES = 1 << 25
 
 
 class StepProbe(Protocol):
@@ -66,11 +68,14 @@ class StepProbe(Protocol):
         ...
 
 
-def run_probe(probe: StepProbe) -> Mapping[str, NDArray[Any]]:
-    """Call the step with and without an adversarial record, on several batches.
+Probe = StepProbe | UpdateProbe
+
+
+def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
+    """Call the step with and without an adversarial record (or update), on several batches.
 
     Args:
-        probe: the step.
+        probe: the step, or the sum of updates of a run at client level.
 
     Returns:
         Arrays as they are stored in evidence/probe.npz, one row a neighbouring pair: names, kind,
@@ -80,57 +85,29 @@ def run_probe(probe: StepProbe) -> Mapping[str, NDArray[Any]]:
     Raises:
         ProbeError: the step raised an exception or broke the protocol.
     """
-    names: list[str] = []
-    kinds: list[str] = []
-    sizes: list[int] = []
-    pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-    measured: list[tuple[float, float, float]] = []
+    if isinstance(probe, UpdateProbe):
+        return run_update_probe(probe)
     rows = len(BATCH_SIZES) * (len(KINDS) + 1)
-    keep = 2 * rows * probe.parameters * 8 <= _MOST_STORED_BYTES
+    tally = ProbeTally(float(probe.clipping_norm), probe.parameters, rows)
     for size in BATCH_SIZES:
         inputs, labels = _batch(probe, size)
         without = _call(probe, inputs[:size], labels[:size])
-        for kind in ("repeat", *KINDS):
-            if kind == "repeat":
+        for kind in (REPEAT, *KINDS):
+            if kind == REPEAT:
                 batch, targets = inputs[:size], labels[:size]
             else:
                 batch, targets = _neighbour(probe, inputs, labels, size, kind)
-            with_record = _call(probe, batch, targets)
-            with np.errstate(all="ignore"):
-                measured.append(
-                    (
-                        float(np.linalg.norm(with_record - without)),
-                        float(np.linalg.norm(with_record)),
-                        float(np.linalg.norm(without)),
-                    )
-                )
-            if keep:
-                pairs.append((with_record, without))
-            names.append(f"{kind}, batch of {size}")
-            kinds.append(kind)
-            sizes.append(size)
-    numbers = np.asarray(measured, dtype=np.float64)
-    arrays: dict[str, NDArray[Any]] = {
-        "names": np.asarray(names),
-        "kind": np.asarray(kinds),
-        "clipping_norm": np.asarray(float(probe.clipping_norm)),
-        "batch_size": np.asarray(sizes, dtype=np.int64),
-        "difference_norm": numbers[:, 0].copy(),
-        "norm_with": numbers[:, 1].copy(),
-        "norm_without": numbers[:, 2].copy(),
-    }
-    if keep:
-        arrays["sums_with"] = np.stack([pair[0] for pair in pairs])
-        arrays["sums_without"] = np.stack([pair[1] for pair in pairs])
-    return arrays
+            name = f"{kind}, batch of {size}"
+            tally.add(name, kind, size, _call(probe, batch, targets), without)
+    return tally.arrays()
 
 
-def record_probe(run_dir: Path, probe: StepProbe) -> Path:
+def record_probe(run_dir: Path, probe: Probe) -> Path:
     """Run the probe and write its raw results to evidence/probe.npz (atomically, mode 0600).
 
     Args:
         run_dir: run directory, whose evidence/ must exist.
-        probe: the step.
+        probe: the step, or the sum of updates.
 
     Returns:
         Path of the file.

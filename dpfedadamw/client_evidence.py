@@ -55,7 +55,7 @@ class ClientLevelEvidence:
         self._directory = directory
         self._blocks = blocks
         self._clipping_norm = clipping_norm
-        self._sample = sampled_coordinates(len(blocks.index), rounds)
+        self._sample = sampled_coordinates(blocks.parameters, rounds)
         write_layout(directory, blocks, None, self._sample, rounds, "client")
 
     def write_round(

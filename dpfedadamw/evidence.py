@@ -84,17 +84,16 @@ class ClientEvidence:
 
     def query(self, query: Query) -> None:
         """Take note of one query."""
-        clean = query.clean_sum.double()
-        noise = query.noisy_sum - clean
+        noise = query.noisy_sum - query.clean_sum
         self.batch_sizes.append(query.batch_size)
         self.raw_norms.append(_float32(query.raw_norms))
         self.clipped_norms.append(_float32(query.clipped_norms))
         self.nonfinite.append(query.nonfinite)
         self.divisors.append(query.divisor)
-        self.noise_sum_squares.append(self.blocks.sum(noise.square()).cpu().numpy())
         self.noise_sample.append(_float32(noise[self.sample] / self.clipping_norm))
-        mean = clean / query.divisor
-        self.clean_sum_squares.append(self.blocks.sum(mean.square()).cpu().numpy())
+        self.noise_sum_squares.append(self.blocks.sum(noise.square_()).cpu().numpy())
+        squares = self.blocks.sum(query.clean_sum.square()) / query.divisor**2
+        self.clean_sum_squares.append(squares.cpu().numpy())
 
     def second_moment(self, moment: Any) -> None:
         """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
@@ -146,8 +145,8 @@ class EvidenceWriter:
         self._beta2 = beta2
         self._aggregated = aggregated
         self._clipping_norm = clipping_norm
-        chosen = sampled_coordinates(len(blocks.index), queries)
-        self._sample = torch.from_numpy(chosen).to(blocks.index.device)
+        chosen = sampled_coordinates(blocks.parameters, queries)
+        self._sample = torch.from_numpy(chosen).to(blocks.sizes.device)
         self._shadow = np.zeros(len(blocks.names))
         write_layout(directory, blocks, beta2, chosen, rounds, "record")
 
@@ -222,7 +221,7 @@ def write_layout(
     layout = {
         "format": 1,
         "unit": unit,
-        "parameters": len(blocks.index),
+        "parameters": blocks.parameters,
         "blocks": {
             "kind": blocks.kind,
             "names": list(blocks.names),

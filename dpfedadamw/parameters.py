@@ -108,24 +108,59 @@ def named_tensors(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
+class Runs:
+    """One parameter, cut into equal runs of coordinates, each of one block.
+
+    Attributes:
+        start: First coordinate of the parameter in the flat vector.
+        stop: One past its last.
+        blocks: The block of each run, int64 [r]; a run has (stop − start)/r coordinates.
+    """
+
+    start: int
+    stop: int
+    blocks: Tensor
+
+    @property
+    def width(self) -> int:
+        """Coordinates of one run."""
+        return (self.stop - self.start) // len(self.blocks)
+
+
+@dataclass(frozen=True)
 class Blocks:
     """A partition of the flat vector's coordinates: each lies in exactly one block.
 
     Attributes:
         kind: One of :data:`BLOCK_KINDS`.
         names: One name a block, [B].
-        index: The block of each coordinate, int64 [d].
+        runs: The partition, parameter by parameter, in the flat vector's order.
         sizes: Number of coordinates of each block, float64 [B].
     """
 
     kind: str
     names: tuple[str, ...]
-    index: Tensor
+    runs: tuple[Runs, ...]
     sizes: Tensor
+
+    @property
+    def parameters(self) -> int:
+        """Number of coordinates, d."""
+        return self.runs[-1].stop
+
+    @property
+    def index(self) -> Tensor:
+        """The block of each coordinate, int64 [d]."""
+        return torch.cat([run.blocks.repeat_interleave(run.width) for run in self.runs])
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum of values [d] over each block, float64 [B]."""
-        return torch.zeros_like(self.sizes).index_add_(0, self.index, values.double())
+        # Run by run, because a sum over a run is many times faster than an indexed addition.
+        total = torch.zeros_like(self.sizes)
+        for run in self.runs:
+            part = values[run.start : run.stop].view(len(run.blocks), -1)
+            total.index_add_(0, run.blocks, part.sum(1, dtype=torch.float64))
+        return total
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of values [d] over each block, float64 [B] (DP-FedAdamW eq. (7))."""
@@ -133,11 +168,16 @@ class Blocks:
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every coordinate its block's value: [B] becomes [d]."""
-        return values[self.index]
+        spread = torch.empty(self.parameters, dtype=values.dtype, device=values.device)
+        for run in self.runs:
+            rows = spread[run.start : run.stop].view(len(run.blocks), -1)
+            rows.copy_(values[run.blocks].unsqueeze(1).expand_as(rows))
+        return spread
 
     def to(self, device: torch.device) -> Blocks:
         """The same partition on another device."""
-        return Blocks(self.kind, self.names, self.index.to(device), self.sizes.to(device))
+        runs = tuple(Runs(run.start, run.stop, run.blocks.to(device)) for run in self.runs)
+        return Blocks(self.kind, self.names, runs, self.sizes.to(device))
 
 
 @dataclass(frozen=True)
@@ -183,17 +223,19 @@ def blocks_of(module: nn.Module, kind: str) -> Blocks:
     layout = layout_of(module)
     names: list[str] = []
     position: dict[str, int] = {}
-    index = torch.empty(layout.size, dtype=torch.int64)
+    runs: list[Runs] = []
     for part in layout.slices:
         labels = list(_block_labels(part, kind, roles))
-        rows = index[part.start : part.stop].view(len(labels), -1)
-        for row, label in enumerate(labels):
+        for label in labels:
             if label not in position:
                 position[label] = len(names)
                 names.append(label)
-            rows[row] = position[label]
-    sizes = torch.bincount(index, minlength=len(names)).double()
-    return Blocks(kind, tuple(names), index, sizes)
+        of_rows = torch.tensor([position[label] for label in labels], dtype=torch.int64)
+        runs.append(Runs(part.start, part.stop, of_rows))
+    sizes = torch.zeros(len(names), dtype=torch.float64)
+    for run in runs:
+        sizes.index_add_(0, run.blocks, torch.full((len(run.blocks),), float(run.width)).double())
+    return Blocks(kind, tuple(names), tuple(runs), sizes)
 
 
 def _block_labels(part: ParameterSlice, kind: str, roles: ParameterRoles) -> Iterable[str]:

@@ -13,35 +13,23 @@ import numpy as np
 
 from audit import fields
 from audit.bundle import Bundle
+from audit.checks.agreement import (
+    EXACT,
+    claimed_delta,
+    count_faults,
+    differs,
+    partition_faults,
+)
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.checks.noise import last_attempts
 from audit.errors import UntrustedFileError
 from audit.fields import FieldError
 from audit.ledger import Header, Ledger
-from audit.statistics import relative_difference
 from audit.verdict import Severity, Verdict
-
-_EXACT = 1e-9
-
-
-def _differs(left: float | None, right: float) -> bool:
-    return left is None or relative_difference(left, right) > _EXACT
 
 
 def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
-    federation, data = fields.mapping(spec, "federation"), fields.mapping(spec, "data")
-    counts = {
-        "rounds": (fields.integer(federation, "rounds"), header.rounds),
-        "local_steps": (fields.integer(federation, "local_steps"), header.local_steps),
-        "clients_per_round": (
-            fields.integer(federation, "clients_per_round"),
-            header.clients_per_round,
-        ),
-        "clients": (fields.integer(data, "clients"), header.clients),
-    }
-    for name, (promised, recorded) in counts.items():
-        if promised != recorded:
-            reasons.append(f"{name}: the spec says {promised}, the ledger {recorded}")
+    count_faults(spec, header, reasons)
     privacy = fields.mapping(spec, "privacy")
     unit = fields.text(privacy, "unit")
     if unit != header.unit:
@@ -60,7 +48,7 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
         ),
     }
     for name, (value, noted) in numbers.items():
-        if _differs(noted, value):
+        if differs(noted, value):
             reasons.append(f"{name}: the spec says {value:g}, the ledger {noted}")
     for name, word, written in (
         ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
@@ -84,9 +72,9 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             ("noise_multiplier", spend.noise_multiplier, header.noise_multiplier),
             ("expected_batch_size", spend.expected_batch_size, header.expected_batch_size),
         ):
-            if _differs(declared, charged):
+            if differs(declared, charged):
                 reasons.append(f"{where}: {name} differs from the header's")
-        if _differs(spend.expected_batch_size / spend.records, spend.sampling_rate):
+        if differs(spend.expected_batch_size / spend.records, spend.sampling_rate):
             reasons.append(f"{where}: sampling_rate is not expected_batch_size / records")
         if spend.sampling != header.sampling:
             reasons.append(f"{where}: sampling differs from the header's")
@@ -109,12 +97,7 @@ def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         # At delta = 1/n a mechanism may publish one record outright and still be called private.
         if delta * records >= 1.0:
             reasons.append(f"delta is not below 1/{records}, the records of client {client}")
-    claim = ledger.claim
-    if claim is None:
-        reasons.append("there is no claim")
-        return
-    if _differs(fields.number(claim, "delta"), delta):
-        reasons.append("the claim's delta is not the header's")
+    claimed_delta(ledger, delta, reasons)
 
 
 def _target(spec: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None:
@@ -130,22 +113,13 @@ def _target(spec: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None
 def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
     promised = header.expected_batch_size or 1.0
     for index, evidence in bundle.all_rounds():
-        if np.any(np.abs(evidence.divisor / promised - 1.0) > _EXACT):
+        if np.any(np.abs(evidence.divisor / promised - 1.0) > EXACT):
             reasons.append(
                 f"round {index}: a noisy sum was divided by something else than the public "
                 "expected batch size, which makes the sensitivity depend on the data"
             )
             break
-    clients = bundle.partition()
-    if clients.size and int(clients.max()) >= header.clients:
-        reasons.append("evidence/partition.npz: a record belongs to a client that does not exist")
-        return
-    counts = np.bincount(clients, minlength=header.clients)
-    for client, records in enumerate(header.records):
-        if counts[client] != records:
-            reasons.append(
-                f"evidence/partition.npz: client {client} does not hold the declared records"
-            )
+    partition_faults(bundle, header, reasons)
 
 
 def _judge(bundle: Bundle, context: Context) -> Judgement:

@@ -79,9 +79,11 @@ def test_defaults_are_those_of_the_vocabulary():
             "target_epsilon": None,
             "delta": 1e-5,
             "sampling": {"kind": "poisson", "expected_batch_size": 32.0},
+            "gaussian_sampler": "box-muller",
         },
         "randomness": {"mode": "release", "seed": None},
         "evaluation": {"every": 1},
+        "compute": {"physical_batch_size": 512},
         "report": {
             "purpose": None,
             "lawful_basis": None,

@@ -105,9 +105,9 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if model["name"] == "cnn":
         groups = model["groups"] = min(model["groups"], 64)
         model["channels"] = [max(1, size // groups) * groups for size in model["channels"]]
-    if privacy["unit"] != "none":
-        if privacy["noise_multiplier"] is None and privacy["target_epsilon"] is None:
-            privacy["noise_multiplier"] = 1.0
+    budgets = ("noise_multiplier", "target_epsilon")
+    if privacy["unit"] != "none" and all(privacy[key] is None for key in budgets):
+        privacy["noise_multiplier"] = 1.0
     name = _fitting(algorithm["name"], privacy["unit"])
     if name != algorithm["name"]:
         bare = {**mapping, "algorithm": {"name": name}}

@@ -10,6 +10,17 @@ import specs
 from dpfedadamw import spec
 
 NAMES = list(specs.spec_files())
+COMPARED = [
+    f"digits-{name}"
+    for name in (
+        "dp-scaffold",
+        "dp-fedavg-ls",
+        "dp-fedsam",
+        "dp-fedopt",
+        "dp-fafed",
+        "dp-fedlada",
+    )
+]
 
 
 def test_the_promised_specs_are_there():
@@ -20,7 +31,16 @@ def test_the_promised_specs_are_there():
         "digits-baseline-fedadamw",
         "digits-dp-fedavg",
         "digits-dp-localadamw",
+        *COMPARED,
     } <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_specs_to_compare_with_the_quickstart_differ_in_the_algorithm_alone(name):
+    one, quickstart = spec.load(name), spec.load("quickstart")
+    assert name == f"digits-{one.algorithm.name}"
+    for section in ("data", "model", "federation", "privacy", "randomness"):
+        assert getattr(one, section) == getattr(quickstart, section)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,70 @@
+"""What spec, ledger and partition must agree on, whatever the run protects.
+
+The part of the check "promise" that both units share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit import fields
+from audit.bundle import Bundle
+from audit.ledger import Header, Ledger
+from audit.statistics import relative_difference
+
+EXACT = 1e-9
+
+
+def differs(left: float | None, right: float) -> bool:
+    """Whether two numbers that were written in decimal and read again are not the same."""
+    return left is None or relative_difference(left, right) > EXACT
+
+
+def count_faults(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
+    """Rounds, local steps, clients a round and clients of spec and ledger are the same.
+
+    Raises:
+        FieldError: the spec lacks one of them.
+    """
+    federation, data = fields.mapping(spec, "federation"), fields.mapping(spec, "data")
+    counts = {
+        "rounds": (fields.integer(federation, "rounds"), header.rounds),
+        "local_steps": (fields.integer(federation, "local_steps"), header.local_steps),
+        "clients_per_round": (
+            fields.integer(federation, "clients_per_round"),
+            header.clients_per_round,
+        ),
+        "clients": (fields.integer(data, "clients"), header.clients),
+    }
+    for name, (promised, recorded) in counts.items():
+        if promised != recorded:
+            reasons.append(f"{name}: the spec says {promised}, the ledger {recorded}")
+
+
+def claimed_delta(ledger: Ledger, delta: float, reasons: list[str]) -> None:
+    """There is a claim, and it is made at the header's δ."""
+    if ledger.claim is None:
+        reasons.append("there is no claim")
+    elif differs(fields.number(ledger.claim, "delta"), delta):
+        reasons.append("the claim's delta is not the header's")
+
+
+def partition_faults(bundle: Bundle, header: Header, reasons: list[str]) -> None:
+    """Every client holds the declared number of records, and no record belongs to nobody.
+
+    Raises:
+        UntrustedFileError: the partition cannot be read.
+    """
+    clients = bundle.partition()
+    if clients.size and int(clients.max()) >= header.clients:
+        reasons.append("evidence/partition.npz: a record belongs to a client that does not exist")
+        return
+    counts = np.bincount(clients, minlength=header.clients)
+    for client, records in enumerate(header.records):
+        if counts[client] != records:
+            reasons.append(
+                f"evidence/partition.npz: client {client} does not hold the declared records"
+            )

@@ -1,0 +1,32 @@
+"""The checks of a run that protects whole clients, in the order in which they are run and reported.
+
+One file each, beside the record level's of the same name; "participation" is new here, because the
+third party's ε rests on it, and "randomness" is the same check.
+"""
+
+from __future__ import annotations
+
+from audit.checks.base import Check
+from audit.checks.client.accounting import CLIENT_ACCOUNTING
+from audit.checks.client.integrity import CLIENT_INTEGRITY
+from audit.checks.client.noise import CLIENT_NOISE
+from audit.checks.client.participation import PARTICIPATION
+from audit.checks.client.promise import CLIENT_PROMISE
+from audit.checks.client.second_moment import CLIENT_SECOND_MOMENT
+from audit.checks.client.sensitivity import CLIENT_SENSITIVITY
+from audit.checks.client.views import CLIENT_VIEWS
+from audit.checks.randomness import RANDOMNESS
+
+CLIENT_CHECKS: tuple[Check, ...] = (
+    CLIENT_INTEGRITY,
+    CLIENT_PROMISE,
+    CLIENT_SENSITIVITY,
+    PARTICIPATION,
+    CLIENT_NOISE,
+    CLIENT_ACCOUNTING,
+    CLIENT_VIEWS,
+    CLIENT_SECOND_MOMENT,
+    RANDOMNESS,
+)
+
+__all__ = ["CLIENT_CHECKS"]

@@ -1,0 +1,248 @@
+"""Check "accounting" at client level: is the claimed ε what the rounds cost, and towards whom?
+
+Towards a third party every charged round, empty ones included, is a Poisson-subsampled Gaussian
+over clients. Where the clients add the noise, the server sees single uploads and who made them:
+each client composes its uploads without amplification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit import fields
+from audit.accounting import Budget, Steps, budget, epsilon_curve, merge
+from audit.bundle import Bundle
+from audit.checks.accounting import ACCOUNTING
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.comparison import compare, profile_fault
+from audit.errors import UnverifiedError
+from audit.fields import FieldError
+from audit.ledger import Header, Ledger
+from audit.verdict import Severity, Verdict
+
+_MOST_POINTS = 40
+
+
+def third_party_history(ledger: Ledger) -> tuple[Steps, ...]:
+    """All charged rounds as queries on the clients; each attempt counts."""
+    return merge(
+        [Steps(spend.sampling_rate, spend.noise_multiplier, 1) for spend in ledger.round_spends]
+    )
+
+
+def uploads(ledger: Ledger, rounds: int | None = None) -> Mapping[int, list[float]]:
+    """Noise multipliers σ/√m of every client's uploads in the first `rounds` rounds (all: None).
+
+    The multiplier is computed from σ and m anew; what the ledger says of it is not trusted.
+    """
+    found: dict[int, list[float]] = {}
+    for spend in ledger.round_spends:
+        if rounds is None or spend.round < rounds:
+            for client in spend.clients:
+                share = spend.noise_multiplier / len(spend.clients) ** 0.5
+                found.setdefault(client, []).append(share)
+    return dict(sorted(found.items()))
+
+
+def composed_multiplier(multipliers: list[float]) -> float:
+    """Noise multiplier of the one Gaussian query that several on the same data amount to.
+
+    Gaussian queries compose exactly: a client's shifts add up in squares, so 1/σ² = Σ 1/σ_j².
+    """
+    composed = np.sum(np.square(1.0 / np.asarray(multipliers))) ** -0.5
+    # Clients with equal histories in another order share one computation.
+    return float(f"{composed:.12g}")
+
+
+def worst_uploads(ledger: Ledger, rounds: int | None = None) -> tuple[Steps, ...]:
+    """The one query that the most exposed client's uploads in the first rounds amount to."""
+    multipliers = [composed_multiplier(own) for own in uploads(ledger, rounds).values()]
+    return (Steps(1.0, min(multipliers), 1),) if multipliers else ()
+
+
+def server_budgets(ledger: Ledger, delta: float) -> dict[int, Budget]:
+    """Loss of every client towards the server that sees each of its noised uploads."""
+    return {
+        client: budget([Steps(1.0, composed_multiplier(own), 1)], delta)
+        for client, own in uploads(ledger).items()
+    }
+
+
+def over_rounds(ledger: Ledger, header: Header, delta: float) -> list[dict[str, Any]]:
+    """ε towards third party and (where it is bounded) server after up to 40 of the rounds."""
+    points = sorted(
+        {round(x) for x in np.linspace(1, header.rounds, min(header.rounds, _MOST_POINTS))}
+    )
+    history = third_party_history(ledger)
+    counts = [
+        [
+            sum(
+                (spend.sampling_rate, spend.noise_multiplier)
+                == (item.sampling_rate, item.noise_multiplier)
+                for spend in ledger.round_spends
+                if spend.round < point
+            )
+            for item in history
+        ]
+        for point in points
+    ]
+    rows: list[dict[str, Any]] = []
+    third = epsilon_curve(history, counts, delta)
+    for point, epsilon in zip(points, third, strict=True):
+        server: float | None = None
+        if header.noise_added_by == "clients":
+            server = budget(worst_uploads(ledger, point), delta).epsilon_pld
+        rows.append({"round": point, "server": server, "third_party": epsilon})
+    return rows
+
+
+def _numbers(
+    where: str, entry: Any, name: str, spent: Budget, reasons: list[str], high: list[str]
+) -> float:
+    for key, recomputed, upper in (
+        (name, spent.epsilon_pld, spent.epsilon_pld),
+        ("epsilon_rdp", spent.epsilon_rdp, spent.epsilon_rdp_whole),
+        ("epsilon_rdp_classic", spent.epsilon_rdp_classic, spent.epsilon_rdp_classic_whole),
+    ):
+        compare(f"{where} {key}", fields.number(entry, key), recomputed, upper, reasons, high)
+    return fields.number(entry, name)
+
+
+def _third_party(
+    claim: Mapping[str, Any],
+    ledger: Ledger,
+    header: Header,
+    spent: Budget,
+    reasons: list[str],
+    high: list[str],
+) -> None:
+    party = fields.mapping(claim, "third_party")
+    _numbers("third party:", party, "epsilon", spent, reasons, high)
+    if fields.text(party, "accountant") != "pld":
+        reasons.append("the third party's accountant is not pld")
+    if fields.integer(party, "rounds") != len(ledger.round_spends):
+        reasons.append("the claim's rounds are not those that were charged")
+    product = (header.delta or 0.0) * header.clients
+    if abs(fields.number(party, "delta_clients") - product) > 1e-9 * max(1.0, product):
+        reasons.append("the claim's delta_clients is not delta times clients")
+    fault = profile_fault(claim, third_party_history(ledger), header.delta or 1.0)
+    if fault:
+        reasons.append(fault)
+
+
+def _server(
+    claim: Mapping[str, Any],
+    ledger: Ledger,
+    header: Header,
+    spent: Mapping[int, Budget],
+    reasons: list[str],
+    high: list[str],
+) -> dict[int, float]:
+    """Compare the claims towards the server; returns the claimed ε of each client."""
+    server = fields.mapping(claim, "server")
+    charged = uploads(ledger)
+    rounds: dict[int, set[int]] = {}
+    for spend in ledger.round_spends:
+        for client in spend.clients:
+            rounds.setdefault(client, set()).add(spend.round)
+    claimed: dict[int, float] = {}
+    for entry in fields.sequence(server, "clients", most=100_000):
+        client = fields.integer(entry, "client", most=header.clients - 1)
+        where = f"client {client}:"
+        if client in claimed or client not in spent:
+            reasons.append(f"{where} is claimed twice or without having taken part")
+            continue
+        claimed[client] = _numbers(where, entry, "epsilon_pld", spent[client], reasons, high)
+        known = (len(charged[client]), len(rounds[client]))
+        if fields.integer(entry, "participations") not in known:
+            reasons.append(f"{where} the claim's participations are not those charged")
+    missing = [client for client in spent if client not in claimed]
+    if missing:
+        reasons.append(f"the claim leaves out client {missing[0]}, who took part")
+    largest = max((result.epsilon_pld for result in spent.values()), default=0.0)
+    headline = fields.number(server, "epsilon")
+    compare("epsilon towards the server", headline, largest, largest, reasons, high)
+    if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
+        reasons.append("the epsilon towards the server is not the largest of the clients'")
+    return claimed
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    header, ledger = bundle.header, bundle.readable_ledger
+    delta = header.delta
+    if ledger.claim is None or not ledger.round_spends or delta is None or delta >= 1.0:
+        raise UnverifiedError("the ledger lacks a claim, charges or a delta below 1")
+    if any(client >= header.clients for one in ledger.round_spends for client in one.clients):
+        raise UnverifiedError("a charge names a client that does not exist")
+    by_clients = header.noise_added_by == "clients"
+    third = budget(third_party_history(ledger), delta)
+    spent = server_budgets(ledger, delta) if by_clients else {}
+    reasons: list[str] = []
+    high: list[str] = []
+    claimed: dict[int, float] = {}
+    try:
+        _third_party(ledger.claim, ledger, header, third, reasons, high)
+        if by_clients:
+            claimed = _server(ledger.claim, ledger, header, spent, reasons, high)
+    except FieldError as error:
+        reasons.append(f"claim: {error}")
+    counts = {client: len(own) for client, own in uploads(ledger).items()}
+    details = {
+        "delta": delta,
+        "epsilon": third.epsilon_pld,
+        "third_party": {
+            "epsilon_pld": third.epsilon_pld,
+            "epsilon_rdp": third.epsilon_rdp,
+            "epsilon_rdp_classic": third.epsilon_rdp_classic,
+            "rounds": len(ledger.round_spends),
+        },
+        "clients": [
+            {
+                "client": client,
+                "participations": counts[client],
+                "epsilon_pld": result.epsilon_pld,
+                "epsilon_rdp": result.epsilon_rdp,
+                "epsilon_rdp_classic": result.epsilon_rdp_classic,
+                "claimed": claimed.get(client),
+            }
+            for client, result in spent.items()
+        ],
+        "over_rounds": over_rounds(ledger, header, delta),
+    }
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    note = f"; but {listed(high)}" if high else ""
+    towards = (
+        f", and of {len(spent)} clients towards the server from their single uploads"
+        if by_clients
+        else ""
+    )
+    return Judgement(
+        Verdict.PASS,
+        f"epsilon towards a third party recomputed from {len(ledger.round_spends)} charged rounds "
+        "by privacy loss distributions and by Rényi orders with both conversions"
+        f"{towards}: nothing understated, headline {third.epsilon_pld:.4g} at delta = "
+        f"{delta:g}{note}",
+        details,
+        severity=Severity.THEORETICAL if high else None,
+    )
+
+
+CLIENT_ACCOUNTING = Check(
+    name=ACCOUNTING.name,
+    title=ACCOUNTING.title,
+    severity=Severity.CRITICAL,
+    claim="Towards a third party epsilon follows from all charged rounds as Poisson-subsampled "
+    "Gaussians over clients; towards the server, where clients add the noise, from each client's "
+    "uploads as plain Gaussians of multiplier sigma over the root of m.",
+    tolerance=ACCOUNTING.tolerance,
+    power="a noise multiplier, participation, number of rounds or epsilon wrong by about 1 %; any "
+    "amplification by sampling towards the server",
+    limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. The "
+    "server is taken to see every upload and who took part, but no other client's noise.",
+    judge=_judge,
+)

@@ -1,0 +1,108 @@
+"""Check "integrity" at client level: one charge a round and attempt, and every round its evidence.
+
+Beside the record level's check of the same name; the ledger's chain and order are judged by the
+rules that both share (`completeness`).
+"""
+
+from __future__ import annotations
+
+from audit.bundle import Bundle, round_file
+from audit.checks.base import Check, Context, Judgement
+from audit.checks.completeness import (
+    charged_in_time,
+    judge_run,
+    layout_fits,
+    look_for_partition,
+    sequence_faults,
+)
+from audit.checks.integrity import INTEGRITY
+from audit.client_evidence import UpdateRound
+from audit.errors import UntrustedFileError
+from audit.ledger import Header, Ledger
+from audit.spends import RoundSpend
+from audit.verdict import Severity
+
+_MOST_UNREADABLE = 100
+
+
+def last_charges(ledger: Ledger) -> dict[int, RoundSpend]:
+    """The charge of each round under which it was finished: that of its last attempt."""
+    found: dict[int, RoundSpend] = {}
+    for spend in ledger.round_spends:
+        if spend.round not in found or spend.attempt >= found[spend.round].attempt:
+            found[spend.round] = spend
+    return found
+
+
+def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    """Every round: charged once an attempt, then finished by exactly the clients charged for."""
+    sequence_faults(ledger, header, reasons)
+    finished = {item.round: item for item in ledger.rounds}
+    for single in ledger.spends:
+        reasons.append(f"ledger.jsonl:{single.line}: charges a single client's records")
+    attempts: dict[int, list[int]] = {}
+    for spend in ledger.round_spends:
+        attempts.setdefault(spend.round, []).append(spend.attempt)
+        if any(client >= header.clients for client in spend.clients):
+            reasons.append(f"ledger.jsonl:{spend.line}: charges a client that does not exist")
+        charged_in_time(spend, finished, reasons)
+    charges = last_charges(ledger)
+    for item in finished.values():
+        where = f"ledger.jsonl:{item.line}: round {item.round}"
+        numbers = attempts.get(item.round, [])
+        if numbers != list(range(1, len(numbers) + 1)) or not numbers:
+            reasons.append(f"{where} is not charged once for each of its attempts 1, 2, …")
+        elif set(charges[item.round].clients) != set(item.clients):
+            reasons.append(f"{where}: the clients charged are not the clients that took part")
+
+
+def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
+    if not layout_fits(bundle, header, reasons, unreadable):
+        return
+    charges = last_charges(bundle.ledger) if bundle.ledger is not None else {}
+    for index in range(header.rounds):
+        try:
+            evidence = bundle.update_round(index)
+        except UntrustedFileError as error:
+            unreadable.append(str(error))
+            if len(unreadable) > _MOST_UNREADABLE:
+                break
+            continue
+        if index in charges:
+            _round(index, evidence, charges[index], reasons, unreadable)
+    look_for_partition(bundle, unreadable)
+
+
+def _round(
+    index: int, evidence: UpdateRound, charge: RoundSpend, reasons: list[str], unreadable: list[str]
+) -> None:
+    rows = [int(client) for client in evidence.clients]
+    if sorted(rows) != sorted(charge.clients):
+        reasons.append(f"{round_file(index)}: its clients are not the ledger's")
+    if evidence.attempt != charge.attempt:
+        reasons.append(f"{round_file(index)}: is not of the last attempt charged")
+    promised = charge.noise_added_by == "clients" and bool(charge.clients)
+    if promised and evidence.upload_noise_sum_squares is None:
+        unreadable.append(f"{round_file(index)}: upload_noise_sum_squares is missing")
+    elif not promised and evidence.upload_noise_sum_squares is not None:
+        reasons.append(
+            f"{round_file(index)}: has noise of uploads that the ledger knows nothing of"
+        )
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    return judge_run(bundle, _rounds, _evidence)
+
+
+CLIENT_INTEGRITY = Check(
+    name=INTEGRITY.name,
+    title=INTEGRITY.title,
+    severity=Severity.CRITICAL,
+    claim="The ledger is an unbroken hash chain from header to claim, begun from this spec; each "
+    "round, empty ones included, is charged once an attempt before it ends and has its evidence.",
+    tolerance=INTEGRITY.tolerance,
+    power=INTEGRITY.power,
+    limits=INTEGRITY.limits,
+    judge=_judge,
+)

@@ -1,0 +1,124 @@
+"""Check "participation": did every client take part by chance, as the accounting assumes?
+
+Amplification towards a third party rests on each client being in each round independently with
+probability l = S/N. A fixed number a round, a fixed cohort or a rota look alike in an ε, and are
+different mechanisms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.errors import UnverifiedError
+from audit.ledger import Ledger
+from audit.participation import dispersion_p_value, rounds_to_see_constant_counts
+from audit.statistics import FALSE_ALARM, binomial_p_value
+from audit.verdict import Severity, Verdict
+
+_TOTAL, _CLIENTS, _ROUND_SCATTER, _CLIENT_SCATTER, _OVERLAP = 0.1, 0.3, 0.3, 0.15, 0.15
+
+
+def _presence(ledger: Ledger, rounds: int, clients: int) -> NDArray[np.bool_]:
+    """Who was in which finished round, [T, N]; a round that was repeated counts as it ended."""
+    finished = {item.round: item for item in ledger.rounds}
+    if set(finished) != set(range(rounds)):
+        raise UnverifiedError("not every round was finished")
+    present = np.zeros((rounds, clients), dtype=np.bool_)
+    for index, item in finished.items():
+        if any(client >= clients for client in item.clients):
+            raise UnverifiedError("a round names a client that does not exist")
+        present[index, list(item.clients)] = True
+    return present
+
+
+def _tests(present: NDArray[np.bool_], rate: float, reasons: list[str]) -> dict[str, object]:
+    """All tests; returns private numbers."""
+    rounds, clients = present.shape
+    by_round = present.sum(axis=1)
+    by_client = present.sum(axis=0)
+    together = int(np.count_nonzero(present[0 : rounds - 1 : 2] & present[1:rounds:2]))
+    pairs = clients * (rounds // 2)
+    p_total = binomial_p_value(int(present.sum()), rounds * clients, rate)
+    p_clients = np.array([binomial_p_value(int(count), rounds, rate) for count in by_client])
+    p_rounds = dispersion_p_value(by_round, clients, rate)
+    p_scatter = dispersion_p_value(by_client, rounds, rate)
+    p_overlap = binomial_p_value(together, pairs, rate * rate) if pairs else 1.0
+    for p_value, share, text in (
+        (p_total, _TOTAL, "clients take part more or less often than at rate l = S/N"),
+        (p_rounds, _ROUND_SCATTER, "clients a round scatter unlike independent draws (a fixed S?)"),
+        (p_scatter, _CLIENT_SCATTER, "clients' participations scatter unlike independent draws"),
+        (p_overlap, _OVERLAP, "rounds in succession share unlike many clients (a rota?)"),
+    ):
+        if p_value < FALSE_ALARM * share:
+            reasons.append(text)
+    for client in np.flatnonzero(p_clients < FALSE_ALARM * _CLIENTS / clients):
+        reasons.append(f"client {client}: it does not take part at rate l = S/N")
+    return {
+        "total_p_value": p_total,
+        "least_client_p_value": float(p_clients.min()),
+        "round_scatter_p_value": p_rounds,
+        "client_scatter_p_value": p_scatter,
+        "overlap_p_value": p_overlap,
+    }
+
+
+def _power(rounds: int, clients: int, rate: float) -> tuple[str, dict[str, object]]:
+    """What this run is long enough to show, from public numbers alone."""
+    fixed = rounds_to_see_constant_counts(clients, rate, FALSE_ALARM * _ROUND_SCATTER)
+    tail = FALSE_ALARM * _CLIENTS / (2.0 * clients)
+    cohort = int(np.ceil(np.log(tail) / np.log(min(rate, 1.0 - rate))))
+
+    def seen(least: int) -> str:
+        return "seen here" if rounds >= least else "not in this run"
+
+    text = (
+        f"the same number of clients every round is found from {fixed} rounds on ({seen(fixed)}); "
+        f"the same clients every round from {cohort} on ({seen(cohort)})"
+    )
+    return text, {"fixed_number_from": fixed, "fixed_cohort_from": cohort}
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    header = bundle.header
+    rounds, clients = header.rounds, header.clients
+    rate = header.clients_per_round / clients
+    present = _presence(bundle.readable_ledger, rounds, clients)
+    details: dict[str, object] = {"rounds": rounds, "clients": clients, "rate": rate}
+    reasons: list[str] = []
+    if rate >= 1.0:
+        if present.all():
+            return Judgement(Verdict.PASS, "with l = 1 every client is in every round", details)
+        return Judgement(Verdict.FAIL, "l = 1, but a client was left out of a round", details)
+    private = _tests(present, rate, reasons)
+    power, numbers = _power(rounds, clients, rate)
+    details |= numbers
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details, private, power=power)
+    return Judgement(
+        Verdict.PASS,
+        f"who took part in {rounds} rounds against independent draws of {clients} clients with "
+        "probability l: how often in all, each client, scatter of the rounds' sizes and of the "
+        "clients' counts, and clients shared by successive rounds",
+        details,
+        private,
+        power=power,
+    )
+
+
+PARTICIPATION = Check(
+    name="participation",
+    title="Do clients take part by independent chance?",
+    severity=Severity.CRITICAL,
+    claim="Each round every client takes part independently with probability l = S/N.",
+    tolerance="Exact laws throughout: binomial for counts, their scatter by convolution. All tests "
+    "together raise a false alarm in at most 1 of 1000 correct runs (Bonferroni).",
+    power="a fixed number of clients or a fixed cohort, if the run is long enough",
+    limits="Short runs tell little. Draws that depend on the data but look independent cannot be "
+    "told from chance, nor can a cohort drawn until it suited; rounds repeated after a crash are "
+    "judged as they ended.",
+    judge=_judge,
+)

@@ -1,0 +1,104 @@
+"""Check "views" at client level: towards whom is what claimed, and is nothing claimed too far?
+
+The third party's view leads. A server that adds the noise itself sees the clipped updates, so no
+finite ε holds towards it; and the closed forms of the record level say nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from audit import fields
+from audit.accounting import budget
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.client.accounting import third_party_history, worst_uploads
+from audit.checks.views import VIEWS
+from audit.errors import UnverifiedError
+from audit.fields import FieldError
+from audit.ledger import Header
+from audit.statistics import relative_difference
+from audit.verdict import Severity, Verdict
+
+TRUSTED_SERVER = (
+    "no guarantee towards the server: it adds the noise itself and sees the clipped updates"
+)
+_RECORD_LEVEL = ("closed_forms", "server_worst_case")
+
+
+def _claims(claim: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
+    if fields.text(claim, "view_headline") != "third-party":
+        reasons.append("the headline is not the third party's view")
+    party = fields.mapping(claim, "third_party")
+    share = header.clients_per_round / header.clients
+    if relative_difference(fields.number(party, "participation"), share) > 1e-9:
+        reasons.append("the third party's participation is not S/N")
+    server = fields.mapping(claim, "server")
+    if header.noise_added_by == "server":
+        if server.get("epsilon") is not None or server.get("clients"):
+            reasons.append(
+                "an epsilon is claimed towards the server, which adds the noise and sees the "
+                "clipped updates: none holds"
+            )
+    elif fields.text(server, "accountant") != "pld":
+        reasons.append("the accountant towards the server is not pld")
+    for name in _RECORD_LEVEL:
+        if name in claim:
+            reasons.append(f"{name} is of the record level and says nothing of clients")
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    header, ledger = bundle.header, bundle.readable_ledger
+    delta = header.delta
+    if ledger.claim is None or not ledger.round_spends or delta is None or delta >= 1.0:
+        raise UnverifiedError("the ledger lacks a claim, charges or a delta below 1")
+    by_clients = header.noise_added_by == "clients"
+    third = budget(third_party_history(ledger), delta)
+    server: dict[str, float] | None = None
+    if by_clients:
+        worst = budget(worst_uploads(ledger), delta)
+        server = {"epsilon_pld": worst.epsilon_pld, "epsilon_rdp": worst.epsilon_rdp}
+    details: dict[str, Any] = {
+        "noise_added_by": header.noise_added_by,
+        "server": server,
+        "third_party": third.epsilon_pld,
+        "closed_forms": [],
+    }
+    qualifications = () if by_clients else (TRUSTED_SERVER,)
+    reasons: list[str] = []
+    try:
+        _claims(ledger.claim, header, reasons)
+    except FieldError as error:
+        reasons.append(f"claim: {error}")
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details, qualifications=qualifications)
+    towards = (
+        f"towards the server {server['epsilon_pld']:.4g}, without amplification by sampling"
+        if server is not None
+        else TRUSTED_SERVER
+    )
+    return Judgement(
+        Verdict.PASS,
+        f"at delta = {delta:g}: third party {third.epsilon_pld:.4g}, which is the headline; "
+        f"{towards}; the closed forms of the record level do not apply and are not claimed",
+        details,
+        qualifications=qualifications,
+    )
+
+
+CLIENT_VIEWS = Check(
+    name=VIEWS.name,
+    title=VIEWS.title,
+    severity=Severity.CRITICAL,
+    claim="The headline holds towards a third party who sees models only. Towards the server an "
+    "epsilon is claimed only where the clients add the noise, and then without amplification.",
+    tolerance="none: what is claimed towards whom is compared exactly, participation to 1e-9",
+    power="a view exchanged for another; any epsilon towards a server that adds the noise",
+    limits="That the third party really learns nothing of who took part depends on what the server "
+    "publishes. The server knows who took part, so towards it the epsilon hides what a client's "
+    "records say, not that it was there. Clients that work together with the server, or leave out "
+    "their noise, reduce what protects the others.",
+    judge=_judge,
+)

@@ -1,0 +1,280 @@
+"""Builds client-level run directories with NumPy alone: correct ones, and broken ones.
+
+Beside `synthetic_run`, which builds the record level. Each field of `ClientSettings` whose comment
+says "fault" breaks one thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from synthetic_run import chain, save
+
+from audit.accounting import Steps, budget, privacy_profile
+from audit.probing import record_probe
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    seed: int = 0
+    rounds: int = 24
+    clients: int = 12
+    clients_per_round: int = 3
+    clipping_norm: float = 0.5
+    noise_multiplier: float = 1.5
+    delta: float = 1e-3
+    sizes: tuple[int, ...] = (240, 90, 10)
+    sample: int = 24
+    noise_added_by: str = "server"
+    empty_round: int | None = None
+    resumed_round: int | None = None
+    with_probe: bool = True
+    noise_scale: float = 1.0  # fault
+    upload_noise_scale: float = 1.0  # fault
+    ledger_sigma_extra: float = 0.0  # fault
+    realised_divisor: bool = False  # fault
+    unclipped_update: bool = False  # fault
+    silent_empty_round: bool = False  # fault
+    reuse_between_rounds: bool = False  # fault
+    fixed_cohort: bool = False  # fault
+    fixed_number: bool = False  # fault
+    rota: bool = False  # fault
+    claim_scale: float = 1.0  # fault
+    server_epsilon: float | None = None  # fault where the server adds the noise
+    amplified_server: bool = False  # fault
+
+
+class SumProbe:
+    """The sum of clipped updates; `wrong` clips tensor by tensor, or forgets something."""
+
+    def __init__(self, clipping_norm: float, wrong: str = "") -> None:
+        self.unit = "client"
+        self.clipping_norm = clipping_norm
+        self.parameters = 24
+        self.wrong = wrong
+
+    def clipped_sum_of_updates(self, updates: np.ndarray) -> np.ndarray:
+        total = np.zeros(24)
+        for update in updates.astype(np.float64):
+            if self.wrong == "tensor":
+                total += np.concatenate([self._clip(part) for part in np.split(update, 4)])
+            elif self.wrong in ("nothing", "mean"):
+                total += np.where(np.isfinite(update), update, 0.0)
+            else:
+                total += self._clip(update)
+        return self._clip(total) if self.wrong == "mean" else total
+
+    def _clip(self, update: np.ndarray) -> np.ndarray:
+        if not np.isfinite(update).all():
+            return np.nan_to_num(update) if self.wrong == "nonfinite" else np.zeros_like(update)
+        norm = np.linalg.norm(update)
+        return update * min(1.0, self.clipping_norm / norm) if norm > 0.0 else update
+
+
+def _spec(s: ClientSettings) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "synthetic",
+        "data": {"dataset": "digits", "clients": s.clients},
+        "algorithm": {"name": "dp-fedavg", "learning_rate": 0.02, "schedule": "cosine"},
+        "federation": {
+            "rounds": s.rounds,
+            "clients_per_round": s.clients_per_round,
+            "local_steps": 3,
+        },
+        "privacy": {
+            "unit": "client",
+            "adjacency": "add-remove",
+            "clipping_norm": s.clipping_norm,
+            "noise_multiplier": s.noise_multiplier,
+            "target_epsilon": None,
+            "delta": s.delta,
+            "noise_added_by": s.noise_added_by,
+            "sampling": {"kind": "full"},
+        },
+        "randomness": {"mode": "release", "seed": None},
+    }
+
+
+def build_client_run(path: Path, s: ClientSettings) -> Path:
+    """Write a whole run directory and return its path."""
+    rng = np.random.default_rng(s.seed)
+    records = [30 + client for client in range(s.clients)]
+    sigma = s.noise_multiplier + s.ledger_sigma_extra
+    share = s.clients_per_round / s.clients
+    evidence = path / "evidence"
+    evidence.mkdir(parents=True, mode=0o700)
+    raw_spec = yaml.safe_dump(_spec(s), sort_keys=False).encode()
+    (path / "spec.yaml").write_bytes(raw_spec)
+    (path / "metrics.jsonl").write_text('{"round":0,"test_accuracy":0.1}\n')
+    (path / "model.safetensors").write_bytes(bytes(64))
+    (path / "model.json").write_text('{"format":1}\n')
+    size = sum(s.sizes)
+    sample = np.sort(np.random.default_rng(size).choice(size, s.sample, replace=False))
+    layout = {
+        "format": 1,
+        "unit": "client",
+        "parameters": size,
+        "blocks": {
+            "kind": "tensor",
+            "names": [f"layer-{index}" for index in range(len(s.sizes))],
+            "sizes": list(s.sizes),
+        },
+        "beta2": None,
+        "sample_coordinates": sample.tolist(),
+        "per_round_files": s.rounds,
+    }
+    (evidence / "layout.json").write_text(json.dumps(layout))
+    save(
+        evidence / "partition.npz",
+        {"client_of_record": rng.permutation(np.repeat(np.arange(s.clients), records))},
+    )
+    header = {
+        "kind": "header", "format": 1, "run": "synthetic-20260101T000000Z-00000000",
+        "spec_sha256": hashlib.sha256(raw_spec).hexdigest(), "package": "0.1.0",
+        "unit": "client", "adjacency": "add-remove", "delta": s.delta, "rounds": s.rounds,
+        "local_steps": 3, "clients": s.clients, "clients_per_round": s.clients_per_round,
+        "client_sampling": "poisson", "participation": share,
+        "noise_added_by": s.noise_added_by, "records": records, "sampling": "full",
+        "expected_batch_size": None, "clipping_norm": s.clipping_norm, "noise_multiplier": sigma,
+        "randomness": "release", "commitment": "ab" * 32, "seed": None,
+        "accountant": {"library": "dp-accounting", "version": "0.6.0"},
+        "parameters": size, "created": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    entries: list[dict[str, Any]] = [header]
+    remembered: list[np.ndarray] = []
+    for index in range(s.rounds):
+        attempts = 2 if s.resumed_round == index else 1
+        for attempt in range(1, attempts + 1):
+            clients = _cohort(s, rng, index)
+            entries.append(_charge(s, sigma, index, attempt, clients))
+            if attempt < attempts:
+                entries.append({"kind": "resume", "round": index, "commitment": "cd" * 32})
+        arrays = _round(s, rng, clients, attempts, sample, remembered)
+        save(evidence / f"round-{index:05d}.npz", arrays)
+        three = [3] * len(clients)
+        entries.append(
+            {"kind": "round", "round": index, "clients": clients, "steps": three, "queries": three}
+        )
+    entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))
+    (path / "ledger.jsonl").write_bytes(chain(entries))
+    (evidence / "salt").write_bytes(bytes(32))
+    if s.with_probe:
+        record_probe(path, SumProbe(s.clipping_norm))
+    return path
+
+
+def _cohort(s: ClientSettings, rng: np.random.Generator, index: int) -> list[int]:
+    if s.empty_round == index:
+        return []
+    if s.fixed_cohort:
+        return list(range(s.clients_per_round))
+    if s.rota:
+        return sorted((index * s.clients_per_round + k) % s.clients for k in range(3))
+    if s.fixed_number:
+        return sorted(rng.choice(s.clients, s.clients_per_round, replace=False).tolist())
+    return np.flatnonzero(rng.random(s.clients) < s.clients_per_round / s.clients).tolist()
+
+
+def _charge(
+    s: ClientSettings, sigma: float, index: int, attempt: int, clients: list[int]
+) -> dict[str, Any]:
+    shared = s.noise_added_by == "clients" and clients
+    return {
+        "kind": "spend", "round": index, "attempt": attempt, "unit": "client",
+        "sampling": "poisson", "sampling_rate": s.clients_per_round / s.clients,
+        "expected_clients": s.clients_per_round, "clipping_norm": s.clipping_norm,
+        "noise_multiplier": sigma, "noise_added_by": s.noise_added_by, "clients": clients,
+        "upload_noise_multiplier": sigma / len(clients) ** 0.5 if shared else None,
+    }  # fmt: skip
+
+
+def _round(
+    s: ClientSettings,
+    rng: np.random.Generator,
+    clients: list[int],
+    attempt: int,
+    sample: np.ndarray,
+    remembered: list[np.ndarray],
+) -> dict[str, np.ndarray]:
+    size, many = sum(s.sizes), len(clients)
+    edges = np.concatenate([[0], np.cumsum(s.sizes)[:-1]])
+    raw = (rng.lognormal(0.2, 0.8, many) * s.clipping_norm).astype(np.float32)
+    if many > 1:
+        raw[1] = np.nan
+    clipped = np.where(np.isfinite(raw), np.minimum(raw, np.float32(s.clipping_norm)), 0.0)
+    if s.unclipped_update and many:
+        raw[0] = clipped[0] = 3.0 * s.clipping_norm
+    deviation = s.noise_multiplier * s.clipping_norm
+    arrays: dict[str, np.ndarray] = {}
+    if s.noise_added_by == "clients" and many:
+        parts = rng.standard_normal((many, size)) * deviation / np.sqrt(many)
+        parts *= s.upload_noise_scale
+        noise = parts.sum(axis=0)
+        arrays["upload_noise_sum_squares"] = np.add.reduceat(parts**2, edges, axis=1)
+    else:
+        noise = rng.standard_normal(size) * deviation
+    noise *= s.noise_scale
+    if s.silent_empty_round and not many:
+        noise[:] = 0.0
+    if s.reuse_between_rounds and len(remembered) == 7:
+        noise = remembered[2].copy()
+    remembered.append(noise)
+    divisor = float(max(many, 1)) if s.realised_divisor else float(s.clients_per_round)
+    return arrays | {
+        "clients": np.asarray(clients, np.int64),
+        "attempt": np.asarray(attempt, np.int64),
+        "raw_norms": raw,
+        "clipped_norms": clipped.astype(np.float32),
+        "nonfinite": np.asarray(int((~np.isfinite(raw)).sum()), np.int64),
+        "divisor": np.asarray(divisor),
+        "noise_sum_squares": np.add.reduceat(noise**2, edges),
+        "noise_sample": (noise[sample] / s.clipping_norm).astype(np.float32),
+    }
+
+
+def client_claim(s: ClientSettings, sigma: float, spends: list[dict[str, Any]]) -> dict[str, Any]:
+    share = s.clients_per_round / s.clients
+    history = [Steps(share, sigma, len(spends))]
+    third = budget(history, s.delta)
+    server: dict[str, Any] = {"epsilon": s.server_epsilon, "clients": []}
+    if s.noise_added_by == "clients":
+        rows = []
+        for client in range(s.clients):
+            rate = share if s.amplified_server else 1.0
+            own = [
+                Steps(rate, spend["upload_noise_multiplier"], 1)
+                for spend in spends
+                if client in spend["clients"]
+            ]
+            if own:
+                spent = budget(own, s.delta)
+                rows.append(
+                    {
+                        "client": client,
+                        "participations": len(own),
+                        "epsilon_pld": spent.epsilon_pld,
+                        "epsilon_rdp": spent.epsilon_rdp,
+                        "epsilon_rdp_classic": spent.epsilon_rdp_classic,
+                    }
+                )
+        largest = max(row["epsilon_pld"] for row in rows)
+        server = {"epsilon": largest, "accountant": "pld", "clients": rows}
+    pair = privacy_profile(history, s.delta)
+    return {
+        "kind": "claim", "view_headline": "third-party", "delta": s.delta,
+        "third_party": {
+            "epsilon": third.epsilon_pld * s.claim_scale, "accountant": "pld",
+            "epsilon_rdp": third.epsilon_rdp, "epsilon_rdp_classic": third.epsilon_rdp_classic,
+            "participation": share, "rounds": len(spends), "delta_clients": s.delta * s.clients,
+        },
+        "server": server,
+        "assumptions": ["neighbouring data sets differ by one client with all its records"],
+        "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * third.epsilon_pld, 12)],
+    }  # fmt: skip

@@ -1,0 +1,148 @@
+"""Time of a whole private step against a plain step with torch's fused AdamW.
+
+    python tests/bench/bench_step.py [--repeats 11] [--threads 2] [--only NAME]
+
+A turn is one client's round of four local steps, by the engine's own oracle and rule: sample a
+batch, clipped sum, release noise, DP-FedAdamW; against four plain steps. Contenders take turns in one
+process; a ratio is the median over turns of the ratio of two neighbouring times. The batch has
+exactly B records in both, so that Poisson's luck does not enter. Not collected by pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
+
+from dpfedadamw.algorithms.adamw import AdamW
+from dpfedadamw.algorithms.base import Broadcast
+from dpfedadamw.evidence import ClientEvidence, Unobserved, sampled_coordinates
+from dpfedadamw.parameters import FlatParameters, blocks_of
+from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.privacy.oracle import Charge, PrivateOracle
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.randomness import ReleaseRandomness
+from dpfedadamw.privacy.sampling import PoissonSampling
+
+STEPS = 4
+TARGETS = {"GN-ResNet-18": 1.6, "ViT-Tiny": 1.45, "LoRA encoder": 1.1}
+
+
+class ExactBatches(PoissonSampling):
+    """Draws like Poisson sampling, then keeps the same B records: only the time is of interest."""
+
+    def draw(self, records: int, stream: object) -> np.ndarray:
+        super().draw(records, stream)
+        return np.arange(BATCH, dtype=np.int64)
+
+
+def plain_step(name: str) -> Callable[[], object]:
+    model, inputs, targets = workload(name)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(trainable, lr=1e-3, fused=True)
+
+    def step() -> None:
+        for _ in range(STEPS):
+            optimiser.zero_grad(set_to_none=True)
+            F.cross_entropy(model(inputs), targets).backward()
+            optimiser.step()
+
+    return step
+
+
+def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
+    model, inputs, targets = workload(name)
+    flat = FlatParameters(model)
+    blocks = blocks_of(model, "layer")
+    plan = PrivacyPlan(
+        unit="record",
+        adjacency="add-remove",
+        clipping_norm=1.0,
+        noise_multiplier=1.0,
+        delta=1e-5,
+        sampling=ExactBatches(BATCH),
+        records=(BATCH,),
+        rounds=10_000,
+        local_steps=STEPS,
+        clients_per_round=1,
+        queries_per_step=1,
+    )
+    engine = choose(model, record_loss, 1.0)
+    rule = AdamW(
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        weight_decay=0.01,
+        alignment=0.5,
+        blocks=blocks,
+        aggregate_first=False,
+        aggregate_second=True,
+        debias=True,
+        counter="global",
+        relative_floor=1.0,
+        absolute_floor=None,
+        block_denominator=False,
+    )
+    randomness = ReleaseRandomness()
+    sample = torch.from_numpy(sampled_coordinates(flat.layout.size, 10_000))
+    size = flat.layout.size
+    state = {"second_moment": torch.zeros(len(blocks.names)), "global_update": torch.zeros(size)}
+    start = flat.vector.clone()
+    turn = 0
+
+    def step() -> None:
+        nonlocal turn
+        turn += 1
+        evidence = ClientEvidence(blocks, 1.0, sample) if with_evidence else None
+        oracle = PrivateOracle(
+            plan,
+            0,
+            Charge(STEPS, 1),
+            engine,
+            flat,
+            inputs,
+            targets,
+            randomness.stream("batches", turn, 0),
+            randomness.stream("noise", turn, 0),
+            evidence,
+        )
+        broadcast = Broadcast(start, state, 1e-3, STEPS, turn * STEPS)
+        rule.run(broadcast, oracle, evidence if evidence is not None else Unobserved())
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=list(TARGETS))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(
+        f"{'model':14} {'plain ms':>9} {'private / plain':>16} {'with evidence':>14} {'target':>7}"
+    )
+    for name, target in TARGETS.items():
+        if options.only not in (None, name):
+            continue
+        contenders = {
+            "plain": plain_step(name),
+            "private": private_step(name, False),
+            "evidence": private_step(name, True),
+        }
+        times = interleaved(contenders, options.repeats)
+        plain = sorted(times["plain"])[len(times["plain"]) // 2]
+        print(
+            f"{name:14} {plain / STEPS * 1e3:9.1f} {ratio(times, 'private', 'plain'):16.2f} "
+            f"{ratio(times, 'evidence', 'plain'):14.2f} {target:7.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
