@@ -84,16 +84,16 @@ class ClientEvidence:
 
     def query(self, query: Query) -> None:
         """Take note of one query."""
-        noise = query.noisy_sum - query.clean_sum
         self.batch_sizes.append(query.batch_size)
         self.raw_norms.append(_float32(query.raw_norms))
         self.clipped_norms.append(_float32(query.clipped_norms))
         self.nonfinite.append(query.nonfinite)
         self.divisors.append(query.divisor)
-        self.noise_sample.append(_float32(noise[self.sample] / self.clipping_norm))
-        self.noise_sum_squares.append(self.blocks.sum(noise.square_()).cpu().numpy())
-        squares = self.blocks.sum(query.clean_sum.square()) / query.divisor**2
-        self.clean_sum_squares.append(squares.cpu().numpy())
+        sampled = query.noisy_sum[self.sample] - query.clean_sum[self.sample]
+        self.noise_sample.append(_float32(sampled / self.clipping_norm))
+        noise, clean = sums_of_squares(self.blocks, query.noisy_sum, query.clean_sum)
+        self.noise_sum_squares.append(noise)
+        self.clean_sum_squares.append(clean / query.divisor**2)
 
     def second_moment(self, moment: Any) -> None:
         """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
@@ -201,6 +201,19 @@ class EvidenceWriter:
         for squares in client.clean_sum_squares:
             shadow = beta2 * shadow + (1.0 - beta2) * squares / sizes
         return shadow
+
+
+def sums_of_squares(
+    blocks: Blocks, noisy: Tensor, clean: Tensor
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums over each block of the squared noise and of the squared clean sum, float64 [B] each."""
+    noise_squares, clean_squares = torch.zeros_like(blocks.sizes), torch.zeros_like(blocks.sizes)
+    for start, stop, rows in blocks.pieces():
+        before = clean[start:stop].to(torch.float64, copy=True)
+        noise = (noisy[start:stop] - before).square_().view(len(rows), -1)
+        noise_squares.index_add_(0, rows, noise.sum(1))
+        clean_squares.index_add_(0, rows, before.square_().view(len(rows), -1).sum(1))
+    return noise_squares.cpu().numpy(), clean_squares.cpu().numpy()
 
 
 def sampled_coordinates(size: int, queries: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ moment is averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -107,6 +107,22 @@ def named_tensors(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
     }
 
 
+# Coordinates that are worked on at once: they fit a cache, and torch starts no threads for them,
+# whose waiting for each other would cost more than they save on a busy machine.
+_PIECE = 32_768
+
+
+def pieces(vector: Tensor) -> Iterator[slice]:
+    """Cut a flat vector [d] into pieces, so that a chain of operations on one stays in cache.
+
+    On an accelerator it is one piece: there, launching an operation costs more than memory.
+    """
+    size = len(vector)
+    piece = _PIECE if vector.device.type == "cpu" else max(1, size)
+    for start in range(0, size, piece):
+        yield slice(start, min(start + piece, size))
+
+
 @dataclass(frozen=True)
 class Runs:
     """One parameter, cut into equal runs of coordinates, each of one block.
@@ -153,13 +169,33 @@ class Blocks:
         """The block of each coordinate, int64 [d]."""
         return torch.cat([run.blocks.repeat_interleave(run.width) for run in self.runs])
 
+    def pieces(self) -> Iterator[tuple[int, int, Tensor]]:
+        """Cut the flat vector into pieces that fit a core's cache.
+
+        Yields:
+            First coordinate, one past the last, and the blocks of the equal rows in between.
+        """
+        for run in self.runs:
+            width = run.width
+            if width >= _PIECE:
+                for row, start in enumerate(range(run.start, run.stop, width)):
+                    for first in range(start, start + width, _PIECE):
+                        last = min(first + _PIECE, start + width)
+                        yield first, last, run.blocks[row : row + 1]
+            else:
+                rows = _PIECE // width
+                for row in range(0, len(run.blocks), rows):
+                    blocks = run.blocks[row : row + rows]
+                    first = run.start + row * width
+                    yield first, first + len(blocks) * width, blocks
+
     def sum(self, values: Tensor) -> Tensor:
         """Sum of values [d] over each block, float64 [B]."""
-        # Run by run, because a sum over a run is many times faster than an indexed addition.
+        # Piece by piece: many times faster than an indexed addition over the whole vector.
         total = torch.zeros_like(self.sizes)
-        for run in self.runs:
-            part = values[run.start : run.stop].view(len(run.blocks), -1)
-            total.index_add_(0, run.blocks, part.sum(1, dtype=torch.float64))
+        for start, stop, blocks in self.pieces():
+            rows = values[start:stop].double().view(len(blocks), -1)
+            total.index_add_(0, blocks, rows.sum(1))
         return total
 
     def mean(self, values: Tensor) -> Tensor:
@@ -169,9 +205,8 @@ class Blocks:
     def spread(self, values: Tensor) -> Tensor:
         """Give every coordinate its block's value: [B] becomes [d]."""
         spread = torch.empty(self.parameters, dtype=values.dtype, device=values.device)
-        for run in self.runs:
-            rows = spread[run.start : run.stop].view(len(run.blocks), -1)
-            rows.copy_(values[run.blocks].unsqueeze(1).expand_as(rows))
+        for start, stop, blocks in self.pieces():
+            spread[start:stop].view(len(blocks), -1).copy_(values[blocks].unsqueeze(1))
         return spread
 
     def to(self, device: torch.device) -> Blocks:

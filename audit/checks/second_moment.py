@@ -24,7 +24,8 @@ from audit.moments import Array, InnovationSums, accumulate, step_weights, steps
 from audit.statistics import FALSE_ALARM, gamma_interval, relative_difference
 from audit.verdict import Severity, Verdict
 
-_WITHOUT_SECOND_MOMENT = ("dp-fedavg", "fedavg")
+# Their v is a running maximum, or follows one of two queries: not the recursion tested here.
+_OTHER_RECURSION = ("dp-fafed", "dp-fedlada")
 # Means of float32 moments: 2^-24 a rounding, a few dozen roundings along the recursion.
 _RELATIVE = 1e-4
 _MARGIN = 0.5
@@ -39,6 +40,29 @@ class _Rule:
     debias: bool
     local_counter: bool
     restarts: bool
+
+
+def _without_evidence(algorithm: Mapping[str, Any]) -> Judgement:
+    """Whether a rule may leave its second moment out of the evidence."""
+    name = fields.text(algorithm, "name")
+    if "beta2" not in algorithm:
+        return Judgement(Verdict.NOT_APPLICABLE, f"{name} keeps no second moment")
+    moment = algorithm.get("second_moment")
+    debias = isinstance(moment, Mapping) and moment.get("debias") is True
+    if name in _OTHER_RECURSION or (algorithm.get("decay") == "coupled" and not debias):
+        return Judgement(
+            Verdict.NOT_APPLICABLE,
+            f"{name} subtracts no noise from its second moment, which is not the recursion tested",
+        )
+    if algorithm.get("decay") == "coupled":
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            "with coupled decay the second moment follows the weights as well; the share of the "
+            "noise, which is subtracted from it, was not measured",
+        )
+    return Judgement(
+        Verdict.NOT_VERIFIED, f"{name} keeps a second moment but the evidence records none"
+    )
 
 
 def _rule(spec: Mapping[str, Any], beta2: float) -> _Rule:
@@ -147,14 +171,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     header, spec = bundle.header, bundle.readable_spec
     layout = bundle.layout()
     try:
-        algorithm = fields.text(fields.mapping(spec, "algorithm"), "name")
         if layout.beta2 is None:
-            if algorithm in _WITHOUT_SECOND_MOMENT:
-                return Judgement(Verdict.NOT_APPLICABLE, f"{algorithm} keeps no second moment")
-            return Judgement(
-                Verdict.NOT_VERIFIED,
-                f"{algorithm} keeps a second moment but the evidence records none",
-            )
+            return _without_evidence(fields.mapping(spec, "algorithm"))
         rule = _rule(spec, layout.beta2)
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")

@@ -23,7 +23,7 @@ from dpfedadamw.algorithms.base import (
     SecondMoment,
     Upload,
 )
-from dpfedadamw.parameters import Blocks
+from dpfedadamw.parameters import Blocks, pieces
 
 
 @dataclass(frozen=True)
@@ -89,25 +89,26 @@ class AdamW:
             gradient = oracle.gradient(parameters)
             if coupled:
                 gradient = gradient.add(parameters, alpha=self.weight_decay)
-            first.mul_(self.beta1).add_(gradient, alpha=1.0 - self.beta1)
-            second.mul_(self.beta2).addcmul_(gradient, gradient, value=1.0 - self.beta2)
             behind_first = self._steps_behind(
                 step, broadcast.earlier_steps, self.aggregate_first, "global"
             )
             behind_second = self._steps_behind(
                 step, broadcast.earlier_steps, self.aggregate_second, self.counter
             )
-            corrected = second / (1.0 - self.beta2**behind_second)
-            denominator, floored = self.denominator(corrected, oracle.noise_variance)
-            direction = first / (1.0 - self.beta1**behind_first) / denominator
-            if self.local_weight != 1.0:
-                direction.mul_(self.local_weight)
-            if global_update is not None and self.alignment:
-                direction.add_(global_update, alpha=self.alignment)
-            parameters.mul_(shrink).sub_(direction, alpha=rate)
+            correction = 1.0 - self.beta2**behind_second
+            shared = self._follow(first, second, gradient, correction)
+            scale = rate * self.local_weight / (1.0 - self.beta1**behind_first)
+            for part in pieces(parameters):
+                estimate = second[part] / correction if shared is None else shared[part]
+                denominator, _ = self._root(estimate, oracle.noise_variance)
+                parameters[part].mul_(shrink).addcdiv_(first[part], denominator, value=-scale)
+                if global_update is not None and self.alignment:
+                    parameters[part].sub_(global_update[part], alpha=rate * self.alignment)
         if not coupled:
             # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
             subtracted = oracle.noise_variance if self.debias else 0.0
+            corrected = second / correction
+            _, floored = self.denominator(corrected, oracle.noise_variance)
             observer.second_moment(
                 SecondMoment(second, corrected, subtracted, behind_second, floored)
             )
@@ -125,14 +126,34 @@ class AdamW:
         """
         if self.block_denominator and self.blocks is not None:
             corrected = self.blocks.spread(self.blocks.mean(corrected)).to(corrected.dtype)
+        return self._root(corrected.clone(), noise_variance)
+
+    def _follow(
+        self, first: Tensor, second: Tensor, gradient: Tensor, correction: float
+    ) -> Tensor | None:
+        """Move both moments along a gradient; returns v̂ shared by blocks, where it is shared."""
+        for part in pieces(gradient):
+            first[part].mul_(self.beta1).add_(gradient[part], alpha=1.0 - self.beta1)
+            second[part].mul_(self.beta2).addcmul_(
+                gradient[part], gradient[part], value=1.0 - self.beta2
+            )
+        if not self.block_denominator or self.blocks is None:
+            return None
+        means = self.blocks.mean(second) / correction
+        return self.blocks.spread(means).to(second.dtype)
+
+    def _root(self, estimate: Tensor, noise_variance: float) -> tuple[Tensor, Tensor]:
+        """The root of a debiased, floored estimate, in place, and where the floor was reached."""
         if not self.debias:
-            return corrected.sqrt() + self.epsilon, torch.zeros_like(corrected, dtype=torch.bool)
+            none = torch.zeros((), dtype=torch.bool, device=estimate.device)
+            return estimate.sqrt_().add_(self.epsilon), none.expand(estimate.shape)
         if self.relative_floor is not None:
             floor = self.relative_floor * noise_variance
         else:
             floor = self.absolute_floor or 0.0
-        unbiased = corrected - noise_variance
-        return unbiased.clamp(min=floor).sqrt() + self.epsilon, unbiased < floor
+        estimate.sub_(noise_variance)
+        floored = estimate < floor
+        return estimate.clamp_(min=floor).sqrt_().add_(self.epsilon), floored
 
     @staticmethod
     def _steps_behind(step: int, earlier: int, aggregated: bool, counter: str) -> int:

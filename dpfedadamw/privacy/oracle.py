@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence import ClientEvidence, Query
-from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.parameters import FlatParameters, pieces
 from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
 from dpfedadamw.privacy.noise import add_gaussian_noise
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -150,8 +150,9 @@ class PrivateOracle:
         clipped = clipped_sum(
             self._engine, self._flat, parameters, self._batch, self._plan.physical_batch_size
         )
-        noisy = clipped.total.double()
-        if self._standard_deviation > 0:
+        if self._standard_deviation == 0.0:
+            noisy = clipped.total.double()
+        else:
             noisy = add_gaussian_noise(
                 clipped.total, self._standard_deviation, self._noise, self._plan.gaussian_sampler
             )
@@ -167,4 +168,7 @@ class PrivateOracle:
                     divisor=divisor,
                 )
             )
-        return (noisy / divisor).to(parameters.dtype)
+        mean = torch.empty_like(parameters)
+        for part in pieces(mean):
+            mean[part] = noisy[part] / divisor
+        return mean

@@ -21,28 +21,33 @@ from audit.verdict import Severity, Verdict
 _TOTAL, _CLIENTS, _ROUND_SCATTER, _CLIENT_SCATTER, _OVERLAP = 0.1, 0.3, 0.3, 0.15, 0.15
 
 
-def _presence(ledger: Ledger, rounds: int, clients: int) -> NDArray[np.bool_]:
-    """Who was in which finished round, [T, N]; a round that was repeated counts as it ended."""
+def _cohorts(ledger: Ledger, rounds: int, clients: int) -> list[NDArray[np.int64]]:
+    """Who was in each finished round; a round that was repeated counts as it ended."""
     finished = {item.round: item for item in ledger.rounds}
     if set(finished) != set(range(rounds)):
         raise UnverifiedError("not every round was finished")
-    present = np.zeros((rounds, clients), dtype=np.bool_)
-    for index, item in finished.items():
-        if any(client >= clients for client in item.clients):
-            raise UnverifiedError("a round names a client that does not exist")
-        present[index, list(item.clients)] = True
-    return present
+    cohorts = [np.asarray(finished[index].clients, dtype=np.int64) for index in range(rounds)]
+    if any(len(cohort) and int(cohort.max()) >= clients for cohort in cohorts):
+        raise UnverifiedError("a round names a client that does not exist")
+    return cohorts
 
 
-def _tests(present: NDArray[np.bool_], rate: float, reasons: list[str]) -> dict[str, object]:
+def _tests(
+    cohorts: list[NDArray[np.int64]], clients: int, rate: float, reasons: list[str]
+) -> dict[str, object]:
     """All tests; returns private numbers."""
-    rounds, clients = present.shape
-    by_round = present.sum(axis=1)
-    by_client = present.sum(axis=0)
-    together = int(np.count_nonzero(present[0 : rounds - 1 : 2] & present[1:rounds:2]))
+    rounds = len(cohorts)
+    by_round = np.array([len(cohort) for cohort in cohorts], dtype=np.int64)
+    by_client = np.bincount(np.concatenate(cohorts), minlength=clients)
+    # Each round is in one pair only, so the pairs are independent.
+    together = sum(
+        len(np.intersect1d(first, second, assume_unique=True))
+        for first, second in zip(cohorts[0 : rounds - 1 : 2], cohorts[1:rounds:2], strict=True)
+    )
     pairs = clients * (rounds // 2)
-    p_total = binomial_p_value(int(present.sum()), rounds * clients, rate)
-    p_clients = np.array([binomial_p_value(int(count), rounds, rate) for count in by_client])
+    p_total = binomial_p_value(int(by_round.sum()), rounds * clients, rate)
+    counts, place = np.unique(by_client, return_inverse=True)
+    p_clients = np.array([binomial_p_value(int(count), rounds, rate) for count in counts])[place]
     p_rounds = dispersion_p_value(by_round, clients, rate)
     p_scatter = dispersion_p_value(by_client, rounds, rate)
     p_overlap = binomial_p_value(together, pairs, rate * rate) if pairs else 1.0
@@ -86,14 +91,14 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     header = bundle.header
     rounds, clients = header.rounds, header.clients
     rate = header.clients_per_round / clients
-    present = _presence(bundle.readable_ledger, rounds, clients)
+    cohorts = _cohorts(bundle.readable_ledger, rounds, clients)
     details: dict[str, object] = {"rounds": rounds, "clients": clients, "rate": rate}
     reasons: list[str] = []
     if rate >= 1.0:
-        if present.all():
+        if all(len(cohort) == clients for cohort in cohorts):
             return Judgement(Verdict.PASS, "with l = 1 every client is in every round", details)
         return Judgement(Verdict.FAIL, "l = 1, but a client was left out of a round", details)
-    private = _tests(present, rate, reasons)
+    private = _tests(cohorts, clients, rate, reasons)
     power, numbers = _power(rounds, clients, rate)
     details |= numbers
     if reasons:

@@ -10,7 +10,7 @@ from dpfedadamw import spec
 from dpfedadamw.algorithms.registry import ALGORITHMS, build, measured_beta2
 from dpfedadamw.spec.vocabulary import discriminators
 from tests.dpfedadamw.algorithms.worlds import CLIENTS, model, section_of
-from tests.runs import judged, small_spec, train, verdicts
+from tests.runs import failing, judged, small_spec
 
 BRANCHES = discriminators(spec.schema()["properties"]["algorithm"])
 PRIVATE = [name for name, entry in ALGORITHMS.items() if entry.unit == "record"]
@@ -116,25 +116,10 @@ ABLATIONS = [
 ]
 
 
-# Systems that keep no second moment, or one whose noise's mean is unknown. The auditor judges those
-# it does not know NOT VERIFIED in that one check; in no check may it find a fault.
-_FULLY_JUDGED = ("dp-fedadamw", "dp-localadamw", "dp-fedavg")
-
-
-def without_fault(findings: dict[str, Any], fully: bool) -> None:
-    wrong = {
-        (check, verdict)
-        for check, verdict in verdicts(findings).items()
-        if verdict not in ("PASS", "NOT APPLICABLE")
-    }
-    assert wrong <= {("second-moment", "NOT VERIFIED")}, findings
-    assert findings["verdict"] == "PASS" or not fully, findings
-
-
 @pytest.mark.parametrize("name", PRIVATE)
-def test_every_private_name_trains_and_its_audit_finds_no_fault(name, tmp_path):
+def test_every_private_name_trains_and_passes_its_audit(name, tmp_path):
     findings = judged(small_spec(name, rounds=2), tmp_path)
-    without_fault(findings, fully=name in _FULLY_JUDGED)
+    assert findings["verdict"] == "PASS", failing(findings)
 
 
 @pytest.mark.parametrize("name", NOT_PRIVATE)
@@ -144,15 +129,10 @@ def test_every_name_without_privacy_trains_and_claims_nothing(name, tmp_path):
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_every_ablation_of_dp_fedadamw_runs_from_the_spec_and_passes(ablation, tmp_path):
-    settings = small_spec(overrides=(f"algorithm.{ablation}",))
-    without_fault(judged(settings, tmp_path), fully=ablation != "decay=coupled")
-
-
-@pytest.mark.parametrize("name", ["dp-fedsam", "dp-fafed"])
-def test_two_queries_on_one_batch_cost_what_one_at_less_noise_costs(name, tmp_path):
-    """Jointly they are one Gaussian of multiplier σ/√2, subsampled once."""
-    _, twice = train(small_spec(name, rounds=2), tmp_path)
-    less = ("privacy.noise_multiplier=1.4142135623730951",)
-    _, once = train(small_spec("dp-fedavg", rounds=2, overrides=less), tmp_path)
-    epsilon = [outcome.claim["server"]["epsilon"] for outcome in (twice, once)]
-    assert epsilon[0] == pytest.approx(epsilon[1], rel=1e-9)
+    findings = judged(small_spec(overrides=(f"algorithm.{ablation}",)), tmp_path)
+    if ablation == "decay=coupled":
+        # λθ is then part of v, and the noise that is subtracted from it cannot be told from it.
+        assert findings["verdict"] == "NOT VERIFIED"
+        assert {name for name, _ in failing(findings)} == {"second-moment"}
+    else:
+        assert findings["verdict"] == "PASS", failing(findings)
