@@ -35,7 +35,7 @@ class Query:
         clipped_norms: Per-record norms after clipping, [b].
         nonfinite: Records whose gradient was not finite.
         clean_sum: Clipped sum before noise, [d].
-        noisy_sum: Clipped sum after noise, float64 [d].
+        noisy_sum: Clipped sum after noise, [d].
         divisor: What the noisy sum is divided by.
     """
 
@@ -89,7 +89,7 @@ class ClientEvidence:
         self.clipped_norms.append(_float32(query.clipped_norms))
         self.nonfinite.append(query.nonfinite)
         self.divisors.append(query.divisor)
-        sampled = query.noisy_sum[self.sample] - query.clean_sum[self.sample]
+        sampled = query.noisy_sum[self.sample].double() - query.clean_sum[self.sample]
         self.noise_sample.append(_float32(sampled / self.clipping_norm))
         noise, clean = sums_of_squares(self.blocks, query.noisy_sum, query.clean_sum)
         self.noise_sum_squares.append(noise)
@@ -210,7 +210,7 @@ def sums_of_squares(
     noise_squares, clean_squares = torch.zeros_like(blocks.sizes), torch.zeros_like(blocks.sizes)
     for start, stop, rows in blocks.pieces():
         before = clean[start:stop].to(torch.float64, copy=True)
-        noise = (noisy[start:stop] - before).square_().view(len(rows), -1)
+        noise = (noisy[start:stop].double() - before).square_().view(len(rows), -1)
         noise_squares.index_add_(0, rows, noise.sum(1))
         clean_squares.index_add_(0, rows, before.square_().view(len(rows), -1).sum(1))
     return noise_squares.cpu().numpy(), clean_squares.cpu().numpy()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from reports import findings, formatting, guarantee, wording
+from reports import client_level, findings, formatting, guarantee, wording
 from reports.guarantee import INTERNAL
 from reports.runfiles import clean, integer, mapping, number, sequence
 from reports.source import RunSource
@@ -30,7 +30,9 @@ def accounting(source: RunSource, audience: str) -> dict[str, Any]:
         }
         for row in rounds[:2_000]
     ]
-    pairs = sequence(source.claim.get("profile")) if private and audience == INTERNAL else []
+    # At client level the profile is the third party's, which no participation enters.
+    open_profile = audience == INTERNAL or source.protects_clients
+    pairs = sequence(source.claim.get("profile")) if private and open_profile else []
     profile = [
         [number(pair[0]), number(pair[1])]
         for pair in pairs[:_PROFILE_POINTS]
@@ -94,7 +96,9 @@ def clients(source: RunSource, audience: str) -> dict[str, Any]:
     """Return the clients' sizes and, for the internal audience, the loss of each."""
     sizes = source.records
     rows: list[dict[str, Any]] = []
-    if source.private and audience == INTERNAL:
+    if source.protects_clients:
+        rows = client_level.rows(source) if audience == INTERNAL else []
+    elif source.private and audience == INTERNAL:
         for raw in sequence(mapping(source.claim.get("server")).get("clients")):
             entry = mapping(raw)
             index = integer(entry.get("client"))

@@ -8,17 +8,19 @@ nothing that is not in it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 
-from reports import budget, figures, findings, formatting, guarantee, wording
+from reports import budget, client_level, figures, findings, formatting, guarantee, wording
 from reports.errors import ReportError
 from reports.guarantee import INTERNAL, PUBLIC
 from reports.runfiles import clean, integer, mapping, number, sequence
 from reports.source import RunSource, load
+from reports.units import words_of
 
 FORMAT = 1
 AUDIENCES = (INTERNAL, PUBLIC)
@@ -40,6 +42,7 @@ def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
         raise ReportError(f"audience {audience!r}: must be one of {', '.join(AUDIENCES)}")
     source = load(run_dir)
     verdict = findings.verdict(source, audience)
+    words = words_of(source)
     report: dict[str, Any] = {
         "format": FORMAT,
         "audience": audience,
@@ -51,7 +54,7 @@ def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
         "accounting": budget.accounting(source, audience),
         "clients": budget.clients(source, audience),
         "outside_budget": _titled(
-            wording.OUTSIDE_BUDGET if source.private else wording.OUTSIDE_NOTHING
+            words.outside_budget if source.private else wording.OUTSIDE_NOTHING
         ),
         "audit": {
             "auditor": findings.auditor(source),
@@ -61,9 +64,9 @@ def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
         "qualifications": findings.qualifications(source, audience),
         "randomness": _randomness(source, audience),
         "utility": _utility(source),
-        "communication": _communication(source),
+        "communication": _communication(source, audience),
         "governance": _governance(source),
-        "hazards": _titled(wording.HAZARDS if source.private else wording.HAZARDS_NO_PRIVACY),
+        "hazards": _titled(words.hazards if source.private else wording.HAZARDS_NO_PRIVACY),
         "verification": list(wording.VERIFICATION),
     }
     report["figures"] = [text.as_dict() for text in figures.describe(report)]
@@ -92,7 +95,7 @@ def serialise(report: dict[str, Any]) -> bytes:
     return (text + "\n").encode("utf-8")
 
 
-def _titled(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
+def _titled(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"title": title, "text": text} for title, text in pairs]
 
 
@@ -141,6 +144,8 @@ def _mechanism(source: RunSource) -> dict[str, Any]:
             "clipped nor noised."
         )
         clip = noise = batch = None
+    elif source.protects_clients:
+        statement, batch = client_level.mechanism(source), None
     else:
         statement = (
             "Per local step: each sampled record's gradient, over all trainable parameters as "
@@ -156,6 +161,7 @@ def _mechanism(source: RunSource) -> dict[str, Any]:
         "clipping_norm": clip,
         "noise_multiplier": noise,
         "expected_batch_size": batch,
+        "noise_added_by": client_level.noise_added_by(source) if source.protects_clients else None,
         "local_steps": steps,
         "rounds": integer(header.get("rounds")),
         "rounds_completed": source.rounds_completed,
@@ -166,6 +172,8 @@ def _mechanism(source: RunSource) -> dict[str, Any]:
 
 
 def _sampling(source: RunSource) -> dict[str, Any]:
+    if source.protects_clients:
+        return client_level.sampling(source)
     header = source.header
     clients, chosen = (integer(header.get(key)) for key in ("clients", "clients_per_round"))
     batch = number(header.get("expected_batch_size")) if source.private else None
@@ -193,6 +201,7 @@ def _sampling(source: RunSource) -> dict[str, Any]:
         "statement": f"{who} {how}",
         "clients": clients,
         "clients_per_round": chosen,
+        "participation": None,
         "rate_smallest": min(rates, default=None),
         "rate_largest": max(rates, default=None),
     }
@@ -245,13 +254,15 @@ def _utility(source: RunSource) -> dict[str, Any]:
     }
 
 
-def _communication(source: RunSource) -> dict[str, Any]:
+def _communication(source: RunSource, audience: str) -> dict[str, Any]:
+    # Where clients are drawn by chance, traffic is a multiple of how many took part.
+    shown = audience == INTERNAL or not source.protects_clients
     rows = [row for row in source.metrics if integer(row.get("round")) != 0]
 
     def total(key: str) -> float | None:
         values = [number(row.get(key)) for row in rows]
         known = [value for value in values if value is not None]
-        return sum(known) if known else None
+        return sum(known) if known and shown else None
 
     return {
         "bytes_up": total("bytes_up"),

@@ -163,9 +163,10 @@ def _describe_profile(report: dict[str, Any]) -> FigureText | None:
     if len(points) < 2:
         return None
     first, last = points[0], points[-1]
+    of = "towards a third party" if _by_client(report) else "of the client with the largest loss"
     return FigureText(
         "privacy-profile",
-        "Privacy profile of the client with the largest loss",
+        f"Privacy profile {of}",
         "The smallest δ for every ε: the guarantee is this whole curve, the headline one point of "
         "it.",
         f"Line chart: δ falls from {formatting.power(first[1])} at ε = "
@@ -199,14 +200,30 @@ def _draw_profile(axes: Axes, report: dict[str, Any]) -> None:
     axes.set_ylabel("δ")
 
 
+def _by_client(report: dict[str, Any]) -> bool:
+    return bool(report["guarantee"]["unit"] == "client")
+
+
 def _client_points(report: dict[str, Any]) -> tuple[list[float], list[float]]:
-    return _series(report["clients"]["rows"], "records", "epsilon_pld")
+    key = "participations" if _by_client(report) else "records"
+    return _series(report["clients"]["rows"], key, "epsilon_pld")
 
 
 def _describe_clients(report: dict[str, Any]) -> FigureText | None:
     sizes, losses = _client_points(report)
     if not sizes:
         return None
+    if _by_client(report):
+        return FigureText(
+            "epsilon-per-client",
+            "Privacy loss of each client towards the server",
+            "The server sees every upload, so a client spends with each round that it takes part "
+            "in, and the more the more others do: each then adds a smaller share of the noise.",
+            f"Scatter chart of {len(sizes)} clients: between {formatting.count(min(sizes))} and "
+            f"{formatting.count(max(sizes))} rounds; ε from {formatting.epsilon(min(losses))} to "
+            f"{formatting.epsilon(max(losses))}, median "
+            f"{formatting.epsilon(statistics.median(losses))}.",
+        )
     return FigureText(
         "epsilon-per-client",
         "Privacy loss and size of each client",
@@ -229,7 +246,8 @@ def _draw_clients(axes: Axes, report: dict[str, Any]) -> None:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: formatting.count(value)))
         axes.xaxis.set_minor_locator(NullLocator())
-    top = report["guarantee"]["epsilon"]
+    # At client level the headline is another view's, and no bound of these.
+    top = None if _by_client(report) else report["guarantee"]["epsilon"]
     if top is not None:
         axes.axhline(top, color=ORANGE, linestyle="--", linewidth=1.2)
         axes.annotate(
@@ -241,7 +259,11 @@ def _draw_clients(axes: Axes, report: dict[str, Any]) -> None:
             ha="right",
             color=INK,
         )
-    axes.set_xlabel("training records of the client")
+    axes.set_xlabel(
+        "rounds that the client took part in"
+        if _by_client(report)
+        else "training records of the client"
+    )
     axes.set_ylabel("ε of the client (PLD)")
     axes.set_ylim(0, max([*losses, top or 0]) * 1.14 or 1)
 

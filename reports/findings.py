@@ -12,6 +12,7 @@ from reports import wording
 from reports.guarantee import INTERNAL, PUBLIC, for_audience
 from reports.runfiles import clean, mapping, sequence
 from reports.source import RunSource
+from reports.units import words_of
 
 CHECK_VERDICTS = ("PASS", "FAIL", "NOT VERIFIED", "NOT APPLICABLE")
 SEVERITIES = ("critical", "theoretical", "negligible")
@@ -36,7 +37,7 @@ def checks(source: RunSource, audience: str) -> list[dict[str, Any]]:
             "title": title if audience == INTERNAL else for_audience([title], audience)[0],
             "verdict": verdict if verdict in CHECK_VERDICTS else "NOT VERIFIED",
             "severity": severity if severity in SEVERITIES else "critical",
-            "meaning": wording.CHECK_MEANINGS.get(name),
+            "meaning": words_of(source).meanings.get(name),
         }
         for key in _MEASURED:
             entry[key] = clean(check.get(key), 1_500) or None if audience == INTERNAL else None

@@ -10,18 +10,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reports import formatting
+from reports import client_level, formatting
 from reports.runfiles import clean, mapping, number, sequence
 from reports.source import RunSource
+from reports.units import words_of
 
 INTERNAL = "internal"
 PUBLIC = "public"
 NO_PRIVACY = "no differential privacy"
 
-_ADJACENCIES = {
-    "add-remove": "add-or-remove-one-record",
-    "replace-one": "replace-one-record",
-}
 _SERVER = "the server, and anyone who sees every upload and knows who took part"
 _THIRD_PARTY = (
     "a third party who sees only broadcast or final models and does not learn who took part"
@@ -49,7 +46,7 @@ def for_audience(texts: list[str], audience: str) -> list[str]:
 def adjacency(source: RunSource) -> str:
     """Return the neighbouring relation in words."""
     raw = clean(source.header.get("adjacency"), 80)
-    return _ADJACENCIES.get(raw, raw or "unstated")
+    return words_of(source).adjacencies.get(raw, raw or "unstated")
 
 
 def views(source: RunSource, audience: str) -> list[dict[str, Any]]:
@@ -66,6 +63,8 @@ def views(source: RunSource, audience: str) -> list[dict[str, Any]]:
     """
     if not source.private or not source.claim:
         return []
+    if source.protects_clients:
+        return client_level.views(source, audience == INTERNAL)
     claim = source.claim
     delta = number(claim.get("delta")) or number(source.header.get("delta"))
     accountant = clean(mapping(claim.get("server")).get("accountant"), 40).upper() or "unstated"
@@ -93,7 +92,8 @@ def views(source: RunSource, audience: str) -> list[dict[str, Any]]:
 
 def headline(source: RunSource, audience: str) -> dict[str, Any] | None:
     """Return the view that the report leads with, or None without a claim."""
-    key = "third_party" if audience == PUBLIC else "server"
+    leads = audience == PUBLIC or source.protects_clients
+    key = "third_party" if leads else "server"
     return next((view for view in views(source, audience) if view["key"] == key), None)
 
 
@@ -119,9 +119,10 @@ def guarantee(source: RunSource, audience: str, verdict: str) -> dict[str, Any]:
         verdict: The report's verdict; anything but PASS is said in the sentence's first words.
     """
     view = headline(source, audience)
-    records = sum(source.records) if source.records else None
     delta = view["delta"] if view else None
-    product = delta * records if delta is not None and records is not None else None
+    count = _protected(source)
+    product = delta * count if delta is not None and count is not None else None
+    clients = source.protects_clients
     return {
         "private": source.private,
         "statement": _statement(source, view, product, verdict),
@@ -129,20 +130,29 @@ def guarantee(source: RunSource, audience: str, verdict: str) -> dict[str, Any]:
         "towards": view["towards"] if view else "nobody",
         "epsilon": view["epsilon"] if view else None,
         "delta": delta,
-        "delta_times_records": product,
+        "delta_times_records": None if clients else product,
+        "delta_times_clients": product if clients else None,
         "unit": clean(source.header.get("unit"), 40),
         "adjacency": adjacency(source) if source.private else "none",
         "composition": _composition(source) if view else "none",
         "assumptions": assumptions(source, audience) if view else [],
+        "explanation": words_of(source).explanation if source.private else None,
     }
+
+
+def _protected(source: RunSource) -> float | None:
+    """Return how many there are of what is protected."""
+    if source.protects_clients:
+        return number(source.header.get("clients"))
+    return sum(source.records) if source.records else None
 
 
 def _composition(source: RunSource) -> str:
     library = mapping(source.header.get("accountant"))
     named = " ".join(clean(library.get(key), 60) for key in ("library", "version")).strip()
     return (
-        "composition of every Poisson-subsampled Gaussian query in the ledger with a privacy loss "
-        f"distribution ({named or 'accountant unstated'})"
+        f"composition of {words_of(source).queries} with a privacy loss distribution "
+        f"({named or 'accountant unstated'})"
     )
 
 
@@ -168,9 +178,10 @@ def _statement(
     prefix = _PREFIX.get(verdict, "Claimed: ")
     if view["epsilon"] is None:
         return f"{prefix}the run has no finite ε towards {view['towards']}."
-    records = source.records
+    words = words_of(source)
     covered = (
-        f" (δ·n = {formatting.power(product)} for n = {formatting.count(sum(records))} records)"
+        f" (δ·{words.symbol} = {formatting.power(product)} for {words.symbol} = "
+        f"{formatting.count(_protected(source))} {words.counted})"
     )
     secret = (
         "; because the run is reproducible from a seed, this holds towards nobody who knows the "
@@ -179,14 +190,18 @@ def _statement(
         else ""
     )
     unit = clean(source.header.get("unit"), 40) or "unstated"
-    return (
+    protected = words.protected if source.protects_clients else f"one {unit}"
+    sentence = (
         f"{prefix}Towards {view['towards']}, training is (ε = "
         f"{formatting.epsilon(view['epsilon'])}, δ = "
-        f"{formatting.power(view['delta'])})-differentially private at the level of one {unit}, "
+        f"{formatting.power(view['delta'])})-differentially private at the level of {protected}, "
         f"for {adjacency(source)} neighbours{covered if product is not None else ''}, by "
-        f"{_composition(source)}, assuming that client sizes are public and that sampling and "
+        f"{_composition(source)}, assuming that {words.public} and that sampling and "
         f"noise were drawn as described from randomness the adversary does not know{secret}."
     )
+    if not source.protects_clients:
+        return sentence
+    return f"{sentence} {client_level.server_clause(source)}"
 
 
 def attested_claims(source: RunSource) -> dict[str, Any]:

@@ -32,6 +32,10 @@ _FACES = (
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDER_FACE = "LastResortHE-Regular.ttf"
+_CLIENTS_HEAD = (
+    "Client", "Records", "Rate q", "Rounds", "Steps", "ε (PLD)", "ε (RDP)", "δ·records",
+)  # fmt: skip
+_CLIENT_LEVEL_HEAD = ("Client", "Records", "Rounds", "ε (PLD)", "ε (RDP)")
 _SHOWN_CLIENTS = 40
 _SHOWN_BLOCKS = 24
 _SHOWN_ROUNDS = 12
@@ -123,12 +127,13 @@ def page_data(report: dict[str, Any], moment: datetime) -> dict[str, Any]:
     """
     guarantee, utility, traffic = report["guarantee"], report["utility"], report["communication"]
     clients = report["clients"]
+    by_client = guarantee["unit"] == "client"
     return {
         "date": [moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second],
         "dated": moment > _EPOCH,
         "epsilon": formatting.epsilon(guarantee["epsilon"]) if guarantee["private"] else "none",
         "delta": formatting.power(guarantee["delta"]),
-        "delta_times_records": formatting.power(guarantee["delta_times_records"]),
+        "delta_times": _delta_times(guarantee),
         "headline": next(
             (v["label"] for v in report["accounting"]["views"] if v["key"] == guarantee["view"]), ""
         ),
@@ -137,10 +142,20 @@ def page_data(report: dict[str, Any], moment: datetime) -> dict[str, Any]:
                 view["label"],
                 view["towards"],
                 formatting.epsilon(view["epsilon"]),
-                formatting.power(view["delta"]),
+                "–" if view["key"] == "trusted_server" else formatting.power(view["delta"]),
                 view["method"],
             ]
             for view in report["accounting"]["views"]
+        ],
+        # Where there is no guarantee, the sentence and the qualification on the first page say so.
+        "beside": [
+            [
+                view["label"],
+                f"ε = {formatting.epsilon(view['epsilon'])}",
+                f" at δ = {formatting.power(view['delta'])}",
+            ]
+            for view in report["accounting"]["views"]
+            if view["key"] != "trusted_server"
         ],
         "closed_forms": [
             [
@@ -154,17 +169,9 @@ def page_data(report: dict[str, Any], moment: datetime) -> dict[str, Any]:
             for row in report["accounting"]["closed_forms"]
         ],
         "facts": _facts(report),
+        "clients_head": _CLIENT_LEVEL_HEAD if by_client else _CLIENTS_HEAD,
         "clients": [
-            [
-                str(row["client"]),
-                formatting.count(row["records"]),
-                formatting.plain(row["sampling_rate"]),
-                formatting.count(row["participations"]),
-                formatting.count(row["steps"]),
-                formatting.epsilon(row["epsilon_pld"]),
-                formatting.epsilon(row["epsilon_rdp"]),
-                formatting.power(row["delta_records"]),
-            ]
+            _client_level_row(row) if by_client else _client_row(row)
             for row in _shown_clients(clients["rows"])
         ],
         "clients_total": len(clients["rows"]),
@@ -183,11 +190,44 @@ def page_data(report: dict[str, Any], moment: datetime) -> dict[str, Any]:
         ],
         "final_accuracy": formatting.percent(utility["final_accuracy"]),
         "traffic": [
-            ["Uploaded by all clients", formatting.size(traffic["bytes_up"])],
-            ["Downloaded by all clients", formatting.size(traffic["bytes_down"])],
+            *(
+                [f"{name} by all clients", formatting.size(traffic[key])]
+                for name, key in (("Uploaded", "bytes_up"), ("Downloaded", "bytes_down"))
+                if traffic[key] is not None or not by_client
+            ),
             ["Rounds measured", formatting.count(traffic["rounds"])],
         ],
     }
+
+
+def _delta_times(guarantee: dict[str, Any]) -> list[str]:
+    """Return the name and value of δ times the number of what is protected."""
+    if guarantee["delta_times_clients"] is not None:
+        return ["δ·N", formatting.power(guarantee["delta_times_clients"])]
+    return ["δ·n", formatting.power(guarantee["delta_times_records"])]
+
+
+def _client_row(row: dict[str, Any]) -> list[str]:
+    return [
+        str(row["client"]),
+        formatting.count(row["records"]),
+        formatting.plain(row["sampling_rate"]),
+        formatting.count(row["participations"]),
+        formatting.count(row["steps"]),
+        formatting.epsilon(row["epsilon_pld"]),
+        formatting.epsilon(row["epsilon_rdp"]),
+        formatting.power(row["delta_records"]),
+    ]
+
+
+def _client_level_row(row: dict[str, Any]) -> list[str]:
+    return [
+        str(row["client"]),
+        formatting.count(row["records"]),
+        formatting.count(row["participations"]),
+        formatting.epsilon(row["epsilon_pld"]),
+        formatting.epsilon(row["epsilon_rdp"]),
+    ]
 
 
 def _facts(report: dict[str, Any]) -> list[list[str]]:
@@ -202,7 +242,8 @@ def _facts(report: dict[str, Any]) -> list[list[str]]:
                  f"training records at {formatting.count(sampling['clients'])} clients"],
         ["Training", f"{formatting.count(mechanism['rounds_completed'])} of "
                      f"{formatting.count(mechanism['rounds'])} rounds, "
-                     f"{formatting.count(sampling['clients_per_round'])} clients a round, "
+                     f"{formatting.count(sampling['clients_per_round'])} clients a round"
+                     f"{' on average' if sampling['participation'] is not None else ''}, "
                      f"{formatting.count(mechanism['local_steps'])} local steps"],
         ["Test accuracy", formatting.percent(utility["final_accuracy"])],
         ["Randomness", report["randomness"]["mode"]],

@@ -68,6 +68,11 @@ class RunSource:
         return self.header.get("unit") != "none"
 
     @property
+    def protects_clients(self) -> bool:
+        """Whether whole clients are protected, not single records."""
+        return self.header.get("unit") == "client"
+
+    @property
     def records(self) -> list[float]:
         """Training records of each client, in client order (public metadata by assumption)."""
         values = [number(value) for value in sequence(self.header.get("records"))]

@@ -40,6 +40,18 @@ CHECK_MEANINGS = {
     "canaries": "If it fails, planted records were recognised more often than the claim allows.",
 }
 
+CLIENT_CHECK_MEANINGS = {
+    "sensitivity": "If it fails, one client can weigh more than the noise was made to hide.",
+    "participation": (
+        "If it fails, clients were not drawn by the chance that the stated loss relies on."
+    ),
+    "publication": (
+        "If it fails, public numbers tell how many took part, which the stated loss keeps secret."
+    ),
+    "accounting": "If it fails, the stated loss is not what the ledger's rounds cost.",
+    "second-moment": "Only where local steps are noised; at client level they are not.",
+}
+
 CONVERSIONS = [
     {
         "name": "PLD",
@@ -142,6 +154,34 @@ HAZARDS = [
         "is for the people named under governance.",
     ),
 ]
+CLIENT_OUTSIDE_BUDGET = [
+    *OUTSIDE_BUDGET[:2],
+    (
+        "Number and sizes of clients",
+        "How many clients there are and how many records each holds is treated as public.",
+    ),
+    OUTSIDE_BUDGET[3],
+]
+
+CLIENT_HAZARDS = [
+    (
+        "The unit is one client",
+        "One client with all its records is hidden among the others. Somebody whose records lie "
+        "with k clients is protected k times less: ε grows to about k·ε, and δ faster.",
+    ),
+    HAZARDS[1],
+    (
+        "δ is a chance of failure",
+        "Keep δ·N well below one. With probability up to δ the bound ε need not hold.",
+    ),
+    (
+        "Who took part must stay unknown",
+        "The loss towards a third party counts on chance participation. Somebody who learns that a "
+        "client took part in a round has nothing of it.",
+    ),
+    *HAZARDS[3:],
+]
+
 HAZARDS_NO_PRIVACY = [
     (
         "Membership and content can leak",

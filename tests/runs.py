@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from dpfedadamw import filing
 from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
+from dpfedadamw.cli import filing
 from dpfedadamw.probe import probe_of
 from dpfedadamw.run import Outcome, Training
 from dpfedadamw.spec import Spec

@@ -51,6 +51,7 @@ def add_gaussian_noise(
     stream: Stream,
     method: Method = "box-muller",
     threads: int | None = None,
+    dtype: torch.dtype = torch.float64,
 ) -> torch.Tensor:
     """Add N(0, standard_deviation² I) to a clipped sum and round the result to a grid.
 
@@ -74,9 +75,10 @@ def add_gaussian_noise(
         stream: the stream of this client's noise; it is advanced.
         method: "box-muller" (one draw a coordinate) or "four-draw".
         threads: workers; None takes torch's setting. The result does not depend on it.
+        dtype: of the result, torch.float64 or torch.float32. Narrowing comes after the grid.
 
     Returns:
-        The noisy sum, float64 of shape [d], on the device of `clipped_sum`.
+        The noisy sum, of shape [d], on the device of `clipped_sum`.
 
     Raises:
         PrivacyError: if an argument is out of range or the sum is not finite.
@@ -89,7 +91,8 @@ def add_gaussian_noise(
             f"noise is added to one flat vector, not to shape {tuple(clipped_sum.shape)}"
         )
     values: NDArray[np.floating[Any]] = clipped_sum.detach().cpu().numpy()
-    noisy = np.empty(values.size, dtype=np.float64)
+    narrow = np.float32 if dtype == torch.float32 else np.float64
+    noisy = np.empty(values.size, dtype=narrow)
     limit = _LARGEST_RATIO * standard_deviation
     refused: list[int] = []
 
@@ -103,7 +106,8 @@ def add_gaussian_noise(
         np.add(noise, part, out=noise)
         np.multiply(noise, 1.0 / spacing, out=noise)
         np.rint(noise, out=noise)
-        np.multiply(noise, spacing, out=noisy[offset : offset + noise.size])
+        into = noisy[offset : offset + noise.size]
+        np.multiply(noise, spacing, out=into, casting="same_kind")
 
     workers = torch.get_num_threads() if threads is None else threads
     stream.normal_blocks(values.size, add, draws=_DRAWS[method], threads=workers)

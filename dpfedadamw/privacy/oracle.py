@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence import ClientEvidence, Query
-from dpfedadamw.parameters import FlatParameters, pieces
+from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
 from dpfedadamw.privacy.noise import add_gaussian_noise
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -151,10 +151,14 @@ class PrivateOracle:
             self._engine, self._flat, parameters, self._batch, self._plan.physical_batch_size
         )
         if self._standard_deviation == 0.0:
-            noisy = clipped.total.double()
+            noisy = clipped.total
         else:
             noisy = add_gaussian_noise(
-                clipped.total, self._standard_deviation, self._noise, self._plan.gaussian_sampler
+                clipped.total,
+                self._standard_deviation,
+                self._noise,
+                self._plan.gaussian_sampler,
+                dtype=parameters.dtype,
             )
         if self._evidence is not None:
             self._evidence.query(
@@ -168,7 +172,4 @@ class PrivateOracle:
                     divisor=divisor,
                 )
             )
-        mean = torch.empty_like(parameters)
-        for part in pieces(mean):
-            mean[part] = noisy[part] / divisor
-        return mean
+        return noisy.div_(divisor)

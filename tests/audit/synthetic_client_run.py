@@ -48,6 +48,7 @@ class ClientSettings:
     claim_scale: float = 1.0  # fault
     server_epsilon: float | None = None  # fault where the server adds the noise
     amplified_server: bool = False  # fault
+    realised_traffic: bool = False  # fault
 
 
 class SumProbe:
@@ -112,7 +113,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
     evidence.mkdir(parents=True, mode=0o700)
     raw_spec = yaml.safe_dump(_spec(s), sort_keys=False).encode()
     (path / "spec.yaml").write_bytes(raw_spec)
-    (path / "metrics.jsonl").write_text('{"round":0,"test_accuracy":0.1}\n')
+    participants: list[int] = []
     (path / "model.safetensors").write_bytes(bytes(64))
     (path / "model.json").write_text('{"format":1}\n')
     size = sum(s.sizes)
@@ -156,6 +157,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
             entries.append(_charge(s, sigma, index, attempt, clients))
             if attempt < attempts:
                 entries.append({"kind": "resume", "round": index, "commitment": "cd" * 32})
+        participants.append(len(clients))
         arrays = _round(s, rng, clients, attempts, sample, remembered)
         save(evidence / f"round-{index:05d}.npz", arrays)
         three = [3] * len(clients)
@@ -164,6 +166,11 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
         )
     entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))
     (path / "ledger.jsonl").write_bytes(chain(entries))
+    metrics = [{"round": 0, "test_accuracy": 0.1, "bytes_up": 0, "seconds": 0.0}]
+    for index, many in enumerate(participants):
+        size_up = 4 * size * (many if s.realised_traffic else s.clients_per_round)
+        metrics.append({"round": index + 1, "bytes_up": size_up, "seconds": rng.random()})
+    (path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in metrics))
     (evidence / "salt").write_bytes(bytes(32))
     if s.with_probe:
         record_probe(path, SumProbe(s.clipping_norm))

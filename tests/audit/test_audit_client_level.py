@@ -97,6 +97,7 @@ def test_a_correct_run_passes(tmp_path: Path, settings: ClientSettings) -> None:
         ({"server_epsilon": 3.0}, {"views"}),
         ({"noise_added_by": "clients", "amplified_server": True}, {"accounting"}),
         ({"delta": 0.09}, {"promise"}),
+        ({"realised_traffic": True}, {"publication"}),
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
@@ -353,3 +354,15 @@ def test_the_public_part_hides_private_numbers(tmp_path: Path) -> None:
     for name in ("variance_ratios", "share_clipped", "p_value"):
         assert name in private
         assert name not in text
+
+
+def test_a_public_count_of_participants_is_caught_under_any_name(good_client_run: Path) -> None:
+    rounds = [entry for entry in read_entries(good_client_run) if entry["kind"] == "round"]
+    lines = [
+        json.dumps({"round": entry["round"] + 1, "people": len(entry["clients"]) / 12})
+        for entry in rounds
+    ]
+    (good_client_run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert failing(audit_run(good_client_run)) == {"publication"}
+    (good_client_run / "metrics.jsonl").write_text("{")
+    assert unverified(audit_run(good_client_run)) == {"publication"}

@@ -2,9 +2,9 @@
 
     python tests/bench/bench_step.py [--repeats 11] [--threads 2] [--only NAME]
 
-A turn is one client's round of four local steps, by the engine's own oracle and rule: sample a
-batch, clipped sum, release noise, DP-FedAdamW; against four plain steps. Contenders take turns in one
-process; a ratio is the median over turns of the ratio of two neighbouring times. The batch has
+A turn is one client's round of ten local steps, by the engine's own oracle and rule: sample a
+batch, clipped sum, release noise, DP-FedAdamW; against ten plain steps. Contenders take turns in
+one process; a ratio is the median over turns of the ratio of two neighbouring times. The batch has
 exactly B records in both, so that Poisson's luck does not enter. Not collected by pytest.
 """
 
@@ -28,7 +28,7 @@ from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.randomness import ReleaseRandomness
 from dpfedadamw.privacy.sampling import PoissonSampling
 
-STEPS = 4
+STEPS = 10
 TARGETS = {"GN-ResNet-18": 1.6, "ViT-Tiny": 1.45, "LoRA encoder": 1.1}
 
 

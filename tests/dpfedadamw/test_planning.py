@@ -35,7 +35,7 @@ def spent(spec) -> float:
 def test_the_result_keeps_to_the_target_and_comes_near_it(solve, nearest):
     # Rounds and local steps are whole numbers of a short run, so they come less near.
     found = calibrate(small_spec(rounds=6), 1.5, View.server, Solve(solve))
-    # dp-accounting's default grid is coarser than ours; both are above the truth by less than 0.5 %.
+    # dp-accounting's default grid is coarser than ours; both exceed the truth by less than 0.5 %.
     assert 1.5 * nearest <= spent(found.spec) <= 1.5 * 1.005
     assert found.epsilon <= 1.5
 

@@ -86,8 +86,8 @@ def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch
     seen = []
     add = oracle.add_gaussian_noise
 
-    def watching(total, deviation, *rest):
-        noisy = add(total, deviation, *rest)
+    def watching(total, deviation, *rest, **more):
+        noisy = add(total, deviation, *rest, **more)
         seen.append((noisy - total.double())[:8].tolist())
         if len(seen) == 2:
             raise PowerCutError
@@ -108,12 +108,12 @@ def test_the_ledger_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
     add = oracle.add_gaussian_noise
     missing = []
 
-    def checking(total, deviation, *rest):
+    def checking(total, deviation, *rest, **more):
         on_disk = [json.loads(line) for line in training.run.ledger.read_text().splitlines()]
         charged = {(e["round"], e["client"]) for e in on_disk if e["kind"] == "spend"}
         if len(charged) != 4 * (training.completed + 1):
             missing.append(training.completed)
-        return add(total, deviation, *rest)
+        return add(total, deviation, *rest, **more)
 
     monkeypatch.setattr(oracle, "add_gaussian_noise", checking)
     engine_run.train(training)

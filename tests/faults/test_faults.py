@@ -11,9 +11,10 @@ import dataclasses
 import pytest
 import torch
 
-from dpfedadamw import claims, filing
+from dpfedadamw import claims
 from dpfedadamw import run as engine_run
 from dpfedadamw.algorithms.adamw import AdamW
+from dpfedadamw.cli import filing
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.clipping import ClippedSum, choose
@@ -34,7 +35,9 @@ def test_noise_at_half_its_scale_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(
         oracle,
         "add_gaussian_noise",
-        lambda total, deviation, *rest: add_gaussian_noise(total, deviation / 2, *rest),
+        lambda total, deviation, *rest, **more: add_gaussian_noise(
+            total, deviation / 2, *rest, **more
+        ),
     )
     findings = judged(small_spec(), tmp_path)
     assert findings["verdict"] == "FAIL"
@@ -46,7 +49,9 @@ def test_noise_at_twice_its_scale_fails_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr(
         oracle,
         "add_gaussian_noise",
-        lambda total, deviation, *rest: add_gaussian_noise(total, deviation * 2, *rest),
+        lambda total, deviation, *rest, **more: add_gaussian_noise(
+            total, deviation * 2, *rest, **more
+        ),
     )
     findings = judged(small_spec(), tmp_path)
     assert findings["verdict"] == "FAIL"
@@ -127,10 +132,10 @@ def test_an_accountant_that_is_told_a_larger_noise_multiplier_fails(tmp_path, mo
 
 
 def test_one_noise_vector_for_all_clients_of_a_round_fails(tmp_path, monkeypatch):
-    def shared(total, deviation, *rest):
+    def shared(total, deviation, *rest, dtype):
         generator = torch.Generator().manual_seed(7)
         noise = torch.randn(total.shape, generator=generator, dtype=torch.float64)
-        return total.double() + deviation * noise
+        return (total.double() + deviation * noise).to(dtype)
 
     monkeypatch.setattr(oracle, "add_gaussian_noise", shared)
     findings = judged(small_spec(), tmp_path)

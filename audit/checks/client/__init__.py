@@ -1,7 +1,7 @@
 """The checks of a run that protects whole clients, in the order in which they are run and reported.
 
-One file each, beside the record level's of the same name; "participation" is new here, because the
-third party's ε rests on it, and "randomness" is the same check.
+One file each, beside the record level's of the same name. "participation" and "publication" are new
+here, because the third party's ε rests on them; "randomness" is the same check.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from audit.checks.client.integrity import CLIENT_INTEGRITY
 from audit.checks.client.noise import CLIENT_NOISE
 from audit.checks.client.participation import PARTICIPATION
 from audit.checks.client.promise import CLIENT_PROMISE
+from audit.checks.client.publication import PUBLICATION
 from audit.checks.client.second_moment import CLIENT_SECOND_MOMENT
 from audit.checks.client.sensitivity import CLIENT_SENSITIVITY
 from audit.checks.client.views import CLIENT_VIEWS
@@ -25,6 +26,7 @@ CLIENT_CHECKS: tuple[Check, ...] = (
     CLIENT_NOISE,
     CLIENT_ACCOUNTING,
     CLIENT_VIEWS,
+    PUBLICATION,
     CLIENT_SECOND_MOMENT,
     RANDOMNESS,
 )

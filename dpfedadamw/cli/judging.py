@@ -1,0 +1,127 @@
+"""``audit``, ``report`` and ``verify``: what is said of a finished run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import (
+    RUNS,
+    Audience,
+    AuditorKeyOption,
+    JsonOption,
+    OutOption,
+    RunArgument,
+)
+from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
+    err,
+    exit_by,
+    find_run,
+    out,
+    print_json,
+    status,
+)
+
+
+def audit(
+    run_dir: RunArgument = None,
+    out_dir: OutOption = RUNS,
+    write: Annotated[
+        bool, typer.Option("--write", help="Replace audit.json and the report, and sign them anew.")
+    ] = False,
+    auditor_key: AuditorKeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a run by its evidence: PASS, FAIL or NOT VERIFIED, check by check.
+
+    Reads only, unless --write is given. Missing or unreadable evidence is never PASS. Exit code 0
+    for PASS, 1 for FAIL and NOT VERIFIED. `python -m audit RUN_DIR` needs no engine.
+    """
+    from dpfedadamw.cli import filing
+
+    found_run = find_run(run_dir, out_dir)
+    with status("auditing", quiet=as_json):
+        findings = filing.audit(found_run)
+    found = findings.to_json()
+    if as_json:
+        print_json(found)
+    else:
+        out.print(Text(f"run {found_run.identifier}", style="bold"))
+        out.print(display.findings_table(found))
+    if write:
+        filing.file_report(found_run, findings, filing.load_signers(None, auditor_key))
+        err.print(Text("audit.json, report and attestation were written anew", style="dim"))
+    elif not filing.same_as_filed(found_run, findings):
+        err.print(
+            Text(
+                "note: these findings differ from the run's audit.json; --write files them",
+                style="yellow",
+            )
+        )
+    exit_by(found["verdict"])
+
+
+def report(
+    run_dir: RunArgument = None,
+    out_dir: OutOption = RUNS,
+    audience: Annotated[
+        Audience, typer.Option(help="internal, or public: nothing tells who took part how often.")
+    ] = Audience.internal,
+    auditor_key: AuditorKeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a run's report again (report.json, report.pdf) and sign it as the auditor.
+
+    The same run gives the same bytes.
+    """
+    from dpfedadamw.cli import filing
+
+    found_run = find_run(run_dir, out_dir)
+    signers = filing.load_signers(None, auditor_key)
+    with status("writing and signing the report", quiet=as_json):
+        files = filing.file_report(found_run, None, signers, audience.value)
+    if as_json:
+        print_json({"json": str(files.json), "pdf": str(files.pdf)})
+    else:
+        out.print(display.facts([("report", str(files.pdf)), ("data", str(files.json))]))
+
+
+def verify(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run's folder.")],
+    trainer_key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUB", help="Public key that the trainer gave you by another way."),
+    ] = None,
+    auditor_key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUB", help="Public key that the auditor gave you by another way."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every signature and hash of a run, offline.
+
+    Without keys this proves integrity only: the files are the ones that were signed. With the keys
+    you trust it proves by whom. Exit code 1 names each file that does not hold.
+    """
+    from dpfedadamw.rundir import open_existing
+    from reports.verification import verify as verify_run
+
+    result = verify_run(open_existing(run_dir).path, trainer_key, auditor_key)
+    if as_json:
+        print_json(asdict(result))
+    else:
+        out.print(Text(f"run {open_existing(run_dir).identifier}", style="bold"))
+        for problem in result.problems:
+            out.print(Text.assemble(("  does not hold  ", "bold red"), str(problem)))
+        for statement in result.statements:
+            out.print(Text(f"  {statement}"))
+        text = "every signature and hash holds" if result.ok else "NOT VALID"
+        out.print(Text(text, style="bold green" if result.ok else "bold white on red"))
+    if not result.ok:
+        raise typer.Exit(EXIT_NOT_PASSED)

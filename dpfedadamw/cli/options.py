@@ -1,0 +1,78 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUNS = Path("runs")
+
+SpecArgument = Annotated[
+    str,
+    typer.Argument(metavar="SPEC", help="A YAML file, or a shipped spec's name: quickstart."),
+]
+RunArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="RUN_DIR", help="A run's folder; the newest run if left out."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one field: --set federation.rounds=40. Repeatable.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder that holds runs.")]
+TrainerKeyOption = Annotated[
+    Path | None,
+    typer.Option("--trainer-key", metavar="PEM", help="Private key that signs what was run."),
+]
+AuditorKeyOption = Annotated[
+    Path | None,
+    typer.Option("--auditor-key", metavar="PEM", help="Private key that signs what was found."),
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+class ViewName(StrEnum):
+    """Towards whom an ε holds."""
+
+    server = "server"
+    third_party = "third-party"
+
+
+class SolveName(StrEnum):
+    """What calibration may change."""
+
+    noise = "noise"
+    rounds = "rounds"
+    rate = "rate"
+    local_steps = "local-steps"
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    algorithms = "algorithms"
+    models = "models"
+    datasets = "datasets"
+    specs = "specs"
+
+
+class Role(StrEnum):
+    """Who signs."""
+
+    trainer = "trainer"
+    auditor = "auditor"
+
+
+class Audience(StrEnum):
+    """Who reads a report."""
+
+    internal = "internal"
+    public = "public"

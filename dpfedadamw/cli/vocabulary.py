@@ -1,0 +1,87 @@
+"""``spec`` and ``list``: what a spec says, and what it can name."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import (
+    JsonOption,
+    Kind,
+    SetOption,
+    SpecArgument,
+)
+from dpfedadamw.cli.terminal import (
+    out,
+    print_json,
+)
+
+
+def spec_validate(
+    spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Check a spec without its data; all that is wrong is listed at once."""
+    from dpfedadamw import spec as specs
+
+    loaded = specs.load(spec, changes or ())
+    if as_json:
+        print_json({"valid": True, "name": loaded.name})
+    else:
+        out.print(Text(f"{spec}: valid", style="green"))
+
+
+def spec_show(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False) -> None:
+    """Print the resolved spec, every default written out."""
+    from dpfedadamw import spec as specs
+
+    loaded = specs.load(spec, changes or ())
+    if as_json:
+        print_json(loaded.to_mapping())
+    else:
+        sys.stdout.write(specs.dump(loaded))
+
+
+def spec_schema(as_json: JsonOption = False) -> None:
+    """Print every field of a spec: type, range, default, unit and meaning."""
+    from dpfedadamw import spec as specs
+
+    if as_json:
+        print_json(specs.schema())
+        return
+    rows = [
+        (row.path, row.type, row.range, row.default, row.unit, row.description)
+        for row in specs.describe(specs.schema())
+    ]
+    out.print(display.grid(("field", "type", "range", "default", "unit", "meaning"), rows))
+
+
+def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) -> None:
+    """List what a spec can name: algorithms, models, datasets or shipped specs."""
+    columns, rows = _listing(kind)
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        out.print(display.grid(columns, rows))
+
+
+def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    if kind is Kind.algorithms:
+        from dpfedadamw.algorithms.registry import ALGORITHMS
+
+        rows = [(n, e.unit, e.summary, e.source) for n, e in ALGORITHMS.items()]
+        return ("name", "privacy unit", "what it is", "source"), list(rows)
+    if kind is Kind.specs:
+        from dpfedadamw import spec as specs
+
+        return ("name", "title", "description"), [
+            (s.name, s.title, s.description) for s in specs.shipped()
+        ]
+    if kind is Kind.models:
+        from dpfedadamw.models.registry import DESCRIPTIONS
+    else:
+        from dpfedadamw.data.datasets import DESCRIPTIONS
+    return ("name", "what it is"), list(DESCRIPTIONS.items())
