@@ -58,6 +58,21 @@ def test_noise_at_twice_its_scale_fails_as_well(tmp_path, monkeypatch):
     assert verdicts(findings)["noise-scale"] == "FAIL"
 
 
+def test_noise_that_is_multiplied_by_the_clipping_norm_twice_fails(tmp_path, monkeypatch):
+    # DP-FedAdamW eq. (3) as it is printed.
+    clipping_norm = 0.1
+    monkeypatch.setattr(
+        oracle,
+        "add_gaussian_noise",
+        lambda total, deviation, *rest, **more: add_gaussian_noise(
+            total, deviation * clipping_norm, *rest, **more
+        ),
+    )
+    findings = judged(small_spec(overrides=(f"privacy.clipping_norm={clipping_norm}",)), tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert verdicts(findings)["noise-scale"] == "FAIL"
+
+
 def clip_the_batch_mean(engine, flat, parameters, batch, physical_batch_size):
     """The mean gradient of the batch is clipped, not each record's (a common shortcut)."""
     flat.assign(parameters)

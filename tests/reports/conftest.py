@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from client_run import protect_clients
 
 MakeRun = Callable[..., Path]
 CREATED = "2026-11-21T09:21:27Z"
@@ -408,5 +413,18 @@ def make_run(tmp_path: Path) -> MakeRun:
 
     def build(folder: str = "run", **options: Any) -> Path:
         return build_run(tmp_path / folder, **options)
+
+    return build
+
+
+@pytest.fixture
+def make_client_run(tmp_path: Path) -> MakeRun:
+    """Return a builder of run directories that protect whole clients."""
+
+    def build(
+        folder: str = "run", noise_added_by: str = "server", often: int = 0, **options: Any
+    ) -> Path:
+        run = build_run(tmp_path / folder, **options)
+        return protect_clients(run, write_ledger, noise_added_by=noise_added_by, often=often)
 
     return build

@@ -14,7 +14,7 @@ import numpy as np
 from audit.bundle import MAXIMUM_LEDGER_BYTES, Bundle, read_bytes
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.documents import DocumentError, parse_json
-from audit.errors import UnverifiedError, UntrustedFileError
+from audit.errors import UntrustedFileError, UnverifiedError
 from audit.verdict import Severity, Verdict
 
 _METRICS = "metrics.jsonl"
