@@ -190,13 +190,12 @@ def page_data(report: dict[str, Any], moment: datetime) -> dict[str, Any]:
         ],
         "final_accuracy": formatting.percent(utility["final_accuracy"]),
         "traffic": [
-            *(
-                [f"{name} by all clients", formatting.size(traffic[key])]
-                for name, key in (("Uploaded", "bytes_up"), ("Downloaded", "bytes_down"))
-                if traffic[key] is not None or not by_client
-            ),
+            ["Uploaded by all clients", formatting.size(traffic["bytes_up"])],
+            ["Downloaded by all clients", formatting.size(traffic["bytes_down"])],
             ["Rounds measured", formatting.count(traffic["rounds"])],
-        ],
+        ]
+        if traffic["bytes_up"] is not None or not by_client
+        else [],
     }
 
 

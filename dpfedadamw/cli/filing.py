@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 import reports
 from audit import auditor, probing
-from audit.probing import StepProbe
+from audit.probing import Probe
 from audit.verdict import Findings
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.rundir import RunDirectory
@@ -64,7 +64,7 @@ def load_signers(trainer: Path | None, auditor_key: Path | None) -> Signers:
     return Signers(loaded[0], loaded[1], tuple(created))
 
 
-def attest_training(run: RunDirectory, probe: StepProbe | None, signers: Signers) -> None:
+def attest_training(run: RunDirectory, probe: Probe | None, signers: Signers) -> None:
     """Record the active probe and sign what was run."""
     if probe is not None:
         probing.record_probe(run.path, probe)

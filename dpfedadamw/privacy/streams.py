@@ -133,11 +133,20 @@ class Stream:
                 visit(offset, total[: n - offset])
 
         workers = max(1, min(threads, blocks))
-        if workers == 1:
-            work(0, 1)
-            return
+        wanted = torch.get_num_threads()
+
+        def alone(first: int) -> None:
+            # Within a worker torch must not start threads of its own: for blocks this small they
+            # would mostly wait for each other. The setting is the worker's; the last call puts
+            # back what threads that start later inherit.
+            torch.set_num_threads(1)
+            try:
+                work(first, workers)
+            finally:
+                torch.set_num_threads(wanted)
+
         with ThreadPoolExecutor(workers) as pool:
-            for task in [pool.submit(work, first, workers) for first in range(workers)]:
+            for task in [pool.submit(alone, first) for first in range(workers)]:
                 task.result()
 
     def integers(self, high: int, n: int) -> NDArray[np.int64]:
@@ -218,16 +227,20 @@ class _Workspace:
         self.spare = np.empty(2 * _PAIRS, dtype=np.float64)
         self._radius = np.empty(_PAIRS, dtype=np.float64)
         self._angle = np.empty(_PAIRS, dtype=np.float64)
+        # A temporary of this size would be mapped anew at each block, which workers do in turn.
+        self._shifted = np.empty(_PAIRS, dtype=np.uint64)
 
     def box_muller(self, pairs: int, out: NDArray[np.float64]) -> None:
         """Turn the 2·pairs words in `raw` into 2·pairs normals, written to `out`."""
         words = np.frombuffer(self.raw, dtype="<u8", count=2 * pairs)
         radius, angle = self._radius[:pairs], self._angle[:pairs]
-        _uniform(words[:pairs], radius)
+        shifted = self._shifted[:pairs]
+        _uniform(words[:pairs], radius, shifted)
         np.log(radius, out=radius)
         np.multiply(radius, -2.0, out=radius)
         np.sqrt(radius, out=radius)
-        np.copyto(angle, np.right_shift(words[pairs:], np.uint64(11)).view(np.int64))
+        np.right_shift(words[pairs:], np.uint64(11), out=shifted)
+        np.copyto(angle, shifted.view(np.int64))
         np.multiply(angle, 2.0 * np.pi * 2.0**-53, out=angle)
         # torch evaluates sine and cosine in vector registers where numpy calls the scalar library.
         result, turn = torch.from_numpy(out), torch.from_numpy(angle)
@@ -236,9 +249,12 @@ class _Workspace:
         np.multiply(out.reshape(2, pairs), radius, out=out.reshape(2, pairs))
 
 
-def _uniform(words: NDArray[np.uint64], out: NDArray[np.float64]) -> NDArray[np.float64]:
+def _uniform(
+    words: NDArray[np.uint64], out: NDArray[np.float64], shifted: NDArray[np.uint64] | None = None
+) -> NDArray[np.float64]:
+    shifted = np.right_shift(words, np.uint64(11), out=shifted)
     # Seen as signed, the shifted words convert to float64 by one vector instruction.
-    np.copyto(out, np.right_shift(words, np.uint64(11)).view(np.int64))
+    np.copyto(out, shifted.view(np.int64))
     np.maximum(out, 0.5, out=out)
     return np.multiply(out, 2.0**-53, out=out)
 

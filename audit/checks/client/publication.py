@@ -57,9 +57,9 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         ]
         values = [float(value) for value, _ in pairs]
         if name in _TRAFFIC and len(set(values)) > 1:
-            reasons.append(f"{_METRICS}: {name} varies with how many clients took part in a round")
+            reasons.append(f"traffic in {_METRICS} ({name}) varies with how many clients took part")
         elif _proportional(values, [count for _, count in pairs]):
-            reasons.append(f"{_METRICS}: {name} tells how many clients took part in each round")
+            reasons.append(f"a number in {_METRICS} ({name}) tells how many clients took part")
     details = {"lines": len(lines)}
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons), details)
