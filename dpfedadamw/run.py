@@ -251,7 +251,8 @@ def train(
             if last or result.completed % spec.evaluation.every == 0:
                 training.flat.assign(result.state.parameters)
                 evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
-            append_line(run.metrics, _metrics_line(result.completed, evaluation, result))
+            published = experiment.plan.unit != "client"
+            append_line(run.metrics, _metrics_line(result.completed, evaluation, result, published))
             if on_round is not None:
                 on_round(result, evaluation)
     training.flat.assign(training.state.parameters)
@@ -400,16 +401,20 @@ def _header(
 
 
 def _metrics_line(
-    completed: int, evaluation: Evaluation, result: RoundResult | None
+    completed: int,
+    evaluation: Evaluation,
+    result: RoundResult | None,
+    publish_time: bool = True,
 ) -> dict[str, Any]:
     return {
         "round": completed,
         "learning_rate": result.learning_rate if result else None,
         "test_accuracy": evaluation.accuracy,
         "test_loss": evaluation.loss,
-        "bytes_up": result.bytes_up if result else 0,
-        "bytes_down": result.bytes_down if result else 0,
-        "seconds": round(result.seconds, 4) if result else 0.0,
+        "bytes_up": result.traffic[0] if result else 0,
+        "bytes_down": result.traffic[1] if result else 0,
+        # At client level a round's time would tell how many took part.
+        "seconds": (round(result.seconds, 4) if result else 0.0) if publish_time else None,
     }
 
 

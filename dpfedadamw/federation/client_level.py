@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dpfedadamw.algorithms.base import ServerState, Upload
 from dpfedadamw.client_evidence import ClientLevelEvidence, UpdateRelease
 from dpfedadamw.federation.client import Answer
-from dpfedadamw.federation.messages import unpack
+from dpfedadamw.federation.messages import pack, unpack
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy.cohorts import PoissonClients
 from dpfedadamw.privacy.updates import release_mean, sum_of_updates
@@ -29,6 +29,14 @@ class ClientLevelFederation(Federation):
 
     def _cohort(self) -> PoissonClients:
         return PoissonClients(self.spec.federation.clients_per_round)
+
+    def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int, int]:
+        # How many took part is drawn and not noised: real traffic would publish it, and void the
+        # claim towards a third party. What is published is the traffic of S clients.
+        del answers
+        upload = len(pack(self.worker.flat.vector, {}))
+        expected = self.worker.plan.clients_per_round
+        return upload * expected, len(message) * expected
 
     def _charge(self, index: int, attempt: int, chosen: Sequence[int]) -> None:
         plan = self.worker.plan

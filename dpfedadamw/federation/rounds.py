@@ -31,16 +31,14 @@ class RoundResult:
         completed: Rounds completed so far, from 1.
         state: The server's state after it.
         learning_rate: η of the round.
-        bytes_up: Bytes of all uploads.
-        bytes_down: Bytes of all broadcasts.
+        traffic: Bytes of all uploads and of all broadcasts, as they may be published.
         seconds: Wall time.
     """
 
     completed: int
     state: ServerState
     learning_rate: float
-    bytes_up: int
-    bytes_down: int
+    traffic: tuple[int, int]
     seconds: float
 
 
@@ -113,8 +111,7 @@ class Federation:
                 completed=index + 1,
                 state=state,
                 learning_rate=broadcast.learning_rate,
-                bytes_up=sum(len(answer.message) for answer in answers),
-                bytes_down=len(message) * len(chosen),
+                traffic=self._traffic(message, answers),
                 seconds=time.perf_counter() - started,
             )
 
@@ -133,6 +130,10 @@ class Federation:
         stream = self.worker.randomness.stream("clients", index, -1, attempt)
         drawn = self._cohort().draw(len(self.clients), stream)
         return [int(client) for client in drawn], attempt
+
+    def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int, int]:
+        """Bytes up and down of a round. How many take part is public: always S."""
+        return sum(len(answer.message) for answer in answers), len(message) * len(answers)
 
     def _cohort(self) -> FixedClients | PoissonClients:
         return FixedClients(self.spec.federation.clients_per_round)

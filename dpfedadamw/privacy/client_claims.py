@@ -28,7 +28,10 @@ _TRUSTED = (
 _UNTRUSTED = (
     "server: sees each noised upload and who took part, so nothing is gained from sampling clients"
 )
-_LOCAL = "server: clients add their noise honestly and know how many take part"
+_LOCAL = (
+    "server: clients add their noise honestly and know how many take part; a client's records are "
+    "hidden, not its presence, which the server sees"
+)
 
 
 def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, Any]:

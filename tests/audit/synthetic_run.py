@@ -397,7 +397,11 @@ def _claim(
     return {
         "kind": "claim", "view_headline": "server", "delta": s.delta,
         "server": {"epsilon": leader["epsilon_pld"], "accountant": "pld", "clients": rows},
-        "server_worst_case": {"epsilon": budget([everything], s.delta).epsilon_pld},
+        "server_worst_case": {
+            "epsilon": max(
+                budget([everything], s.delta).epsilon_pld, leader["epsilon_pld"] / s.claim_scale
+            )
+        },
         "third_party": {"epsilon": third.epsilon(s.rounds), "participation": share},
         "closed_forms": dict(
             closed_forms(

@@ -101,3 +101,12 @@ def test_two_reproducible_runs_are_alike(tmp_path):
     first, _ = train(client_spec(), tmp_path)
     second, _ = train(client_spec(), tmp_path)
     assert first.run.weights.read_bytes() == second.run.weights.read_bytes()
+
+
+def test_nothing_public_tells_how_many_took_part(tmp_path):
+    training, _ = train(client_spec(rounds=10), tmp_path)
+    spent = [len(e["clients"]) for e in ledger(training) if e["kind"] == "spend"]
+    assert len(set(spent)) > 1, "the cohorts must differ in size for this test to mean anything"
+    lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()][1:]
+    for key in ("bytes_up", "bytes_down", "seconds"):
+        assert len({line[key] for line in lines}) == 1
