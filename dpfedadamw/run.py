@@ -258,7 +258,10 @@ def train(
     training.flat.assign(training.state.parameters)
     checkpoints.write_weights(run.weights, experiment.model)
     claim = close_claim(training)
-    return Outcome(run, claim, evaluation.accuracy, evaluation.loss, training.engine.explain())
+    explained = training.engine.explain()
+    if experiment.plan.unit == "client":
+        explained = "whole updates, each over all parameters as one vector; gradients are plain"
+    return Outcome(run, claim, evaluation.accuracy, evaluation.loss, explained)
 
 
 def close_claim(training: Training) -> dict[str, Any]:
