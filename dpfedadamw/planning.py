@@ -11,10 +11,10 @@ from enum import StrEnum
 
 import torch
 
-from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
 from dpfedadamw.claims import expected_claim
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.experiment import prepare
 from dpfedadamw.privacy import calibration
 from dpfedadamw.spec import Spec
 
@@ -78,7 +78,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
                 "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
             )
         given = specs.replace_noise_multiplier(spec, 1.0)
-    plan = engine_run.prepare(given, torch.device("cpu")).plan
+    plan = prepare(given, torch.device("cpu")).plan
     rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
     participation, queries, steps = plan.participation, plan.queries_per_step, plan.local_steps
     rounds = federation.rounds
@@ -107,7 +107,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
                 target, delta, plan.records, noise, rounds, steps, *common
             )
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
-    claim = expected_claim(engine_run.prepare(changed, torch.device("cpu")).plan)
+    claim = expected_claim(prepare(changed, torch.device("cpu")).plan)
     record_level_server = view is View.server and plan.unit == "record"
     part = "server_worst_case" if record_level_server else "third_party"
     epsilon = float(claim[part]["epsilon"])

@@ -1,84 +1,47 @@
-"""Wires one experiment together, top to bottom: spec → plan → rounds → model, ledger, evidence.
+"""Wires one run together, top to bottom: experiment → rounds → model, ledger, evidence.
 
-``prepare`` turns a spec into everything that is needed without touching the disk, so that a spec
-which cannot run leaves nothing behind. ``start`` and ``resume`` open the run directory; ``train``
-runs the rounds.
+``start`` and ``resume`` open the run directory; ``train`` runs the rounds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dpfedadamw import __version__, checkpoints
+from dpfedadamw import checkpoints
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms import registry as algorithms
-from dpfedadamw.algorithms.base import Algorithm, ServerState
-from dpfedadamw.claims import realised_claim, solve_noise
+from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.claims import realised_claim
 from dpfedadamw.client_evidence import ClientLevelEvidence
-from dpfedadamw.data import datasets
-from dpfedadamw.data.datasets import Dataset
-from dpfedadamw.data.partition import partition
-from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evaluation import Evaluation, evaluate
 from dpfedadamw.evidence import EvidenceWriter, write_partition
+from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.client import Worker
 from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
-from dpfedadamw.models import registry as models
 from dpfedadamw.parameters import Blocks, FlatParameters
 from dpfedadamw.privacy import clipping
 from dpfedadamw.privacy.clipping import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.plain import PlainSum
-from dpfedadamw.privacy.plan import PrivacyPlan, make_plan
 from dpfedadamw.privacy.randomness import (
     RandomSource,
     ReleaseRandomness,
     ReproducibleRandomness,
 )
+from dpfedadamw.records import header, metrics_line, write_model_config
 from dpfedadamw.rundir import RunDirectory, append_line, create, point_latest, write_atomically
 from dpfedadamw.spec import Spec
-
-
-class RunError(DpfedadamwError):
-    """A run cannot be started or continued."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A spec with its data, model, algorithm and privacy plan: ready to run.
-
-    Attributes:
-        spec: The resolved spec, its noise multiplier solved.
-        dataset: Training and test records.
-        owner: The client of each training record, int64 [n].
-        model: The model, fresh weights.
-        algorithm: Local and server rule.
-        plan: The privacy plan.
-        device: Where tensors live.
-    """
-
-    spec: Spec
-    dataset: Dataset
-    owner: np.ndarray[Any, np.dtype[np.int64]]
-    model: nn.Module
-    algorithm: Algorithm
-    plan: PrivacyPlan
-    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -125,40 +88,6 @@ class Training:
     completed: int
 
 
-def pick_device(name: str) -> torch.device:
-    """The device that ``--device`` names: "auto", "cpu" or "cuda".
-
-    Raises:
-        RunError: If it is unknown or not there.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise RunError("--device cuda: torch sees no CUDA device here; use --device cpu")
-    if name not in ("cpu", "cuda"):
-        raise RunError(f"--device {name}: unknown; use auto, cpu or cuda")
-    return torch.device(name)
-
-
-def prepare(spec: Spec, device: torch.device) -> Experiment:
-    """Read the data, divide it, build model and algorithm, and make the privacy plan.
-
-    Solves for the noise multiplier where the spec gives ``target_epsilon``. Writes nothing.
-
-    Raises:
-        DpfedadamwError: If the spec cannot run; the message says what would be right.
-    """
-    dataset = datasets.load(spec.data)
-    owner = partition(spec.data, dataset.train_labels)
-    records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
-    model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
-    algorithm = algorithms.build(spec.algorithm, model, spec.data.clients)
-    queries = algorithm.local.queries_per_step
-    spec = solve_noise(spec, records, queries)
-    plan = make_plan(spec, records, queries)
-    return Experiment(spec, dataset, owner, model.to(device), algorithm, plan, device)
-
-
 def start(
     experiment: Experiment,
     parent: Path,
@@ -191,12 +120,12 @@ def start(
     # Salted, the evidence's digest can be published: nobody can test guesses of it.
     write_atomically(run.evidence / "salt", secrets.token_bytes(32), 0o600)
     ledger = Ledger(run.ledger)
-    ledger.append("header", _header(experiment, run, text, created, randomness))
+    ledger.append("header", header(experiment, run, text, created, randomness))
     flat = FlatParameters(experiment.model)
     state = experiment.algorithm.server.start(flat.vector)
     evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
-    append_line(run.metrics, _metrics_line(0, evaluation, None))
-    _write_model_config(experiment, run)
+    append_line(run.metrics, metrics_line(0, evaluation, None))
+    write_model_config(experiment, run)
     point_latest(run)
     return _training(experiment, run, chosen, flat, randomness, ledger, state, 0)
 
@@ -252,7 +181,7 @@ def train(
                 training.flat.assign(result.state.parameters)
                 evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
             published = experiment.plan.unit != "client"
-            append_line(run.metrics, _metrics_line(result.completed, evaluation, result, published))
+            append_line(run.metrics, metrics_line(result.completed, evaluation, result, published))
             if on_round is not None:
                 on_round(result, evaluation)
     training.flat.assign(training.state.parameters)
@@ -345,12 +274,6 @@ def _randomness(spec: Spec) -> RandomSource:
     return ReleaseRandomness()
 
 
-def _model_seed(spec: Spec) -> int:
-    """A public seed for the initial weights, which depend on no record."""
-    seed = f"initial weights {spec.data.seed} {spec.randomness.seed}".encode()
-    return int.from_bytes(hashlib.sha256(seed).digest()[:7], "big")
-
-
 @contextlib.contextmanager
 def _determinism(spec: Spec) -> Iterator[None]:
     """In reproducible mode, use only deterministic kernels while training."""
@@ -362,71 +285,3 @@ def _determinism(spec: Spec) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
-
-
-def _header(
-    experiment: Experiment,
-    run: RunDirectory,
-    spec_text: bytes,
-    created: datetime,
-    randomness: RandomSource,
-) -> dict[str, Any]:
-    spec, plan = experiment.spec, experiment.plan
-    private = plan.private
-    return {
-        "format": 1,
-        "run": run.identifier,
-        "spec_sha256": hashlib.sha256(spec_text).hexdigest(),
-        "data_sha256": experiment.dataset.sha256,
-        "package": __version__,
-        "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
-        "unit": plan.unit,
-        "adjacency": plan.adjacency,
-        "delta": plan.delta,
-        "rounds": plan.rounds,
-        "local_steps": plan.local_steps,
-        "clients": len(plan.records),
-        "clients_per_round": plan.clients_per_round,
-        "client_sampling": "poisson" if plan.unit == "client" else "fixed-size",
-        "records": list(plan.records),
-        "sampling": plan.sampling.event_kind,
-        "expected_batch_size": spec.privacy.sampling.expected_batch_size,
-        "clipping_norm": plan.clipping_norm if private else None,
-        "noise_multiplier": plan.noise_multiplier if private else None,
-        "participation": plan.participation,
-        "noise_added_by": plan.noise_added_by,
-        "randomness": spec.randomness.mode,
-        "commitment": randomness.commitment,
-        "seed": spec.randomness.seed,
-        "accountant": {"library": "dp-accounting", "version": version("dp-accounting")},
-        "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
-    }
-
-
-def _metrics_line(
-    completed: int,
-    evaluation: Evaluation,
-    result: RoundResult | None,
-    publish_time: bool = True,
-) -> dict[str, Any]:
-    return {
-        "round": completed,
-        "learning_rate": result.learning_rate if result else None,
-        "test_accuracy": evaluation.accuracy,
-        "test_loss": evaluation.loss,
-        "bytes_up": result.traffic[0] if result else 0,
-        "bytes_down": result.traffic[1] if result else 0,
-        # At client level a round's time would tell how many took part.
-        "seconds": (round(result.seconds, 4) if result else 0.0) if publish_time else None,
-    }
-
-
-def _write_model_config(experiment: Experiment, run: RunDirectory) -> None:
-    config = {
-        "format": 1,
-        "model": experiment.spec.to_mapping()["model"],
-        "input_shape": list(experiment.dataset.input_shape),
-        "classes": experiment.dataset.classes,
-        "parameters": sum(p.numel() for p in experiment.model.parameters()),
-    }
-    write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())

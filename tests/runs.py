@@ -9,6 +9,7 @@ import torch
 from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
 from dpfedadamw.cli import filing
+from dpfedadamw.experiment import prepare
 from dpfedadamw.probe import probe_of
 from dpfedadamw.run import Outcome, Training
 from dpfedadamw.spec import Spec
@@ -55,7 +56,7 @@ def small_spec(
 
 def begin(spec: Spec, parent: Path, engine: str = "auto") -> Training:
     """Prepare and start a run."""
-    return engine_run.start(engine_run.prepare(spec, torch.device("cpu")), parent, engine)
+    return engine_run.start(prepare(spec, torch.device("cpu")), parent, engine)
 
 
 def train(spec: Spec, parent: Path, engine: str = "auto") -> tuple[Training, Outcome]:

@@ -29,14 +29,12 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
 
     Every client is assumed to take part in every round; a run can only cost less.
     """
-    from dpfedadamw import run as engine_run
     from dpfedadamw import spec as specs
     from dpfedadamw.claims import expected_claim
+    from dpfedadamw.experiment import pick_device, prepare
 
     with status("accounting", quiet=as_json):
-        experiment = engine_run.prepare(
-            specs.load(spec, changes or ()), engine_run.pick_device("cpu")
-        )
+        experiment = prepare(specs.load(spec, changes or ()), pick_device("cpu"))
         claim = expected_claim(experiment.plan)
     if as_json:
         print_json({**claim, "noise_multiplier": experiment.plan.noise_multiplier})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,11 @@ def run_summary(
     return Panel(facts(rows), title=f"[bold]{escape(str(outcome['run']))}", title_align="left")
 
 
+def epsilon_text(value: float) -> str:
+    """ε with three decimals, rounded up: a claim is never shown smaller than it is."""
+    return f"{math.ceil(value * 1000 - 1e-6) / 1000:.3f}"
+
+
 def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     """The privacy claim as rows: one a view, with δ and what it assumes."""
     if claim.get("view_headline") == "none":
@@ -85,9 +91,12 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     server, worst = claim["server"], claim["server_worst_case"]
     third = claim["third_party"]
     return [
-        ("ε towards the server", Text(f"{server['epsilon']:.3f}", style="bold")),
-        ("  if in every round", f"{worst['epsilon']:.3f}"),
-        ("ε towards a third party", f"{third['epsilon']:.3f}  (sees models, not who took part)"),
+        ("ε towards the server", Text(epsilon_text(server["epsilon"]), style="bold")),
+        ("  if in every round", epsilon_text(worst["epsilon"])),
+        (
+            "ε towards a third party",
+            f"{epsilon_text(third['epsilon'])}  (sees models, not who took part)",
+        ),
         ("δ", f"{claim['delta']:g}"),
         ("protects", "one record of one client, added or removed; composed by PLD"),
     ]
@@ -98,10 +107,10 @@ def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableTy
     towards_server = (
         Text("no guarantee: it adds the noise and is trusted", style="yellow")
         if server is None
-        else Text(f"{server:.3f}  (sees every noised upload and who took part)")
+        else Text(f"{epsilon_text(server)}  (sees every noised upload and who took part)")
     )
     return [
-        ("ε towards a third party", Text(f"{third['epsilon']:.3f}", style="bold")),
+        ("ε towards a third party", Text(epsilon_text(third["epsilon"]), style="bold")),
         ("ε towards the server", towards_server),
         ("δ", f"{claim['delta']:g}"),
         ("protects", "one client with all its records, added or removed; composed by PLD"),
@@ -154,9 +163,9 @@ def _cost_by_client(clients: Sequence[Mapping[str, Any]]) -> Table:
             str(one["client"]),
             str(one["records"]),
             f"{one['sampling_rate']:.4f}",
-            f"{one['epsilon_pld']:.3f}",
-            f"{one['epsilon_rdp']:.3f}",
-            f"{one['epsilon_rdp_classic']:.3f}",
+            epsilon_text(one["epsilon_pld"]),
+            epsilon_text(one["epsilon_rdp"]),
+            epsilon_text(one["epsilon_rdp_classic"]),
         )
         for one in clients
     ]

@@ -77,8 +77,9 @@ def run(
     wanted = specs.load(spec, changes or ()) if spec is not None else None
     from dpfedadamw import run as engine_run
     from dpfedadamw.cli import filing
+    from dpfedadamw.experiment import pick_device, prepare
 
-    chosen = engine_run.pick_device(device)
+    chosen = pick_device(device)
     with status("reading data and dividing it among clients", quiet=as_json):
         if resume is not None:
             from dpfedadamw.rundir import open_existing
@@ -86,7 +87,7 @@ def run(
             training = engine_run.resume(open_existing(resume), chosen, engine)
         else:
             assert wanted is not None
-            experiment = engine_run.prepare(wanted, chosen)
+            experiment = prepare(wanted, chosen)
         signers = filing.load_signers(trainer_key, auditor_key)
         if resume is None:
             training = engine_run.start(experiment, out_dir, engine, escrow=escrow)

@@ -8,8 +8,8 @@ import torch
 from dp_accounting.pld import PLDAccountant
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.experiment import prepare
 from dpfedadamw.planning import Solve, View, calibrate
-from dpfedadamw.run import prepare
 from tests.runs import small_spec
 
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from dpfedadamw import run as engine_run
 from dpfedadamw.claims import expected_claim
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
+from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
@@ -165,7 +166,7 @@ def test_a_target_epsilon_is_met_from_below(tmp_path):
             "sampling: {kind: poisson, expected_batch_size: 24}}",
         )
     )
-    experiment = engine_run.prepare(spec, torch.device("cpu"))
+    experiment = prepare(spec, torch.device("cpu"))
     claim = expected_claim(experiment.plan)
     assert 3.98 <= claim["server_worst_case"]["epsilon"] <= 4.0
 
@@ -173,13 +174,13 @@ def test_a_target_epsilon_is_met_from_below(tmp_path):
 def test_a_batch_larger_than_the_smallest_client_is_refused(tmp_path):
     spec = small_spec(overrides=("privacy.sampling.expected_batch_size=2000",))
     with pytest.raises(PrivacyError, match="whose sampling rate would exceed 1"):
-        engine_run.prepare(spec, torch.device("cpu"))
+        prepare(spec, torch.device("cpu"))
 
 
 def test_a_delta_that_permits_publishing_a_record_is_refused():
     spec = small_spec(overrides=("privacy.delta=0.01",))
     with pytest.raises(PrivacyError, match="in the clear"):
-        engine_run.prepare(spec, torch.device("cpu"))
+        prepare(spec, torch.device("cpu"))
 
 
 def test_metrics_hold_nothing_measured_on_training_records(tmp_path):

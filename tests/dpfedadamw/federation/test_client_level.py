@@ -11,6 +11,7 @@ import torch
 from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError, SpecError
+from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import client as clients
 from dpfedadamw.federation.messages import unpack
 from tests.runs import begin, train
@@ -89,7 +90,7 @@ def test_the_spend_is_on_disk_before_the_round(tmp_path, monkeypatch):
 
 def test_a_delta_that_permits_publishing_a_client_is_refused():
     with pytest.raises(PrivacyError, match="one client in the clear"):
-        engine_run.prepare(client_spec("privacy.delta=0.05"), torch.device("cpu"))
+        prepare(client_spec("privacy.delta=0.05"), torch.device("cpu"))
 
 
 def test_algorithms_that_upload_more_than_an_update_are_refused():

@@ -1,0 +1,92 @@
+"""A spec becomes an experiment: data, clients, model, algorithm and privacy plan, ready to run.
+
+Nothing here touches the disk, so a spec that cannot run leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dpfedadamw.algorithms import registry as algorithms
+from dpfedadamw.algorithms.base import Algorithm
+from dpfedadamw.claims import solve_noise
+from dpfedadamw.data import datasets
+from dpfedadamw.data.datasets import Dataset
+from dpfedadamw.data.partition import partition
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.models import registry as models
+from dpfedadamw.privacy.plan import PrivacyPlan, make_plan
+from dpfedadamw.spec import Spec
+
+
+class RunError(DpfedadamwError):
+    """A run cannot be started or continued."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A spec with its data, model, algorithm and privacy plan: ready to run.
+
+    Attributes:
+        spec: The resolved spec, its noise multiplier solved.
+        dataset: Training and test records.
+        owner: The client of each training record, int64 [n].
+        model: The model, fresh weights.
+        algorithm: Local and server rule.
+        plan: The privacy plan.
+        device: Where tensors live.
+    """
+
+    spec: Spec
+    dataset: Dataset
+    owner: np.ndarray[Any, np.dtype[np.int64]]
+    model: nn.Module
+    algorithm: Algorithm
+    plan: PrivacyPlan
+    device: torch.device
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that ``--device`` names: "auto", "cpu" or "cuda".
+
+    Raises:
+        RunError: If it is unknown or not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RunError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    if name not in ("cpu", "cuda"):
+        raise RunError(f"--device {name}: unknown; use auto, cpu or cuda")
+    return torch.device(name)
+
+
+def prepare(spec: Spec, device: torch.device) -> Experiment:
+    """Read the data, divide it, build model and algorithm, and make the privacy plan.
+
+    Solves for the noise multiplier where the spec gives ``target_epsilon``. Writes nothing.
+
+    Raises:
+        DpfedadamwError: If the spec cannot run; the message says what would be right.
+    """
+    dataset = datasets.load(spec.data)
+    owner = partition(spec.data, dataset.train_labels)
+    records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
+    model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
+    algorithm = algorithms.build(spec.algorithm, model, spec.data.clients)
+    queries = algorithm.local.queries_per_step
+    spec = solve_noise(spec, records, queries)
+    plan = make_plan(spec, records, queries)
+    return Experiment(spec, dataset, owner, model.to(device), algorithm, plan, device)
+
+
+def _model_seed(spec: Spec) -> int:
+    """A public seed for the initial weights, which depend on no record."""
+    seed = f"initial weights {spec.data.seed} {spec.randomness.seed}".encode()
+    return int.from_bytes(hashlib.sha256(seed).digest()[:7], "big")

@@ -1,0 +1,102 @@
+"""What a run writes of itself: ledger header, public metrics, how to rebuild the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+
+from dpfedadamw import __version__
+from dpfedadamw.evaluation import Evaluation
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.rounds import RoundResult
+from dpfedadamw.privacy.randomness import RandomSource
+from dpfedadamw.rundir import RunDirectory, write_atomically
+
+
+def header(
+    experiment: Experiment,
+    run: RunDirectory,
+    spec_text: bytes,
+    created: datetime,
+    randomness: RandomSource,
+) -> dict[str, Any]:
+    """The ledger's first entry: what the run promises, and from which spec and data.
+
+    Args:
+        experiment: What is run.
+        run: Where it is written.
+        spec_text: Bytes of the resolved spec.
+        created: Time of creation, UTC.
+        randomness: For the commitment to its key.
+    """
+    spec, plan = experiment.spec, experiment.plan
+    private = plan.private
+    return {
+        "format": 1,
+        "run": run.identifier,
+        "spec_sha256": hashlib.sha256(spec_text).hexdigest(),
+        "data_sha256": experiment.dataset.sha256,
+        "package": __version__,
+        "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
+        "unit": plan.unit,
+        "adjacency": plan.adjacency,
+        "delta": plan.delta,
+        "rounds": plan.rounds,
+        "local_steps": plan.local_steps,
+        "clients": len(plan.records),
+        "clients_per_round": plan.clients_per_round,
+        "client_sampling": "poisson" if plan.unit == "client" else "fixed-size",
+        "records": list(plan.records),
+        "sampling": plan.sampling.event_kind,
+        "expected_batch_size": spec.privacy.sampling.expected_batch_size,
+        "clipping_norm": plan.clipping_norm if private else None,
+        "noise_multiplier": plan.noise_multiplier if private else None,
+        "participation": plan.participation,
+        "noise_added_by": plan.noise_added_by,
+        "randomness": spec.randomness.mode,
+        "commitment": randomness.commitment,
+        "seed": spec.randomness.seed,
+        "accountant": {"library": "dp-accounting", "version": version("dp-accounting")},
+        "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
+    }
+
+
+def metrics_line(
+    completed: int,
+    evaluation: Evaluation,
+    result: RoundResult | None,
+    publish_time: bool = True,
+) -> dict[str, Any]:
+    """One line of the public metrics.
+
+    Args:
+        completed: Rounds completed.
+        evaluation: Test metrics, where the round was evaluated.
+        result: The round's; None for the untrained model.
+        publish_time: Whether the round's time may be told.
+    """
+    return {
+        "round": completed,
+        "learning_rate": result.learning_rate if result else None,
+        "test_accuracy": evaluation.accuracy,
+        "test_loss": evaluation.loss,
+        "bytes_up": result.traffic[0] if result else 0,
+        "bytes_down": result.traffic[1] if result else 0,
+        # At client level a round's time would tell how many took part.
+        "seconds": (round(result.seconds, 4) if result else 0.0) if publish_time else None,
+    }
+
+
+def write_model_config(experiment: Experiment, run: RunDirectory) -> None:
+    """Write what is needed to rebuild the model around its weights."""
+    config = {
+        "format": 1,
+        "model": experiment.spec.to_mapping()["model"],
+        "input_shape": list(experiment.dataset.input_shape),
+        "classes": experiment.dataset.classes,
+        "parameters": sum(p.numel() for p in experiment.model.parameters()),
+    }
+    write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())
