@@ -6,10 +6,12 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True)
-def _keys_of_their_own(tmp_path_factory, monkeypatch):
+@pytest.fixture(autouse=True, scope="session")
+def _keys_of_their_own(tmp_path_factory):
     """Tests make their signing keys in a folder of their own, never in the user's."""
-    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path_factory.getbasetemp() / "keys"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPFEDADAMW_KEYS", str(tmp_path_factory.getbasetemp() / "keys"))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
