@@ -96,11 +96,15 @@ class AdamW:
                 step, broadcast.earlier_steps, self.aggregate_second, self.counter
             )
             correction = 1.0 - self.beta2**behind_second
-            shared = self._follow(first, second, gradient, correction)
+            shared = self._share(second, gradient, correction)
             scale = rate * self.local_weight / (1.0 - self.beta1**behind_first)
             for part in pieces(parameters):
-                estimate = second[part] / correction if shared is None else shared[part]
-                denominator, _ = self._root(estimate, oracle.noise_variance)
+                first[part].mul_(self.beta1).add_(gradient[part], alpha=1.0 - self.beta1)
+                if shared is None:
+                    estimate = self._follow(second[part], gradient[part]) / correction
+                else:
+                    estimate = shared[part]
+                denominator = self._root(estimate, oracle.noise_variance)
                 parameters[part].mul_(shrink).addcdiv_(first[part], denominator, value=-scale)
                 if global_update is not None and self.alignment:
                     parameters[part].sub_(global_update[part], alpha=rate * self.alignment)
@@ -126,34 +130,35 @@ class AdamW:
         """
         if self.block_denominator and self.blocks is not None:
             corrected = self.blocks.spread(self.blocks.mean(corrected)).to(corrected.dtype)
-        return self._root(corrected.clone(), noise_variance)
+        floored = corrected - noise_variance < self._floor(noise_variance)
+        if not self.debias:
+            floored = torch.zeros_like(floored)
+        return self._root(corrected.clone(), noise_variance), floored
 
-    def _follow(
-        self, first: Tensor, second: Tensor, gradient: Tensor, correction: float
-    ) -> Tensor | None:
-        """Move both moments along a gradient; returns v̂ shared by blocks, where it is shared."""
-        for part in pieces(gradient):
-            first[part].mul_(self.beta1).add_(gradient[part], alpha=1.0 - self.beta1)
-            second[part].mul_(self.beta2).addcmul_(
-                gradient[part], gradient[part], value=1.0 - self.beta2
-            )
+    def _follow(self, second: Tensor, gradient: Tensor) -> Tensor:
+        """Move v along a gradient, in place."""
+        return second.mul_(self.beta2).addcmul_(gradient, gradient, value=1.0 - self.beta2)
+
+    def _share(self, second: Tensor, gradient: Tensor, correction: float) -> Tensor | None:
+        """Move v and return v̂ shared by blocks; None where each coordinate has its own."""
         if not self.block_denominator or self.blocks is None:
             return None
+        for part in pieces(gradient):
+            self._follow(second[part], gradient[part])
         means = self.blocks.mean(second) / correction
         return self.blocks.spread(means).to(second.dtype)
 
-    def _root(self, estimate: Tensor, noise_variance: float) -> tuple[Tensor, Tensor]:
-        """The root of a debiased, floored estimate, in place, and where the floor was reached."""
-        if not self.debias:
-            none = torch.zeros((), dtype=torch.bool, device=estimate.device)
-            return estimate.sqrt_().add_(self.epsilon), none.expand(estimate.shape)
+    def _floor(self, noise_variance: float) -> float:
+        """The least value of a debiased estimate."""
         if self.relative_floor is not None:
-            floor = self.relative_floor * noise_variance
-        else:
-            floor = self.absolute_floor or 0.0
-        estimate.sub_(noise_variance)
-        floored = estimate < floor
-        return estimate.clamp_(min=floor).sqrt_().add_(self.epsilon), floored
+            return self.relative_floor * noise_variance
+        return self.absolute_floor or 0.0
+
+    def _root(self, estimate: Tensor, noise_variance: float) -> Tensor:
+        """Root of an estimate, debiased and floored, plus ϵ; in place."""
+        if self.debias:
+            estimate.sub_(noise_variance).clamp_(min=self._floor(noise_variance))
+        return estimate.sqrt_().add_(self.epsilon)
 
     @staticmethod
     def _steps_behind(step: int, earlier: int, aggregated: bool, counter: str) -> int:

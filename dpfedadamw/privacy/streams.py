@@ -20,9 +20,8 @@ __all__ = ["Stream"]
 
 _KEY_BYTES = 32
 _CIPHER_BLOCK = 16
-# 16384 pairs keep the key stream and the work arrays of one block inside a core's L2 cache, and
-# stay below the size from which torch would start threads of its own.
-_PAIRS = 16384
+# Large enough that workers seldom wait for the interpreter, small enough for a core's cache.
+_PAIRS = 32768
 _ZEROS = bytes(_PAIRS * 16)
 
 Visit = Callable[[int, NDArray[np.float64]], None]
