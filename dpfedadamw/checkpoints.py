@@ -70,4 +70,5 @@ def _round_of(line: bytes) -> int:
 def write_weights(path: Path, model: nn.Module) -> None:
     """Write all of a model's tensors as safetensors."""
     tensors = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    # One entry only: safetensors writes several in no fixed order, and the bytes would differ.
     write_atomically(path, save(tensors, metadata={"format": "pt"}))

@@ -14,6 +14,14 @@ from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.rounds import RoundResult
 from dpfedadamw.privacy.randomness import RandomSource
 from dpfedadamw.rundir import RunDirectory, write_atomically
+from dpfedadamw.spec import Spec
+
+REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
+
+
+def qualifications(spec: Spec) -> list[str]:
+    """What limits every claim about a run's artefacts, and so stands on each of them."""
+    return [REPRODUCIBLE] if spec.randomness.mode == "reproducible" else []
 
 
 def header(
@@ -57,6 +65,7 @@ def header(
         "participation": plan.participation,
         "noise_added_by": plan.noise_added_by,
         "randomness": spec.randomness.mode,
+        "qualifications": qualifications(spec),
         "commitment": randomness.commitment,
         "seed": spec.randomness.seed,
         "accountant": {"library": "dp-accounting", "version": version("dp-accounting")},
@@ -98,5 +107,6 @@ def write_model_config(experiment: Experiment, run: RunDirectory) -> None:
         "input_shape": list(experiment.dataset.input_shape),
         "classes": experiment.dataset.classes,
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
+        "qualifications": qualifications(experiment.spec),
     }
     write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())

@@ -197,3 +197,10 @@ def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
         "bytes_down",
         "seconds",
     }
+
+
+@pytest.mark.parametrize(("mode", "said"), [("reproducible", True), ("release", False)])
+def test_what_a_known_seed_means_stands_on_ledger_and_model_config(mode, said, tmp_path):
+    training, _ = train(small_spec(mode=mode), tmp_path)
+    for path in (training.run.ledger, training.run.model_config):
+        assert (b"anyone who knows the seed" in path.read_bytes()) == said
