@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +73,7 @@ def _collect(bundle: Bundle) -> tuple[_Noise, list[str]]:
 
 def _scale_tests(
     noise: _Noise, reasons: list[str], names: tuple[str, ...]
-) -> tuple[float, dict[str, object]]:
+) -> tuple[float, dict[str, Any]]:
     """Chi-square on the sum of squares: overall, per client, per block. Returns half-width."""
     parameters = int(noise.sizes.sum())
     by_client: dict[int, list[float]] = {}
@@ -110,7 +111,7 @@ def _scale_tests(
         for block in range(len(noise.sizes))
     }
     half_width = sigma_half_width(chi_square_interval(float(queries * parameters), alpha))
-    private: dict[str, object] = {
+    private: dict[str, Any] = {
         "variance_ratio": overall,
         "variance_ratio_by_client": clients_ratio,
         "variance_ratio_by_block": blocks_ratio,
@@ -199,7 +200,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         notes = f"; pairs of queries in a round with correlation above {threshold:.3f}"
     else:
         notes = "; too few sampled coordinates to compare pairs of queries"
-    tests = 1 + len(private["variance_ratio_by_client"]) + len(layout.sizes)  # type: ignore[arg-type]
+    tests = 1 + len(private["variance_ratio_by_client"]) + len(layout.sizes)
     power = (
         f"a noise multiplier off by more than {100 * half_width:.2f} % over the whole run "
         f"(99.9 % half-width, {tests} scale tests){notes}"

@@ -60,8 +60,9 @@ class FasterAdaptive:
     weight_decay: float
     queries_per_step: int = 2
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:  # noqa: ARG002
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        del observer  # there is no second moment to show
 
         def gradient(parameters: Tensor) -> Tensor:
             return oracle.gradient(parameters).add(parameters, alpha=self.weight_decay)

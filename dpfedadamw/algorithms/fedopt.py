@@ -55,9 +55,10 @@ class Adaptive:
         self,
         state: ServerState,
         uploads: Sequence[Upload],
-        broadcast: Broadcast,  # noqa: ARG002
+        broadcast: Broadcast,
     ) -> ServerState:
         """One step of the server's optimiser."""
+        del broadcast  # the server's step has a rate of its own
         update = mean_update(uploads)
         first = self.beta1 * state.state[FIRST_MOMENT] + (1.0 - self.beta1) * update
         second, square = state.state[SECOND_MOMENT], update.square()

@@ -48,8 +48,9 @@ class LocalAdaptiveAmended:
     local_weight: float
     queries_per_step: int = 1
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:  # noqa: ARG002
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        del observer  # there is no second moment to show
         first = torch.zeros_like(broadcast.parameters)
         second = broadcast.state[SECOND_MOMENT].clamp(min=self.epsilon**2)
         largest = second.clone()

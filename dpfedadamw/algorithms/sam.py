@@ -30,8 +30,9 @@ class SharpnessAware:
     radius: float
     queries_per_step: int = 2
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:  # noqa: ARG002
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        del observer  # there is no second moment to show
 
         def ascend_first(parameters: Tensor) -> Tensor:
             noised = oracle.gradient(parameters)

@@ -43,8 +43,9 @@ class Scaffold:
     weight_decay: float
     queries_per_step: int = 1
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:  # noqa: ARG002
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        del observer  # there is no second moment to show
         own = broadcast.memory.get(CONTROL)
         if own is None:
             own = torch.zeros_like(broadcast.parameters)

@@ -58,8 +58,9 @@ class GradientDescent:
     weight_decay: float
     queries_per_step: int = 1
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:  # noqa: ARG002
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        del observer  # there is no second moment to show
         return Upload(descend(broadcast, oracle, self.weight_decay, oracle.gradient))
 
 
@@ -76,8 +77,9 @@ class ClientMomentum:
     local_weight: float
     queries_per_step: int = 1
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:  # noqa: ARG002
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        del observer  # there is no second moment to show
         momentum = (1.0 - self.local_weight) * broadcast.state[GLOBAL_UPDATE]
 
         def mixed(parameters: Tensor) -> Tensor:

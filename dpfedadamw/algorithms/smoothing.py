@@ -43,8 +43,9 @@ class LaplacianSmoothing:
     segments: Sequence[int]
     queries_per_step: int = 1
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:  # noqa: ARG002
+    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        del observer  # there is no second moment to show
         divisors = [eigenvalues(n, self.strength, broadcast.parameters) for n in self.segments]
 
         def smooth(parameters: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from dpfedadamw.rundir import LATEST
+
 VERDICT_STYLES = {
     "PASS": "bold green",
     "FAIL": "bold white on red",
@@ -71,10 +73,16 @@ def run_summary(
         ("audit", verdict_text(verdict)),
         *(("", Text(text, style="yellow")) for text in qualifications),
         ("run", str(folder)),
-        ("report", str(folder / "report.pdf")),
-        ("check it", f"dpfedadamw verify {folder}"),
+        ("report", "report.pdf, in that folder"),
+        ("check it", f"dpfedadamw verify {_shortest(folder)}"),
     ]
     return Panel(facts(rows), title=f"[bold]{escape(str(outcome['run']))}", title_align="left")
+
+
+def _shortest(folder: Path) -> Path:
+    """The link beside the run, where it points to it: long names break in a narrow terminal."""
+    latest = folder.parent / LATEST
+    return latest if latest.resolve() == folder.resolve() else folder
 
 
 def epsilon_text(value: float) -> str:

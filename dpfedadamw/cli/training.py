@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,7 +129,7 @@ def _train_and_file(training: Training, signers: Any, as_json: bool) -> None:
         "directory": str(folder),
         "test_accuracy": outcome.accuracy,
         "test_loss": outcome.loss,
-        "privacy": {k: v for k, v in outcome.claim.items() if k != "profile"},
+        "privacy": _without_participation(outcome.claim),
         "verdict": found["verdict"],
         "qualifications": found["qualifications"],
         "engine": outcome.engine,
@@ -141,3 +142,11 @@ def _train_and_file(training: Training, signers: Any, as_json: bool) -> None:
         if found["verdict"] not in ("PASS", "NO CLAIM"):
             out.print(display.findings_table(found))
     exit_by(found["verdict"])
+
+
+def _without_participation(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """The claim without who took part how often, because what is printed ends up in logs."""
+    shown = {key: value for key, value in claim.items() if key != "profile"}
+    if "server" in shown:
+        shown["server"] = {key: value for key, value in shown["server"].items() if key != "clients"}
+    return shown

@@ -54,7 +54,8 @@ class TransformerLayer(nn.Module):
         """Transform tokens [b, t, width]."""
         tokens = tokens + self.attention(self.attention_norm(tokens))
         inner = F.gelu(self.expand(self.mlp_norm(tokens)))
-        return tokens + self.contract(inner)  # type: ignore[no-any-return]
+        mixed: Tensor = tokens + self.contract(inner)
+        return mixed
 
 
 class VisionTransformer(nn.Module):

@@ -58,10 +58,14 @@ class ClippedSumEngine(Protocol):
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """What the user calls it."""
+        ...
 
     @property
-    def layers(self) -> Mapping[str, str]: ...  # noqa: D102
+    def layers(self) -> Mapping[str, str]:
+        """Method of each layer, by module name."""
+        ...
 
     def explain(self) -> str:
         """One line for the run's summary."""

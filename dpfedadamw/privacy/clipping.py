@@ -141,6 +141,8 @@ class _Rehearsed:
         except ClippingError:
             raise
         except Exception:
+            # Whatever a foreign module raises under vmap, the plain loop can still run it, and if
+            # the model itself is at fault, the loop raises the same error on the batch.
             return LoopEngine(self._model, self._loss, self._clipping)
         finally:
             torch.set_rng_state(state)

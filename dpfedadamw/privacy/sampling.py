@@ -8,6 +8,7 @@ the event the accountants understand, or refuses, with the reason, what no accou
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -57,11 +58,12 @@ class Sampling(Protocol):
         ...
 
 
-class _IndependentDraws:
+class _IndependentDraws(ABC):
     """Samplers whose steps do not depend on one another."""
 
+    @abstractmethod
     def draw(self, records: int, stream: Stream) -> Indices:
-        raise NotImplementedError
+        """Draw the indices of one step's batch."""
 
     def batches(self, records: int, stream: Stream) -> Iterator[Indices]:
         """Draw batch after batch, without end."""

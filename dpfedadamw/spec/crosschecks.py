@@ -84,7 +84,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
 
 def _participation(get: _Values) -> Iterator[tuple[KeyPath, str]]:
     clients, drawn = get("data", "clients"), get("federation", "clients_per_round")
-    if clients is not None and drawn is not None and drawn > clients:
+    if clients is not None and drawn is not None and drawn > clients >= 1:
         path = ("federation", "clients_per_round")
         message = f"{get.found(*path)}, but {get.shown('data', 'clients')}"
         yield path, f"{message}; must be at most {clients}"

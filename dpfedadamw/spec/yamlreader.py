@@ -188,12 +188,12 @@ class _Builder:
             self.refuse(path, event, f"aliases (*{name}) are not allowed; write the value out")
             self.unreadable.add(path)
             return None
-        assert isinstance(event, yaml.NodeEvent)
+        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         if event.anchor is not None:
             name = one_line(event.anchor)
             self.refuse(path, event, f"anchors (&{name}) are not allowed; write each value out")
-        if event.tag is not None:  # type: ignore[attr-defined]
-            tag = one_line(event.tag)  # type: ignore[attr-defined]
+        if event.tag is not None:
+            tag = one_line(event.tag)
             self.refuse(path, event, f"tags ({tag}) are not allowed; leave the tag out")
             self.unreadable.add(path)
         if isinstance(event, yaml.MappingStartEvent):

@@ -161,6 +161,15 @@ def test_a_run_that_claims_no_privacy_says_so_everywhere(tmp_path, capsys):
     assert call("verify", str(run)) == 0
 
 
+def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):
+    changes = ("--set", "federation.rounds=2", "--out", str(tmp_path), "--json")
+    call("run", "quickstart", *changes)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["privacy"]["server"]["epsilon"] > 0
+    assert "participations" not in json.dumps(printed)
+    assert "clients" not in printed["privacy"]["server"]
+
+
 def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):
     assert call("epsilon", "quickstart", "--json") == 0
     claim = json.loads(capsys.readouterr().out)
