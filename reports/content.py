@@ -63,8 +63,8 @@ def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
         },
         "qualifications": findings.qualifications(source, audience),
         "randomness": _randomness(source, audience),
-        "utility": _utility(source),
-        "communication": _communication(source, audience),
+        "utility": utility(source),
+        "communication": communication(source, audience),
         "governance": _governance(source),
         "hazards": _titled(words.hazards if source.private else wording.HAZARDS_NO_PRIVACY),
         "verification": list(wording.VERIFICATION),
@@ -230,7 +230,8 @@ def _randomness(source: RunSource, audience: str) -> dict[str, Any]:
     }
 
 
-def _utility(source: RunSource) -> dict[str, Any]:
+def utility(source: RunSource) -> dict[str, Any]:
+    """Return test accuracy and loss over the rounds, and of the last round measured."""
     rows = []
     for raw in source.metrics:
         index = integer(raw.get("round"))
@@ -254,7 +255,8 @@ def _utility(source: RunSource) -> dict[str, Any]:
     }
 
 
-def _communication(source: RunSource, audience: str) -> dict[str, Any]:
+def communication(source: RunSource, audience: str) -> dict[str, Any]:
+    """Return the run's bytes up and down, None where traffic would tell how many took part."""
     # Where clients are drawn by chance, traffic is a multiple of how many took part.
     shown = audience == INTERNAL or not source.protects_clients
     rows = [row for row in source.metrics if integer(row.get("round")) != 0]

@@ -21,42 +21,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from reports import formatting
+from reports.look import BLUE, GREEN, INK, MEASURED_FACE, ORANGE, PAGE_FACE, STYLE
 
-BLUE, ORANGE, GREEN, INK, MUTED = "#0072B2", "#D55E00", "#009E73", "#1B2A38", "#6B7884"
-# matplotlib measures with STIX, which it ships; the page's typeface has nearly the same widths.
-_MEASURED_FACE, _PAGE_FACE = "STIXGeneral", "Libertinus Serif"
 _WIDTH = 6.3
 _MANY = 60
-_STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "dpfedadamw",
-    "font.family": [_MEASURED_FACE, "DejaVu Sans"],
-    "font.size": 9.0,
-    "axes.labelsize": 9.0,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "legend.fontsize": 8.5,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E3E8EC",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.5,
-    "axes.unicode_minus": True,
-    # A name with dollar signs is a name, not a formula.
-    "text.parse_math": False,
-}
 
 
 @dataclass(frozen=True)
@@ -100,13 +68,13 @@ def draw(report: dict[str, Any], identifier: str) -> bytes:
         identifier: A `FigureText.identifier` from `describe`.
     """
     drawing, height = _DRAWINGS[identifier]
-    with matplotlib.rc_context(rc=cast("Any", _STYLE)):
+    with matplotlib.rc_context(rc=cast("Any", STYLE)):
         canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
         drawing(canvas.add_subplot(), report)
         buffer = io.BytesIO()
         # Without a date and a creator the bytes depend on the data alone.
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue().replace(_MEASURED_FACE.encode(), _PAGE_FACE.encode())
+    return buffer.getvalue().replace(MEASURED_FACE.encode(), PAGE_FACE.encode())
 
 
 def _series(rows: Sequence[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:

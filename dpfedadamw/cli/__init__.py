@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw import __version__
-from dpfedadamw.cli import budget, judging, keys, training, vocabulary
+from dpfedadamw.cli import budget, comparing, judging, keys, training, vocabulary
 from dpfedadamw.cli.terminal import EXIT_INTERNAL, EXIT_WRONG_INPUT, err, out
 from dpfedadamw.errors import DpfedadamwError, SpecError
 
@@ -35,6 +35,7 @@ for command in (
     judging.audit,
     judging.report,
     judging.verify,
+    comparing.compare,
     budget.epsilon,
     budget.calibrate,
 ):

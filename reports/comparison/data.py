@@ -1,0 +1,87 @@
+"""A comparison as data for a machine: everything that the tables show, numbers unrounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reports.comparison import METRIC, Comparison, Entry, Group
+from reports.comparison.runs import ComparedRun
+from reports.guarantee import NO_PRIVACY
+
+FORMAT = 1
+
+
+def as_dict(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as what ``compare --json`` prints."""
+    return {
+        "format": FORMAT,
+        "audience": comparison.audience,
+        "towards": comparison.towards,
+        "tolerance": comparison.tolerance,
+        "metric": METRIC,
+        "groups": [_group_data(group) for group in comparison.groups],
+        "not_ranked_together": [
+            {"groups": [one.group, one.other], "because": list(one.because)}
+            for one in comparison.refusals
+        ],
+        "notes": list(comparison.notes),
+    }
+
+
+def _group_data(group: Group) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "heading": group.terms.heading,
+        "privacy": group.privacy,
+        "towards": group.terms.towards or None,
+        "epsilon": list(group.epsilon) if group.epsilon else None,
+        "entries": [_entry_data(entry) for entry in group.entries],
+        "also_differ": list(group.also_differ),
+        "remarks": list(group.remarks),
+    }
+
+
+def _entry_data(entry: Entry) -> dict[str, Any]:
+    behind = entry.behind
+    return {
+        "label": entry.label,
+        "algorithm": entry.runs[0].algorithm,
+        "rank": entry.rank,
+        "objection": entry.objection,
+        "accuracy": {
+            "mean": entry.mean,
+            "standard_deviation": entry.deviation,
+            "repetitions": len(entry.accuracies),
+        },
+        "behind_first": None
+        if behind is None
+        else {
+            "difference": behind.difference,
+            "interval": list(behind.interval) if behind.interval else None,
+            "told_apart": behind.apart,
+        },
+        "bytes_up": entry.mean_bytes("up"),
+        "bytes_down": entry.mean_bytes("down"),
+        "not_counted": list(entry.repeated),
+        "runs": [_run_data(run) for run in entry.runs],
+    }
+
+
+def _run_data(run: ComparedRun) -> dict[str, Any]:
+    return {
+        "run": run.run,
+        "directory": str(run.path),
+        "accuracy": run.accuracy,
+        "privacy": _privacy(run),
+        "audit": run.verdict,
+        "signature": {"state": run.signature.state, "problem": run.signature.problem or None},
+        "bytes_up": run.bytes_up,
+        "bytes_down": run.bytes_down,
+    }
+
+
+def _privacy(run: ComparedRun) -> list[dict[str, Any]] | str:
+    if not run.source.private:
+        return NO_PRIVACY
+    keys = ("key", "towards", "epsilon", "delta")
+    return [{key: view[key] for key in keys} for view in run.views]

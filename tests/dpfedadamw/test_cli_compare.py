@@ -1,0 +1,130 @@
+"""``compare`` as a user meets it: real runs side by side, exit codes, files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpfedadamw import cli
+from tests.runs import NOT_PRIVATE, PRIVATE, SMALL
+
+TWO = (("dp-fedavg", PRIVATE), ("fedavg", NOT_PRIVATE))
+
+
+def call(*arguments: str) -> int:
+    """The exit code of a command."""
+    try:
+        cli.main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    """One finished run with privacy and one without, from fixed seeds."""
+    parent = tmp_path_factory.mktemp("finished")
+    found = {}
+    for algorithm, privacy in TWO:
+        spec = parent / f"{algorithm}.yaml"
+        spec.write_text(
+            SMALL.format(
+                algorithm=algorithm,
+                rounds=2,
+                clients_per_round=5,
+                privacy=privacy,
+                mode="reproducible",
+                seed=", seed: 1",
+            )
+        )
+        assert call("run", str(spec), "--out", str(parent / algorithm), "--json") == 0
+        found[algorithm] = (parent / algorithm / "latest").resolve()
+    return found
+
+
+def test_private_and_plain_runs_are_shown_and_not_ranked_together(runs, capsys):
+    assert call("compare", *map(str, runs.values())) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "A: ε " in shown
+    assert "B: no differential privacy" in shown
+    assert (
+        "B is not ranked with A: no differential privacy against protection of one record." in shown
+    )
+
+
+def test_json_and_csv_give_what_the_run_said(runs, capsys):
+    run = runs["dp-fedavg"]
+    assert call("compare", str(run), "--json") == 0
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+    (entry,) = group["entries"]
+    claim = json.loads((run / "ledger.jsonl").read_text().splitlines()[-1])
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    views = {view["key"]: view["epsilon"] for view in entry["runs"][0]["privacy"]}
+    assert views == {
+        key: claim[key]["epsilon"] for key in ("server", "server_worst_case", "third_party")
+    }
+    assert entry["accuracy"]["mean"] == metrics[-1]["test_accuracy"]
+    assert entry["bytes_up"] == sum(line["bytes_up"] for line in metrics)
+    assert call("compare", str(run), "--csv") == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert float(row["accuracy_mean"]) == metrics[-1]["test_accuracy"]
+    assert (row["audit"], row["signature"]) == ("PASS", "holds")
+
+
+def test_a_public_comparison_has_no_realised_loss(runs, capsys):
+    assert call("compare", str(runs["dp-fedavg"]), "--audience", "public", "--json") == 0
+    printed = capsys.readouterr().out
+    assert '"server_worst_case"' in printed
+    assert '"server"' not in printed.replace('"towards": "server"', "")
+
+
+@pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
+def test_a_figure_is_written_where_it_was_asked_for(kind, runs, tmp_path):
+    figure = tmp_path / f"figure.{kind}"
+    assert call("compare", *map(str, runs.values()), "--output", str(figure), "--json") == 0
+    assert figure.stat().st_size > 1000
+
+
+def test_every_damaged_or_foreign_directory_is_one_line_and_nothing_is_printed(
+    runs, tmp_path, capsys
+):
+    damaged, foreign = tmp_path / "damaged", tmp_path / "foreign"
+    shutil.copytree(runs["dp-fedavg"], damaged)
+    (damaged / "ledger.jsonl").write_bytes(b'{"kind": ')
+    foreign.mkdir()
+    figure = tmp_path / "figure.pdf"
+    folders = (runs["fedavg"], damaged, foreign, tmp_path / "none")
+    assert call("compare", *map(str, folders), "-o", str(figure)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        str(damaged), str(foreign), str(tmp_path / "none"),
+    ]  # fmt: skip
+    assert "ledger.jsonl, line 1: not valid JSON" in lines[0]
+    assert not figure.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--output", "figure.gif"), "must end with one of .pdf, .svg, .png"),
+        (("--csv", "--json"), "give one of them"),
+        (("--tolerance", "200"), "tolerance"),
+        (("--output", "no/such/folder/figure.pdf"), "cannot be written"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_line(
+    options, message, runs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert call("compare", str(runs["dp-fedavg"]), *options) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
