@@ -17,10 +17,14 @@ from dpfedadamw.rundir import RunDirectory, write_atomically
 from dpfedadamw.spec import Spec
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
+NO_PRIVACY = "no differential privacy"
 
 
 def qualifications(spec: Spec) -> list[str]:
     """What limits every claim about a run's artefacts, and so stands on each of them."""
+    if spec.privacy.unit == "none":
+        # That a known seed voids the guarantee would read as if there were one.
+        return [NO_PRIVACY]
     return [REPRODUCIBLE] if spec.randomness.mode == "reproducible" else []
 
 

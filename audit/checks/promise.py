@@ -27,6 +27,8 @@ from audit.fields import FieldError
 from audit.ledger import Header, Ledger
 from audit.verdict import Severity, Verdict
 
+NO_PRIVACY = "no differential privacy"
+
 
 def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
     count_faults(spec, header, reasons)
@@ -155,7 +157,11 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     if unreadable:
         return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
     if header.unit == "none":
-        return Judgement(Verdict.PASS, "spec and ledger agree that no privacy is claimed")
+        return Judgement(
+            Verdict.PASS,
+            "spec and ledger agree that no privacy is claimed",
+            qualifications=(NO_PRIVACY,),
+        )
     return Judgement(
         Verdict.PASS,
         "spec, header and every charge agree on sigma, C, B, q, K, T, S, delta, unit, sampling and "
