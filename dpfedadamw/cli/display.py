@@ -52,6 +52,20 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | Non
     return table
 
 
+def sourced(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table whose last column, a source, stands quietly under the one before it.
+
+    A column of its own would leave neither room for its words in a narrow terminal.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns[:-1]):
+        table.add_column(column, overflow="fold", no_wrap=number < len(columns) - 2)
+    for *cells, what, source in rows:
+        told = Text.assemble(what, "\n", (source, "dim"))
+        table.add_row(*(escape(cell) for cell in cells), told)
+    return table
+
+
 def run_summary(
     outcome: Mapping[str, Any], verdict: str, qualifications: Sequence[str], folder: Path
 ) -> RenderableType:

@@ -64,6 +64,8 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
     columns, rows = _listing(kind)
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif kind is Kind.algorithms:
+        out.print(display.sourced(columns, rows))
     else:
         out.print(display.grid(columns, rows))
 
@@ -71,8 +73,14 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
 def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     if kind is Kind.algorithms:
         from dpfedadamw.algorithms.registry import ALGORITHMS
+        from dpfedadamw.spec.crosschecks import CLIENT_LEVEL_ALGORITHMS
 
-        rows = [(n, e.unit, e.summary, e.source) for n, e in ALGORITHMS.items()]
+        clients = ("client",)
+        units = {
+            name: ", ".join((entry.unit, *(clients if name in CLIENT_LEVEL_ALGORITHMS else ())))
+            for name, entry in ALGORITHMS.items()
+        }
+        rows = [(n, units[n], e.summary, e.source) for n, e in ALGORITHMS.items()]
         return ("name", "privacy unit", "what it is", "source"), list(rows)
     if kind is Kind.specs:
         from dpfedadamw import spec as specs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass, replace
 
 from reports import formatting
@@ -242,7 +243,7 @@ _LATEX = {
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "ε": r"$\varepsilon$", "δ": r"$\delta$", "±": r"$\pm$", "≈": r"$^{\approx}$", "−": "$-$",
     "–": "--", "…": r"\ldots{}", "·": r"$\cdot$",
-    **{digit: f"$^{{{plain}}}$" for digit, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True)},
+    "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
 
 
@@ -273,5 +274,11 @@ def as_latex(comparison: Comparison) -> str:
     return "\n".join(parts) + "\n"
 
 
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+
+
 def _tex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    # Two hyphens would become a dash, and an option another word.
+    escaped = escaped.replace("--audience", "-{}-audience")
+    return re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda run: f"$^{{{run[0].translate(_RAISED)}}}$", escaped)

@@ -414,7 +414,8 @@ def test_markdown_and_latex_carry_every_remark_and_escape_names():
     found = compared(run_of(algorithm="a_b|c"), run_of(worst=3.0))
     markdown, latex = tables.as_markdown(found), tables.as_latex(found)
     assert "a\\_b\\|c" in markdown
-    assert "a\\_b|c" in latex
+    assert "a\\_b\\textbar{}c" in latex
+    assert "$\\delta$ = 10$^{-5}$" in latex
     assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 2
     for text in (markdown, latex):
         assert "is not ranked with" in text
