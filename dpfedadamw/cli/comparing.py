@@ -128,6 +128,7 @@ def _draw(found: Comparison, output: Path) -> None:
 
 _WORDS = ("what", "privacy")
 _SINGLE = ("rank", "accuracy, %", "runs")
+_WIDEST_NAME = 14
 
 
 def _group(group: Group) -> RenderableType:
@@ -162,6 +163,7 @@ def _group(group: Group) -> RenderableType:
             overflow="fold",
             justify="left" if words or index >= len(columns) - 2 else "right",
             no_wrap=columns[index] in _SINGLE,
+            min_width=_WIDEST_NAME if columns[index] == "what" else None,
         )
     for row in cells:
         table.add_row(

@@ -18,11 +18,12 @@ from reports.errors import ReportError, SourceError
 from reports.runfiles import clean, mapping
 from reports.source import RunSource, load
 
-HOLDS, BROKEN, UNSIGNED = "holds", "does not hold", "unsigned"
+HOLDS, BROKEN, UNSIGNED = "holds", "broken", "unsigned"
 # What may differ between repetitions of one spec: how it is called and explained, and the seed.
 _NOT_OF_THE_EXPERIMENT = ("name", "description", "report")
 # Where the data lies does not change what is in it; its digest says what is.
 _PLACES = ("path",)
+_MARKS = ("spec.yaml", "ledger.jsonl")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Signature:
     """Whether the signatures beside a run hold.
 
     Attributes:
-        state: "holds", "does not hold" or "unsigned".
+        state: "holds", "broken" or "unsigned".
         problem: The first thing that does not hold, with the file's name; empty if all does.
     """
 
@@ -81,12 +82,12 @@ class ComparedRun:
         """Why the run is not ranked, or None."""
         if not self.source.claim:
             return "the run did not finish"
+        if self.signature.state == BROKEN:
+            return f"signature does not hold: {self.signature.problem}"
         if self.verdict not in ("PASS", "NO CLAIM"):
             return f"audit: {self.verdict}"
         if self.signature.state == UNSIGNED:
             return "not signed"
-        if self.signature.state == BROKEN:
-            return f"signature does not hold: {self.signature.problem}"
         if self.accuracy is None:
             return "no accuracy was measured after the last round"
         return None
@@ -134,6 +135,8 @@ def read(path: Path, audience: str) -> ComparedRun:
             line names the directory.
     """
     try:
+        if path.is_dir() and not any((path / name).exists() for name in _MARKS):
+            raise SourceError(f"neither {' nor '.join(_MARKS)} is in it; give a run's folder")
         source = load(path)
         if not source.metrics:
             note = next((text for text in source.notes if text.startswith("metrics.jsonl")), None)

@@ -107,6 +107,7 @@ def test_every_damaged_or_foreign_directory_is_one_line_and_nothing_is_printed(
         str(damaged), str(foreign), str(tmp_path / "none"),
     ]  # fmt: skip
     assert "ledger.jsonl, line 1: not valid JSON" in lines[0]
+    assert "give a run's folder" in lines[1]
     assert not figure.exists()
 
 

@@ -8,6 +8,7 @@ import yaml
 
 import specs
 from dpfedadamw import spec
+from dpfedadamw.algorithms.registry import ALGORITHMS
 
 NAMES = list(specs.spec_files())
 COMPARED = [
@@ -25,13 +26,32 @@ COMPARED = [
 ]
 
 
+BASELINES = [
+    f"digits-baseline-{name}"
+    for name in (
+        "fedadamw",
+        "fedadamw-theory",
+        "local-adamw",
+        "local-adam",
+        "fedavg",
+        "scaffold",
+        "fedcm",
+        "fedadam",
+        "fedlada",
+    )
+]
+
+
 def test_the_promised_specs_are_there():
     assert {
         "quickstart",
         "digits-vit",
         "digits-cnn",
         "digits-baseline-fedadamw",
+        "digits-client-level",
+        "digits-client-dp-fedsam",
         *COMPARED,
+        *BASELINES,
     } <= set(NAMES)
 
 
@@ -41,6 +61,25 @@ def test_specs_to_compare_with_the_quickstart_differ_in_the_algorithm_alone(name
     assert name == f"digits-{one.algorithm.name}"
     for section in ("data", "model", "federation", "privacy", "randomness"):
         assert getattr(one, section) == getattr(quickstart, section)
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (BASELINES, "digits-baseline-fedadamw"),
+        (["digits-client-dp-fedsam"], "digits-client-level"),
+    ],
+)
+def test_specs_that_are_compared_differ_in_the_algorithm_alone(names, first):
+    for name in names:
+        one, other = spec.load(name), spec.load(first)
+        for section in ("data", "model", "federation", "privacy", "randomness"):
+            assert getattr(one, section) == getattr(other, section)
+
+
+def test_every_algorithm_has_a_spec_to_start_from():
+    shipped = {spec.load(name).algorithm.name for name in NAMES}
+    assert shipped >= set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("name", NAMES)
