@@ -128,7 +128,9 @@ def _draw(found: Comparison, output: Path) -> None:
 
 _WORDS = ("what", "privacy")
 _SINGLE = ("rank", "accuracy, %", "runs")
-_WIDEST_NAME = 14
+_STATES = ("bytes up", "bytes down", "audit")
+# So that names stay whole and nothing is cut off in 80 columns.
+_NAME_WIDTH, _STATE_WIDTH = 14, 8
 
 
 def _group(group: Group) -> RenderableType:
@@ -163,7 +165,8 @@ def _group(group: Group) -> RenderableType:
             overflow="fold",
             justify="left" if words or index >= len(columns) - 2 else "right",
             no_wrap=columns[index] in _SINGLE,
-            min_width=_WIDEST_NAME if columns[index] == "what" else None,
+            min_width=_NAME_WIDTH if columns[index] == "what" else None,
+            max_width=_STATE_WIDTH if columns[index] in _STATES else None,
         )
     for row in cells:
         table.add_row(

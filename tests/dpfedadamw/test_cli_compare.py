@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpfedadamw import cli
+from dpfedadamw.cli import terminal
 from tests.runs import NOT_PRIVATE, PRIVATE, SMALL
 
 TWO = (("dp-fedavg", PRIVATE), ("fedavg", NOT_PRIVATE))
@@ -81,6 +82,20 @@ def test_a_public_comparison_has_no_realised_loss(runs, capsys):
     printed = capsys.readouterr().out
     assert '"server_worst_case"' in printed
     assert '"server"' not in printed.replace('"towards": "server"', "")
+
+
+def test_nothing_is_cut_off_in_80_columns(runs, tmp_path, monkeypatch, capsys):
+    edited = tmp_path / "edited"
+    shutil.copytree(runs["dp-fedavg"], edited)
+    with (edited / "metrics.jsonl").open("a") as metrics:
+        metrics.write("\n")
+    monkeypatch.setattr(terminal.out, "width", 80)
+    assert call("compare", str(runs["dp-fedavg"]), str(edited)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = [line for line in lines if line.strip().startswith("rank")]
+    assert head.split()[-1] == "signed"
+    assert any(line.split()[-1:] == ["broken"] for line in lines)
+    assert any("dp-fedavg" in line.split() for line in lines)
 
 
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])
