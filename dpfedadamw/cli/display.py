@@ -53,7 +53,7 @@ def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | Non
 
 
 def sourced(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table whose last column, a source, stands quietly under the one before it.
+    """A table whose last column, a source or more words, stands quietly under the one before.
 
     A column of its own would leave neither room for its words in a narrow terminal.
     """

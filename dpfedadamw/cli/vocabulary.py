@@ -64,7 +64,7 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
     columns, rows = _listing(kind)
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif kind is Kind.algorithms:
+    elif kind in (Kind.algorithms, Kind.specs):
         out.print(display.sourced(columns, rows))
     else:
         out.print(display.grid(columns, rows))

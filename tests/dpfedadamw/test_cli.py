@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 from dpfedadamw import cli
 from dpfedadamw import run as engine_run
+from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.randomness import ReleaseRandomness
 from tests.runs import PRIVATE, SMALL
 from tests.specs.strategies import broken_specs
@@ -185,6 +187,19 @@ def test_everything_a_spec_can_name_is_listed(kind, capsys):
     assert call("list", kind, "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert all(entry["name"] for entry in listed)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_algorithm_is_listed_with_unit_and_source_in_any_width(width, monkeypatch, capsys):
+    monkeypatch.setattr(terminal.out, "width", width)
+    assert call("list", "algorithms") == 0
+    shown = capsys.readouterr().out
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
+    words = " ".join(shown.split())
+    for name, entry in ALGORITHMS.items():
+        assert f"{name} {entry.unit}" in words
+        assert entry.source in words
+    assert "dp-fedsam record, client" in words
 
 
 def test_specs_are_validated_shown_and_explained(capsys):
