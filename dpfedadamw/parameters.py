@@ -7,13 +7,14 @@ moment is averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.workers import share_out
 
 BLOCK_KINDS = ("heads", "hessian", "tensor", "layer", "full", "none")
 
@@ -107,20 +108,47 @@ def named_tensors(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
     }
 
 
-# Coordinates that are worked on at once: they fit a cache, and torch starts no threads for them,
-# whose waiting for each other would cost more than they save on a busy machine.
+# Coordinates that are worked on at once: with a few vectors of them beside each other they fit a
+# core's cache.
 _PIECE = 32_768
 
 
-def pieces(vector: Tensor) -> Iterator[slice]:
+def pieces(vector: Tensor) -> list[slice]:
     """Cut a flat vector [d] into pieces, so that a chain of operations on one stays in cache.
 
     On an accelerator it is one piece: there, launching an operation costs more than memory.
     """
     size = len(vector)
     piece = _PIECE if vector.device.type == "cpu" else max(1, size)
-    for start in range(0, size, piece):
-        yield slice(start, min(start + piece, size))
+    return [slice(start, min(start + piece, size)) for start in range(0, size, piece)]
+
+
+def scratch(vector: Tensor) -> Tensor:
+    """Memory for one piece of a flat vector [d], to be reused from piece to piece.
+
+    Several threads that ask the system for such temporaries again and again wait for each other.
+    """
+    size = len(vector)
+    return torch.empty_like(vector[: min(size, _PIECE) if vector.device.type == "cpu" else size])
+
+
+def in_pieces(vector: Tensor, work: Callable[[slice, Tensor], object]) -> None:
+    """Do elementwise work on every piece of a flat vector [d], on as many threads as torch uses.
+
+    Args:
+        vector: Tells size and device.
+        work: Called with each piece and memory of its size, from any thread and in any order; it
+            must not touch coordinates outside its piece.
+    """
+    cuts = pieces(vector)
+
+    def of_worker(own: range) -> None:
+        memory = scratch(vector)
+        for index in own:
+            part = cuts[index]
+            work(part, memory[: part.stop - part.start])
+
+    share_out(len(cuts), of_worker)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,28 @@ from dpfedadamw.algorithms.base import (
     SecondMoment,
     Upload,
 )
-from dpfedadamw.parameters import Blocks, pieces
+from dpfedadamw.parameters import Blocks, in_pieces
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Everything of length d that a step reads or moves.
+
+    Attributes:
+        parameters: θ, moved.
+        first: m, moved.
+        second: v; moved unless ``shared`` is given, for which it was moved already.
+        gradient: g̃.
+        shared: v̂ shared by blocks, or None.
+        global_update: Δ_G, or None.
+    """
+
+    parameters: Tensor
+    first: Tensor
+    second: Tensor
+    gradient: Tensor
+    shared: Tensor | None
+    global_update: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +104,6 @@ class AdamW:
         global_update = broadcast.state.get(GLOBAL_UPDATE)
         rate = broadcast.learning_rate
         coupled = self.decay == "coupled"
-        shrink = 1.0 if coupled else 1.0 - rate * self.weight_decay
         for step in range(1, broadcast.local_steps + 1):
             oracle.next_batch()
             gradient = oracle.gradient(parameters)
@@ -97,17 +117,9 @@ class AdamW:
             )
             correction = 1.0 - self.beta2**behind_second
             shared = self._share(second, gradient, correction)
-            scale = rate * self.local_weight / (1.0 - self.beta1**behind_first)
-            for part in pieces(parameters):
-                first[part].mul_(self.beta1).add_(gradient[part], alpha=1.0 - self.beta1)
-                if shared is None:
-                    estimate = self._follow(second[part], gradient[part]) / correction
-                else:
-                    estimate = shared[part]
-                denominator = self._root(estimate, oracle.noise_variance)
-                parameters[part].mul_(shrink).addcdiv_(first[part], denominator, value=-scale)
-                if global_update is not None and self.alignment:
-                    parameters[part].sub_(global_update[part], alpha=rate * self.alignment)
+            corrections = (1.0 - self.beta1**behind_first, correction)
+            vectors = _Vectors(parameters, first, second, gradient, shared, global_update)
+            self._advance(vectors, corrections, rate, oracle.noise_variance)
         if not coupled:
             # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
             subtracted = oracle.noise_variance if self.debias else 0.0
@@ -135,6 +147,34 @@ class AdamW:
             floored = torch.zeros_like(floored)
         return self._root(corrected.clone(), noise_variance), floored
 
+    def _advance(
+        self,
+        vectors: _Vectors,
+        corrections: tuple[float, float],
+        rate: float,
+        noise_variance: float,
+    ) -> None:
+        """Take one step, in place."""
+        of_first, of_second = corrections
+        shrink = 1.0 if self.decay == "coupled" else 1.0 - rate * self.weight_decay
+        parameters, first, second = vectors.parameters, vectors.first, vectors.second
+        gradient, shared, global_update = vectors.gradient, vectors.shared, vectors.global_update
+
+        def advance(part: slice, memory: Tensor) -> None:
+            first[part].mul_(self.beta1).add_(gradient[part], alpha=1.0 - self.beta1)
+            if shared is None:
+                followed = self._follow(second[part], gradient[part])
+                estimate = torch.div(followed, of_second, out=memory)
+            else:
+                estimate = shared[part]
+            denominator = self._root(estimate, noise_variance)
+            scale = rate * self.local_weight / of_first
+            parameters[part].mul_(shrink).addcdiv_(first[part], denominator, value=-scale)
+            if global_update is not None and self.alignment:
+                parameters[part].sub_(global_update[part], alpha=rate * self.alignment)
+
+        in_pieces(parameters, advance)
+
     def _follow(self, second: Tensor, gradient: Tensor) -> Tensor:
         """Move v along a gradient, in place."""
         return second.mul_(self.beta2).addcmul_(gradient, gradient, value=1.0 - self.beta2)
@@ -143,8 +183,7 @@ class AdamW:
         """Move v and return v̂ shared by blocks; None where each coordinate has its own."""
         if not self.block_denominator or self.blocks is None:
             return None
-        for part in pieces(gradient):
-            self._follow(second[part], gradient[part])
+        in_pieces(gradient, lambda part, _: self._follow(second[part], gradient[part]))
         means = self.blocks.mean(second) / correction
         return self.blocks.spread(means).to(second.dtype)
 

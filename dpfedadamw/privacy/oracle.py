@@ -17,7 +17,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence import ClientEvidence, Query
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
-from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.randomness import Stream
 
@@ -147,18 +147,18 @@ class PrivateOracle:
         self.queries += 1
         size = len(self._batch[1])
         divisor = self._divisor if self._divisor is not None else float(max(1, size))
+        ahead = self._draw_ahead(parameters)
         clipped = clipped_sum(
             self._engine, self._flat, parameters, self._batch, self._plan.physical_batch_size
         )
-        if self._standard_deviation == 0.0:
+        deviation, sampler = self._standard_deviation, self._plan.gaussian_sampler
+        if deviation == 0.0:
             noisy = clipped.total
+        elif ahead is not None:
+            noisy = ahead.add(clipped.total, deviation, parameters.dtype)
         else:
             noisy = add_gaussian_noise(
-                clipped.total,
-                self._standard_deviation,
-                self._noise,
-                self._plan.gaussian_sampler,
-                dtype=parameters.dtype,
+                clipped.total, deviation, self._noise, sampler, dtype=parameters.dtype
             )
         if self._evidence is not None:
             self._evidence.query(
@@ -173,3 +173,8 @@ class PrivateOracle:
                 )
             )
         return noisy.div_(divisor)
+
+    def _draw_ahead(self, parameters: Tensor) -> NoiseAhead | None:
+        if self._standard_deviation == 0.0 or parameters.device.type == "cpu":
+            return None
+        return NoiseAhead(len(parameters), self._noise, self._plan.gaussian_sampler)

@@ -7,7 +7,6 @@ streams a run has, and where their keys come from, is the matter of `randomness`
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.workers import share_out
 
 __all__ = ["Stream"]
 
@@ -114,9 +114,9 @@ class Stream:
         blocks = -(-n // (2 * _PAIRS))
         start = self._reserve(blocks * draws * _PAIRS)
 
-        def work(first: int, step: int) -> None:
+        def work(indices: range) -> None:
             space = _Workspace()
-            for index in range(first, blocks, step):
+            for index in indices:
                 offset = index * 2 * _PAIRS
                 pairs = min(_PAIRS, -(-(n - offset) // 2))
                 total = space.total[: 2 * pairs]
@@ -131,22 +131,7 @@ class Stream:
                     np.multiply(total, 0.5, out=total)
                 visit(offset, total[: n - offset])
 
-        workers = max(1, min(threads, blocks))
-        wanted = torch.get_num_threads()
-
-        def alone(first: int) -> None:
-            # Within a worker torch must not start threads of its own: for blocks this small they
-            # would mostly wait for each other. The setting is the worker's; the last call puts
-            # back what threads that start later inherit.
-            torch.set_num_threads(1)
-            try:
-                work(first, workers)
-            finally:
-                torch.set_num_threads(wanted)
-
-        with ThreadPoolExecutor(workers) as pool:
-            for task in [pool.submit(alone, first) for first in range(workers)]:
-                task.result()
+        share_out(blocks, work, threads)
 
     def integers(self, high: int, n: int) -> NDArray[np.int64]:
         """Draw n integers, exactly uniform on 0 … high-1 (by rejection, no modulo bias).

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.noise import Method, add_gaussian_noise, grid_spacing
+from dpfedadamw.privacy.noise import Method, NoiseAhead, add_gaussian_noise, grid_spacing
 from dpfedadamw.privacy.randomness import (
     RandomSource,
     ReleaseRandomness,
@@ -173,3 +173,25 @@ def test_a_matrix_or_an_unknown_method_is_refused() -> None:
         add_gaussian_noise(torch.zeros(3, 2), 1.0, stream)
     with pytest.raises(PrivacyError, match="unknown noise method"):
         add_gaussian_noise(torch.zeros(3), 1.0, stream, "ziggurat")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_drawn_ahead_is_the_same_to_the_last_bit(method: Method, dtype: torch.dtype) -> None:
+    total = torch.randn(70_001, generator=torch.Generator().manual_seed(1))
+    source = ReproducibleRandomness(5)
+    one, two = source.stream("noise", 0, 0), source.stream("noise", 0, 0)
+    for _ in range(3):
+        expected = add_gaussian_noise(total, 0.37, one, method, dtype=dtype)
+        found = NoiseAhead(len(total), two, method).add(total, 0.37, dtype)
+        assert found.dtype == dtype
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_noise_drawn_ahead_refuses_a_sum_that_it_could_not_hide(value: float) -> None:
+    total = torch.zeros(100)
+    total[3] = value
+    ahead = NoiseAhead(100, ReleaseRandomness().stream("noise", 0, 0))
+    with pytest.raises(PrivacyError, match="nothing is released"):
+        ahead.add(total, 0.37)

@@ -1,0 +1,67 @@
+"""Work shared out among threads: every task once, failures told, torch's setting left alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from dpfedadamw.parameters import in_pieces
+from dpfedadamw.workers import share_out
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("tasks", [0, 1, 2, 3, 10])
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_every_task_is_done_once(tasks: int, threads: int | None) -> None:
+    done: list[int] = []
+    share_out(tasks, lambda own: done.extend(own), threads)
+    assert sorted(done) == list(range(tasks))
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_tasks_run_on_several_threads_that_start_none_of_their_own() -> None:
+    seen: dict[int, int] = {}
+    together = threading.Barrier(3, timeout=60)
+
+    def work(_: range) -> None:
+        together.wait()
+        seen[threading.get_ident()] = torch.get_num_threads()
+
+    share_out(9, work)
+    assert len(seen) == 3
+    assert set(seen.values()) == {1}
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_an_error_in_a_worker_is_raised() -> None:
+    def work(own: range) -> None:
+        if 4 in own:
+            raise ValueError("task four")
+
+    with pytest.raises(ValueError, match="task four"):
+        share_out(9, work)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("size", [1, 32_768, 32_769, 100_003])
+def test_pieces_cover_every_coordinate_once(size: int) -> None:
+    counts = torch.zeros(size)
+
+    def count(part: slice, memory: torch.Tensor) -> None:
+        assert memory.shape == counts[part].shape
+        counts[part] += 1
+
+    in_pieces(counts, count)
+    assert bool((counts == 1).all())
