@@ -7,9 +7,12 @@ updates are summed, noised once, and divided by a public number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from audit.arrays import Arrays, Floats, Integers, floats, integers
+from audit.coordinates import DIGEST_BYTES
 from audit.evidence import Layout
+from audit.fields import FieldError
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,11 @@ class UpdateRound:
         noise_sample: [k] that noise at the sampled coordinates over the clipping norm.
         upload_noise_sum_squares: [m, B] sums of the squared noise on each upload; None where no
             upload carries noise of its own.
+        kept_digest: SHA-256 of the public coordinates that the server read; None where all
+            coordinates are released.
+        upload_kept_digests: the same of every client, one each; None as before.
+        elsewhere_sum_squares: sum of the squared release off those coordinates; None as before.
+        released: [k'] mean update released at those coordinates; None as before.
     """
 
     clients: Integers
@@ -38,6 +46,10 @@ class UpdateRound:
     noise_sum_squares: Floats
     noise_sample: Floats
     upload_noise_sum_squares: Floats | None
+    kept_digest: bytes | None = None
+    upload_kept_digests: tuple[bytes, ...] | None = None
+    elsewhere_sum_squares: float | None = None
+    released: Floats | None = None
 
 
 def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
@@ -51,6 +63,15 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
     uploads = None
     if "upload_noise_sum_squares" in arrays:
         uploads = floats(arrays, "upload_noise_sum_squares", (*participants, blocks))
+    sparse: dict[str, Any] = {}
+    if "kept_digest" in arrays:
+        digests = integers(arrays, "upload_kept_digests", (*participants, DIGEST_BYTES))
+        sparse = {
+            "kept_digest": _digest(integers(arrays, "kept_digest", (DIGEST_BYTES,))),
+            "upload_kept_digests": tuple(_digest(row) for row in digests),
+            "elsewhere_sum_squares": float(floats(arrays, "elsewhere_sum_squares", ())),
+            "released": floats(arrays, "released", (None,)),
+        }
     return UpdateRound(
         clients=clients,
         attempt=int(integers(arrays, "attempt", ())),
@@ -61,4 +82,11 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         noise_sum_squares=floats(arrays, "noise_sum_squares", (blocks,)),
         noise_sample=floats(arrays, "noise_sample", (len(layout.sample_coordinates),)),
         upload_noise_sum_squares=uploads,
+        **sparse,
     )
+
+
+def _digest(row: Integers) -> bytes:
+    if row.max() > 255:
+        raise FieldError("a digest of coordinates is not one of bytes")
+    return bytes(row.tolist())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit import fields
+from audit.coordinates import Sparsification, read_sparsification
 from audit.documents import DocumentError, canonical_json, parse_json
 from audit.fields import FieldError
 from audit.spends import RoundSpend, Spend, read_spend
@@ -46,6 +47,7 @@ class Header:
     parameters: int
     participation: float | None = None
     noise_added_by: str | None = None
+    sparsification: Sparsification | None = None
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,11 @@ def _header(entry: Mapping[str, Any]) -> Header:
         noise_added_by=fields.choice(entry, "noise_added_by", ("server", "clients"))
         if unit == "client"
         else None,
+        sparsification=_optional(
+            entry,
+            "sparsification",
+            lambda: read_sparsification(fields.mapping(entry, "sparsification")),
+        ),
     )
 
 

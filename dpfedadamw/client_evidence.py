@@ -5,6 +5,7 @@ Private, like all evidence: it stays in ``evidence/``.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +28,13 @@ class UpdateRelease:
     Attributes:
         raw_norms: Norm of each participant's update before clipping.
         clipped_norms: After clipping.
-        clean_sum: Sum of the clipped updates, float64 [d].
-        noisy_sum: The same with noise, float64 [d].
-        upload_noise: Noise on each upload [d], where the clients add it; else empty.
+        clean_sum: Sum of the clipped updates, float64 [d], or [k] at public coordinates.
+        noisy_sum: The same with noise.
+        upload_noise: Noise on each upload, where the clients add it; else empty.
         divisor: What the noisy sum is divided by.
+        released: The mean update as the server applies it, [d].
+        kept: The public coordinates that the server reads the sum at, int64 [k]; None for all.
+        kept_by_clients: Those at which each participant gave its values.
     """
 
     raw_norms: Sequence[float]
@@ -39,6 +43,9 @@ class UpdateRelease:
     noisy_sum: Tensor
     upload_noise: Sequence[Tensor]
     divisor: float
+    released: Tensor
+    kept: Tensor | None
+    kept_by_clients: Sequence[Tensor]
 
 
 class ClientLevelEvidence:
@@ -49,13 +56,17 @@ class ClientLevelEvidence:
         blocks: The measuring partition.
         clipping_norm: C.
         rounds: T.
+        released: How many coordinates a round releases with noise: d, or k public ones. The noise
+            is sampled at positions among them.
     """
 
-    def __init__(self, directory: Path, blocks: Blocks, clipping_norm: float, rounds: int) -> None:
+    def __init__(
+        self, directory: Path, blocks: Blocks, clipping_norm: float, rounds: int, released: int
+    ) -> None:
         self._directory = directory
         self._blocks = blocks
         self._clipping_norm = clipping_norm
-        self._sample = sampled_coordinates(blocks.parameters, rounds)
+        self._sample = sampled_coordinates(released, rounds)
         write_layout(directory, blocks, None, self._sample, rounds, "client")
 
     def write_round(
@@ -73,15 +84,36 @@ class ClientLevelEvidence:
                 sum(not math.isfinite(norm) for norm in release.raw_norms), dtype=np.int64
             ),
             "divisor": np.asarray(release.divisor, dtype=np.float64),
-            "noise_sum_squares": self._squares(noise),
+            "noise_sum_squares": self._squares(noise, release.kept),
             "noise_sample": (noise[chosen] / self._clipping_norm).float().cpu().numpy(),
         }
         if release.upload_noise:
             arrays["upload_noise_sum_squares"] = np.stack(
-                [self._squares(one) for one in release.upload_noise]
+                [self._squares(one, release.kept) for one in release.upload_noise]
             )
+        if release.kept is not None:
+            elsewhere = release.released.double()
+            elsewhere[release.kept] = 0.0
+            arrays |= {
+                "kept_digest": _digest(release.kept),
+                "upload_kept_digests": np.stack(
+                    [np.zeros(32, np.uint8), *map(_digest, release.kept_by_clients)]
+                )[1:],
+                "elsewhere_sum_squares": np.asarray(float(elsewhere.square().sum())),
+                "released": release.released[release.kept].float().cpu().numpy(),
+            }
         write_arrays(self._directory / round_file(index), arrays)
 
-    def _squares(self, noise: Tensor) -> NDArray[np.float64]:
-        squares: NDArray[np.float64] = self._blocks.sum(noise.square()).cpu().numpy()
+    def _squares(self, noise: Tensor, kept: Tensor | None) -> NDArray[np.float64]:
+        whole = noise.square()
+        if kept is not None:
+            whole = torch.zeros(self._blocks.parameters, dtype=noise.dtype, device=noise.device)
+            whole[kept] = noise.square()
+        squares: NDArray[np.float64] = self._blocks.sum(whole).cpu().numpy()
         return squares
+
+
+def _digest(kept: Tensor) -> NDArray[np.uint8]:
+    """SHA-256 of coordinates, each as eight bytes, lowest first."""
+    content = kept.cpu().numpy().astype("<i8").tobytes()
+    return np.frombuffer(hashlib.sha256(content).digest(), dtype=np.uint8)

@@ -79,10 +79,12 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     owner = partition(spec.data, dataset.train_labels)
     records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
     model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
-    algorithm = algorithms.build(spec.algorithm, model, spec.data.clients)
+    algorithm = algorithms.build(
+        spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm
+    )
     queries = algorithm.local.queries_per_step
     spec = solve_noise(spec, records, queries)
-    plan = make_plan(spec, records, queries)
+    plan = make_plan(spec, records, queries, algorithm.sparsification)
     return Experiment(spec, dataset, owner, model.to(device), algorithm, plan, device)
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dpfedadamw.coordinates import Sparsification
+from dpfedadamw.federation.client import public_coordinates
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy import updates as client_level
@@ -64,6 +66,9 @@ class EngineProbe:
 class EngineUpdateProbe:
     """The sum of clipped updates of a real round, before noise, for synthetic updates.
 
+    It calls the very functions that clients and server call. Where coordinates are public, they
+    are those of the first round.
+
     Attributes:
         unit: "client".
         clipping_norm: C.
@@ -72,18 +77,32 @@ class EngineUpdateProbe:
 
     unit = "client"
 
-    def __init__(self, parameters: int, clipping_norm: float) -> None:
+    def __init__(
+        self,
+        parameters: int,
+        clipping_norm: float,
+        sparsification: Sparsification | None = None,
+    ) -> None:
         self.parameters = parameters
         self.clipping_norm = clipping_norm
+        self._sparsification = sparsification
+        self._kept = public_coordinates(sparsification, 0, {}, torch.device("cpu"))
 
     def clipped_sum_of_updates(self, updates: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Σ_i clip(Δ_i) of updates [n, d], float64 [d]."""
+        """Σ_i clip(Δ_i) of updates [n, d], float64 [d]; 0 off public coordinates."""
         clipped = [
-            client_level.clip_update(torch.from_numpy(np.array(update)), self.clipping_norm).update
+            client_level.contribute(
+                torch.from_numpy(np.array(update)),
+                self.clipping_norm,
+                self._sparsification,
+                self._kept,
+            ).update
             for update in updates
         ]
-        total = client_level.sum_of_updates(clipped, self.parameters, torch.device("cpu"))
-        array: NDArray[np.float64] = total.numpy()
+        size = self.parameters if self._kept is None else len(self._kept)
+        total = client_level.sum_of_updates(clipped, size, torch.device("cpu"))
+        whole = client_level.spread(total, self._kept, self.parameters)
+        array: NDArray[np.float64] = whole.numpy()
         return array
 
 
@@ -93,7 +112,9 @@ def probe_of(training: Training) -> EngineProbe | EngineUpdateProbe | None:
     if not experiment.plan.private:
         return None
     if experiment.plan.unit == "client":
-        return EngineUpdateProbe(training.flat.layout.size, experiment.plan.clipping_norm)
+        return EngineUpdateProbe(
+            training.flat.layout.size, experiment.plan.clipping_norm, experiment.plan.sparsification
+        )
     return EngineProbe(
         training.engine,
         training.flat,

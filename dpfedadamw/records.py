@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
@@ -68,6 +69,7 @@ def header(
         "noise_multiplier": plan.noise_multiplier if private else None,
         "participation": plan.participation,
         "noise_added_by": plan.noise_added_by,
+        "sparsification": asdict(plan.sparsification) if plan.sparsification else None,
         "randomness": spec.randomness.mode,
         "qualifications": qualifications(spec),
         "commitment": randomness.commitment,

@@ -190,6 +190,11 @@ def train(
     explained = training.engine.explain()
     if experiment.plan.unit == "client":
         explained = "whole updates, each over all parameters as one vector; gradients are plain"
+        if sparse := experiment.plan.sparsification:
+            explained = (
+                f"updates cut to {sparse.kept} of {sparse.size} coordinates ({sparse.kind}), then "
+                "each clipped as one vector; gradients are plain"
+            )
     return Outcome(run, claim, evaluation.accuracy, evaluation.loss, explained)
 
 
@@ -223,7 +228,11 @@ def _training(
     wiring = (experiment.spec, worker, experiment.algorithm.server, clients, ledger)
     if plan.unit == "client":
         blocks = _blocks(experiment)
-        written = ClientLevelEvidence(run.evidence, blocks, plan.clipping_norm, plan.rounds)
+        sparse = plan.sparsification
+        released = sparse.released if sparse is not None else blocks.parameters
+        written = ClientLevelEvidence(
+            run.evidence, blocks, plan.clipping_norm, plan.rounds, released
+        )
         federation: Federation = ClientLevelFederation(*wiring, None, written)
     else:
         evidence = _evidence(experiment, run) if plan.private else None

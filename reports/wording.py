@@ -45,6 +45,7 @@ CLIENT_CHECK_MEANINGS = {
     "participation": (
         "If it fails, clients were not drawn by the chance that the stated loss relies on."
     ),
+    "coordinates": ("If it fails, which coordinates a round left out may itself tell of a client."),
     "publication": (
         "If it fails, public numbers tell how many took part, which the stated loss keeps secret."
     ),

@@ -6,21 +6,31 @@ what two systems differ.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TypeVar
 
 from torch import nn
 
 from dpfedadamw.algorithms.adamw import AdamW
-from dpfedadamw.algorithms.base import FIRST_MOMENT, SECOND_MOMENT, Algorithm
+from dpfedadamw.algorithms.base import (
+    FIRST_MOMENT,
+    SECOND_MOMENT,
+    Algorithm,
+    LocalRule,
+    ServerRule,
+)
+from dpfedadamw.algorithms.blur import BoundedDescent
 from dpfedadamw.algorithms.fafed import FasterAdaptive, FasterAdaptiveServer
 from dpfedadamw.algorithms.fedopt import Adaptive
 from dpfedadamw.algorithms.lada import LocalAdaptiveAmended
+from dpfedadamw.algorithms.renewal import RenewedCoordinates
 from dpfedadamw.algorithms.sam import SharpnessAware
 from dpfedadamw.algorithms.scaffold import Scaffold, ScaffoldServer
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import ClientMomentum, GradientDescent
 from dpfedadamw.algorithms.smoothing import LaplacianSmoothing
+from dpfedadamw.coordinates import sparsification
 from dpfedadamw.parameters import blocks_of, layout_of
 from dpfedadamw.spec import AlgorithmSpec
 
@@ -36,11 +46,15 @@ class Setting:
         spec: Its section of the spec, complete.
         model: The model whose trainable parameters it moves.
         clients: N, clients of the federation.
+        seed: The public seed of coordinates that are drawn at random.
+        clipping_norm: C of whole updates; None where there is none.
     """
 
     spec: AlgorithmSpec
     model: nn.Module
     clients: int
+    seed: int = 0
+    clipping_norm: float | None = None
 
     @property
     def size(self) -> int:
@@ -61,7 +75,28 @@ def given(value: _Value | None) -> _Value:
 
 def averaged_descent(setting: Setting) -> Algorithm:
     """Local gradient descent, averaged."""
-    return Algorithm(GradientDescent(setting.decay_rate), _AVERAGE)
+    return _averaged(setting, GradientDescent(setting.decay_rate))
+
+
+def bounded_descent(setting: Setting) -> Algorithm:
+    """Local gradient descent that is held back beyond a bound, averaged."""
+    blur = given(setting.spec.blur)
+    bound = blur.bound if blur.bound is not None else setting.clipping_norm
+    # Without a clipping norm nothing says where an update is too long.
+    bound = bound if bound is not None else math.inf
+    return _averaged(setting, BoundedDescent(setting.decay_rate, blur.weight, bound))
+
+
+def _averaged(setting: Setting, local: LocalRule) -> Algorithm:
+    """A local rule whose updates are averaged, after sparsification where the spec has one."""
+    chosen = setting.spec.sparsification
+    if chosen is None:
+        return Algorithm(local, _AVERAGE)
+    sparse = sparsification(chosen.kind, chosen.fraction, setting.size, setting.seed)
+    server: ServerRule = _AVERAGE
+    if chosen.kind == "released-top":
+        server = RenewedCoordinates(_AVERAGE, sparse)
+    return Algorithm(local, server, sparse)
 
 
 def scaffold(setting: Setting) -> Algorithm:
@@ -72,7 +107,7 @@ def scaffold(setting: Setting) -> Algorithm:
 
 def sharpness_aware(setting: Setting) -> Algorithm:
     """Local descent by the gradient at a perturbed point, averaged."""
-    return Algorithm(SharpnessAware(setting.decay_rate, given(setting.spec.sam).radius), _AVERAGE)
+    return _averaged(setting, SharpnessAware(setting.decay_rate, given(setting.spec.sam).radius))
 
 
 def smoothed_descent(setting: Setting) -> Algorithm:

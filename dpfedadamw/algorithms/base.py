@@ -13,6 +13,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from dpfedadamw.coordinates import Sparsification
+
 # Names under which rules that share a tensor find it in a broadcast or an upload.
 FIRST_MOMENT = "first_moment"
 SECOND_MOMENT = "second_moment"
@@ -147,10 +149,17 @@ class ServerRule(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A local rule and the server rule that belongs to it."""
+    """A local rule, the server rule that belongs to it, and what is kept of updates in between.
+
+    Attributes:
+        local: The local rule.
+        server: The server rule.
+        sparsification: Which coordinates of an update survive; None for all.
+    """
 
     local: LocalRule
     server: ServerRule
+    sparsification: Sparsification | None = None
 
 
 def cosine_learning_rate(initial: float, round_index: int, rounds: int) -> float:

@@ -23,7 +23,7 @@ class Entry:
     """One line of ``dpfedadamw list algorithms``.
 
     Attributes:
-        unit: The privacy unit it runs under: "record" or "none".
+        unit: The privacy unit it runs under: "record", "client" or "none".
         summary: One line.
         source: Paper and place.
         keys: What the spec may say of it beside its name.
@@ -31,6 +31,7 @@ class Entry:
         queries_per_step: Gradients asked for on one batch.
         shows_second_moment: Whether its local rule shows a second moment whose noise has a known
             mean, which evidence then records.
+        client_level: Whether a system of unit "record" also runs under the unit "client".
     """
 
     unit: str
@@ -40,6 +41,12 @@ class Entry:
     assemble: Callable[[Setting], Algorithm]
     queries_per_step: int = 1
     shows_second_moment: bool = False
+    client_level: bool = False
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Every privacy unit it runs under."""
+        return (self.unit, "client") if self.client_level else (self.unit,)
 
 
 _DP_FEDADAMW, _FEDADAMW, _TABLE = "DP-FedAdamW", "FedAdamW", "DP-FedAdamW, Table 9"
@@ -70,6 +77,7 @@ ALGORITHMS = {
         "Noble et al. 2022; McMahan et al. 2017",
         _SGD,
         assembly.averaged_descent,
+        client_level=True,
     ),
     "dp-scaffold": Entry(
         "record",
@@ -87,11 +95,12 @@ ALGORITHMS = {
     ),
     "dp-fedsam": Entry(
         "record",
-        "local sharpness-aware steps, two noised queries each",
-        "DP-FedSAM, eq. (6), at record level; Foret et al. 2021",
+        "local sharpness-aware steps, two queries each, noised at record level",
+        "DP-FedSAM, Algorithm 1 (at record level eq. (6)); Foret et al. 2021",
         (*_SGD, "sam"),
         assembly.sharpness_aware,
         queries_per_step=2,
+        client_level=True,
     ),
     "dp-fedopt": Entry(
         "record",
@@ -114,6 +123,43 @@ ALGORITHMS = {
         f"Sun et al. 2023, section 3; {_TABLE}",
         (*_ADAM, "local_weight"),
         assembly.amended_adaptive,
+    ),
+    "fed-smp": Entry(
+        "client",
+        "dp-fedavg, updates cut to public coordinates before clipping",
+        "Hu et al. 2022 (Fed-SMP), rand-k and top-k as ERRATA.md says",
+        (*_SGD, "sparsification"),
+        assembly.averaged_descent,
+    ),
+    "dp-fedsam-randk": Entry(
+        "client",
+        "dp-fedsam, updates cut to public random coordinates before clipping",
+        "DP-FedSAM, section 6.1; Hu et al. 2022 (Fed-SMP)",
+        (*_SGD, "sam", "sparsification"),
+        assembly.sharpness_aware,
+        queries_per_step=2,
+    ),
+    "dp-fedsam-topk": Entry(
+        "client",
+        "dp-fedsam, updates cut to their largest coordinates before clipping",
+        "DP-FedSAM, section 6.1",
+        (*_SGD, "sam", "sparsification"),
+        assembly.sharpness_aware,
+        queries_per_step=2,
+    ),
+    "blur": Entry(
+        "client",
+        "dp-fedavg, local steps held back beyond a distance from their start",
+        "Cheng et al. 2022 (BLUR), as ERRATA.md says",
+        (*_SGD, "blur"),
+        assembly.bounded_descent,
+    ),
+    "blurs": Entry(
+        "client",
+        "blur, updates cut to their largest coordinates before clipping",
+        "Cheng et al. 2022 (BLUR and LUS), as ERRATA.md says",
+        (*_SGD, "blur", "sparsification"),
+        assembly.bounded_descent,
     ),
     "fedadamw": Entry(
         "none",
@@ -192,15 +238,23 @@ ALGORITHMS = {
 }
 
 
-def build(spec: AlgorithmSpec, model: nn.Module, clients: int) -> Algorithm:
+def build(
+    spec: AlgorithmSpec,
+    model: nn.Module,
+    clients: int,
+    seed: int = 0,
+    clipping_norm: float | None = None,
+) -> Algorithm:
     """Build the algorithm that a spec names.
 
     Args:
         spec: The spec's section, complete.
         model: The model whose trainable parameters it moves.
         clients: N, clients of the federation.
+        seed: The public seed of coordinates that are drawn at random.
+        clipping_norm: C of whole updates; None where there is none.
     """
-    return ALGORITHMS[spec.name].assemble(Setting(spec, model, clients))
+    return ALGORITHMS[spec.name].assemble(Setting(spec, model, clients, seed, clipping_norm))
 
 
 def measured_beta2(spec: AlgorithmSpec) -> float | None:

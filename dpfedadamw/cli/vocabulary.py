@@ -73,14 +73,7 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
 def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     if kind is Kind.algorithms:
         from dpfedadamw.algorithms.registry import ALGORITHMS
-        from dpfedadamw.spec.crosschecks import CLIENT_LEVEL_ALGORITHMS
-
-        clients = ("client",)
-        units = {
-            name: ", ".join((entry.unit, *(clients if name in CLIENT_LEVEL_ALGORITHMS else ())))
-            for name, entry in ALGORITHMS.items()
-        }
-        rows = [(n, units[n], e.summary, e.source) for n, e in ALGORITHMS.items()]
+        rows = [(n, ", ".join(e.units), e.summary, e.source) for n, e in ALGORITHMS.items()]
         return ("name", "privacy unit", "what it is", "source"), list(rows)
     if kind is Kind.specs:
         from dpfedadamw import spec as specs

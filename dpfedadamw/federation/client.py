@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import Broadcast, LocalRule, Upload
+from dpfedadamw.coordinates import KEPT, Sparsification
 from dpfedadamw.evidence import ClientEvidence, Unobserved
-from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.federation.messages import pack, pack_update, unpack
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.clipping import ClippedSumEngine
@@ -43,6 +45,8 @@ class Answer:
         queries: Gradient queries made.
         clipped: The clipped update before the client's noise, for the evidence of a client-level
             run.
+        kept: The public coordinates that the client kept, int64 [k]; None where it kept all, or
+            chose them itself.
     """
 
     message: bytes
@@ -50,6 +54,28 @@ class Answer:
     steps: int
     queries: int
     clipped: ClippedUpdate | None = None
+    kept: Tensor | None = None
+
+
+def public_coordinates(
+    sparsification: Sparsification | None,
+    round_index: int,
+    state: Mapping[str, Tensor],
+    device: torch.device,
+) -> Tensor | None:
+    """The coordinates of a round's release, int64 [k]; None where all coordinates are released.
+
+    Args:
+        sparsification: The plan's.
+        round_index: t, from 0.
+        state: What the server broadcasts beside the parameters.
+        device: Where the coordinates are needed.
+    """
+    if sparsification is None or not sparsification.public:
+        return None
+    if KEPT in state:
+        return state[KEPT].to(device)
+    return torch.from_numpy(sparsification.draw(round_index)).to(device)
 
 
 @dataclass(frozen=True)
@@ -112,16 +138,22 @@ class Worker:
             oracle,
             evidence if evidence is not None else Unobserved(),
         )
-        update, clipped = upload.update, None
-        if self.plan.unit == "client":
-            clipped = updates.clip_update(update, self.plan.clipping_norm)
-            update = clipped.update
-            if self.plan.noise_added_by == "clients":
-                deviation = self.plan.update_noise_standard_deviation
-                noise = self.randomness.stream("upload noise", round_index, client, attempt)
-                noised = updates.noise_upload(
-                    clipped, deviation, participants, noise, self.plan.gaussian_sampler
-                )
-                update = noised.to(update.dtype)
-        message = pack(update, upload.state)
-        return Answer(message, upload.memory, oracle.steps, oracle.queries, clipped)
+        spent = (upload.memory, oracle.steps, oracle.queries)
+        if self.plan.unit != "client":
+            return Answer(pack(upload.update, upload.state), *spent)
+        kept = public_coordinates(
+            self.plan.sparsification, round_index, state, upload.update.device
+        )
+        clipped = updates.contribute(
+            upload.update, self.plan.clipping_norm, self.plan.sparsification, kept
+        )
+        update = clipped.update
+        if self.plan.noise_added_by == "clients":
+            deviation = self.plan.update_noise_standard_deviation
+            noise = self.randomness.stream("upload noise", round_index, client, attempt)
+            noised = updates.noise_upload(
+                clipped, deviation, participants, noise, self.plan.gaussian_sampler
+            )
+            update = noised.to(update.dtype)
+        message = pack_update(update, self.plan.private_coordinates)
+        return Answer(message, *spent, clipped, kept)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from dpfedadamw.algorithms.base import ServerState, Upload
 from dpfedadamw.client_evidence import ClientLevelEvidence, UpdateRelease
-from dpfedadamw.federation.client import Answer
-from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.federation.client import Answer, public_coordinates
+from dpfedadamw.federation.messages import pack_update, unpack_update
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy.cohorts import PoissonClients
-from dpfedadamw.privacy.updates import release_mean, sum_of_updates
+from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,11 @@ class ClientLevelFederation(Federation):
         # How many took part is drawn and not noised: real traffic would publish it, and void the
         # claim towards a third party. What is published is the traffic of S clients.
         del answers
-        upload = len(pack(self.worker.flat.vector, {}))
-        expected = self.worker.plan.clients_per_round
+        plan, like = self.worker.plan, self.worker.flat.vector
+        sparse = plan.sparsification
+        silent = like.new_zeros(sparse.released if sparse is not None else len(like))
+        upload = len(pack_update(silent, plan.private_coordinates))
+        expected = plan.clients_per_round
         return upload * expected, len(message) * expected
 
     def _charge(self, index: int, attempt: int, chosen: Sequence[int]) -> None:
@@ -69,8 +72,11 @@ class ClientLevelFederation(Federation):
         answers: Sequence[Answer],
     ) -> list[Upload]:
         plan = self.worker.plan
-        size, device = len(state.parameters), state.parameters.device
-        uploads = [unpack(answer.message, state.parameters)[0] for answer in answers]
+        whole, device = len(state.parameters), state.parameters.device
+        kept = public_coordinates(plan.sparsification, index, state.state, device)
+        # What is off public coordinates is neither sent nor noised: there the release is 0.
+        size = whole if kept is None else len(kept)
+        uploads = [unpack_update(answer.message, size, state.parameters) for answer in answers]
         clipped = [answer.clipped for answer in answers if answer.clipped is not None]
         # Where the clients add the noise, an empty round still needs some: the server's.
         by_server = plan.noise_added_by == "server" or not uploads
@@ -82,6 +88,7 @@ class ClientLevelFederation(Federation):
             noise if by_server else None,
             plan.gaussian_sampler,
         )
+        released = spread(mean.to(state.parameters.dtype), kept, whole)
         self.update_evidence.write_round(
             index,
             attempt,
@@ -100,6 +107,9 @@ class ClientLevelFederation(Federation):
                     ]
                 ),
                 divisor=float(plan.clients_per_round),
+                released=released,
+                kept=kept,
+                kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
             ),
         )
-        return [Upload(mean.to(state.parameters.dtype))]
+        return [Upload(released)]

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from dpfedadamw.privacy.updates import largest_coordinates
+
 _PRINCIPAL = "parameters"
+_COORDINATES = "coordinates"
 
 
 def pack(principal: Tensor, state: Mapping[str, Tensor]) -> bytes:
@@ -25,3 +29,30 @@ def unpack(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     tensors = {name: value.to(like.device) for name, value in load(message).items()}
     principal = tensors.pop(_PRINCIPAL)
     return principal, {name.removeprefix("state."): value for name, value in tensors.items()}
+
+
+def pack_update(update: Tensor, kept: int | None) -> bytes:
+    """Serialise a client's upload.
+
+    Args:
+        update: What the client sends, dense or at public coordinates, which need no naming.
+        kept: How many coordinates at most are not zero, where the client has chosen them itself:
+            then each value travels with its coordinate if that is shorter. How long a message is
+            depends on public numbers only.
+    """
+    position = torch.int32 if len(update) < 2**31 else torch.int64
+    pair = update.element_size() + position.itemsize
+    if kept is None or kept * pair >= len(update) * update.element_size():
+        return pack(update, {})
+    chosen = largest_coordinates(update, kept)
+    return pack(update[chosen], {_COORDINATES: chosen.to(position)})
+
+
+def unpack_update(message: bytes, size: int, like: Tensor) -> Tensor:
+    """Read an upload back: [size], zero at coordinates that were not named."""
+    update, state = unpack(message, like)
+    if _COORDINATES not in state:
+        return update
+    whole = update.new_zeros(size)
+    whole[state[_COORDINATES].long()] = update
+    return whole

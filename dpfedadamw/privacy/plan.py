@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.noise import Method
 from dpfedadamw.privacy.sampling import (
@@ -41,6 +42,7 @@ class PrivacyPlan:
         noise_added_by: "server" or "clients" for the unit "client", else None.
         gaussian_sampler: How normal numbers are drawn, "box-muller" or "four-draw".
         physical_batch_size: Most records whose gradients are formed at once; changes no claim.
+        sparsification: Which coordinates of a client's update survive; None for all.
     """
 
     unit: str
@@ -57,6 +59,7 @@ class PrivacyPlan:
     noise_added_by: str | None = None
     gaussian_sampler: Method = "box-muller"
     physical_batch_size: int = 512
+    sparsification: Sparsification | None = None
 
     @property
     def private(self) -> bool:
@@ -72,6 +75,17 @@ class PrivacyPlan:
     def update_noise_standard_deviation(self) -> float:
         """σC, of the noise on the sum of a round's clipped updates; 0 where there is none."""
         return self.noise_multiplier * self.clipping_norm if self.unit == "client" else 0.0
+
+    @property
+    def private_coordinates(self) -> int | None:
+        """How many coordinates of an upload differ from 0, where clients choose them; else None.
+
+        A client that adds its own noise adds it everywhere, and so uploads every coordinate.
+        """
+        sparse = self.sparsification
+        if sparse is None or sparse.public or self.noise_added_by == "clients":
+            return None
+        return sparse.kept
 
     @property
     def participation(self) -> float:
@@ -99,13 +113,19 @@ class PrivacyPlan:
         return self.rounds * self.clients_per_round * self.local_steps * self.queries_per_step
 
 
-def make_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> PrivacyPlan:
+def make_plan(
+    spec: Spec,
+    records: tuple[int, ...],
+    queries_per_step: int,
+    sparsification: Sparsification | None = None,
+) -> PrivacyPlan:
     """The plan of a spec, for clients of the given sizes.
 
     Args:
         spec: The resolved spec, its noise multiplier known.
         records: R_i of each client.
         queries_per_step: What the local rule asks for.
+        sparsification: What is kept of a client's update, for the unit "client".
 
     Raises:
         PrivacyError: If no accountant covers the combination; the reason is named.
@@ -126,7 +146,7 @@ def make_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> Pr
             physical_batch_size=spec.compute.physical_batch_size,
         )
     if privacy.unit == "client":
-        return _client_plan(spec, records, queries_per_step)
+        return _client_plan(spec, records, queries_per_step, sparsification)
     assert privacy.sampling.expected_batch_size is not None
     assert privacy.noise_multiplier is not None
     assert privacy.clipping_norm is not None
@@ -177,7 +197,12 @@ def _plain_batches(spec: Spec) -> Sampling:
     return ShuffledEpochs(size) if size is not None else FullBatch()
 
 
-def _client_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> PrivacyPlan:
+def _client_plan(
+    spec: Spec,
+    records: tuple[int, ...],
+    queries_per_step: int,
+    sparsification: Sparsification | None,
+) -> PrivacyPlan:
     privacy = spec.privacy
     assert privacy.noise_multiplier is not None
     assert privacy.clipping_norm is not None
@@ -205,6 +230,7 @@ def _client_plan(spec: Spec, records: tuple[int, ...], queries_per_step: int) ->
         privacy.noise_added_by,
         _sampler(spec),
         spec.compute.physical_batch_size,
+        sparsification,
     )
 
 

@@ -3,6 +3,20 @@
 What the gradient oracle is to records, this is to clients. One client's update, over all trainable
 parameters as one vector, moves the sum by at most C; the noise on the sum has standard deviation σC
 (McMahan et al. 2018; DP-FedSAM, section 4).
+
+Sparse updates. Let s_i be what client i keeps of its update and u_i = s_i·min(1, C/‖s_i‖₂).
+
+* Public coordinates. The same k coordinates M for every client, a function of public randomness
+  and earlier releases. Given those, M is a constant, u_i depends on client i alone and ‖u_i‖ ≤ C,
+  so Σ u_i in k dimensions has sensitivity C, and noise N(0, σ²C² I_k) on these k coordinates is the
+  Gaussian mechanism of multiplier σ. Off M the release is the constant 0 and tells nothing. The
+  factor d/k of Fed-SMP lies inside s_i, before clipping; after it, the sensitivity would be C·d/k.
+* Private coordinates. Client i keeps its own k largest. Then M_i depends on its records, but u_i is
+  still a function of client i alone with ‖u_i‖ ≤ C, whatever M_i is. So Σ u_i in d dimensions has
+  sensitivity C, and noise N(0, σ²C² I_d) on all d coordinates is the same mechanism, which hides
+  M_i with the rest. Noise on the union of the M_i alone would publish that union: no ε holds.
+
+Either way the choice costs nothing beyond σ and C, and the accounting is that of dense updates.
 """
 
 from __future__ import annotations
@@ -14,6 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.privacy.noise import Method, add_gaussian_noise
 from dpfedadamw.privacy.randomness import Stream
 
@@ -26,8 +41,9 @@ class ClippedUpdate:
     """One client's update after clipping.
 
     Attributes:
-        update: The clipped update, [d]; zero where the raw one was not finite.
-        raw_norm: L2 norm before clipping; may be infinite or NaN.
+        update: The clipped update, [d], or [k] at public coordinates; zero where the raw one was
+            not finite.
+        raw_norm: L2 norm before clipping, of what was kept; may be infinite or NaN.
         clipped_norm: L2 norm after clipping, at most C.
     """
 
@@ -55,6 +71,56 @@ def clip_update(update: Tensor, clipping_norm: float) -> ClippedUpdate:
     return ClippedUpdate(
         clipped, raw, float(torch.linalg.vector_norm(clipped, dtype=torch.float64))
     )
+
+
+def contribute(
+    update: Tensor,
+    clipping_norm: float,
+    sparsification: Sparsification | None = None,
+    kept: Tensor | None = None,
+) -> ClippedUpdate:
+    """What one client adds to the sum: its update, made sparse and then clipped.
+
+    Args:
+        update: The whole update, [d].
+        clipping_norm: C > 0.
+        sparsification: What is kept of it; None for all.
+        kept: The round's public coordinates, int64 [k]; None where they are not public.
+
+    Returns:
+        With public coordinates the values at them, [k]; else the update with zeros, [d].
+    """
+    if sparsification is None:
+        return clip_update(update, clipping_norm)
+    if kept is None:
+        sparse = torch.zeros_like(update)
+        largest = largest_coordinates(update, sparsification.kept)
+        sparse[largest] = update[largest]
+        return clip_update(sparse, clipping_norm)
+    sparse = update[kept] * sparsification.scale
+    # A client whose update is broken counts zero, wherever the fault lies.
+    if not torch.isfinite(update).all():
+        sparse = torch.full_like(sparse, math.nan)
+    return clip_update(sparse, clipping_norm)
+
+
+def largest_coordinates(update: Tensor, count: int) -> Tensor:
+    """The ``count`` coordinates of largest magnitude, ascending; the lower one wins a tie.
+
+    What is not a number counts as largest, so that it cannot be dropped unseen.
+    """
+    magnitudes = update.abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    order = torch.sort(magnitudes, descending=True, stable=True).indices
+    return order[:count].sort().values
+
+
+def spread(values: Tensor, kept: Tensor | None, size: int) -> Tensor:
+    """Values at public coordinates [k] as a vector [d] that is 0 elsewhere; others as they are."""
+    if kept is None:
+        return values
+    whole = values.new_zeros(size)
+    whole[kept] = values
+    return whole
 
 
 def sum_of_updates(updates: Sequence[Tensor], size: int, device: torch.device) -> Tensor:

@@ -1,8 +1,8 @@
-"""Privacy views: what a number of noised queries means, towards whom, and if what holds.
+"""Privacy views at record level: what noised queries mean, towards whom, and if what holds.
 
 Towards the server, who sees every upload, each client has its own ε; towards a third party, who
 sees only broadcast models, the number of participations is hidden. Every result is an `Epsilon`,
-which carries its assumptions with it.
+which carries its assumptions with it. `client_claims` does the same at client level.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ __all__ = [
     "Epsilon",
     "ServerView",
     "ThirdPartyView",
-    "client_level_view",
     "server_view",
     "server_worst_case",
     "third_party_view",
@@ -57,7 +56,7 @@ class Epsilon:
         delta: the δ it holds with.
         accountant: "pld" or "rdp".
         conversion: how RDP became (ε, δ); None for PLD.
-        unit: "record" or "client".
+        unit: "record".
         adjacency: "add-remove" or "replace-one".
         towards: "server" or "third-party".
         assumptions: sentences that must hold for the number to hold.
@@ -216,55 +215,6 @@ def third_party_view(
     return ThirdPartyView(epsilon, sampling_rate, rounds, participation)
 
 
-def client_level_view(
-    sampling_rate: float,
-    noise_multiplier: float,
-    rounds: int,
-    delta: float,
-    towards: str = "third-party",
-    clients_in_round: int = 1,
-    secure_aggregation: bool = False,
-) -> Epsilon:
-    """Return the ε that hides a whole client, whose update is clipped and noised.
-
-    Towards a third party: Poisson sampling over clients at multiplier σ. The server knows who is in
-    a round, so its view has no amplification by sampling, and without secure aggregation it sees
-    each update alone with its own share of the noise, σ/√m.
-
-    Args:
-        sampling_rate: probability of a client to be in a round, independently of the others.
-        noise_multiplier: σ, total noise of a round over the clipping norm of one update.
-        rounds: T.
-        delta: δ.
-        towards: "third-party" or "server".
-        clients_in_round: m, among how many clients the noise is shared out.
-        secure_aggregation: whether only the sum of the updates reaches the server.
-
-    Raises:
-        PrivacyError: if `towards` is neither.
-    """
-    common = ("every client's update is clipped as a whole before noise is added",)
-    assumptions: tuple[str, ...]
-    if towards == "third-party":
-        value = epsilon_pld(Composition(noise_multiplier, sampling_rate, rounds), delta)
-        assumptions = (
-            *common,
-            *_THIRD_PARTY,
-            "each client is in a round independently of the others",
-        )
-    elif towards == "server":
-        share = 1 if secure_aggregation else clients_in_round
-        whole = Composition(noise_multiplier / math.sqrt(share), 1.0, rounds, sampling="full")
-        value = epsilon_pld(whole, delta)
-        seen = (
-            "only sums" if secure_aggregation else "each update alone, with its share of the noise"
-        )
-        assumptions = (*common, f"the server knows who is in a round and sees {seen}")
-    else:
-        raise PrivacyError(f"a view is towards the 'server' or a 'third-party', not '{towards}'")
-    return _epsilon(value, delta, towards, assumptions, unit="client")
-
-
 def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
     parts = spend.compositions
     values = (
@@ -285,9 +235,7 @@ def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
     )
 
 
-def _epsilon(
-    value: float, delta: float, towards: str, assumptions: tuple[str, ...], unit: str = "record"
-) -> Epsilon:
+def _epsilon(value: float, delta: float, towards: str, assumptions: tuple[str, ...]) -> Epsilon:
     if not math.isfinite(value):
         raise PrivacyError(f"no finite epsilon holds at delta {delta:g}: the noise is too small")
-    return Epsilon(value, delta, "pld", None, unit, "add-remove", towards, assumptions)
+    return Epsilon(value, delta, "pld", None, "record", "add-remove", towards, assumptions)

@@ -30,8 +30,16 @@ _PLAIN_ALGORITHMS = {
     "fedadam": "dp-fedopt",
     "fedlada": "dp-fedlada",
 }
+# Those of client level alone, and the nearest system of record level.
+_CLIENT_ALGORITHMS = {
+    "fed-smp": "dp-fedavg",
+    "dp-fedsam-randk": "dp-fedsam",
+    "dp-fedsam-topk": "dp-fedsam",
+    "blur": "dp-fedavg",
+    "blurs": "dp-fedavg",
+}
 # Those that upload an update and nothing else.
-CLIENT_LEVEL_ALGORITHMS = ("dp-fedavg", "dp-fedsam")
+CLIENT_LEVEL_ALGORITHMS = ("dp-fedavg", "dp-fedsam", *_CLIENT_ALGORITHMS)
 _DIGITS_SIDE = 8
 
 
@@ -123,6 +131,15 @@ def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         message = (
             f"{name} uploads more than an update, which clipping whole updates does not cover; "
             f"with privacy.unit client use {' or '.join(CLIENT_LEVEL_ALGORITHMS)}"
+        )
+        yield ("algorithm", "name"), message
+    if name in _CLIENT_ALGORITHMS and unit in ("record", "none"):
+        nearest = _CLIENT_ALGORITHMS[name]
+        if unit == "none":
+            nearest = _RECORD_ALGORITHMS[nearest]
+        message = (
+            f"{name} works on whole clients' updates, but privacy.unit is {unit}; use "
+            f"privacy.unit client, or {nearest}"
         )
         yield ("algorithm", "name"), message
     if name in _PLAIN_ALGORITHMS and unit in ("record", "client"):

@@ -19,6 +19,7 @@ from dpfedadamw.spec import overrides as override
 from dpfedadamw.spec.document import one_line
 from dpfedadamw.spec.sections import (
     AlgorithmSpec,
+    BlurSpec,
     CNNSpec,
     ComputeSpec,
     DataSpec,
@@ -36,6 +37,7 @@ from dpfedadamw.spec.sections import (
     SecondMomentSpec,
     ServerSpec,
     SmoothingSpec,
+    SparsificationSpec,
     Spec,
     ViTSpec,
 )
@@ -194,6 +196,8 @@ _SUBSECTIONS: dict[str, Callable[..., Any]] = {
     "first_moment": FirstMomentSpec,
     "second_moment": _second_moment,
     "sam": SamSpec,
+    "blur": BlurSpec,
+    "sparsification": SparsificationSpec,
     "smoothing": SmoothingSpec,
     "server": ServerSpec,
 }

@@ -159,6 +159,35 @@ class SamSpec:
 
 
 @dataclass(frozen=True)
+class SparsificationSpec:
+    """How much of a client's update survives.
+
+    Attributes:
+        kind: "random" (k public coordinates, drawn anew each round), "released-top" (k public ones,
+            half of them those that the last release moved most) or "local-top" (each client's own k
+            largest, under noise on all coordinates).
+        fraction: k/d, in (0, 1].
+    """
+
+    kind: str
+    fraction: float
+
+
+@dataclass(frozen=True)
+class BlurSpec:
+    """Bounded local update regularisation.
+
+    Attributes:
+        weight: λ of the penalty, ≥ 0.
+        bound: Distance S from the start of a round within which there is none, ≥ 0; None takes the
+            clipping norm.
+    """
+
+    weight: float
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
 class SmoothingSpec:
     """Laplacian smoothing of noised gradients.
 
@@ -196,8 +225,7 @@ class AlgorithmSpec:
     """The local rule and its server. A key that the rule does not have is None.
 
     Attributes:
-        name: One of the names in the schema; those that start with "dp-" are of unit "record",
-            the others of unit "none".
+        name: One of the names in the schema, which says under which privacy units each runs.
         learning_rate: Step size of the first round, > 0.
         schedule: "cosine" or "constant", over rounds.
         weight_decay: Weight decay λ, ≥ 0; all but fedadamw-theory.
@@ -210,7 +238,9 @@ class AlgorithmSpec:
             update; fedcm, (dp-)fedlada and fedadamw-theory only.
         first_moment: (dp-)fedadamw only.
         second_moment: (dp-)fedadamw and fedadamw-theory only.
-        sam: dp-fedsam only.
+        sam: dp-fedsam and its sparse forms only.
+        blur: blur and blurs only.
+        sparsification: fed-smp, blurs and the sparse forms of dp-fedsam only.
         smoothing: dp-fedavg-ls only.
         server: Rules whose server does more than average only.
     """
@@ -228,6 +258,8 @@ class AlgorithmSpec:
     first_moment: FirstMomentSpec | None = None
     second_moment: SecondMomentSpec | None = None
     sam: SamSpec | None = None
+    blur: BlurSpec | None = None
+    sparsification: SparsificationSpec | None = None
     smoothing: SmoothingSpec | None = None
     server: ServerSpec | None = None
 

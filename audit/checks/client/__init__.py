@@ -1,13 +1,15 @@
 """The checks of a run that protects whole clients, in the order in which they are run and reported.
 
 One file each, beside the record level's of the same name. "participation" and "publication" are new
-here, because the third party's ε rests on them; "randomness" is the same check.
+here, because the third party's ε rests on them, and "coordinates", on which sparse updates rest;
+"randomness" is the same check.
 """
 
 from __future__ import annotations
 
 from audit.checks.base import Check
 from audit.checks.client.accounting import CLIENT_ACCOUNTING
+from audit.checks.client.coordinates import COORDINATES
 from audit.checks.client.integrity import CLIENT_INTEGRITY
 from audit.checks.client.noise import CLIENT_NOISE
 from audit.checks.client.participation import PARTICIPATION
@@ -23,6 +25,7 @@ CLIENT_CHECKS: tuple[Check, ...] = (
     CLIENT_PROMISE,
     CLIENT_SENSITIVITY,
     PARTICIPATION,
+    COORDINATES,
     CLIENT_NOISE,
     CLIENT_ACCOUNTING,
     CLIENT_VIEWS,

@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 
 from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.client.coordinates import rounds_with_choices
 from audit.checks.client.integrity import last_charges
 from audit.checks.noise import NOISE
+from audit.client_evidence import UpdateRound
+from audit.coordinates import kept_by_block
 from audit.correlation import any_repeated, largest_correlation
 from audit.errors import UnverifiedError
+from audit.evidence import Layout
 from audit.statistics import (
     FALSE_ALARM,
     chi_square_interval,
@@ -42,7 +46,8 @@ class _Noise:
         uploads: [n, B] sums of squares on all uploads; n = 0 where the server adds the noise.
         round_of: [n] round of each upload.
         client_of: [n] client of each upload.
-        sizes: [B] coordinates of the blocks.
+        noised: [T, B] coordinates of each block that carry noise: all, or the public ones.
+        upload_noised: [n, B] the same for each upload.
     """
 
     sums: _Matrix
@@ -50,7 +55,8 @@ class _Noise:
     uploads: _Matrix
     round_of: NDArray[np.int64]
     client_of: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    noised: NDArray[np.int64]
+    upload_noised: NDArray[np.int64]
 
 
 def _collect(bundle: Bundle, reasons: list[str]) -> _Noise:
@@ -59,7 +65,9 @@ def _collect(bundle: Bundle, reasons: list[str]) -> _Noise:
     sums, samples, uploads = [], [], [np.zeros((0, len(layout.sizes)))]
     round_of: list[int] = []
     client_of: list[int] = []
-    for index, evidence in bundle.all_update_rounds():
+    noised: list[NDArray[np.int64]] = []
+    upload_noised = [np.zeros((0, len(layout.sizes)), dtype=np.int64)]
+    for index, evidence, counts in _rounds(bundle, layout):
         charge = charges.get(index)
         if charge is None:
             raise UnverifiedError(f"round {index}: was never charged")
@@ -69,6 +77,7 @@ def _collect(bundle: Bundle, reasons: list[str]) -> _Noise:
         ):
             reasons.append(f"round {index}: a sum of squares is negative")
         variance = (charge.noise_multiplier * charge.clipping_norm) ** 2
+        noised.append(counts)
         sums.append(evidence.noise_sum_squares / variance)
         samples.append(evidence.noise_sample / charge.noise_multiplier)
         if charge.noise_added_by == "clients" and len(evidence.clients):
@@ -76,6 +85,7 @@ def _collect(bundle: Bundle, reasons: list[str]) -> _Noise:
                 raise UnverifiedError(f"round {index}: the noise of its uploads is not recorded")
             # A share of 1/m each, so that m shares make the whole variance.
             uploads.append(squares * len(evidence.clients) / variance)
+            upload_noised.append(np.tile(counts, (len(evidence.clients), 1)))
             round_of += [index] * len(evidence.clients)
             client_of += [int(client) for client in evidence.clients]
     return _Noise(
@@ -84,22 +94,40 @@ def _collect(bundle: Bundle, reasons: list[str]) -> _Noise:
         np.concatenate(uploads),
         np.asarray(round_of, dtype=np.int64),
         np.asarray(client_of, dtype=np.int64),
-        layout.sizes,
+        np.asarray(noised),
+        np.concatenate(upload_noised),
     )
+
+
+def _rounds(bundle: Bundle, layout: Layout) -> Iterator[tuple[int, UpdateRound, NDArray[np.int64]]]:
+    """Every round with how many coordinates of each block must carry noise."""
+    sparsification = bundle.header.sparsification
+    if sparsification is None or not sparsification.public:
+        for index, evidence in bundle.all_update_rounds():
+            yield index, evidence, layout.sizes
+        return
+    if layout.kind != "tensor":
+        raise UnverifiedError("the blocks of the layout are not runs of coordinates")
+    for index, evidence, chosen in rounds_with_choices(bundle, sparsification):
+        yield index, evidence, kept_by_block(chosen, layout.sizes)
 
 
 def _totals(noise: _Noise, names: tuple[str, ...]) -> Iterator[tuple[str, float, float]]:
     """Name, sum of squares and degrees of freedom of every test of scale."""
-    parameters = float(noise.sizes.sum())
-    for kind, squares in (("the sum", noise.sums), ("the uploads", noise.uploads)):
+    for kind, squares, noised in (
+        ("the sum", noise.sums, noise.noised),
+        ("the uploads", noise.uploads, noise.upload_noised),
+    ):
         if len(squares):
-            yield f"noise on {kind}", float(squares.sum()), len(squares) * parameters
+            yield f"noise on {kind}", float(squares.sum()), float(noised.sum())
             for block, name in enumerate(names):
-                degrees = float(len(squares) * noise.sizes[block])
-                yield f"noise on {kind}, block {name}", float(squares[:, block].sum()), degrees
+                # Where no coordinate of a block was ever kept, the overall test sees its noise.
+                if degrees := float(noised[:, block].sum()):
+                    yield f"noise on {kind}, block {name}", float(squares[:, block].sum()), degrees
     for client in np.unique(noise.client_of):
-        own = noise.uploads[noise.client_of == client]
-        yield f"noise of client {client}", float(own.sum()), len(own) * parameters
+        own = noise.client_of == client
+        degrees = float(noise.upload_noised[own].sum())
+        yield f"noise of client {client}", float(noise.uploads[own].sum()), degrees
 
 
 def _scale_tests(noise: _Noise, names: tuple[str, ...], reasons: list[str]) -> dict[str, float]:
@@ -118,17 +146,17 @@ def _scale_tests(noise: _Noise, names: tuple[str, ...], reasons: list[str]) -> d
 
 def _single_tests(noise: _Noise, reasons: list[str]) -> None:
     """Every single round, the empty ones too, and every upload must carry its noise."""
-    parameters = float(noise.sizes.sum())
+    # The same in every round: all coordinates, or k public ones.
+    parameters = float(noise.noised[0].sum())
     count = len(noise.sums) + len(noise.uploads)
     low, high = chi_square_interval(parameters, FALSE_ALARM * _SINGLE_SHARE / count)
-    # A block of few coordinates may be all zero after rounding to the grid, if rarely.
-    solid = noise.sizes >= 4
-    for what, squares, rounds in (
-        ("the sum of updates", noise.sums, np.arange(len(noise.sums))),
-        ("an upload", noise.uploads, noise.round_of),
+    for what, squares, noised, rounds in (
+        ("the sum of updates", noise.sums, noise.noised, np.arange(len(noise.sums))),
+        ("an upload", noise.uploads, noise.upload_noised, noise.round_of),
     ):
         ratio = squares.sum(axis=1) / parameters
-        silent = (squares[:, solid] == 0.0).any(axis=1) | (ratio == 0.0)
+        # A block of few coordinates may be all zero after rounding to the grid, if rarely.
+        silent = ((squares == 0.0) & (noised >= 4)).any(axis=1) | (ratio == 0.0)
         for faulty, text in (
             (silent, "carries no noise in a whole block"),
             (~silent & (ratio < low), "carries far too little noise"),
@@ -168,7 +196,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     if length:
         private |= _sample_tests(noise, reasons)
     alpha = FALSE_ALARM * _SCALE_SHARE / len(ratios)
-    half_width = sigma_half_width(chi_square_interval(float(rounds * layout.parameters), alpha))
+    noised = int(noise.noised[0].sum())
+    half_width = sigma_half_width(chi_square_interval(float(rounds * noised), alpha))
     reuse = "" if length >= _LEAST_SAMPLE else "; too few sampled coordinates to compare rounds"
     power = (
         f"a noise multiplier off by more than {100 * half_width:.2f} % over the whole run (99.9 % "
@@ -176,7 +205,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     )
     details = {
         "rounds": rounds,
-        "coordinates": layout.parameters,
+        "coordinates": noised,
         "sampled_coordinates": length,
         "tests": len(ratios),
         "half_width_sigma": half_width,
@@ -204,13 +233,14 @@ CLIENT_NOISE = Check(
     title=NOISE.title,
     severity=Severity.CRITICAL,
     claim="Each round's sum of clipped updates carries fresh Gaussian noise of standard deviation "
-    "sigma C in every coordinate; where the clients add it, each upload carries a share of "
-    "standard deviation sigma C over the root of m.",
+    "sigma C in every coordinate that is released; where the clients add it, each upload carries a "
+    "share of standard deviation sigma C over the root of m.",
     tolerance=NOISE.tolerance,
     power=NOISE.power,
     limits="The noise is the one recorded as released minus clean; that these are the values that "
     "were released is the recorder's word. Sampled coordinates stand for all in the tests of shape "
-    "and independence; of single uploads scale alone is recorded. Quality of the entropy source is "
-    "not tested.",
+    "and independence; of single uploads scale alone is recorded. Of updates cut to public "
+    "coordinates, positions among the kept ones are sampled. Quality of the entropy source is not "
+    "tested.",
     judge=_judge,
 )

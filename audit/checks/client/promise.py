@@ -14,6 +14,7 @@ from audit.bundle import Bundle
 from audit.checks.agreement import claimed_delta, count_faults, differs, partition_faults
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.checks.promise import PROMISE
+from audit.coordinates import promised
 from audit.errors import UntrustedFileError
 from audit.fields import FieldError
 from audit.ledger import Header, Ledger
@@ -35,9 +36,9 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
         ("noise_multiplier", header.noise_multiplier),
         ("delta", header.delta),
     ):
-        promised = fields.positive(privacy, name)
-        if differs(number, promised):
-            reasons.append(f"{name}: the spec says {promised:g}, the ledger {number}")
+        wanted = fields.positive(privacy, name)
+        if differs(number, wanted):
+            reasons.append(f"{name}: the spec says {wanted:g}, the ledger {number}")
     for name, word, written in (
         ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
         ("noise_added_by", fields.text(privacy, "noise_added_by"), header.noise_added_by),
@@ -45,6 +46,8 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
     ):
         if word != written:
             reasons.append(f"{name}: the spec says {word}, the ledger {written}")
+    if promised(spec, header.parameters) != header.sparsification:
+        reasons.append("sparsification: the ledger's is not the spec's")
     if header.adjacency != "add-remove" or header.client_sampling != "poisson":
         reasons.append("only Poisson sampling of clients under add-remove has this accounting")
     if differs(header.participation, header.clients_per_round / header.clients):

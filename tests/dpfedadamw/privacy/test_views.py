@@ -10,7 +10,6 @@ from dpfedadamw.privacy.pld import epsilon_pld
 from dpfedadamw.privacy.views import (
     ClientSpend,
     Epsilon,
-    client_level_view,
     server_view,
     server_worst_case,
     third_party_view,
@@ -74,21 +73,6 @@ def test_every_number_carries_what_it_assumes() -> None:
     assert not any("sees every upload" in sentence for sentence in third.assumptions)
 
 
-def test_a_whole_client_towards_each_reader() -> None:
-    outside = client_level_view(0.1, 1.0, 50, DELTA)
-    assert outside.value == epsilon_pld(Composition(1.0, 0.1, 50), DELTA)
-    assert outside.unit == "client"
-    # The server knows the cohort: no amplification by sampling, even if it sees only sums …
-    sums = client_level_view(0.1, 1.0, 50, DELTA, "server", 16, secure_aggregation=True)
-    assert sums.value == epsilon_pld(Composition(1.0, 1.0, 50, sampling="full"), DELTA)
-    # … and without secure aggregation each update has a sixteenth of the noise variance.
-    single = client_level_view(0.1, 1.0, 50, DELTA, "server", 16)
-    assert single.value == epsilon_pld(Composition(0.25, 1.0, 50, sampling="full"), DELTA)
-    assert outside.value < sums.value < single.value
-
-
-def test_views_of_nothing_or_of_nobody_are_refused() -> None:
+def test_a_view_of_nothing_is_refused() -> None:
     with pytest.raises(PrivacyError, match="no client was charged"):
         server_view([], DELTA)
-    with pytest.raises(PrivacyError, match="not 'friends'"):
-        client_level_view(0.1, 1.0, 5, DELTA, "friends")

@@ -1,0 +1,110 @@
+"""Check "coordinates": does which coordinates were released tell anything of a client?
+
+Sparse updates leave out most coordinates. Where noise lies on the kept ones only, they must be the
+same for all clients and follow from public values, or else the choice itself tells of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from audit import coordinates
+from audit.arrays import Floats, Integers
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.client_evidence import UpdateRound
+from audit.coordinates import Sparsification
+from audit.errors import UnverifiedError
+from audit.fields import FieldError
+from audit.verdict import Severity, Verdict
+
+
+def rounds_with_choices(
+    bundle: Bundle, sparsification: Sparsification
+) -> Iterator[tuple[int, UpdateRound, Integers]]:
+    """Every round's number and evidence, and its public coordinates found again, [k].
+
+    Raises:
+        UnverifiedError: a round's evidence cannot be read, or does not say what it released.
+    """
+    current: list[tuple[int, UpdateRound]] = []
+
+    def releases() -> Iterator[Floats | None]:
+        for index, evidence in bundle.all_update_rounds():
+            current[:] = [(index, evidence)]
+            yield evidence.released
+
+    try:
+        for chosen in coordinates.public_choices(sparsification, releases()):
+            yield (*current[0], chosen)
+    except FieldError as error:
+        raise UnverifiedError(f"round {current[0][0]}: {error}") from error
+
+
+def _round(index: int, evidence: UpdateRound, expected: bytes, reasons: list[str]) -> None:
+    where = f"round {index}"
+    if evidence.kept_digest is None or evidence.upload_kept_digests is None:
+        raise UnverifiedError(f"{where}: the coordinates that were kept are not recorded")
+    if evidence.elsewhere_sum_squares is None:
+        raise UnverifiedError(f"{where}: what was released elsewhere is not recorded")
+    if evidence.kept_digest != expected:
+        reasons.append(f"{where}: the server read other coordinates than the public ones")
+    if any(one != expected for one in evidence.upload_kept_digests):
+        reasons.append(f"{where}: a client kept other coordinates than the public ones")
+    if evidence.elsewhere_sum_squares != 0.0:
+        reasons.append(f"{where}: the release is not 0 off the public coordinates")
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    header = bundle.header
+    sparsification = header.sparsification
+    details: dict[str, object] = {
+        "kind": sparsification.kind if sparsification else None,
+        "kept": sparsification.kept if sparsification else header.parameters,
+        "parameters": header.parameters,
+    }
+    if sparsification is None or not sparsification.public:
+        for index, evidence in bundle.all_update_rounds():
+            if evidence.kept_digest is not None:
+                reason = f"round {index}: names kept coordinates, which the ledger knows nothing of"
+                return Judgement(Verdict.FAIL, reason, details)
+        what = (
+            "updates are released whole"
+            if sparsification is None
+            else "each client chose its own coordinates, which stay private"
+        )
+        return Judgement(
+            Verdict.NOT_APPLICABLE,
+            f"{what}: there is no public choice, and noise-scale asks for noise on all "
+            f"{header.parameters} coordinates",
+            details,
+        )
+    reasons: list[str] = []
+    for index, evidence, chosen in rounds_with_choices(bundle, sparsification):
+        _round(index, evidence, coordinates.digest(chosen), reasons)
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    source = "seed and round" if sparsification.kind == "random" else "seed, round and last release"
+    return Judgement(
+        Verdict.PASS,
+        f"in all {header.rounds} rounds server and every client kept the {sparsification.kept} of "
+        f"{sparsification.size} coordinates that follow from {source}; the release is exactly 0 "
+        "elsewhere",
+        details,
+    )
+
+
+COORDINATES = Check(
+    name="coordinates",
+    title="Are the released coordinates a public choice?",
+    severity=Severity.CRITICAL,
+    claim="Where noise lies on kept coordinates only, these are the same for every client and "
+    "follow from the spec's seed, the round and earlier releases alone.",
+    tolerance="none: coordinates are compared by SHA-256, what is released elsewhere with 0",
+    power="any coordinate kept by choice of a client, or different between clients; anything "
+    "released off the public coordinates",
+    limits="Which coordinates a client really used is known from the recorder's digests. Of the "
+    "top k the recorded release of the round before is taken as what was released.",
+    judge=_judge,
+)
