@@ -8,6 +8,7 @@ import torch
 
 from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import filing
 from dpfedadamw.experiment import prepare
 from dpfedadamw.probe import probe_of
@@ -31,7 +32,9 @@ PRIVATE = (
     "{unit: record, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-5, "
     "sampling: {kind: poisson, expected_batch_size: 24}}"
 )
+CLIENT_LEVEL = "{unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
 NOT_PRIVATE = "{unit: none, sampling: {kind: full}}"
+PRIVACY = {"record": PRIVATE, "client": CLIENT_LEVEL, "none": NOT_PRIVATE}
 
 
 def small_spec(
@@ -47,7 +50,7 @@ def small_spec(
         algorithm=algorithm,
         rounds=rounds,
         clients_per_round=clients_per_round,
-        privacy=PRIVATE if algorithm.startswith("dp-") else NOT_PRIVATE,
+        privacy=PRIVACY[ALGORITHMS[algorithm].unit],
         mode=mode,
         seed=f", seed: {seed}" if mode == "reproducible" else "",
     )

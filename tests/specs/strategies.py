@@ -127,6 +127,7 @@ def _fitting(name: str, unit: str) -> str:
     """The algorithm itself, or one that runs under this privacy unit."""
     if unit == "client":
         return name if name in crosschecks.CLIENT_LEVEL_ALGORITHMS else "dp-fedavg"
+    name = crosschecks._CLIENT_ALGORITHMS.get(name, name)
     names = crosschecks._PLAIN_ALGORITHMS if unit == "record" else crosschecks._RECORD_ALGORITHMS
     return names.get(name, name)
 

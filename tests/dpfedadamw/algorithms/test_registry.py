@@ -8,18 +8,28 @@ import pytest
 
 from dpfedadamw import spec
 from dpfedadamw.algorithms.registry import ALGORITHMS, build, measured_beta2
+from dpfedadamw.spec import crosschecks
 from dpfedadamw.spec.vocabulary import discriminators
 from tests.dpfedadamw.algorithms.worlds import CLIENTS, model, section_of
-from tests.runs import failing, judged, small_spec
+from tests.runs import CLIENT_LEVEL as CLIENT_PRIVACY
+from tests.runs import failing, judged, small_spec, verdicts
 
 BRANCHES = discriminators(spec.schema()["properties"]["algorithm"])
 PRIVATE = [name for name, entry in ALGORITHMS.items() if entry.unit == "record"]
+CLIENT_LEVEL = [name for name, entry in ALGORITHMS.items() if "client" in entry.units]
 NOT_PRIVATE = [name for name, entry in ALGORITHMS.items() if entry.unit == "none"]
 
 
 def test_the_schema_has_the_names_of_the_table_and_no_other():
     assert set(BRANCHES) == set(ALGORITHMS)
-    assert all(name.startswith("dp-") == (ALGORITHMS[name].unit == "record") for name in BRANCHES)
+    # Only what is private may be called so; systems of client level keep the names of their papers.
+    private = [name for name in BRANCHES if name.startswith("dp-")]
+    assert all(ALGORITHMS[name].unit != "none" for name in private)
+    assert set(PRIVATE) <= set(private)
+
+
+def test_the_specs_checks_know_the_systems_of_client_level():
+    assert set(crosschecks.CLIENT_LEVEL_ALGORITHMS) == set(CLIENT_LEVEL)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -63,7 +73,7 @@ def _leaves(name: str) -> list[tuple[tuple[str, ...], Any]]:
         elif isinstance(value, dict):
             for key, item in value.items():
                 walk(item, part["properties"][key], (*path, key))
-        elif "const" not in part and path != ("name",):
+        elif "const" not in part and len(part.get("enum", "ab")) > 1 and path != ("name",):
             found.append((path, _changed(value, part)))
 
     section = spec.vocabulary.fill_defaults({"algorithm": {"name": name}})["algorithm"]
@@ -120,6 +130,16 @@ ABLATIONS = [
 def test_every_private_name_trains_and_passes_its_audit(name, tmp_path):
     findings = judged(small_spec(name, rounds=2), tmp_path)
     assert findings["verdict"] == "PASS", failing(findings)
+
+
+@pytest.mark.parametrize("by", ["server", "clients"])
+@pytest.mark.parametrize("name", CLIENT_LEVEL)
+def test_every_name_of_client_level_trains_and_passes_its_audit(name, by, tmp_path):
+    privacy = CLIENT_PRIVACY.replace("}", f", noise_added_by: {by}}}")
+    findings = judged(small_spec(name, rounds=3, overrides=(f"privacy={privacy}",)), tmp_path)
+    assert findings["verdict"] == "PASS", failing(findings)
+    assert verdicts(findings)["views"] == "PASS"
+    assert (findings["qualifications"][0].startswith("no guarantee")) == (by == "server")
 
 
 @pytest.mark.parametrize("name", NOT_PRIVATE)

@@ -14,7 +14,7 @@ import torch
 
 from dpfedadamw import spec
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, SecondMoment, ServerState, Upload
-from dpfedadamw.algorithms.registry import build
+from dpfedadamw.algorithms.registry import ALGORITHMS, build
 from dpfedadamw.models.mlp import MultiLayerPerceptron
 
 CLIENTS, STEPS, SIZE = 3, 4, 8
@@ -75,8 +75,12 @@ def algorithm(section: str) -> Algorithm:
 
 
 def section_of(section: str) -> spec.AlgorithmSpec:
+    name = section.removeprefix("{name: ").split(",")[0].rstrip("}")
+    unit = ALGORITHMS[name].unit
     privacy = "{unit: none, sampling: {kind: full}}"
-    if "name: dp-" in section:
+    if unit == "client":
+        privacy = "{unit: client, clipping_norm: 1, noise_multiplier: 1, delta: 1e-5}"
+    if unit == "record":
         privacy = (
             "{unit: record, clipping_norm: 1, noise_multiplier: 1, delta: 1e-5, "
             "sampling: {kind: poisson, expected_batch_size: 8}}"

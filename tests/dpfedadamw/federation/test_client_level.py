@@ -14,6 +14,7 @@ from dpfedadamw.errors import PrivacyError, SpecError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import client as clients
 from dpfedadamw.federation.messages import unpack
+from dpfedadamw.rundir import open_existing
 from tests.runs import begin, train
 
 
@@ -111,3 +112,86 @@ def test_nothing_public_tells_how_many_took_part(tmp_path):
     lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()][1:]
     for key in ("bytes_up", "bytes_down", "seconds"):
         assert len({line[key] for line in lines}) == 1
+
+
+SPARSE = {
+    "random": "{name: fed-smp, sparsification: {kind: random, fraction: 0.1}}",
+    "released-top": "{name: fed-smp, sparsification: {kind: released-top, fraction: 0.1}}",
+    "local-top": "{name: dp-fedsam-topk, sparsification: {kind: local-top, fraction: 0.1}}",
+}
+DENSE_BYTES = 650 * 4
+
+
+@pytest.mark.parametrize("by", ["server", "clients"])
+@pytest.mark.parametrize("kind", SPARSE)
+def test_sparse_uploads_are_as_short_as_the_published_traffic_says(kind, by, tmp_path, monkeypatch):
+    spec = client_spec(f"algorithm={SPARSE[kind]}", f"privacy.noise_added_by={by}")
+    training = begin(spec, tmp_path)
+    answer = clients.Worker.take_part
+    lengths = set()
+
+    def watching(self, *arguments):
+        result = answer(self, *arguments)
+        lengths.add(len(result.message))
+        return result
+
+    monkeypatch.setattr(clients.Worker, "take_part", watching)
+    engine_run.train(training)
+    (length,) = lengths
+    lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()][1:]
+    assert {line["bytes_up"] for line in lines} == {4 * length}, "of S clients, not of the m there"
+    per_value = {"random": 4, "released-top": 4, "local-top": 8}[kind]
+    if kind == "local-top" and by == "clients":
+        # Their noise covers every coordinate, so every coordinate travels.
+        assert length > DENSE_BYTES
+    else:
+        assert length < 65 * per_value + 200 < DENSE_BYTES / 2
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_noise_lies_on_public_coordinates_alone_and_on_all_where_they_are_private(kind, tmp_path):
+    training, _ = train(client_spec(f"algorithm={SPARSE[kind]}", rounds=12), tmp_path)
+    squares = 0.0
+    for index in range(12):
+        with np.load(training.run.evidence / f"round-{index:05d}.npz") as file:
+            squares += float(file["noise_sum_squares"].sum()) / 12
+            assert ("kept_digest" in file) == (kind != "local-top")
+            if kind != "local-top":
+                assert file["elsewhere_sum_squares"] == 0.0
+                assert len(file["released"]) == 65
+    noised = 650 if kind == "local-top" else 65
+    # 12 rounds of 65 coordinates: standard deviation of the mean square is 5.1 %; five of them.
+    assert squares / noised == pytest.approx(0.25, rel=0.26)
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_a_sparse_run_that_is_cut_off_goes_on_as_if_it_had_not_been(kind, tmp_path, monkeypatch):
+    spec = client_spec(f"algorithm={SPARSE[kind]}")
+    whole, _ = train(spec, tmp_path)
+    training = begin(spec, tmp_path)
+    answer = clients.Worker.take_part
+
+    def cutting(self, *arguments):
+        if arguments[4] == 3:
+            raise KeyboardInterrupt
+        return answer(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clients.Worker, "take_part", cutting)
+        with pytest.raises(KeyboardInterrupt):
+            engine_run.train(training)
+    resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+    engine_run.train(resumed)
+    assert resumed.run.weights.read_bytes() == whole.run.weights.read_bytes()
+
+
+@pytest.mark.parametrize("unit", ["record", "none"])
+@pytest.mark.parametrize("name", ["fed-smp", "dp-fedsam-topk", "blur", "blurs"])
+def test_systems_of_client_level_say_what_to_use_under_another_unit(name, unit):
+    privacy = {
+        "record": "{unit: record, clipping_norm: 1, noise_multiplier: 1, delta: 1e-5, "
+        "sampling: {kind: poisson, expected_batch_size: 8}}",
+        "none": "{unit: none, sampling: {kind: full}}",
+    }[unit]
+    with pytest.raises(SpecError, match=r"use privacy\.unit client, or (dp-)?fed(avg|sam)"):
+        client_spec(f"algorithm={{name: {name}}}", f"privacy={privacy}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.federation.messages import pack, pack_update, unpack, unpack_update
 
 
 def test_a_message_carries_vector_and_state_unchanged():
@@ -23,3 +23,25 @@ def test_block_means_cost_their_number_and_full_aggregation_doubles_the_upload()
     full = len(pack(vector, {"second_moment": torch.zeros(100_000)}))
     assert plain < blocks < plain + 12 * 4 + 200
     assert abs(full - 2 * plain) < 400
+
+
+def test_a_named_update_comes_back_and_is_shorter_where_that_is_true():
+    update = torch.zeros(1000)
+    update[[3, 500, 999]] = torch.tensor([1.0, -2.0, 3.0])
+    for kept in (3, 100, 499):
+        message = pack_update(update, kept)
+        assert torch.equal(unpack_update(message, 1000, update), update)
+        # A float32 and an int32 each, beside the names of two tensors.
+        assert len(message) - 8 * kept < 200
+    # From half of the coordinates on, naming them would make the message longer.
+    for dense in (500, 1000, None):
+        message = pack_update(update, dense)
+        assert torch.equal(unpack_update(message, 1000, update), update)
+        assert len(message) == len(pack(update, {}))
+
+
+def test_how_long_an_update_is_depends_on_no_value():
+    update = torch.zeros(1000)
+    silent = len(pack_update(update, 50))
+    update[torch.randperm(1000)[:50]] = torch.randn(50) * 1e30
+    assert len(pack_update(update, 50)) == silent

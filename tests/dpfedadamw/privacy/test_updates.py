@@ -9,8 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.privacy.randomness import ReproducibleRandomness
-from dpfedadamw.privacy.updates import clip_update, noise_upload, release_mean, sum_of_updates
+from dpfedadamw.privacy.updates import (
+    clip_update,
+    contribute,
+    largest_coordinates,
+    noise_upload,
+    release_mean,
+    spread,
+    sum_of_updates,
+)
 
 CPU = torch.device("cpu")
 EXTREMES = st.sampled_from([0.0, 1.0, -1.0, 1e30, -1e30, 1e-30, math.inf, -math.inf, math.nan])
@@ -68,3 +77,69 @@ def test_an_empty_round_releases_noise_all_the_same():
     stream = ReproducibleRandomness(1).stream("r", 0, -1)
     total, _ = release_mean(sum_of_updates([], 40_000, CPU), 2.0, 5.0, stream, "box-muller")
     assert float(total.std()) == pytest.approx(2.0, rel=0.018)
+
+
+SPARSE = [
+    Sparsification(kind, 7, kept, 0)
+    for kind in ("random", "released-top", "local-top")
+    for kept in (1, 3, 7)
+]
+
+
+@given(
+    others=st.lists(UPDATES, max_size=4),
+    adversary=UPDATES,
+    norm=st.floats(1e-3, 1e3),
+    sparse=st.sampled_from(SPARSE),
+    index=st.integers(0, 50),
+)
+@settings(max_examples=300, deadline=None)
+def test_one_sparse_client_moves_the_sum_by_at_most_the_clipping_norm(
+    others, adversary, norm, sparse, index
+):
+    kept = torch.from_numpy(sparse.draw(index)) if sparse.public else None
+    size = len(kept) if kept is not None else 7
+
+    def total(updates):
+        clipped = [
+            contribute(torch.tensor(u, dtype=torch.float32), norm, sparse, kept).update
+            for u in updates
+        ]
+        return spread(sum_of_updates(clipped, size, CPU), kept, 7)
+
+    whole, without = total([*others, adversary]), total(others)
+    # Sums are float64, so what is left is their rounding.
+    assert float((whole - without).norm()) <= norm * (1 + 1e-6)
+    if kept is not None:
+        outside = whole.clone()
+        outside[kept] = 0.0
+        assert not outside.any(), "off public coordinates nothing is released"
+
+
+def test_scaling_comes_before_clipping():
+    sparse = Sparsification("random", 4, 2, 0)
+    kept = torch.tensor([1, 3])
+    clipped = contribute(torch.tensor([9.0, 3.0, 9.0, 4.0]), 1.0, sparse, kept)
+    assert clipped.raw_norm == pytest.approx(10.0), "d/k = 2 times the norm 5 of what is kept"
+    assert clipped.clipped_norm <= 1.0
+    torch.testing.assert_close(clipped.update, torch.tensor([0.6, 0.8]))
+    short = contribute(torch.tensor([9.0, 0.03, 9.0, 0.04]), 1.0, sparse, kept)
+    torch.testing.assert_close(short.update, torch.tensor([0.06, 0.08]))
+
+
+@pytest.mark.parametrize("kind", ["random", "released-top", "local-top"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_sparse_update_that_is_not_finite_anywhere_contributes_exactly_nothing(kind, value, at):
+    sparse = Sparsification(kind, 3, 1, 0)
+    update = torch.tensor([1.0, 2.0, 3.0])
+    update[at] = value
+    kept = torch.tensor([1]) if sparse.public else None
+    clipped = contribute(update, 1.0, sparse, kept)
+    assert (clipped.update == 0).all()
+    assert not math.isfinite(clipped.raw_norm)
+
+
+def test_the_largest_coordinates_are_in_order_and_ties_go_to_the_lower():
+    assert largest_coordinates(torch.tensor([1.0, -5.0, 2.0, 5.0]), 2).tolist() == [1, 3]
+    assert largest_coordinates(torch.tensor([1.0, 1.0, 1.0]), 2).tolist() == [0, 1]

@@ -1,0 +1,106 @@
+"""A small client-level federation in float64, and NumPy references to hold it against.
+
+The real federation runs: worker, gradient oracle, clipping, messages, noise, server rule. Only the
+evidence is replaced by a list, which keeps each round's cohort and noise for the reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.registry import build
+from dpfedadamw.client_evidence import UpdateRelease
+from dpfedadamw.federation.client import ClientData, Worker
+from dpfedadamw.federation.client_level import ClientLevelFederation
+from dpfedadamw.models.mlp import MultiLayerPerceptron
+from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.privacy.plain import PlainSum
+from dpfedadamw.privacy.plan import make_plan
+from dpfedadamw.privacy.randomness import ReproducibleRandomness
+from dpfedadamw.run import record_loss
+
+CLIENTS, RECORDS, FEATURES, CLASSES = 9, 6, 3, 2
+SIZE = FEATURES * CLASSES + CLASSES
+ROUNDS, RATE, DECAY, CLIP, EXPECTED, SEED = 3, 0.7, 0.02, 0.4, 5, 11
+
+
+@dataclass
+class Recorder:
+    """Stands in for the evidence writer."""
+
+    cohorts: list[list[int]] = field(default_factory=list)
+    releases: list[UpdateRelease] = field(default_factory=list)
+
+    def write_round(self, index, attempt, clients, release) -> None:
+        assert (index, attempt) == (len(self.releases), 1)
+        self.cohorts.append([int(client) for client in clients])
+        self.releases.append(release)
+
+    def noise(self, index: int) -> np.ndarray:
+        """The noise on a round's sum, at the coordinates that are released."""
+        release = self.releases[index]
+        return (release.noisy_sum - release.clean_sum).numpy()
+
+
+def records(client: int) -> tuple[np.ndarray, np.ndarray]:
+    """One client's inputs and labels."""
+    random = np.random.default_rng([17, client])
+    return random.normal(size=(RECORDS, FEATURES)), random.integers(0, CLASSES, RECORDS)
+
+
+def spec_of(section: str, steps: int, by: str, noise: float):
+    return specs.loads(
+        f"""
+data: {{dataset: digits, clients: {CLIENTS}, seed: {SEED}}}
+model: {{name: mlp, hidden: []}}
+algorithm: {section}
+federation: {{rounds: {ROUNDS}, clients_per_round: {EXPECTED}, local_steps: {steps}}}
+privacy:
+  {{unit: client, clipping_norm: {CLIP}, noise_multiplier: {noise}, delta: 1.0e-3,
+   noise_added_by: {by}}}
+randomness: {{mode: reproducible, seed: 5}}
+"""
+    )
+
+
+def play(
+    section: str, path: Path, steps: int = 3, by: str = "server", noise: float = 0.3
+) -> tuple[list[np.ndarray], Recorder, np.ndarray]:
+    """θ after each round, what was recorded, and θ before the first."""
+    section = f"{section[:-1]}, learning_rate: {RATE}, schedule: constant}}"
+    spec = spec_of(section, steps, by, noise)
+    torch.manual_seed(3)
+    model = MultiLayerPerceptron((FEATURES,), [], CLASSES).double()
+    flat = FlatParameters(model)
+    algorithm = build(spec.algorithm, model, CLIENTS, SEED, CLIP)
+    sizes = (RECORDS,) * CLIENTS
+    plan = make_plan(spec, sizes, algorithm.local.queries_per_step, algorithm.sparsification)
+    engine = PlainSum(model, record_loss)
+    worker = Worker(plan, algorithm.local, engine, flat, ReproducibleRandomness(5))
+    clients = [ClientData(*map(torch.from_numpy, records(client))) for client in range(CLIENTS)]
+    recorder = Recorder()
+    federation = ClientLevelFederation(
+        spec, worker, algorithm.server, clients, Ledger(path / "ledger.jsonl"), None, recorder
+    )
+    state = algorithm.server.start(flat.vector)
+    start = state.parameters.numpy().copy()
+    thetas = [result.state.parameters.numpy().copy() for result in federation.run(state, 0)]
+    assert any(recorder.cohorts), "somebody must take part"
+    return thetas, recorder, start
+
+
+def gradient(client: int, theta: np.ndarray) -> np.ndarray:
+    """Mean cross-entropy gradient of softmax regression: weights by class first, then biases."""
+    inputs, labels = records(client)
+    weight, bias = theta[: FEATURES * CLASSES].reshape(CLASSES, FEATURES), theta[-CLASSES:]
+    scores = inputs @ weight.T + bias
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    shares[np.arange(RECORDS), labels] -= 1.0
+    return np.concatenate([(shares.T @ inputs).ravel(), shares.sum(0)]) / RECORDS
