@@ -22,6 +22,8 @@ from audit.fields import FieldError
 
 KINDS = ("random", "released-top", "local-top")
 DIGEST_BYTES = 32
+# Beyond this, finding the coordinates again would take more memory than an auditor may have.
+MOST_COORDINATES = 1 << 28
 _DOMAIN = b"dpfedadamw public coordinates 1\x00"
 
 
@@ -103,6 +105,8 @@ def public_choices(
             drawn = _lowest(draws, np.flatnonzero(free), sparsification.kept - len(stay))
             chosen = np.sort(np.concatenate([stay, drawn]))
         yield chosen
+        if released is not None and len(released) != sparsification.kept:
+            raise FieldError("released does not have one value for each kept coordinate")
         before, last = chosen, released
 
 

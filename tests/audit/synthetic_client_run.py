@@ -17,6 +17,7 @@ import yaml
 from synthetic_run import chain, save
 
 from audit.accounting import Steps, budget, privacy_profile
+from audit.coordinates import Sparsification, digest, public_choices
 from audit.probing import record_probe
 
 
@@ -35,6 +36,8 @@ class ClientSettings:
     empty_round: int | None = None
     resumed_round: int | None = None
     with_probe: bool = True
+    sparsification: str = ""
+    kept: int = 170
     noise_scale: float = 1.0  # fault
     upload_noise_scale: float = 1.0  # fault
     ledger_sigma_extra: float = 0.0  # fault
@@ -49,6 +52,19 @@ class ClientSettings:
     server_epsilon: float | None = None  # fault where the server adds the noise
     amplified_server: bool = False  # fault
     realised_traffic: bool = False  # fault
+    dense_noise: bool = False  # fault with public coordinates
+    own_coordinates: bool = False  # fault: one client's are not the public ones
+    other_coordinates: bool = False  # fault: everybody's are not the public ones
+    released_elsewhere: float = 0.0  # fault
+    ledger_kept_extra: int = 0  # fault
+    ledger_hides_sparsification: bool = False  # fault
+
+    @property
+    def public(self) -> Sparsification | None:
+        """The public coordinates' rule, None where all coordinates are released."""
+        if self.sparsification not in ("random", "released-top"):
+            return None
+        return Sparsification(self.sparsification, sum(self.sizes), self.kept, self.seed)
 
 
 class SumProbe:
@@ -79,11 +95,15 @@ class SumProbe:
 
 
 def _spec(s: ClientSettings) -> dict[str, Any]:
+    algorithm = {"name": "dp-fedavg", "learning_rate": 0.02, "schedule": "cosine"}
+    if s.sparsification:
+        fraction = s.kept / sum(s.sizes)
+        algorithm |= {"sparsification": {"kind": s.sparsification, "fraction": fraction}}
     return {
         "version": 1,
         "name": "synthetic",
-        "data": {"dataset": "digits", "clients": s.clients},
-        "algorithm": {"name": "dp-fedavg", "learning_rate": 0.02, "schedule": "cosine"},
+        "data": {"dataset": "digits", "clients": s.clients, "seed": s.seed},
+        "algorithm": algorithm,
         "federation": {
             "rounds": s.rounds,
             "clients_per_round": s.clients_per_round,
@@ -117,7 +137,10 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
     (path / "model.safetensors").write_bytes(bytes(64))
     (path / "model.json").write_text('{"format":1}\n')
     size = sum(s.sizes)
-    sample = np.sort(np.random.default_rng(size).choice(size, s.sample, replace=False))
+    within = s.kept if s.public else size
+    sample = np.sort(np.random.default_rng(size).choice(within, s.sample, replace=False))
+    releases = rng.standard_normal((s.rounds, s.kept)).astype(np.float32)
+    choices = list(public_choices(s.public, iter(releases))) if s.public else [None] * s.rounds
     layout = {
         "format": 1,
         "unit": "client",
@@ -148,6 +171,13 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
         "accountant": {"library": "dp-accounting", "version": "0.6.0"},
         "parameters": size, "created": "2026-01-01T00:00:00Z",
     }  # fmt: skip
+    if s.sparsification and not s.ledger_hides_sparsification:
+        header["sparsification"] = {
+            "kind": s.sparsification,
+            "size": size,
+            "kept": s.kept + s.ledger_kept_extra,
+            "seed": s.seed,
+        }
     entries: list[dict[str, Any]] = [header]
     remembered: list[np.ndarray] = []
     for index in range(s.rounds):
@@ -158,7 +188,9 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
             if attempt < attempts:
                 entries.append({"kind": "resume", "round": index, "commitment": "cd" * 32})
         participants.append(len(clients))
-        arrays = _round(s, rng, clients, attempts, sample, remembered)
+        arrays = _round(s, rng, clients, attempts, sample, remembered, choices[index])
+        if choices[index] is not None:
+            arrays |= _coordinates(s, clients, choices[index], releases[index])
         save(evidence / f"round-{index:05d}.npz", arrays)
         three = [3] * len(clients)
         entries.append(
@@ -209,6 +241,7 @@ def _round(
     attempt: int,
     sample: np.ndarray,
     remembered: list[np.ndarray],
+    kept: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
     size, many = sum(s.sizes), len(clients)
     edges = np.concatenate([[0], np.cumsum(s.sizes)[:-1]])
@@ -219,14 +252,18 @@ def _round(
     if s.unclipped_update and many:
         raw[0] = clipped[0] = 3.0 * s.clipping_norm
     deviation = s.noise_multiplier * s.clipping_norm
+    noised = np.ones(size)
+    if kept is not None and not s.dense_noise:
+        noised = np.zeros(size)
+        noised[kept] = 1.0
     arrays: dict[str, np.ndarray] = {}
     if s.noise_added_by == "clients" and many:
         parts = rng.standard_normal((many, size)) * deviation / np.sqrt(many)
-        parts *= s.upload_noise_scale
+        parts *= s.upload_noise_scale * noised
         noise = parts.sum(axis=0)
         arrays["upload_noise_sum_squares"] = np.add.reduceat(parts**2, edges, axis=1)
     else:
-        noise = rng.standard_normal(size) * deviation
+        noise = rng.standard_normal(size) * deviation * noised
     noise *= s.noise_scale
     if s.silent_empty_round and not many:
         noise[:] = 0.0
@@ -242,7 +279,27 @@ def _round(
         "nonfinite": np.asarray(int((~np.isfinite(raw)).sum()), np.int64),
         "divisor": np.asarray(divisor),
         "noise_sum_squares": np.add.reduceat(noise**2, edges),
-        "noise_sample": (noise[sample] / s.clipping_norm).astype(np.float32),
+        "noise_sample": (noise[sample if kept is None else kept[sample]] / s.clipping_norm).astype(
+            np.float32
+        ),
+    }
+
+
+def _coordinates(
+    s: ClientSettings, clients: list[int], kept: np.ndarray, released: np.ndarray
+) -> dict[str, np.ndarray]:
+    """What a round says of its public coordinates."""
+    if s.other_coordinates:
+        kept = np.arange(s.kept)
+    mine = np.frombuffer(digest(kept), np.uint8)
+    uploads = np.tile(mine, (len(clients), 1))
+    if s.own_coordinates and clients:
+        uploads[0] = np.frombuffer(digest(kept[::-1]), np.uint8)
+    return {
+        "kept_digest": mine,
+        "upload_kept_digests": uploads,
+        "elsewhere_sum_squares": np.asarray(s.released_elsewhere),
+        "released": released,
     }
 
 

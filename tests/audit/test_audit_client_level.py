@@ -63,6 +63,10 @@ def good_client_run(tmp_path: Path) -> Path:
         replace(GOOD, rounds=1),
         replace(GOOD, clients_per_round=12),
         replace(GOOD, sample=3),
+        replace(GOOD, sparsification="random"),
+        replace(GOOD, sparsification="released-top", kept=1, sample=1),
+        replace(BY_CLIENTS, sparsification="released-top", empty_round=3),
+        replace(BY_CLIENTS, sparsification="local-top"),
     ],
     ids=lambda settings: ",".join(
         f"{key}={value}" for key, value in vars(settings).items() if value != getattr(GOOD, key)
@@ -98,6 +102,19 @@ def test_a_correct_run_passes(tmp_path: Path, settings: ClientSettings) -> None:
         ({"noise_added_by": "clients", "amplified_server": True}, {"accounting"}),
         ({"delta": 0.09}, {"promise"}),
         ({"realised_traffic": True}, {"publication"}),
+        ({"sparsification": "random", "dense_noise": True}, {"noise-scale"}),
+        ({"sparsification": "random", "noise_scale": 0.5}, {"noise-scale"}),
+        ({"sparsification": "random", "own_coordinates": True}, {"coordinates"}),
+        ({"sparsification": "released-top", "other_coordinates": True}, {"coordinates"}),
+        ({"sparsification": "random", "released_elsewhere": 1e-12}, {"coordinates"}),
+        (
+            {"sparsification": "random", "ledger_kept_extra": 1},
+            {"promise", "coordinates"},
+        ),
+        (
+            {"sparsification": "random", "ledger_hides_sparsification": True},
+            {"promise", "coordinates", "noise-scale"},
+        ),
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
@@ -372,3 +389,40 @@ def test_a_public_count_of_participants_is_caught_under_any_name(good_client_run
     assert failing(audit_run(good_client_run)) == {"publication"}
     (good_client_run / "metrics.jsonl").write_text("{")
     assert unverified(audit_run(good_client_run)) == {"publication"}
+
+
+@pytest.mark.parametrize(
+    "missing", ["kept_digest", "upload_kept_digests", "elsewhere_sum_squares", "released"]
+)
+def test_public_coordinates_without_their_evidence_are_not_verified(
+    tmp_path: Path, missing: str
+) -> None:
+    run = build_client_run(tmp_path / "run", replace(GOOD, sparsification="released-top"))
+    rewrite_round(run, 4, lambda arrays: arrays.pop(missing))
+    findings = audit_run(run)
+    assert findings.verdict is Verdict.NOT_VERIFIED
+    assert "coordinates" in unverified(findings)
+
+
+def test_more_coordinates_than_fit_into_memory_are_not_verified(tmp_path: Path) -> None:
+    run = build_client_run(tmp_path / "run", replace(GOOD, sparsification="random"))
+
+    def enlarge(entries: list[dict[str, Any]]) -> None:
+        entries[0]["parameters"] = entries[0]["sparsification"]["size"] = 10**11
+
+    rewrite_ledger(run, enlarge)
+    findings = audit_run(run)
+    assert findings.verdict is not Verdict.PASS
+    assert {"coordinates", "noise-scale"} <= unverified(findings)
+
+
+def test_a_release_of_the_wrong_length_is_not_verified(tmp_path: Path) -> None:
+    run = build_client_run(tmp_path / "run", replace(GOOD, sparsification="released-top"))
+
+    def shorten(arrays: dict[str, Any]) -> None:
+        arrays["released"] = arrays["released"][:-1]
+
+    rewrite_round(run, 4, shorten)
+    findings = audit_run(run)
+    assert "coordinates" in unverified(findings)
+    assert findings.named("coordinates").measurement.startswith("round 4: released")

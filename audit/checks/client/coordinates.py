@@ -27,6 +27,8 @@ def rounds_with_choices(
     Raises:
         UnverifiedError: a round's evidence cannot be read, or does not say what it released.
     """
+    if sparsification.size > coordinates.MOST_COORDINATES:
+        raise UnverifiedError("there are too many coordinates to find the kept ones again")
     current: list[tuple[int, UpdateRound]] = []
 
     def releases() -> Iterator[Floats | None]:
