@@ -8,6 +8,7 @@ internal audience.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from reports import formatting
@@ -92,9 +93,10 @@ def mechanism(source: RunSource) -> str:
     header = source.header
     clip, noise = (number(header.get(key)) for key in ("clipping_norm", "noise_multiplier"))
     expected = integer(header.get("clients_per_round"))
+    cut, where = _sparsification(header)
     start = (
         "Per round: each participant trains without noise on its own records; its update, over all "
-        "trainable parameters as one vector, is clipped to norm C = "
+        f"trainable parameters as one vector, is {cut}clipped to norm C = "
         f"{formatting.plain(clip)}, and one that is not finite counts zero."
     )
     end = (
@@ -104,15 +106,31 @@ def mechanism(source: RunSource) -> str:
     if noise_added_by(source) == "clients":
         how = (
             "Each of a round’s m participants adds Gaussian noise of standard deviation σC/√m to "
-            f"its own update, so that the sum carries σC with σ = {formatting.plain(noise)}; in an "
-            "empty round the server adds it."
+            f"its own update, at {where}, so that the sum carries σC with σ = "
+            f"{formatting.plain(noise)}; in an empty round the server adds it."
         )
     else:
         how = (
             "The server adds Gaussian noise of standard deviation σC with σ = "
-            f"{formatting.plain(noise)} to every coordinate of the sum of clipped updates."
+            f"{formatting.plain(noise)} to {where} of the sum of clipped updates."
         )
     return f"{start} {how} {end}"
+
+
+def _sparsification(header: Mapping[str, Any]) -> tuple[str, str]:
+    """What happens to an update before clipping, and where the noise lies."""
+    sparse = mapping(header.get("sparsification"))
+    if not sparse:
+        return "", "every coordinate"
+    kept, size = (formatting.count(integer(sparse.get(key))) for key in ("kept", "size"))
+    whose = {
+        "random": "drawn anew each round from a public seed, the same for all clients, and scaled",
+        "released-top": "chosen publicly for all clients, half of them by the last release",
+        "local-top": "its own largest",
+    }.get(clean(sparse.get("kind"), 40), "chosen in a way that the ledger does not state")
+    everywhere = sparse.get("kind") not in ("random", "released-top")
+    where = "every coordinate, kept or not," if everywhere else "the kept coordinates"
+    return f"cut to {kept} of {size} coordinates ({whose}) and then ", where
 
 
 def sampling(source: RunSource) -> dict[str, Any]:

@@ -73,7 +73,7 @@ ALGORITHMS = {
     ),
     "dp-fedavg": Entry(
         "record",
-        "local DP-SGD, averaged",
+        "local DP-SGD, averaged; at client level plain SGD, whole updates noised",
         "Noble et al. 2022; McMahan et al. 2017",
         _SGD,
         assembly.averaged_descent,
@@ -95,7 +95,7 @@ ALGORITHMS = {
     ),
     "dp-fedsam": Entry(
         "record",
-        "local sharpness-aware steps, two queries each, noised at record level",
+        "local sharpness-aware steps of two queries, each noised at record level",
         "DP-FedSAM, Algorithm 1 (at record level eq. (6)); Foret et al. 2021",
         (*_SGD, "sam"),
         assembly.sharpness_aware,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import Broadcast, ServerRule, ServerState, Upload
@@ -32,17 +34,22 @@ class RenewedCoordinates:
     def start(self, parameters: Tensor) -> ServerState:
         """Nothing is released yet: the coordinates of round 0 are all drawn."""
         state = self.inner.start(parameters)
-        kept = torch.from_numpy(self.sparsification.draw(0)).to(parameters.device)
+        kept = self._tensor(self.sparsification.draw(0), parameters.device)
         return replace(state, state={**state.state, KEPT: kept})
 
     def combine(
         self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
     ) -> ServerState:
         """Combine as the inner rule does, then choose from the released mean update."""
-        kept = state.state[KEPT]
+        kept = state.state[KEPT].long()
         others = {name: value for name, value in state.state.items() if name != KEPT}
         after = self.inner.combine(replace(state, state=others), uploads, broadcast)
         released = mean_update(uploads)[kept].float()
         following = broadcast.earlier_steps // broadcast.local_steps + 1
         chosen = self.sparsification.renew(following, kept.cpu().numpy(), released.cpu().numpy())
-        return replace(after, state={**after.state, KEPT: torch.from_numpy(chosen).to(kept.device)})
+        return replace(after, state={**after.state, KEPT: self._tensor(chosen, kept.device)})
+
+    def _tensor(self, kept: NDArray[np.int64], device: torch.device) -> Tensor:
+        # They travel to every client, so no longer than they must be.
+        narrow = np.int32 if self.sparsification.size < 2**31 else np.int64
+        return torch.from_numpy(kept.astype(narrow)).to(device)

@@ -160,6 +160,10 @@ def cost(
             ("rounds", str(plan.rounds)),
             sizes,
         ]
+        if sparse := plan.sparsification:
+            kept = f"{sparse.kept} of {sparse.size} coordinates ({sparse.kind})"
+            rows.append(("kept of an update", kept))
+            rows.append(("noised of a sum", f"{sparse.released} coordinates"))
         return facts(rows), None
     rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
     rows += [

@@ -73,6 +73,7 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
 def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     if kind is Kind.algorithms:
         from dpfedadamw.algorithms.registry import ALGORITHMS
+
         rows = [(n, ", ".join(e.units), e.summary, e.source) for n, e in ALGORITHMS.items()]
         return ("name", "privacy unit", "what it is", "source"), list(rows)
     if kind is Kind.specs:

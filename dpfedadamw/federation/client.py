@@ -74,7 +74,7 @@ def public_coordinates(
     if sparsification is None or not sparsification.public:
         return None
     if KEPT in state:
-        return state[KEPT].to(device)
+        return state[KEPT].to(device).long()
     return torch.from_numpy(sparsification.draw(round_index)).to(device)
 
 

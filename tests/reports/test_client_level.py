@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import jsonschema
 import pytest
 from client_run import TRUSTED
 
-from reports import build_report, content, figures, formatting
+from reports import build_report, client_level, content, figures, formatting
 from reports.signing import run_predicate, training_predicate
 from reports.source import load
 from reports.units import CLIENT, RECORD
@@ -72,6 +73,7 @@ def test_a_server_that_adds_the_noise_has_no_guarantee(
     assert not any(v["key"] == "server" for v in report["accounting"]["views"])
     assert report["qualifications"] == [TRUSTED]
     assert "The server adds Gaussian noise" in report["mechanism"]["statement"]
+    assert "to every coordinate of the sum" in report["mechanism"]["statement"]
     assert report["mechanism"]["noise_added_by"] == "server"
     assert report["clients"]["rows"] == []
 
@@ -221,3 +223,24 @@ def test_an_unfinished_run_makes_no_statement(make_client_run: MakeRun) -> None:
     report = content.build(run)
     assert "makes no statement" in report["guarantee"]["statement"]
     assert report["accounting"]["views"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "noised"),
+    [
+        ("random", "from a public seed", "to the kept coordinates of the sum"),
+        ("released-top", "by the last release", "to the kept coordinates of the sum"),
+        ("local-top", "its own largest", "to every coordinate, kept or not, of the sum"),
+        ("secret", "does not state", "to every coordinate, kept or not, of the sum"),
+    ],
+)
+def test_the_mechanism_says_what_is_cut_and_where_the_noise_lies(
+    make_client_run: MakeRun, kind: str, said: str, noised: str
+) -> None:
+    source = load(make_client_run())
+    sparse = {"kind": kind, "size": 2410, "kept": 964, "seed": 0}
+    changed = replace(source, header={**source.header, "sparsification": sparse})
+    statement = client_level.mechanism(changed)
+    assert f"cut to {formatting.count(964)} of {formatting.count(2410)} coordinates" in statement
+    assert said in statement
+    assert noised in statement

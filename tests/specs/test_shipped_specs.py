@@ -24,8 +24,17 @@ COMPARED = [
         "dp-fedlada",
     )
 ]
-
-
+CLIENT_LEVEL = [
+    f"digits-{name}"
+    for name in (
+        "client-dp-fedsam",
+        "fed-smp",
+        "dp-fedsam-randk",
+        "dp-fedsam-topk",
+        "blur",
+        "blurs",
+    )
+]
 BASELINES = [
     f"digits-baseline-{name}"
     for name in (
@@ -45,6 +54,8 @@ BASELINES = [
 def test_the_promised_specs_are_there():
     assert {
         "quickstart",
+        "digits-client-level",
+        *CLIENT_LEVEL,
         "digits-vit",
         "digits-cnn",
         "digits-baseline-fedadamw",
@@ -67,7 +78,7 @@ def test_specs_to_compare_with_the_quickstart_differ_in_the_algorithm_alone(name
     ("names", "first"),
     [
         (BASELINES, "digits-baseline-fedadamw"),
-        (["digits-client-dp-fedsam"], "digits-client-level"),
+        (CLIENT_LEVEL, "digits-client-level"),
     ],
 )
 def test_specs_that_are_compared_differ_in_the_algorithm_alone(names, first):
