@@ -107,10 +107,7 @@ def test_a_correct_run_passes(tmp_path: Path, settings: ClientSettings) -> None:
         ({"sparsification": "random", "own_coordinates": True}, {"coordinates"}),
         ({"sparsification": "released-top", "other_coordinates": True}, {"coordinates"}),
         ({"sparsification": "random", "released_elsewhere": 1e-12}, {"coordinates"}),
-        (
-            {"sparsification": "random", "ledger_kept_extra": 1},
-            {"promise", "coordinates"},
-        ),
+        ({"sparsification": "random", "ledger_kept_extra": 1}, {"promise"}),
         (
             {"sparsification": "random", "ledger_hides_sparsification": True},
             {"promise", "coordinates", "noise-scale"},
