@@ -59,7 +59,6 @@ def test_the_promised_specs_are_there():
         "digits-vit",
         "digits-cnn",
         "digits-baseline-fedadamw",
-        "digits-client-level",
         "digits-client-dp-fedsam",
         *COMPARED,
         *BASELINES,
