@@ -17,8 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpfedadamw.evidence import round_file, sampled_coordinates, write_arrays, write_layout
+from dpfedadamw.evidence import round_file, sampled_coordinates, write_layout
 from dpfedadamw.parameters import Blocks
+from dpfedadamw.rundir import write_arrays
+from dpfedadamw.upload_evidence import UploadRecorder
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class UpdateRelease:
         released: The mean update as the server applies it, [d].
         kept: The public coordinates that the server reads the sum at, int64 [k]; None for all.
         kept_by_clients: Those at which each participant gave its values.
+        further: Names of tensors that uploads or memories hold besides the update: none should be.
     """
 
     raw_norms: Sequence[float]
@@ -46,6 +49,7 @@ class UpdateRelease:
     released: Tensor
     kept: Tensor | None
     kept_by_clients: Sequence[Tensor]
+    further: Sequence[str] = ()
 
 
 class ClientLevelEvidence:
@@ -67,6 +71,7 @@ class ClientLevelEvidence:
         self._blocks = blocks
         self._clipping_norm = clipping_norm
         self._sample = sampled_coordinates(released, rounds)
+        self.uploads = UploadRecorder(directory, blocks, 0, rounds, 1, self._sample)
         write_layout(directory, blocks, None, self._sample, rounds, "client")
 
     def write_round(
@@ -86,6 +91,8 @@ class ClientLevelEvidence:
             "divisor": np.asarray(release.divisor, dtype=np.float64),
             "noise_sum_squares": self._squares(noise, release.kept),
             "noise_sample": (noise[chosen] / self._clipping_norm).float().cpu().numpy(),
+            "clean_sample": release.clean_sum[chosen].double().cpu().numpy(),
+            "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
         }
         if release.upload_noise:
             arrays["upload_noise_sum_squares"] = np.stack(

@@ -7,9 +7,9 @@ passes on verdicts only.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.parameters import Blocks, scratch
-from dpfedadamw.rundir import write_atomically, write_json
+from dpfedadamw.rundir import write_arrays, write_json
+from dpfedadamw.upload_evidence import Exchange, UploadRecorder
 from dpfedadamw.workers import share_out
 
 _PRIVATE = 0o600
@@ -68,11 +69,13 @@ class ClientEvidence:
         blocks: The measuring partition.
         clipping_norm: C, the unit in which sampled noise is kept.
         sample: Coordinates whose noise is kept, int64 [m].
+        exchange: What passes between the rule and its oracle.
     """
 
     blocks: Blocks
     clipping_norm: float
     sample: Tensor
+    exchange: Exchange
     batch_sizes: list[int] = field(default_factory=list)
     raw_norms: list[NDArray[np.float32]] = field(default_factory=list)
     clipped_norms: list[NDArray[np.float32]] = field(default_factory=list)
@@ -90,11 +93,13 @@ class ClientEvidence:
         self.clipped_norms.append(_float32(query.clipped_norms))
         self.nonfinite.append(query.nonfinite)
         self.divisors.append(query.divisor)
-        sampled = query.noisy_sum[self.sample].double() - query.clean_sum[self.sample]
+        clean = query.clean_sum[self.sample]
+        self.exchange.clean.append(_float32(clean))
+        sampled = query.noisy_sum[self.sample].double() - clean
         self.noise_sample.append(_float32(sampled / self.clipping_norm))
-        noise, clean = sums_of_squares(self.blocks, query.noisy_sum, query.clean_sum)
+        noise, squares = sums_of_squares(self.blocks, query.noisy_sum, query.clean_sum)
         self.noise_sum_squares.append(noise)
-        self.clean_sum_squares.append(clean / query.divisor**2)
+        self.clean_sum_squares.append(squares / query.divisor**2)
 
     def second_moment(self, moment: Any) -> None:
         """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
@@ -127,8 +132,9 @@ class EvidenceWriter:
         beta2: Decay of the second moment, or None for rules without one.
         aggregated: Whether the rule's second moment goes on from round to round.
         clipping_norm: C.
-        queries: Queries of the whole run, which bound how much noise is sampled from each.
+        queries: Queries of one participation.
         rounds: T.
+        per_round: Clients of a round.
     """
 
     def __init__(
@@ -140,25 +146,34 @@ class EvidenceWriter:
         clipping_norm: float,
         queries: int,
         rounds: int,
+        per_round: int,
     ) -> None:
         self._directory = directory
         self._blocks = blocks
         self._beta2 = beta2
         self._aggregated = aggregated
         self._clipping_norm = clipping_norm
-        chosen = sampled_coordinates(blocks.parameters, queries)
+        # The queries of the whole run bound how much noise is sampled from each.
+        chosen = sampled_coordinates(blocks.parameters, queries * rounds * per_round)
         self._sample = torch.from_numpy(chosen).to(blocks.sizes.device)
         self._shadow = np.zeros(len(blocks.names))
+        self.uploads = UploadRecorder(directory, blocks, queries, rounds, per_round, chosen)
         write_layout(directory, blocks, beta2, chosen, rounds, "record")
 
     def client(self) -> ClientEvidence:
         """A collector for one client's round."""
-        return ClientEvidence(self._blocks, self._clipping_norm, self._sample)
+        exchange = self.uploads.exchange()
+        return ClientEvidence(self._blocks, self._clipping_norm, self._sample, exchange)
 
     def write_round(
-        self, index: int, attempt: int, clients: Sequence[int], collected: Sequence[ClientEvidence]
+        self,
+        index: int,
+        attempt: int,
+        clients: Sequence[int],
+        collected: Sequence[ClientEvidence],
+        uploads: Sequence[bytes],
     ) -> None:
-        """Write the evidence of one round."""
+        """Write the evidence of one round, and the digests of its serialised uploads."""
         norms = [one for client in collected for one in client.raw_norms]
         arrays: dict[str, NDArray[Any]] = {
             "clients": np.asarray(clients, dtype=np.int64),
@@ -174,6 +189,7 @@ class EvidenceWriter:
             "noise_sum_squares": np.asarray([client.noise_sum_squares for client in collected]),
             "noise_sample": np.asarray([client.noise_sample for client in collected], np.float32),
             "clean_sum_squares": np.asarray([client.clean_sum_squares for client in collected]),
+            "upload_sha256": np.asarray([list(sha256(one).digest()) for one in uploads], np.uint8),
         }
         moments = [client.moment for client in collected if client.moment is not None]
         if self._beta2 is not None and len(moments) == len(collected):
@@ -191,7 +207,8 @@ class EvidenceWriter:
         write_arrays(self._directory / round_file(index), arrays)
 
     def restore(self, completed_rounds: int) -> None:
-        """Continue the shadow after a resume, from the last completed round's file."""
+        """Continue after a resume: the shadow from the last completed round's file."""
+        self.uploads.forget_after(completed_rounds)
         if completed_rounds and self._aggregated and self._beta2 is not None:
             with np.load(self._directory / round_file(completed_rounds - 1)) as file:
                 self._shadow = file["v_clean"].mean(0)
@@ -260,6 +277,10 @@ def write_layout(
             "kind": blocks.kind,
             "names": list(blocks.names),
             "sizes": [int(size) for size in blocks.sizes.tolist()],
+            "runs": [
+                {"stop": run.stop, "blocks": [int(one) for one in run.blocks.tolist()]}
+                for run in blocks.runs
+            ],
         },
         "beta2": beta2,
         "sample_coordinates": sample.tolist(),
@@ -271,13 +292,6 @@ def write_layout(
 def write_partition(directory: Path, client_of_record: NDArray[np.int64]) -> None:
     """Write which client holds which training record."""
     write_arrays(directory / "partition.npz", {"client_of_record": client_of_record})
-
-
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays, whole or not at all, for their owner alone."""
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    write_atomically(path, buffer.getvalue(), _PRIVATE)
 
 
 def round_file(index: int) -> str:

@@ -233,6 +233,7 @@ def _training(
         written = ClientLevelEvidence(
             run.evidence, blocks, plan.clipping_norm, plan.rounds, released
         )
+        written.uploads.forget_after(completed)
         federation: Federation = ClientLevelFederation(*wiring, None, written)
     else:
         evidence = _evidence(experiment, run) if plan.private else None
@@ -258,8 +259,9 @@ def _evidence(experiment: Experiment, run: RunDirectory) -> EvidenceWriter:
         algorithms.measured_beta2(spec.algorithm),
         aggregated=moment is not None and moment.aggregation != "none",
         clipping_norm=plan.clipping_norm,
-        queries=plan.queries,
+        queries=plan.local_steps * plan.queries_per_step,
         rounds=plan.rounds,
+        per_round=plan.clients_per_round,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -12,6 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpfedadamw.errors import DpfedadamwError
 
@@ -176,3 +180,10 @@ def append_line(path: Path, content: Mapping[str, Any]) -> None:
     """Append one compact JSON line."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write named arrays, whole or not at all, for their owner alone."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    write_atomically(path, buffer.getvalue(), 0o600)

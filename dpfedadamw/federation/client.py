@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dpfedadamw.algorithms.base import Broadcast, LocalRule, Upload
+from dpfedadamw.algorithms.base import Broadcast, GradientOracle, LocalRule, Upload
 from dpfedadamw.coordinates import KEPT, Sparsification
 from dpfedadamw.evidence import ClientEvidence, Unobserved
 from dpfedadamw.federation.messages import pack, pack_update, unpack
+from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.clipping import ClippedSumEngine
@@ -47,6 +48,7 @@ class Answer:
             run.
         kept: The public coordinates that the client kept, int64 [k]; None where it kept all, or
             chose them itself.
+        further: Names of what was uploaded or kept besides the update.
     """
 
     message: bytes
@@ -55,6 +57,7 @@ class Answer:
     queries: int
     clipped: ClippedUpdate | None = None
     kept: Tensor | None = None
+    further: tuple[str, ...] = ()
 
 
 def public_coordinates(
@@ -133,9 +136,12 @@ class Worker:
             self.randomness.stream("noise", round_index, client, attempt),
             evidence,
         )
+        asked: GradientOracle = oracle
+        if evidence is not None:
+            asked = RecordingOracle(oracle, evidence.exchange)
         upload: Upload = self.rule.run(
             replace(broadcast, parameters=parameters, state=state),
-            oracle,
+            asked,
             evidence if evidence is not None else Unobserved(),
         )
         spent = (upload.memory, oracle.steps, oracle.queries)
@@ -156,4 +162,4 @@ class Worker:
             )
             update = noised.to(update.dtype)
         message = pack_update(update, self.plan.private_coordinates)
-        return Answer(message, *spent, clipped, kept)
+        return Answer(message, *spent, clipped, kept, (*upload.state, *upload.memory))

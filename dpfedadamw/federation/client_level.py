@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from dpfedadamw.algorithms.base import ServerState, Upload
 from dpfedadamw.client_evidence import ClientLevelEvidence, UpdateRelease
@@ -12,6 +13,7 @@ from dpfedadamw.federation.messages import pack_update, unpack_update
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy.cohorts import PoissonClients
 from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
+from dpfedadamw.upload_evidence import released_digest
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,24 @@ class ClientLevelFederation(Federation):
             },
         )
 
+    def _exchanged(
+        self,
+        index: int,
+        message: bytes,
+        answers: Sequence[Answer],
+        uploads: Sequence[Upload],
+        state: ServerState,
+    ) -> Mapping[str, str]:
+        # Digests of what is public: single uploads are not.
+        del answers
+        released = uploads[0].update
+        after = pack(state.parameters, state.state)
+        self.update_evidence.uploads.release(index, (message, after), released)
+        return {
+            "broadcast_sha256": sha256(message).hexdigest(),
+            "released_sha256": released_digest(released).hex(),
+        }
+
     def _receive(
         self,
         state: ServerState,
@@ -110,6 +130,7 @@ class ClientLevelFederation(Federation):
                 released=released,
                 kept=kept,
                 kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
+                further=[name for answer in answers for name in answer.further],
             ),
         )
         return [Upload(released)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from dpfedadamw.federation.messages import pack, unpack
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.spec import Spec
+from dpfedadamw.upload_evidence import digest_of_all
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Federation:
             answers: list[Answer] = []
             collected: list[ClientEvidence] = []
             memories = dict(state.memories)
-            for done, client in enumerate(chosen, start=1):
+            for place, client in enumerate(chosen):
                 evidence = self.evidence.client() if self.evidence is not None else None
                 own = replace(broadcast, memory=memories.get(client, {}))
                 answer = self.worker.take_part(
@@ -100,13 +102,18 @@ class Federation:
                 answers.append(answer)
                 if answer.memory:
                     memories[client] = answer.memory
-                if evidence is not None:
+                if self.evidence is not None and evidence is not None:
                     collected.append(evidence)
+                    kept = (own.memory, answer.memory)
+                    self.evidence.uploads.participation(
+                        index, place, client, message, answer.message, kept, evidence.exchange
+                    )
                 if on_client is not None:
-                    on_client(done, len(chosen))
+                    on_client(place + 1, len(chosen))
             uploads = self._receive(state, index, attempt, chosen, answers)
             state = replace(self.server.combine(state, uploads, broadcast), memories=memories)
-            self._close_round(index, attempt, chosen, collected, answers)
+            exchanged = self._exchanged(index, message, answers, uploads, state)
+            self._close_round(index, attempt, chosen, collected, answers, exchanged)
             yield RoundResult(
                 completed=index + 1,
                 state=state,
@@ -174,6 +181,26 @@ class Federation:
             ],
         )
 
+    def _exchanged(
+        self,
+        index: int,
+        message: bytes,
+        answers: Sequence[Answer],
+        uploads: Sequence[Upload],
+        state: ServerState,
+    ) -> Mapping[str, str]:
+        """Digests of what travelled in a round, for the ledger; none without privacy.
+
+        Uploads are functions of noised gradients, so that their digests tell nothing more.
+        """
+        del index, uploads, state
+        if self.evidence is None:
+            return {}
+        return {
+            "broadcast_sha256": sha256(message).hexdigest(),
+            "uploads_sha256": digest_of_all([answer.message for answer in answers]),
+        }
+
     def _close_round(
         self,
         index: int,
@@ -181,9 +208,11 @@ class Federation:
         chosen: Sequence[int],
         collected: Sequence[ClientEvidence],
         answers: Sequence[Answer],
+        exchanged: Mapping[str, str],
     ) -> None:
         if self.evidence is not None:
-            self.evidence.write_round(index, attempt, chosen, collected)
+            messages = [answer.message for answer in answers]
+            self.evidence.write_round(index, attempt, chosen, collected, messages)
         self.ledger.append(
             "round",
             {
@@ -191,6 +220,7 @@ class Federation:
                 "clients": list(chosen),
                 "steps": [answer.steps for answer in answers],
                 "queries": [answer.queries for answer in answers],
+                **exchanged,
             },
         )
 

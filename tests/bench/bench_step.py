@@ -21,6 +21,7 @@ from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.evidence import ClientEvidence, Unobserved, sampled_coordinates
+from dpfedadamw.upload_evidence import Exchange
 from dpfedadamw.parameters import FlatParameters, blocks_of
 from dpfedadamw.privacy.clipping import choose
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
@@ -97,7 +98,9 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
     def step() -> None:
         nonlocal turn
         turn += 1
-        evidence = ClientEvidence(blocks, 1.0, sample) if with_evidence else None
+        evidence = (
+            ClientEvidence(blocks, 1.0, sample, Exchange(blocks, None)) if with_evidence else None
+        )
         oracle = PrivateOracle(
             plan,
             0,

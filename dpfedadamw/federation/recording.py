@@ -1,0 +1,32 @@
+"""An oracle that notes what it is asked and what it hands out, for the audit's replay."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dpfedadamw.algorithms.base import GradientOracle
+from dpfedadamw.upload_evidence import Exchange
+
+
+class RecordingOracle:
+    """Hands on every question to the real oracle and notes question and answer.
+
+    Attributes:
+        noise_variance: The real oracle's.
+    """
+
+    def __init__(self, oracle: GradientOracle, exchange: Exchange) -> None:
+        self.noise_variance = oracle.noise_variance
+        self._oracle = oracle
+        self._exchange = exchange
+
+    def next_batch(self) -> None:
+        """Draw the records of the next local step."""
+        self._oracle.next_batch()
+
+    def gradient(self, parameters: Tensor) -> Tensor:
+        """The noised mean gradient [d] of the current batch at the flat parameters [d]."""
+        self._exchange.asked(parameters)
+        gradient = self._oracle.gradient(parameters)
+        self._exchange.answered(gradient)
+        return gradient
