@@ -52,8 +52,16 @@ def floats(
     return array
 
 
-def texts(arrays: Arrays, name: str, count: int) -> tuple[str, ...]:
-    """The `count` short texts of the array `name`."""
+def bytes_of(arrays: Arrays, name: str) -> bytes:
+    """The bytes of the array `name`."""
+    array = _array(arrays, name, (None,), "u")
+    if array.dtype.itemsize != 1:
+        raise FieldError(f"{name} has type {array.dtype.name}")
+    return array.tobytes()
+
+
+def texts(arrays: Arrays, name: str, count: int | None) -> tuple[str, ...]:
+    """The `count` short texts (None: any number) of the array `name`."""
     array = _array(arrays, name, (count,), "U")
     if array.dtype.itemsize > 4 * 256:
         raise FieldError(f"{name} has texts of more than 256 characters")

@@ -30,6 +30,7 @@ from audit.evidence import (
     read_probe,
     read_round,
 )
+from audit.exchanges import Exchange, Release, read_exchange, read_release
 from audit.fields import FieldError
 from audit.ledger import Header, Ledger, read_ledger
 
@@ -38,6 +39,7 @@ MAXIMUM_LEDGER_BYTES = 1 << 28
 MAXIMUM_LAYOUT_BYTES = 1 << 26
 MAXIMUM_EVIDENCE_BYTES = 1 << 30
 MAXIMUM_HASHED_BYTES = 1 << 37
+MAXIMUM_SALT_BYTES = 1 << 12
 _CACHE_BYTES = 1 << 28
 
 _Evidence = TypeVar("_Evidence")
@@ -191,6 +193,49 @@ class Bundle:
             return read_probe(arrays)
         except FieldError as error:
             raise UntrustedFileError(name, str(error)) from error
+
+    def salt(self) -> bytes:
+        """The key by which participations are chosen.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return read_bytes(self.root, "evidence/salt", MAXIMUM_SALT_BYTES)
+
+    def exchange(self, index: int, client: int, recorded: int) -> Exchange:
+        """What went into and came out of one participation, at `recorded` coordinates.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name, layout = f"evidence/upload-{index:05d}-{client:05d}.npz", self.layout()
+        arrays = self._arrays(name)
+        try:
+            sample = len(layout.sample_coordinates)
+            return read_exchange(arrays, recorded, len(layout.sizes), sample)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def release(self, index: int, recorded: int) -> Release:
+        """What a client-level round released, at `recorded` coordinates.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name = f"evidence/upload-{index:05d}.npz"
+        arrays = self._arrays(name)
+        try:
+            return read_release(arrays, recorded)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def weights(self) -> bytes:
+        """The published weights' file.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return read_bytes(self.root, "model.safetensors", MAXIMUM_EVIDENCE_BYTES)
 
     def _round(self, index: int, read: Callable[[Arrays, Layout], _Evidence]) -> _Evidence:
         name = round_file(index)

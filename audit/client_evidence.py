@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from audit.arrays import Arrays, Floats, Integers, floats, integers
+from audit.arrays import Arrays, Floats, Integers, floats, integers, texts
 from audit.coordinates import DIGEST_BYTES
 from audit.evidence import Layout
 from audit.fields import FieldError
@@ -30,6 +30,8 @@ class UpdateRound:
         noise_sample: [k] that noise at the sampled coordinates over the clipping norm.
         upload_noise_sum_squares: [m, B] sums of the squared noise on each upload; None where no
             upload carries noise of its own.
+        clean_sample: [k] the sum of clipped updates before noise at the sampled coordinates.
+        further_tensors: names of whatever uploads or memories held besides the update.
         kept_digest: SHA-256 of the public coordinates that the server read; None where all
             coordinates are released.
         upload_kept_digests: the same of every client, one each; None as before.
@@ -46,6 +48,8 @@ class UpdateRound:
     noise_sum_squares: Floats
     noise_sample: Floats
     upload_noise_sum_squares: Floats | None
+    clean_sample: Floats
+    further_tensors: tuple[str, ...]
     kept_digest: bytes | None = None
     upload_kept_digests: tuple[bytes, ...] | None = None
     elsewhere_sum_squares: float | None = None
@@ -82,6 +86,8 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         noise_sum_squares=floats(arrays, "noise_sum_squares", (blocks,)),
         noise_sample=floats(arrays, "noise_sample", (len(layout.sample_coordinates),)),
         upload_noise_sum_squares=uploads,
+        clean_sample=floats(arrays, "clean_sample", (len(layout.sample_coordinates),)),
+        further_tensors=texts(arrays, "further_tensors", None),
         **sparse,
     )
 

@@ -29,6 +29,8 @@ class Layout:
         sample_coordinates: coordinates at which the noise itself is recorded.
         round_files: how many rounds left a file.
         unit: whose evidence this is, "record" or "client".
+        tensors: name and length of each parameter tensor, in the vector's order.
+        of_coordinate: block of each coordinate, [d].
     """
 
     parameters: int
@@ -38,7 +40,9 @@ class Layout:
     beta2: float | None
     sample_coordinates: Integers
     round_files: int
-    unit: str = "record"
+    unit: str
+    tensors: tuple[tuple[str, int], ...]
+    of_coordinate: Integers
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class RoundEvidence:
         noise_sample: [S, K, m] noise at the sampled coordinates over the clipping norm.
         clean_sum_squares: [S, K, B] sums of the squared clean mean gradient.
         second_moment: None for rules without one.
+        upload_sha256: [S, 32] digest of each serialised upload.
     """
 
     clients: Integers
@@ -84,6 +89,7 @@ class RoundEvidence:
     noise_sample: Floats
     clean_sum_squares: Floats
     second_moment: SecondMoment | None
+    upload_sha256: Integers
 
     @property
     def size(self) -> int:
@@ -125,6 +131,9 @@ def read_layout(source: Any) -> Layout:
     sample = fields.integers(source, "sample_coordinates", most=parameters - 1)
     if len(set(sample)) != len(sample):
         raise FieldError("sample_coordinates has a coordinate twice")
+    tensors, of_coordinate = _runs(blocks, parameters, len(sizes))
+    if np.any(np.bincount(of_coordinate, minlength=len(sizes)) != np.asarray(sizes)):
+        raise FieldError("the runs of blocks do not have the blocks' sizes")
     return Layout(
         parameters=parameters,
         kind=fields.text(blocks, "kind"),
@@ -133,8 +142,28 @@ def read_layout(source: Any) -> Layout:
         beta2=beta2,
         sample_coordinates=np.asarray(sample, dtype=np.int64),
         round_files=fields.integer(source, "per_round_files"),
-        unit=fields.choice(source, "unit", ("record", "client")) if "unit" in source else "record",
+        unit=fields.choice(source, "unit", ("record", "client")),
+        tensors=tensors,
+        of_coordinate=of_coordinate,
     )
+
+
+def _runs(
+    source: Any, parameters: int, blocks: int
+) -> tuple[tuple[tuple[str, int], ...], Integers]:
+    """The parameter tensors, each cut into equal runs of coordinates of one block."""
+    tensors, pieces, start = [], [], 0
+    for run in fields.sequence(source, "runs"):
+        stop = fields.integer(run, "stop", least=start + 1, most=parameters)
+        of_runs = np.asarray(fields.integers(run, "blocks", most=blocks - 1), dtype=np.int64)
+        if not len(of_runs) or (stop - start) % len(of_runs):
+            raise FieldError("runs of blocks do not divide their tensor")
+        pieces.append(np.repeat(of_runs, (stop - start) // len(of_runs)))
+        tensors.append((fields.text(run, "name"), stop - start))
+        start = stop
+    if start != parameters:
+        raise FieldError("runs of blocks do not cover the parameters")
+    return tuple(tensors), np.concatenate(pieces)
 
 
 def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
@@ -176,6 +205,7 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         noise_sample=floats(arrays, "noise_sample", (*pairs, len(layout.sample_coordinates))),
         clean_sum_squares=floats(arrays, "clean_sum_squares", (*pairs, blocks)),
         second_moment=moment,
+        upload_sha256=integers(arrays, "upload_sha256", (participants, 32)),
     )
 
 

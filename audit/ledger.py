@@ -52,13 +52,26 @@ class Header:
 
 @dataclass(frozen=True)
 class Round:
-    """A finished round: who took part, with how many steps and queries really made."""
+    """A finished round: who took part, with how many steps and queries really made.
+
+    Attributes:
+        line: line of the ledger, from 1.
+        round: index of the round.
+        clients: who took part.
+        steps: local steps of each.
+        queries: gradient queries of each.
+        broadcast: sha256 (hex) of the serialised broadcast; None where it is not noted.
+        exchanged: sha256 (hex) over the digests of all uploads, at client level of the released
+            mean; None where it is not noted.
+    """
 
     line: int
     round: int
     clients: tuple[int, ...]
     steps: tuple[int, ...]
     queries: tuple[int, ...]
+    broadcast: str | None = None
+    exchanged: str | None = None
 
 
 @dataclass(frozen=True)
@@ -254,4 +267,16 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
     steps, queries = fields.integers(entry, "steps"), fields.integers(entry, "queries")
     if not len(clients) == len(steps) == len(queries) == len(set(clients)):
         raise FieldError("clients, steps and queries do not have one entry a client")
-    return Round(line, fields.integer(entry, "round"), clients, steps, queries)
+    digests = ("broadcast_sha256", "uploads_sha256", "released_sha256")
+    broadcast, uploads, released = (
+        fields.text(entry, key, pattern=_HEX) if key in entry else None for key in digests
+    )
+    return Round(
+        line,
+        fields.integer(entry, "round"),
+        clients,
+        steps,
+        queries,
+        broadcast,
+        uploads or released,
+    )

@@ -278,7 +278,7 @@ def write_layout(
             "names": list(blocks.names),
             "sizes": [int(size) for size in blocks.sizes.tolist()],
             "runs": [
-                {"stop": run.stop, "blocks": [int(one) for one in run.blocks.tolist()]}
+                {"name": run.name, "stop": run.stop, "blocks": run.blocks.tolist()}
                 for run in blocks.runs
             ],
         },

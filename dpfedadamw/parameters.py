@@ -8,7 +8,7 @@ moment is averaged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -156,11 +156,13 @@ class Runs:
     """One parameter, cut into equal runs of coordinates, each of one block.
 
     Attributes:
+        name: The parameter's.
         start: First coordinate of the parameter in the flat vector.
         stop: One past its last.
         blocks: The block of each run, int64 [r]; a run has (stop − start)/r coordinates.
     """
 
+    name: str
     start: int
     stop: int
     blocks: Tensor
@@ -239,7 +241,7 @@ class Blocks:
 
     def to(self, device: torch.device) -> Blocks:
         """The same partition on another device."""
-        runs = tuple(Runs(run.start, run.stop, run.blocks.to(device)) for run in self.runs)
+        runs = tuple(replace(run, blocks=run.blocks.to(device)) for run in self.runs)
         return Blocks(self.kind, self.names, runs, self.sizes.to(device))
 
 
@@ -294,7 +296,7 @@ def blocks_of(module: nn.Module, kind: str) -> Blocks:
                 position[label] = len(names)
                 names.append(label)
         of_rows = torch.tensor([position[label] for label in labels], dtype=torch.int64)
-        runs.append(Runs(part.start, part.stop, of_rows))
+        runs.append(Runs(part.name, part.start, part.stop, of_rows))
     sizes = torch.zeros(len(names), dtype=torch.float64)
     for run in runs:
         sizes.index_add_(0, run.blocks, torch.full((len(run.blocks),), float(run.width)).double())

@@ -10,6 +10,7 @@ from audit.checks.promise import PROMISE
 from audit.checks.randomness import RANDOMNESS
 from audit.checks.second_moment import SECOND_MOMENT
 from audit.checks.sensitivity import SENSITIVITY
+from audit.checks.uploads import UPLOADS
 from audit.checks.views import VIEWS
 
 CHECKS: tuple[Check, ...] = (
@@ -17,6 +18,7 @@ CHECKS: tuple[Check, ...] = (
     PROMISE,
     SENSITIVITY,
     NOISE,
+    UPLOADS,
     ACCOUNTING,
     VIEWS,
     SECOND_MOMENT,

@@ -1,0 +1,68 @@
+"""Serialised tensors (safetensors) from untrusted bytes: exactly what a plain writer makes.
+
+What travels between server and clients, and the published weights, are in this format: eight bytes
+of length, a JSON header, then the numbers. Bytes that belong to no tensor are refused, as something
+might travel in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit import fields
+from audit.arrays import Floats
+from audit.documents import DocumentError, parse_json
+from audit.fields import FieldError
+
+MAXIMUM_HEADER_BYTES = 1 << 24
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+
+
+class MessageError(ValueError):
+    """Bytes that are not plain serialised tensors; the message says why."""
+
+
+def read_tensors(raw: bytes, *, metadata: bool = False) -> dict[str, Floats]:
+    """All tensors by name, each flat and in float64.
+
+    Args:
+        raw: the whole message.
+        metadata: whether texts beside the tensors are allowed.
+
+    Raises:
+        MessageError: the message is malformed, or holds more than its tensors.
+    """
+    length = int.from_bytes(raw[:8], "little")
+    if len(raw) < 8 or length > min(MAXIMUM_HEADER_BYTES, len(raw) - 8):
+        raise MessageError("is not a serialised message")
+    try:
+        header = parse_json(raw[8 : 8 + length].rstrip(b" "))
+        if not isinstance(header, dict):
+            raise MessageError("has a header that is no mapping")
+        if header.pop("__metadata__", None) is not None and not metadata:
+            raise MessageError("carries texts beside its tensors")
+        return _tensors(header, raw[8 + length :])
+    except (DocumentError, FieldError) as error:
+        raise MessageError(f"has a malformed header ({error})") from error
+
+
+def _tensors(header: Mapping[str, Any], data: bytes) -> dict[str, Floats]:
+    tensors: dict[str, Floats] = {}
+    covered = 0
+    places = {name: fields.integers(entry, "data_offsets") for name, entry in header.items()}
+    if any(len(place) != 2 for place in places.values()):
+        raise MessageError("has a tensor without a place")
+    for name, (start, stop) in sorted(places.items(), key=lambda item: item[1]):
+        kind = np.dtype(_TYPES[fields.choice(header[name], "dtype", tuple(_TYPES))])
+        count = math.prod(fields.integers(header[name], "shape"))
+        if start != covered or stop - start != count * kind.itemsize or stop > len(data):
+            raise MessageError("has bytes that belong to no tensor, or to two")
+        covered = stop
+        tensors[name] = np.frombuffer(data[start:stop], dtype=kind).astype(np.float64)
+    if covered != len(data):
+        raise MessageError("has bytes that belong to no tensor")
+    return tensors
