@@ -1,4 +1,4 @@
-"""Compares one recorded participation with its replay, tensor by tensor and coordinate by coordinate.
+"""Compares one recorded participation with its replay, coordinate by coordinate.
 
 The check "uploads" decides which participations are looked at and what their setting is; what is
 found to differ, this module says.
@@ -6,6 +6,7 @@ found to differ, this module says.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from audit.replay.base import (
     ReplayError,
     Setting,
 )
-from audit.replay.rounding import Rounded
+from audit.replay.rounding import Rounded, exact
 
 _STATE = "state."
 
@@ -37,7 +38,8 @@ class Tally:
         replayed: participations replayed.
         tensors: tensors compared.
         rounds: rounds whose combination was replayed.
-        widths: length of the bound on each update.
+        weights: whether the published weights were compared.
+        widths: length of the bound on each update, as if all coordinates had been recorded.
         uncertain: coordinates without a finite bound, and all coordinates.
     """
 
@@ -46,6 +48,7 @@ class Tally:
     replayed: int = 0
     tensors: int = 0
     rounds: int = 0
+    weights: bool = False
     widths: list[float] = field(default_factory=list)
     uncertain: list[int] = field(default_factory=lambda: [0, 0])
 
@@ -79,7 +82,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Broadcasts:
+class Message:
     """A broadcast or an upload, read: its principal vector and its further tensors by name."""
 
     principal: Floats
@@ -95,7 +98,7 @@ def shown(name: str) -> str:
     return repr(name if len(name) <= 64 else name[:64] + "…")
 
 
-def read_message(raw: bytes) -> Broadcasts:
+def read_message(raw: bytes) -> Message:
     """A serialised broadcast or upload.
 
     Raises:
@@ -108,15 +111,31 @@ def read_message(raw: bytes) -> Broadcasts:
     strange = [name for name in tensors if not name.startswith(_STATE)]
     if strange:
         raise MessageError(f"holds a tensor {shown(strange[0])} that the algorithm has not")
-    return Broadcasts(
-        principal, {name.removeprefix(_STATE): value for name, value in tensors.items()}
-    )
+    return Message(principal, {name.removeprefix(_STATE): value for name, value in tensors.items()})
+
+
+def exactly(tensors: Mapping[str, Floats]) -> dict[str, Rounded]:
+    """Tensors that were recorded as they are."""
+    return {name: exact(value) for name, value in tensors.items()}
 
 
 def replay_participation(
-    where: str, exchange: Exchange, setting: Setting, replay: Replay, tally: Tally
-) -> tuple[Broadcasts, Mapping[str, Rounded]] | None:
+    where: str,
+    exchange: Exchange,
+    sums: Floats,
+    setting: Setting,
+    replay: Replay,
+    tally: Tally,
+) -> tuple[Message, Mapping[str, Rounded]] | None:
     """Replay one participation and compare everything that came out of it.
+
+    Args:
+        where: which participation, for the reasons.
+        exchange: what went in and came out.
+        sums: block sums of squares of each gradient handed out, [Q, B].
+        setting: what spec and ledger say of the round.
+        replay: the algorithm.
+        tally: where differences are noted.
 
     Returns:
         The broadcast, and the upload as it was recorded (exactly known); None if unreadable.
@@ -132,15 +151,6 @@ def replay_participation(
     if any(len(vector) != recorded for vector in vectors):
         tally.reasons.append(f"{where}: broadcast or memory is not as long as the gradients")
         return None
-    sums = exchange.square_sums
-    if sums is None:
-        index, count = setting.partition.of_coordinate, len(setting.partition.sizes)
-        sums = np.stack(
-            [
-                np.bincount(index, weights=np.square(gradient), minlength=count)
-                for gradient in exchange.gradients
-            ]
-        )
     released = Released(broadcast.principal, broadcast.state, before, exchange.gradients, sums)
     try:
         produced = replay.local(setting, released)
@@ -162,8 +172,7 @@ def replay_participation(
     tally.compare_all(f"{where}: the upload", upload.named(), produced.upload)
     tally.compare_all(f"{where}: the memory", after, produced.memory)
     width = produced.upload[UPDATE].bound
-    tally.widths.append(float(np.linalg.norm(np.where(np.isfinite(width), width, 0.0))))
+    whole = math.sqrt(setting.partition.sizes.sum() / recorded)
+    tally.widths.append(whole * float(np.linalg.norm(np.where(np.isfinite(width), width, 0.0))))
     tally.replayed += 1
-    return broadcast, {
-        name: Rounded(value, np.zeros_like(value)) for name, value in upload.named().items()
-    }
+    return broadcast, exactly(upload.named())

@@ -48,7 +48,7 @@ def amended(setting: Setting, released: Released) -> Produced:
 
 
 def variance_reduced(setting: Setting, released: Released) -> Produced:
-    """m ← ∇(θ) + β1·(m − ∇(θ')), both on one batch; the last step's move is the server's."""
+    """M ← ∇(θ) + β1·(m − ∇(θ')), both on one batch; the last step's move is the server's."""
     beta1, beta2 = option(setting, "beta1"), option(setting, "beta2")
     decay, epsilon = option(setting, "weight_decay"), option(setting, "epsilon")
     current = exact(released.parameters)

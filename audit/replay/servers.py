@@ -71,14 +71,14 @@ def average_moments(setting: Setting, before: ServerValues, uploads: Uploads) ->
 
 
 def start_amended(setting: Setting, parameters: Floats) -> Mapping[str, Floats]:
-    """v = 0 and Δ_G = 0."""
+    """V = 0 and Δ_G = 0."""
     del setting
     zero = np.zeros(len(parameters))
     return {SECOND_MOMENT: zero, GLOBAL_UPDATE: zero}
 
 
 def start_controls(setting: Setting, parameters: Floats) -> Mapping[str, Floats]:
-    """c = 0."""
+    """C = 0."""
     del setting
     return {CONTROL: np.zeros(len(parameters))}
 
@@ -92,7 +92,7 @@ def move_controls(setting: Setting, before: ServerValues, uploads: Uploads) -> S
 
 
 def start_adaptive(setting: Setting, parameters: Floats) -> Mapping[str, Floats]:
-    """m = 0, v = τ²."""
+    """M = 0, v = τ²."""
     size = len(parameters)
     square = option(setting, "server", "epsilon") ** 2
     return {FIRST_MOMENT: np.zeros(size), SECOND_MOMENT: np.full(size, square)}

@@ -21,13 +21,13 @@ from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.evidence import ClientEvidence, Unobserved, sampled_coordinates
-from dpfedadamw.upload_evidence import Exchange
 from dpfedadamw.parameters import FlatParameters, blocks_of
 from dpfedadamw.privacy.clipping import choose
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.randomness import ReleaseRandomness
 from dpfedadamw.privacy.sampling import PoissonSampling
+from dpfedadamw.upload_evidence import Exchange
 
 STEPS = 10
 TARGETS = {"GN-ResNet-18": 1.6, "ViT-Tiny": 1.45, "LoRA encoder": 1.1}

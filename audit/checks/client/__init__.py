@@ -17,6 +17,7 @@ from audit.checks.client.promise import CLIENT_PROMISE
 from audit.checks.client.publication import PUBLICATION
 from audit.checks.client.second_moment import CLIENT_SECOND_MOMENT
 from audit.checks.client.sensitivity import CLIENT_SENSITIVITY
+from audit.checks.client.uploads import CLIENT_UPLOADS
 from audit.checks.client.views import CLIENT_VIEWS
 from audit.checks.randomness import RANDOMNESS
 
@@ -27,6 +28,7 @@ CLIENT_CHECKS: tuple[Check, ...] = (
     PARTICIPATION,
     COORDINATES,
     CLIENT_NOISE,
+    CLIENT_UPLOADS,
     CLIENT_ACCOUNTING,
     CLIENT_VIEWS,
     PUBLICATION,

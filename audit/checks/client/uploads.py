@@ -1,0 +1,166 @@
+"""Check "uploads" at client level: does nothing leave a round but its noised mean update?
+
+A participant's steps are not noised, so there is nothing to replay in them: what may leave is the
+clipped update inside the noised mean, and no further tensor. The next model must be the last one
+plus that mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from audit import fields
+from audit.bundle import Bundle
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.following import finished_rounds, judge_weights, recorded_coordinates
+from audit.checks.handed_out import carries
+from audit.checks.replaying import Message, Tally, read_message, shown
+from audit.checks.uploads import UPLOADS
+from audit.client_evidence import UpdateRound
+from audit.exchanges import Extent, Release, extent, is_kept
+from audit.fields import FieldError
+from audit.ledger import Header, Round
+from audit.messages import MessageError
+from audit.replay import APPLY_THE_MEAN
+from audit.replay.rounding import Rounded, exact
+from audit.verdict import Severity, Verdict
+
+
+def _further(index: int, evidence: UpdateRound, reasons: list[str]) -> None:
+    """Uploads and memories hold the update alone."""
+    for name in evidence.further_tensors:
+        reasons.append(f"round {index}: a client uploaded or kept a tensor {shown(name)}")
+
+
+def _read(where: str, raw: bytes, tally: Tally) -> Message | None:
+    try:
+        found = read_message(raw)
+    except MessageError as error:
+        tally.reasons.append(f"{where} {error}")
+        return None
+    for name in found.state:
+        tally.reasons.append(f"{where} holds a tensor {shown(name)} besides the parameters")
+    return found
+
+
+def _release(
+    item: Round,
+    following: str | None,
+    evidence: UpdateRound,
+    release: Release,
+    whole: bool,
+    clip: float,
+    sampled: np.ndarray[Any, np.dtype[np.int64]],
+    tally: Tally,
+) -> Rounded | None:
+    """Judge one round's release; returns the parameters that it must leave."""
+    where = f"round {item.round}"
+    before = _read(f"{where}: the broadcast", release.broadcast, tally)
+    after = _read(f"{where}: the next broadcast", release.combined, tally)
+    if whole:
+        digests = (
+            ("broadcast", release.broadcast, item.broadcast),
+            ("released mean", release.released.astype("<f4").tobytes(), item.exchanged),
+            ("next broadcast", release.combined, following),
+        )
+        for what, raw, noted in digests:
+            if noted is not None and hashlib.sha256(raw).hexdigest() != noted:
+                tally.reasons.append(f"{where}: its {what} is not the one that the ledger notes")
+    total = release.released[sampled] * evidence.divisor
+    if not carries(evidence.noise_sample * clip, evidence.clean_sample, total):
+        tally.reasons.append(f"{where}: the released mean does not carry the noise recorded for it")
+    tally.replayed += 1
+    if before is None or after is None:
+        return None
+    if len(before.principal) != len(release.released):
+        tally.reasons.append(f"{where}: the broadcast is not as long as the released mean")
+        return None
+    expected = exact(before.principal) + release.released
+    tally.compare(f"{where}: the next model", after.principal, expected)
+    tally.rounds += 1
+    return expected
+
+
+def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
+    header, layout = bundle.header, bundle.layout()
+    items = finished_rounds(bundle.readable_ledger, header)
+    coordinates, salt = recorded_coordinates(bundle, kept), bundle.salt()
+    sampled, recorded = layout.sample_coordinates, layout.parameters
+    if coordinates is not None:
+        sampled, recorded = np.searchsorted(coordinates, sampled), len(coordinates)
+    for index, evidence in bundle.all_update_rounds():
+        _further(index, evidence, tally.reasons)
+        item, last = items[index], index == header.rounds - 1
+        digest = bytes.fromhex(item.exchanged or "")
+        if not (index == 0 or last or is_kept(salt, index, -1, digest, kept.share)):
+            continue
+        release = bundle.release(index, recorded)
+        following = None if last else items[index + 1].broadcast
+        left = _release(
+            item,
+            following,
+            evidence,
+            release,
+            coordinates is None,
+            header.clipping_norm or 0.0,
+            sampled,
+            tally,
+        )
+        if last and left is not None:
+            judge_weights(bundle, coordinates, left, tally)
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    header: Header = bundle.header
+    try:
+        name = fields.text(fields.mapping(bundle.readable_spec, "algorithm"), "name")
+    except FieldError as error:
+        return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
+    if name not in APPLY_THE_MEAN:
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            f"the auditor has no replay of {name} at client level: what its server makes of the "
+            "released mean was not judged",
+        )
+    kept = extent(header.parameters, 0, header.rounds)
+    tally = Tally()
+    _judge_all(bundle, kept, tally)
+    details = {
+        "rounds": header.rounds,
+        "replayed": tally.replayed,
+        "coordinates": kept.coordinates or header.parameters,
+    }
+    if tally.reasons:
+        return Judgement(Verdict.FAIL, listed(tally.reasons), details)
+    amount = "all" if kept.share == 1.0 else f"{tally.replayed} (drawn in secret) of"
+    place = f" at {kept.coordinates} coordinates drawn in secret" if kept.coordinates else ""
+    return Judgement(
+        Verdict.PASS,
+        f"no client of any round uploaded or kept a tensor besides its update; {amount} "
+        f"{header.rounds} rounds{place}: the next model is the last one plus the released mean, "
+        "which carries the noise that was measured"
+        + ("; so do the published weights follow" if tally.weights else ""),
+        details,
+    )
+
+
+CLIENT_UPLOADS = Check(
+    name=UPLOADS.name,
+    title="Does nothing leave a round but its noised mean update?",
+    severity=Severity.CRITICAL,
+    claim="Uploads hold one clipped update and nothing else, clients keep nothing, broadcasts hold "
+    "the parameters and nothing else, and each model is the last one plus the noised mean.",
+    tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly; "
+    "the released mean against recorded noise to 2^-18 of its parts.",
+    power="any further tensor; any term added to a model by more than rounding",
+    limits="The evidence is written by the process that trains; digests in the ledger bind it to "
+    "what was broadcast. How a participant comes to its update is not judged: it may be any "
+    "function of its own records, which is why it is clipped and noised. Only rounds that were "
+    "kept are compared; which are is drawn after their release. What hides below the rounding is "
+    "not seen. Algorithms that the auditor does not know are not judged.",
+    judge=_judge,
+)
