@@ -31,6 +31,7 @@ class UpdateRound:
         upload_noise_sum_squares: [m, B] sums of the squared noise on each upload; None where no
             upload carries noise of its own.
         clean_sample: [k] the sum of clipped updates before noise at the sampled coordinates.
+        sample_places: [k] the sampled coordinates in the whole vector.
         further_tensors: names of whatever uploads or memories held besides the update.
         kept_digest: SHA-256 of the public coordinates that the server read; None where all
             coordinates are released.
@@ -49,6 +50,7 @@ class UpdateRound:
     noise_sample: Floats
     upload_noise_sum_squares: Floats | None
     clean_sample: Floats
+    sample_places: Integers
     further_tensors: tuple[str, ...]
     kept_digest: bytes | None = None
     upload_kept_digests: tuple[bytes, ...] | None = None
@@ -87,6 +89,7 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         noise_sample=floats(arrays, "noise_sample", (len(layout.sample_coordinates),)),
         upload_noise_sum_squares=uploads,
         clean_sample=floats(arrays, "clean_sample", (len(layout.sample_coordinates),)),
+        sample_places=integers(arrays, "sample_places", (len(layout.sample_coordinates),)),
         further_tensors=texts(arrays, "further_tensors", None),
         **sparse,
     )

@@ -21,6 +21,8 @@ from audit.arrays import Floats, Integers
 from audit.fields import FieldError
 
 KINDS = ("random", "released-top", "local-top")
+# Under which name a broadcast carries public coordinates that follow from releases.
+BROADCAST_NAME = "kept_coordinates"
 DIGEST_BYTES = 32
 # Beyond this, finding the coordinates again would take more memory than an auditor may have.
 MOST_COORDINATES = 1 << 28

@@ -92,6 +92,9 @@ class ClientLevelEvidence:
             "noise_sum_squares": self._squares(noise, release.kept),
             "noise_sample": (noise[chosen] / self._clipping_norm).float().cpu().numpy(),
             "clean_sample": release.clean_sum[chosen].double().cpu().numpy(),
+            "sample_places": (chosen if release.kept is None else release.kept[chosen])
+            .cpu()
+            .numpy(),
             "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
         }
         if release.upload_noise:

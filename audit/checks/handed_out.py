@@ -7,6 +7,7 @@ oracle. Here the one is held against the other, so that neither can show each ch
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def noise_faults(
     if not np.all(np.abs(total - noise - clean) <= room):
         faults.append("the size of the gradients handed out does not fit the noise recorded")
     starts = evidence.record_offsets[row * len(divisor) : (row + 1) * len(divisor) + 1]
-    for query, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for query, (start, stop) in enumerate(pairwise(starts)):
         longest = float(evidence.clipped_norms[start:stop].sum())
         # Norms in float32, sums over a batch in float32: far within a thousandth.
         if not math.sqrt(float(clean[query].sum())) <= longest * 1.001 + 1e-6 * clip:

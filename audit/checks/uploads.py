@@ -228,17 +228,18 @@ UPLOADS = Check(
     name="uploads",
     title="Is all that leaves a client a function of noised values?",
     severity=Severity.CRITICAL,
-    claim="Every tensor of an upload, and all that a client keeps, follows from broadcasts, its own "
-    "memory and the noised gradients alone, by the algorithm that the spec names.",
-    tolerance="Coordinate by coordinate, the bound of a running error analysis of the same steps in "
-    "float32, four roundings (2^-22) an operation, carried through all K steps; names and shapes "
-    "exactly. Norms of d coordinates and transforms: 2^-22 sqrt(d) and 2^-19 log2(d) of their size.",
+    claim="Every tensor of an upload, and all that a client keeps, follows from broadcasts, its "
+    "own memory and the noised gradients alone, by the algorithm that the spec names.",
+    tolerance="Coordinate by coordinate, the bound of a running error analysis of the same steps "
+    "in float32: four roundings (2^-22) an operation, carried through all K steps. Norms and means "
+    "of d coordinates: 2^-22 sqrt(d) of themselves; transforms: 2^-19 log2(d) of the root mean "
+    "square. Names, lengths and digests exactly.",
     power="an added term far shorter than a clean gradient, in any tensor",
-    limits="The evidence is written by the process that trains; digests in the ledger bind it to the "
-    "messages combined, and noise and norms to what the other checks judged, but a process that "
-    "lies in all of them alike is not caught. Only participations that were kept are judged; which "
-    "are is drawn after their upload, with a key that the training process holds. What hides below "
-    "the rounding, such as low-order bits of an update, is not seen. Algorithms that the auditor "
-    "does not know are not judged.",
+    limits="The evidence is written by the process that trains. Digests in the ledger bind it to "
+    "the messages that were combined, and it must agree with the noise and norms that the other "
+    "checks judge; a process that lies in all of them alike is not caught. Only participations "
+    "that were kept are judged; which are is drawn after each upload, with a key that the training "
+    "process holds. What hides below the rounding, such as low-order bits of an update, is not "
+    "seen. Algorithms that the auditor does not know are not judged.",
     judge=_judge,
 )

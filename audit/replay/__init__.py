@@ -29,6 +29,16 @@ REPLAYS: Mapping[str, Replay] = {
 
 # With clients protected a participant's steps are not noised and so not replayed; what leaves is
 # the noised mean update, which the server must apply as it is: θ ← θ + mean.
-APPLY_THE_MEAN = frozenset({"dp-fedavg", "dp-fedsam"})
+APPLY_THE_MEAN = frozenset(
+    {
+        "dp-fedavg",
+        "dp-fedsam",
+        "fed-smp",
+        "dp-fedsam-randk",
+        "dp-fedsam-topk",
+        "blur",
+        "blurs",
+    }
+)
 
 __all__ = ["APPLY_THE_MEAN", "REPLAYS", "Replay"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -98,7 +99,7 @@ def smoothed(setting: Setting, released: Released) -> Produced:
 
     def smooth(point: Rounded) -> Rounded:
         gradient = released.ask(point)
-        parts = [gradient[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        parts = [gradient[a:b] for a, b in pairwise(edges)]
         values = np.concatenate([_smooth(part, strength) for part in parts])
         bounds = [
             np.full(len(part), _TRANSFORM * (1.0 + math.log2(len(part))) * _rms(part))

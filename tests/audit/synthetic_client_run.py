@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from synthetic_run import chain, save
+from synthetic_run import chain, pack, runs, save
 
 from audit.accounting import Steps, budget, privacy_profile
 from audit.coordinates import Sparsification, digest, public_choices
@@ -58,6 +58,7 @@ class ClientSettings:
     released_elsewhere: float = 0.0  # fault
     ledger_kept_extra: int = 0  # fault
     ledger_hides_sparsification: bool = False  # fault
+    further_tensor: bool = False  # fault
 
     @property
     def public(self) -> Sparsification | None:
@@ -139,8 +140,9 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
     size = sum(s.sizes)
     within = s.kept if s.public else size
     sample = np.sort(np.random.default_rng(size).choice(within, s.sample, replace=False))
-    releases = rng.standard_normal((s.rounds, s.kept)).astype(np.float32)
-    choices = list(public_choices(s.public, iter(releases))) if s.public else [None] * s.rounds
+    # Filled as rounds go by: a round's choice may follow from the release before it.
+    releases = np.zeros((s.rounds, s.kept), np.float32)
+    choices = public_choices(s.public, iter(releases)) if s.public else None
     layout = {
         "format": 1,
         "unit": "client",
@@ -149,6 +151,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
             "kind": "tensor",
             "names": [f"layer-{index}" for index in range(len(s.sizes))],
             "sizes": list(s.sizes),
+            "runs": runs(s.sizes),
         },
         "beta2": None,
         "sample_coordinates": sample.tolist(),
@@ -180,6 +183,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
         }
     entries: list[dict[str, Any]] = [header]
     remembered: list[np.ndarray] = []
+    parameters = np.zeros(size, np.float32)
     for index in range(s.rounds):
         attempts = 2 if s.resumed_round == index else 1
         for attempt in range(1, attempts + 1):
@@ -188,14 +192,31 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
             if attempt < attempts:
                 entries.append({"kind": "resume", "round": index, "commitment": "cd" * 32})
         participants.append(len(clients))
-        arrays = _round(s, rng, clients, attempts, sample, remembered, choices[index])
-        if choices[index] is not None:
-            arrays |= _coordinates(s, clients, choices[index], releases[index])
+        kept = next(choices) if choices is not None else None
+        arrays = _round(s, rng, clients, attempts, sample, remembered, kept)
+        released = arrays.pop("released")
+        if kept is not None:
+            arrays |= _coordinates(s, clients, kept, released[kept])
+            releases[index] = released[kept]
         save(evidence / f"round-{index:05d}.npz", arrays)
+        before, parameters = parameters, parameters + released
+        messages = [pack({"parameters": one}) for one in (before, parameters)]
+        save(
+            evidence / f"upload-{index:05d}.npz",
+            {
+                "broadcast": np.frombuffer(messages[0], np.uint8),
+                "combined": np.frombuffer(messages[1], np.uint8),
+                "released": released,
+            },
+        )
         three = [3] * len(clients)
         entries.append(
-            {"kind": "round", "round": index, "clients": clients, "steps": three, "queries": three}
-        )
+            {
+                "kind": "round", "round": index, "clients": clients, "steps": three,
+                "queries": three, "broadcast_sha256": hashlib.sha256(messages[0]).hexdigest(),
+                "released_sha256": hashlib.sha256(released.tobytes()).hexdigest(),
+            }
+        )  # fmt: skip
     entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))
     (path / "ledger.jsonl").write_bytes(chain(entries))
     metrics = [{"round": 0, "test_accuracy": 0.1, "bytes_up": 0, "seconds": 0.0}]
@@ -271,6 +292,11 @@ def _round(
         noise = remembered[2].copy()
     remembered.append(noise)
     divisor = float(max(many, 1)) if s.realised_divisor else float(s.clients_per_round)
+    clean = np.full(size, float(clipped.sum()) / np.sqrt(size))
+    places = sample
+    if kept is not None:
+        clean[np.setdiff1d(np.arange(size), kept)] = 0.0
+        places = kept[sample]
     return arrays | {
         "clients": np.asarray(clients, np.int64),
         "attempt": np.asarray(attempt, np.int64),
@@ -279,9 +305,11 @@ def _round(
         "nonfinite": np.asarray(int((~np.isfinite(raw)).sum()), np.int64),
         "divisor": np.asarray(divisor),
         "noise_sum_squares": np.add.reduceat(noise**2, edges),
-        "noise_sample": (noise[sample if kept is None else kept[sample]] / s.clipping_norm).astype(
-            np.float32
-        ),
+        "noise_sample": (noise[places] / s.clipping_norm).astype(np.float32),
+        "clean_sample": clean[places],
+        "sample_places": places,
+        "further_tensors": np.asarray(["loss"] if s.further_tensor else [], dtype="U64"),
+        "released": ((clean + noise) / divisor).astype(np.float32),
     }
 
 

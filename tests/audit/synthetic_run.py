@@ -200,7 +200,9 @@ def build_run(path: Path, s: Settings) -> Path:
             "kind": s.aggregation,
             "names": [f"layer-{index}" for index in range(blocks)],
             "sizes": list(s.sizes),
+            "runs": runs(s.sizes),
         },
+        "unit": "record",
         "beta2": s.beta2 if has_moment else None,
         "sample_coordinates": sample.tolist(),
         "per_round_files": s.rounds,
@@ -227,7 +229,7 @@ def build_run(path: Path, s: Settings) -> Path:
     entries: list[dict[str, Any]] = [header]
     charged: dict[int, int] = {}
     times: dict[int, int] = {}
-    state = _State(np.zeros(blocks), np.zeros(blocks), 0)
+    state = _State(np.zeros(blocks), np.zeros(blocks), 0, np.zeros(size, np.float32))
     remembered: dict[str, np.ndarray] = {}
     for index in range(s.rounds):
         clients = np.sort(rng.choice(s.clients, s.clients_per_round, replace=False))
@@ -237,7 +239,13 @@ def build_run(path: Path, s: Settings) -> Path:
                 entries.append(_charge(s, sigma, index, client, attempt, records[client]))
                 charged[client] = charged.get(client, 0) + s.local_steps
                 times[client] = times.get(client, 0) + 1
-        arrays = _round(s, rng, index, clients, attempts, records, sample, state, remembered)
+        before = state.broadcast(s)
+        arrays, files = _round(s, rng, index, clients, attempts, records, sample, state, remembered)
+        for client, file in zip(clients.tolist(), files, strict=True):
+            file["broadcast"] = np.frombuffer(before, np.uint8)
+            save(evidence / f"upload-{index:05d}-{client:05d}.npz", file)
+        digests = [hashlib.sha256(file["upload"].tobytes()).digest() for file in files]
+        arrays["upload_sha256"] = np.asarray([list(one) for one in digests], np.uint8)
         save(evidence / f"round-{index:05d}.npz", arrays)
         entries.append(
             {
@@ -246,6 +254,8 @@ def build_run(path: Path, s: Settings) -> Path:
                 "clients": clients.tolist(),
                 "steps": [s.local_steps] * len(clients),
                 "queries": [s.local_steps] * len(clients),
+                "broadcast_sha256": hashlib.sha256(before).hexdigest(),
+                "uploads_sha256": hashlib.sha256(b"".join(digests)).hexdigest(),
             }
         )
     entries.append(_claim(s, sigma, records, charged, times))
@@ -273,6 +283,40 @@ class _State:
     noisy: np.ndarray
     clean: np.ndarray
     steps: int
+    parameters: np.ndarray
+
+    def broadcast(self, s: Settings) -> bytes:
+        """What the server sends: parameters, and shared block means of the second moment."""
+        tensors = {"parameters": self.parameters}
+        if shares(s):
+            tensors["state.second_moment"] = self.noisy.astype(np.float32)
+        return pack(tensors)
+
+
+def shares(s: Settings) -> bool:
+    return s.algorithm == "dp-fedadamw" and s.aggregation != "none"
+
+
+def pack(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """Float32 vectors in the format of safetensors."""
+    header: dict[str, Any] = {}
+    data = b""
+    for name, value in tensors.items():
+        raw = value.astype("<f4").tobytes()
+        place = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": place}
+        data += raw
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def runs(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
+    """One tensor a block, in order."""
+    stops = np.cumsum(sizes).tolist()
+    return [
+        {"name": f"layer-{index}", "stop": stop, "blocks": [index]}
+        for index, stop in enumerate(stops)
+    ]
 
 
 def _round(
@@ -285,7 +329,7 @@ def _round(
     sample: np.ndarray,
     state: _State,
     remembered: dict[str, np.ndarray],
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
     size, blocks = sum(s.sizes), len(s.sizes)
     edges = np.concatenate([[0], np.cumsum(s.sizes)[:-1]])
     many, steps = len(clients), s.local_steps
@@ -307,8 +351,11 @@ def _round(
         batch.ravel() > 0
     )
     direction = np.random.default_rng(1).standard_normal(size) / np.sqrt(size)
-    clean = direction * (batch * 0.4 * s.clipping_norm)[..., None]
-    clean = clean + rng.standard_normal((*shape, size)) * 0.01 * s.clipping_norm
+    # Longer than all clipped gradients together no clean sum can be.
+    reach = np.add.reduceat(np.append(clipped, 0.0), offsets[:-1]) * (batch.ravel() > 0)
+    scatter = rng.standard_normal((*shape, size)) / np.sqrt(size)
+    clean = (0.7 * direction + 0.1 * scatter) * reach.reshape(shape)[..., None]
+    clean = clean.astype(np.float32).astype(np.float64)
     noise = rng.standard_normal((*shape, size)) * s.noise_multiplier * s.clipping_norm
     noise *= s.noise_scale
     if s.reuse_between_clients and index == 1:
@@ -324,7 +371,7 @@ def _round(
     if s.realised_divisor:
         divisor = np.maximum(batch, 1).astype(float)
     mean = clean / divisor[..., None]
-    released = mean + noise / divisor[..., None]
+    released = (mean + noise / divisor[..., None]).astype(np.float32).astype(np.float64)
     arrays: dict[str, np.ndarray] = {
         "clients": clients.astype(np.int64),
         "attempt": np.asarray(attempt, np.int64),
@@ -338,8 +385,11 @@ def _round(
         "noise_sample": (noise[:, :, sample] / s.clipping_norm).astype(np.float32),
         "clean_sum_squares": np.add.reduceat(mean**2, edges, axis=2),
     }
+    files = _descend(s, index, state, released, edges)
+    for row, file in enumerate(files):
+        file["clean_sample"] = clean[row][:, sample].astype(np.float32)
     if s.algorithm == "dp-fedavg":
-        return arrays
+        return arrays, files
     restarts = s.algorithm == "dp-localadamw" or s.aggregation == "none"
     widths = np.asarray(s.sizes, float)
     noisy = np.tile(np.zeros(blocks) if restarts else state.noisy, (many, 1))
@@ -361,7 +411,47 @@ def _round(
         "floored": np.zeros((many, blocks), np.int64),
     }
     state.noisy, state.clean = noisy.mean(axis=0), shadow.mean(axis=0)
-    return arrays
+    return arrays, files
+
+
+def _descend(
+    s: Settings, index: int, state: _State, released: np.ndarray, edges: np.ndarray
+) -> list[dict[str, np.ndarray]]:
+    """Every client's steps along its noised gradients [S, K, d]; moves the server's parameters."""
+    rate = 0.02 * 0.5 * (1 + np.cos(np.pi * index / s.rounds))
+    phi = (s.noise_multiplier * s.clipping_norm / s.expected_batch_size) ** 2
+    start = state.parameters.astype(np.float64)
+    files = []
+    updates = []
+    for gradients in released:
+        theta, points = start.copy(), []
+        v = np.repeat(state.noisy, s.sizes) if shares(s) else np.zeros_like(start)
+        for k, gradient in enumerate(gradients, start=1):
+            points.append(theta.astype(np.float32))
+            step = gradient
+            if s.algorithm != "dp-fedavg":
+                v = s.beta2 * v + (1 - s.beta2) * gradient**2
+                tau = k if s.counter == "local" or not shares(s) else state.steps + k
+                corrected = v / (1 - s.beta2**tau)
+                if s.debias and s.algorithm == "dp-fedadamw":
+                    corrected = np.maximum(corrected - phi, phi)
+                step = gradient / np.sqrt(corrected)
+            theta = theta - rate * step
+        upload = {"parameters": theta - start}
+        if shares(s):
+            upload["state.second_moment"] = np.add.reduceat(v, edges) / np.asarray(s.sizes)
+        updates.append(theta - start)
+        files.append(
+            {
+                "upload": np.frombuffer(pack(upload), np.uint8),
+                "memory_before": np.frombuffer(pack({}), np.uint8),
+                "memory_after": np.frombuffer(pack({}), np.uint8),
+                "points": np.stack(points),
+                "gradients": gradients.astype(np.float32),
+            }
+        )
+    state.parameters = (start + np.mean(updates, axis=0)).astype(np.float32)
+    return files
 
 
 def _claim(

@@ -248,13 +248,8 @@ def test_missing_evidence_is_not_verified(good_client_run: Path, name: str) -> N
 def test_a_run_without_evidence_is_not_verified(good_client_run: Path) -> None:
     shutil.rmtree(good_client_run / "evidence")
     findings = audit_run(good_client_run)
-    assert unverified(findings) == {
-        "integrity",
-        "promise",
-        "sensitivity",
-        "coordinates",
-        "noise-scale",
-    }
+    evidence = {"integrity", "promise", "sensitivity", "coordinates", "noise-scale", "uploads"}
+    assert unverified(findings) == evidence
     assert findings.named("accounting").verdict is Verdict.PASS
 
 

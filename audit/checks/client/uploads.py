@@ -8,11 +8,11 @@ plus that mean.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 
 from audit import fields
+from audit.arrays import Integers
 from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.checks.following import finished_rounds, judge_weights, recorded_coordinates
@@ -20,6 +20,7 @@ from audit.checks.handed_out import carries
 from audit.checks.replaying import Message, Tally, read_message, shown
 from audit.checks.uploads import UPLOADS
 from audit.client_evidence import UpdateRound
+from audit.coordinates import BROADCAST_NAME
 from audit.exchanges import Extent, Release, extent, is_kept
 from audit.fields import FieldError
 from audit.ledger import Header, Round
@@ -36,12 +37,13 @@ def _further(index: int, evidence: UpdateRound, reasons: list[str]) -> None:
 
 
 def _read(where: str, raw: bytes, tally: Tally) -> Message | None:
+    """A message without a tensor too many; public coordinates are another check's matter."""
     try:
         found = read_message(raw)
     except MessageError as error:
         tally.reasons.append(f"{where} {error}")
         return None
-    for name in found.state:
+    for name in sorted(set(found.state) - {BROADCAST_NAME}):
         tally.reasons.append(f"{where} holds a tensor {shown(name)} besides the parameters")
     return found
 
@@ -53,7 +55,7 @@ def _release(
     release: Release,
     whole: bool,
     clip: float,
-    sampled: np.ndarray[Any, np.dtype[np.int64]],
+    sampled: tuple[Integers, Integers],
     tally: Tally,
 ) -> Rounded | None:
     """Judge one round's release; returns the parameters that it must leave."""
@@ -69,8 +71,10 @@ def _release(
         for what, raw, noted in digests:
             if noted is not None and hashlib.sha256(raw).hexdigest() != noted:
                 tally.reasons.append(f"{where}: its {what} is not the one that the ledger notes")
-    total = release.released[sampled] * evidence.divisor
-    if not carries(evidence.noise_sample * clip, evidence.clean_sample, total):
+    recorded, places = sampled
+    total = release.released[places] * evidence.divisor
+    noise, clean = evidence.noise_sample[recorded] * clip, evidence.clean_sample[recorded]
+    if not carries(noise, clean, total):
         tally.reasons.append(f"{where}: the released mean does not carry the noise recorded for it")
     tally.replayed += 1
     if before is None or after is None:
@@ -84,13 +88,24 @@ def _release(
     return expected
 
 
+def _sampled(
+    evidence: UpdateRound, coordinates: Integers | None, parameters: int
+) -> tuple[Integers, Integers]:
+    """Which samples of noise lie where the release was kept, and their places in what was kept."""
+    places = evidence.sample_places
+    if places.size and places.max() >= parameters:
+        raise FieldError("sample_places lie outside the parameters")
+    if coordinates is None:
+        return np.arange(len(places)), places
+    found = np.flatnonzero(np.isin(places, coordinates))
+    return found, np.searchsorted(coordinates, places[found])
+
+
 def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
     header, layout = bundle.header, bundle.layout()
     items = finished_rounds(bundle.readable_ledger, header)
     coordinates, salt = recorded_coordinates(bundle, kept), bundle.salt()
-    sampled, recorded = layout.sample_coordinates, layout.parameters
-    if coordinates is not None:
-        sampled, recorded = np.searchsorted(coordinates, sampled), len(coordinates)
+    recorded = layout.parameters if coordinates is None else len(coordinates)
     for index, evidence in bundle.all_update_rounds():
         _further(index, evidence, tally.reasons)
         item, last = items[index], index == header.rounds - 1
@@ -106,7 +121,7 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
             release,
             coordinates is None,
             header.clipping_norm or 0.0,
-            sampled,
+            _sampled(evidence, coordinates, layout.parameters),
             tally,
         )
         if last and left is not None:
