@@ -86,8 +86,9 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     charges = last_attempts(bundle.readable_ledger.spends)
     reasons: list[str] = []
     batches = _Batches()
-    count = clipped = 0
+    count = clipped = queries = 0
     for index, evidence in bundle.all_rounds():
+        queries += evidence.batch_size.size
         _norms(index, evidence, clip, reasons)
         count += len(evidence.raw_norms)
         clipped += int(np.count_nonzero(~(evidence.raw_norms <= clip)))
@@ -95,11 +96,15 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
             charge = charges.get((index, int(client)))
             if charge is None:
                 raise UnverifiedError(f"round {index}: client {int(client)} was never charged")
+            # Queries on one batch have its size each, and count as one draw.
+            sizes = evidence.batch_size[row].reshape(-1, charge.queries_per_step)
+            if np.any(sizes != sizes[:, :1]):
+                reasons.append(f"round {index}: queries on one batch are of different sizes")
             batches.add(
                 charge.client,
                 charge.records,
                 charge.sampling_rate,
-                [int(size) for size in evidence.batch_size[row]],
+                [int(size) for size in sizes[:, 0]],
             )
     private = batches.judge(reasons)
     private |= {"records_used": count, "share_clipped": clipped / count if count else None}
@@ -112,7 +117,6 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
             unreadable = "no probe record contributes anything, so clipping was not exercised"
     except UntrustedFileError as error:
         unreadable = f"no results of the active probe ({error})"
-    queries = sum(len(sizes) for sizes in batches.sizes.values())
     details |= {"queries": queries, "clients_tested": len(batches.sizes)}
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons), details, private)

@@ -109,7 +109,8 @@ class Released:
         if len(self.points) >= len(self.gradients):
             raise ReplayError("fewer gradients were handed out than the rule asks for")
         self.points.append(point)
-        return self.gradients[len(self.points) - 1]
+        gradient: Floats = self.gradients[len(self.points) - 1]
+        return gradient
 
     def of_broadcast(self, name: str) -> Floats:
         """One further tensor of the broadcast.
