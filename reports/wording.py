@@ -31,6 +31,9 @@ CHECK_MEANINGS = {
     "promise": "If it fails, the run was not the one that was described, whatever its numbers say.",
     "sensitivity": "If it fails, one record can weigh more than the noise was made to hide.",
     "noise-scale": "If it fails, the noise is not what the loss was computed for.",
+    "uploads": (
+        "If it fails, something that was never noised left a client: the guarantee does not hold."
+    ),
     "accounting": "If it fails, the stated loss is not what the ledger's queries cost.",
     "views": "If it fails, a loss is stated towards the wrong reader.",
     "second-moment": (
@@ -46,6 +49,9 @@ CLIENT_CHECK_MEANINGS = {
         "If it fails, clients were not drawn by the chance that the stated loss relies on."
     ),
     "coordinates": ("If it fails, which coordinates a round left out may itself tell of a client."),
+    "uploads": (
+        "If it fails, more left a round than its noised mean: the guarantee does not hold."
+    ),
     "publication": (
         "If it fails, public numbers tell how many took part, which the stated loss keeps secret."
     ),

@@ -182,8 +182,8 @@ def conclude(
     }
     power = (
         f"seen for certain, in the update of any participation replayed: an added term longer than "
-        f"{hidden:.1e} C (a clean mean gradient is about C long at most); further tensors and "
-        "points to a few parts in a million of their size"
+        f"{hidden:.1e} C (a clean mean gradient is about C long at most); in further tensors "
+        "and points one of the order of 1e-5 of their size"
     )
     if tally.reasons:
         return Judgement(Verdict.FAIL, listed(tally.reasons), details, private, power=power)
@@ -239,7 +239,7 @@ UPLOADS = Check(
     "the messages that were combined, and it must agree with the noise and norms that the other "
     "checks judge; a process that lies in all of them alike is not caught. Only participations "
     "that were kept are judged; which are is drawn after each upload, with a key that the training "
-    "process holds. What hides below the rounding, such as low-order bits of an update, is not "
+    "process holds. The server is judged in rounds of which every upload was kept. What hides below the rounding, such as low-order bits of an update, is not "
     "seen. Algorithms that the auditor does not know are not judged.",
     judge=_judge,
 )

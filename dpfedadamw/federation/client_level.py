@@ -9,7 +9,7 @@ from hashlib import sha256
 from dpfedadamw.algorithms.base import ServerState, Upload
 from dpfedadamw.client_evidence import ClientLevelEvidence, UpdateRelease
 from dpfedadamw.federation.client import Answer, public_coordinates
-from dpfedadamw.federation.messages import pack_update, unpack_update
+from dpfedadamw.federation.messages import pack, pack_update, unpack_update
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy.cohorts import PoissonClients
 from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates

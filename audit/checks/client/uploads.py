@@ -158,7 +158,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         f"no client of any round uploaded or kept a tensor besides its update; {amount} "
         f"{header.rounds} rounds{place}: the next model is the last one plus the released mean, "
         "which carries the noise that was measured"
-        + ("; so do the published weights follow" if tally.weights else ""),
+        + ("; the published weights are the last model" if tally.weights else ""),
         details,
     )
 
