@@ -80,8 +80,9 @@ def extent(parameters: int, queries: int, participations: int) -> Extent:
     """
     row = _FLOAT_BYTES * (2 * queries + _OTHER_VECTORS)
     whole = CAPACITY_BYTES // (row * parameters)
-    if whole < min(participations, FEWEST_WHOLE):
-        count = max(1, CAPACITY_BYTES // (row * FEWEST_WHOLE))
+    fewest = min(participations, FEWEST_WHOLE)
+    if whole < fewest:
+        count = max(1, CAPACITY_BYTES // (row * fewest))
         return Extent(min(1.0, _MARGIN * FEWEST_WHOLE / participations), count)
     fitting = min(whole, MOST_FILES)
     return Extent(1.0 if fitting >= participations else _MARGIN * fitting / participations, None)

@@ -63,12 +63,13 @@ def extent(parameters: int, queries: int, participations: int) -> Extent:
     """
     row = _FLOAT_BYTES * (2 * queries + _OTHER_VECTORS)
     whole = CAPACITY_BYTES // (row * parameters)
-    if whole >= min(participations, FEWEST_WHOLE):
+    fewest = min(participations, FEWEST_WHOLE)
+    if whole >= fewest:
         fitting = min(whole, MOST_FILES)
         share = 1.0 if fitting >= participations else _MARGIN * fitting / participations
         return Extent(share, None)
     share = min(1.0, _MARGIN * FEWEST_WHOLE / participations)
-    return Extent(share, max(1, CAPACITY_BYTES // (row * FEWEST_WHOLE)))
+    return Extent(share, max(1, CAPACITY_BYTES // (row * fewest)))
 
 
 def is_kept(salt: bytes, round_index: int, client: int, digest: bytes, share: float) -> bool:

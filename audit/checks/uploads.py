@@ -215,13 +215,21 @@ def conclude(
         Verdict.PASS,
         f"{what} replayed: each tensor uploaded or kept, and each point at which a gradient was "
         f"asked for, is what the noised gradients make it ({tally.tensors} tensors); "
-        f"{tally.rounds} of {header.rounds} rounds' next broadcasts follow from the uploads, "
-        f"{'and so do the published weights' if tally.weights else 'published weights not judged'}"
-        "; the gradients handed out carry the noise that the noise checks measured",
+        f"{_served(tally, header)}; the gradients handed out carry the noise that the noise checks "
+        "measured",
         details,
         private,
         power=power,
     )
+
+
+def _served(tally: Tally, header: Header) -> str:
+    """What was seen of the server."""
+    if not tally.rounds:
+        return "no round's uploads were all kept, so the server's part was not judged"
+    weights = ", and so do the published weights" if tally.weights else ""
+    rounds = f"{tally.rounds} of {header.rounds} rounds"
+    return f"what the server sent after {rounds} follows from the uploads{weights}"
 
 
 UPLOADS = Check(
@@ -239,7 +247,8 @@ UPLOADS = Check(
     "the messages that were combined, and it must agree with the noise and norms that the other "
     "checks judge; a process that lies in all of them alike is not caught. Only participations "
     "that were kept are judged; which are is drawn after each upload, with a key that the training "
-    "process holds. The server is judged in rounds of which every upload was kept. What hides below the rounding, such as low-order bits of an update, is not "
-    "seen. Algorithms that the auditor does not know are not judged.",
+    "process holds. The server is judged in rounds of which every upload was kept. What hides "
+    "below the rounding, such as low-order bits of an update, is not seen. Algorithms that the "
+    "auditor does not know are not judged.",
     judge=_judge,
 )

@@ -13,9 +13,10 @@ import pytest
 from synthetic_run import Settings, build_run
 
 from audit.archives import ArchiveError, read_archive
-from audit.bundle import open_bundle, read_bytes
+from audit.bundle import open_bundle
 from audit.documents import DocumentError, parse_json, parse_yaml
 from audit.errors import RunDirectoryError, UntrustedFileError
+from audit.files import read_bytes
 from audit.ledger import read_ledger
 
 

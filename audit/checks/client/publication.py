@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from audit.bundle import MAXIMUM_LEDGER_BYTES, Bundle, read_bytes
+from audit.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.documents import DocumentError, parse_json
 from audit.errors import UntrustedFileError, UnverifiedError
+from audit.files import read_bytes
 from audit.verdict import Severity, Verdict
 
 _METRICS = "metrics.jsonl"
