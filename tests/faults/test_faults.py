@@ -224,3 +224,9 @@ def test_a_resumed_run_that_goes_on_with_its_old_key_fails(tmp_path, monkeypatch
 def test_correct_runs_of_the_other_algorithms_pass(algorithm, tmp_path):
     findings = judged(small_spec(algorithm), tmp_path)
     assert findings["verdict"] == "PASS", failing(findings)
+
+
+def test_two_queries_on_one_batch_are_one_draw_of_it(tmp_path):
+    # Counted twice, the batch sizes of this correct run would scatter too little to be believed.
+    findings = judged(small_spec("dp-fedsam", seed=117), tmp_path)
+    assert findings["verdict"] == "PASS", failing(findings)
