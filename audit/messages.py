@@ -20,18 +20,22 @@ from audit.fields import FieldError
 
 MAXIMUM_HEADER_BYTES = 1 << 24
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_WHOLE = {"I64": "<i8", "I32": "<i4"}
 
 
 class MessageError(ValueError):
     """Bytes that are not plain serialised tensors; the message says why."""
 
 
-def read_tensors(raw: bytes, *, metadata: bool = False) -> dict[str, Floats]:
+def read_tensors(
+    raw: bytes, *, metadata: bool = False, whole: str | None = None
+) -> dict[str, Floats]:
     """All tensors by name, each flat and in float64.
 
     Args:
         raw: the whole message.
         metadata: whether texts beside the tensors are allowed.
+        whole: the one tensor that may hold whole numbers.
 
     Raises:
         MessageError: the message is malformed, or holds more than its tensors.
@@ -45,19 +49,20 @@ def read_tensors(raw: bytes, *, metadata: bool = False) -> dict[str, Floats]:
             raise MessageError("has a header that is no mapping")
         if header.pop("__metadata__", None) is not None and not metadata:
             raise MessageError("carries texts beside its tensors")
-        return _tensors(header, raw[8 + length :])
+        return _tensors(header, raw[8 + length :], whole)
     except (DocumentError, FieldError) as error:
         raise MessageError(f"has a malformed header ({error})") from error
 
 
-def _tensors(header: Mapping[str, Any], data: bytes) -> dict[str, Floats]:
+def _tensors(header: Mapping[str, Any], data: bytes, whole: str | None) -> dict[str, Floats]:
     tensors: dict[str, Floats] = {}
     covered = 0
     places = {name: fields.integers(entry, "data_offsets") for name, entry in header.items()}
     if any(len(place) != 2 for place in places.values()):
         raise MessageError("has a tensor without a place")
     for name, (start, stop) in sorted(places.items(), key=lambda item: item[1]):
-        kind = np.dtype(_TYPES[fields.choice(header[name], "dtype", tuple(_TYPES))])
+        types = _WHOLE if name == whole else _TYPES
+        kind = np.dtype(types[fields.choice(header[name], "dtype", tuple(types))])
         count = math.prod(fields.integers(header[name], "shape"))
         if start != covered or stop - start != count * kind.itemsize or stop > len(data):
             raise MessageError("has bytes that belong to no tensor, or to two")

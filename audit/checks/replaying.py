@@ -98,13 +98,17 @@ def shown(name: str) -> str:
     return repr(name if len(name) <= 64 else name[:64] + "…")
 
 
-def read_message(raw: bytes) -> Message:
+def read_message(raw: bytes, whole: str | None = None) -> Message:
     """A serialised broadcast or upload.
+
+    Args:
+        raw: Its bytes.
+        whole: The state tensor that may hold whole numbers.
 
     Raises:
         MessageError: it is malformed, or holds a tensor that is neither vector nor state.
     """
-    tensors = read_tensors(raw)
+    tensors = read_tensors(raw, whole=None if whole is None else _STATE + whole)
     if UPDATE not in tensors:
         raise MessageError("has no principal vector")
     principal = tensors.pop(UPDATE)

@@ -39,7 +39,7 @@ def _further(index: int, evidence: UpdateRound, reasons: list[str]) -> None:
 def _read(where: str, raw: bytes, tally: Tally) -> Message | None:
     """A message without a tensor too many; public coordinates are another check's matter."""
     try:
-        found = read_message(raw)
+        found = read_message(raw, BROADCAST_NAME)
     except MessageError as error:
         tally.reasons.append(f"{where} {error}")
         return None
