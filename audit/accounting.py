@@ -165,39 +165,35 @@ class ThirdParty:
 
     A run is a mixture over participation patterns that do not depend on the records, and
     hockey-stick divergences are jointly convex, hence δ(ε) ≤ E_n[δ_{nK}(ε)] with
-    n ~ Binomial(rounds, participation). The expectation is linear in the loss distributions, so
+    n ~ Binomial(rounds, participation), and likewise for rounds of several kinds. The expectation is linear in the loss distributions, so
     the binomial sum is evaluated exactly by one product of transforms: no count is left out.
 
     Args:
-        sampling_rate: q in (0, 1].
-        noise_multiplier: effective σ of a step.
-        local_steps: K, steps of one participation.
-        rounds: the largest number of rounds T that will be asked for.
+        kinds: what one participation costs, and the largest number of rounds that cost it which
+            will be asked for; one entry a kind of round.
         participation: l = S/N in (0, 1].
         delta: δ in (0, 1).
     """
 
     def __init__(
-        self,
-        sampling_rate: float,
-        noise_multiplier: float,
-        local_steps: int,
-        rounds: int,
-        participation: float,
-        delta: float,
+        self, kinds: Sequence[tuple[Steps, int]], participation: float, delta: float
     ) -> None:
-        """Prepare the grid for `rounds` participations, the worst case."""
-        self._local_steps = local_steps
+        """Prepare the grid for participation in every round, the worst case."""
+        self._steps = [item.steps for item, _ in kinds]
         self._participation = participation
         self._delta = delta
-        history = (Steps(sampling_rate, noise_multiplier, local_steps * rounds),)
+        history = tuple(
+            Steps(item.sampling_rate, item.noise_multiplier, item.steps * rounds)
+            for item, rounds in kinds
+        )
         self._composer = _composer(history, delta)
 
-    def epsilon(self, rounds: int) -> float:
-        """ε after this many rounds (at most the number given before)."""
-        if rounds == 0:
+    def epsilon(self, rounds: Sequence[int]) -> float:
+        """ε after these numbers of rounds of each kind; kinds left out at the end have none."""
+        if not any(rounds):
             return 0.0
-        pair = self._composer.distribution((self._local_steps,), (rounds, self._participation))
+        counts = [*rounds, *[0] * (len(self._steps) - len(rounds))]
+        pair = self._composer.distribution(self._steps, (counts, self._participation))
         return pair.epsilon(self._delta)
 
 
@@ -209,7 +205,7 @@ def server_delta(delta: float, participation: float) -> float:
 def closed_forms(
     sampling_rate: float,
     noise_multiplier: float,
-    local_steps: int,
+    local_steps: float,
     rounds: int,
     clients: int,
     participation: float,

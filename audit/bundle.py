@@ -245,7 +245,7 @@ class Bundle:
             raise UntrustedFileError(name, str(error)) from error
 
     def _every(self, read: Callable[[int], _Evidence]) -> Iterator[tuple[int, _Evidence]]:
-        for index in range(self.header.rounds):
+        for index in range(self.readable_ledger.rounds_to_finish):
             try:
                 yield index, read(index)
             except UntrustedFileError as error:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from audit import fields
+from audit.adaptation import Adaptation, Course, read_adaptation, steps_charged
 from audit.coordinates import Sparsification, read_sparsification
 from audit.documents import DocumentError, canonical_json, parse_json
 from audit.fields import FieldError
@@ -48,6 +49,14 @@ class Header:
     participation: float | None = None
     noise_added_by: str | None = None
     sparsification: Sparsification | None = None
+    adaptation: Adaptation | None = None
+
+    @property
+    def course(self) -> Course:
+        """The most that the run can spend, as far as the header declares it."""
+        return Course(
+            self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation
+        )
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,11 @@ class Round:
         round: index of the round.
         clients: who took part.
         steps: local steps of each.
-        queries: gradient queries of each.
+        queries: gradients answered to each.
         broadcast: sha256 (hex) of the serialised broadcast; None where it is not noted.
         exchanged: sha256 (hex) over the digests of all uploads, at client level of the released
             mean; None where it is not noted.
+        released: what an adaptive rule goes by from here on.
     """
 
     line: int
@@ -72,6 +82,7 @@ class Round:
     queries: tuple[int, ...]
     broadcast: str | None = None
     exchanged: str | None = None
+    released: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,20 @@ class Ledger:
     kinds: tuple[tuple[int, str], ...]
     faults: tuple[Fault, ...]
     round_spends: tuple[RoundSpend, ...] = ()
+
+    @property
+    def rounds_to_finish(self) -> int:
+        """How many rounds a complete run has: the header's, or fewer if its steps ran out.
+
+        Rounds that share a limit on their steps end with it.
+        """
+        header = self.header
+        if header is None:
+            return 0
+        limit = header.adaptation.step_limit if header.adaptation else None
+        if limit is None or steps_charged(self.spends) < limit:
+            return header.rounds
+        return min(header.rounds, 1 + max((item.round for item in self.rounds), default=-1))
 
 
 def read_ledger(raw: bytes) -> Ledger:
@@ -254,6 +279,7 @@ def _header(entry: Mapping[str, Any]) -> Header:
             "sparsification",
             lambda: read_sparsification(fields.mapping(entry, "sparsification")),
         ),
+        adaptation=read_adaptation(entry),
     )
 
 
@@ -268,7 +294,7 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
     if not len(clients) == len(steps) == len(queries) == len(set(clients)):
         raise FieldError("clients, steps and queries do not have one entry a client")
     digests = ("broadcast_sha256", "uploads_sha256", "released_sha256")
-    broadcast, uploads, released = (
+    broadcast, uploads, mean = (
         fields.text(entry, key, pattern=_HEX) if key in entry else None for key in digests
     )
     return Round(
@@ -278,5 +304,6 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
         steps,
         queries,
         broadcast,
-        uploads or released,
+        uploads or mean,
+        fields.mapping(entry, "released") if "released" in entry else {},
     )

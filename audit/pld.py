@@ -134,18 +134,24 @@ class Composer:
         return max(window.length, single) + 2
 
     def _window(
-        self, direction: Direction, counts: Sequence[int], mixture: tuple[int, float] | None
+        self,
+        direction: Direction,
+        counts: Sequence[int],
+        mixture: tuple[Sequence[int], float] | None,
     ) -> _Window:
         charge = self._delta * _TAIL_SHARE
         up = np.zeros(len(self._tilts))
         down = np.zeros(len(self._tilts))
-        for (plus, minus), count in zip(self._slopes[direction], counts, strict=True):
+        rounds, participation = mixture or ([1] * len(counts), 1.0)
+        rest = np.log1p(-participation) if participation < 1.0 else -np.inf
+        for (plus, minus), count, often in zip(
+            self._slopes[direction], counts, rounds, strict=True
+        ):
+            if mixture is not None:
+                plus = np.logaddexp(rest, np.log(participation) + count * plus)
+                minus = np.logaddexp(rest, np.log(participation) + count * minus)
+                count = often
             up, down = up + count * plus, down + count * minus
-        if mixture is not None:
-            rounds, participation = mixture
-            rest = np.log1p(-participation) if participation < 1.0 else -np.inf
-            up = rounds * np.logaddexp(rest, np.log(participation) + up)
-            down = rounds * np.logaddexp(rest, np.log(participation) + down)
         high, low = self._bounds(up, charge), -self._bounds(down, charge)
         return _Window(first=low, length=max(high - low + 1, 2), charge=2.0 * charge)
 
@@ -157,17 +163,20 @@ class Composer:
         return result
 
     def distribution(
-        self, counts: Sequence[int] | None = None, mixture: tuple[int, float] | None = None
+        self,
+        counts: Sequence[int] | None = None,
+        mixture: tuple[Sequence[int], float] | None = None,
     ) -> LossPair:
         """Compose and return the privacy loss distributions of both directions.
 
         Args:
             counts: steps of each kind of query, in the order of the history's kinds; None for
                 the history itself.
-            mixture: (rounds, participation in (0, 1]): the composition is that of a Binomial
-                number of rounds, each of which makes `counts` steps. Hockey-stick divergences of
-                a mixture are at most the mixture of the divergences, and the latter is linear in
-                the distributions, so one product does all participation counts exactly.
+            mixture: (rounds of each kind, participation in (0, 1]): of every kind of query the
+                composition is that of a Binomial number of rounds, each of which makes that kind's
+                count of steps. Hockey-stick divergences of a mixture are at most the mixture of
+                the divergences, and the latter is linear in the distributions, so one product does
+                all participation counts exactly.
         """
         numbers = tuple(self._counts if counts is None else counts)
         losses = []
@@ -175,15 +184,19 @@ class Composer:
             window = self._window(direction, numbers, mixture)
             product = np.ones(self._length // 2 + 1, dtype=np.complex128)
             log_finite = 0.0
-            for transform, single, count in zip(
-                self._transforms[direction], self._singles[direction], numbers, strict=True
+            rounds, participation = mixture or ([1] * len(numbers), 1.0)
+            for transform, single, count, often in zip(
+                self._transforms[direction],
+                self._singles[direction],
+                numbers,
+                rounds,
+                strict=True,
             ):
-                product = product * transform**count
-                log_finite += count * float(np.log1p(-single.infinite))
-            if mixture is not None:
-                rounds, participation = mixture
-                product = (1.0 - participation + participation * product) ** rounds
-                log_finite = rounds * float(np.log1p(participation * np.expm1(log_finite)))
+                factor, finite = transform**count, count * float(np.log1p(-single.infinite))
+                if mixture is not None:
+                    factor = (1.0 - participation + participation * factor) ** often
+                    finite = often * float(np.log1p(participation * np.expm1(finite)))
+                product, log_finite = product * factor, log_finite + finite
             circle = np.maximum(irfft(product, self._length), 0.0)
             cells = window.first + np.arange(min(window.length, self._length))
             losses.append(

@@ -8,9 +8,9 @@ from typing import Any
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy import accounting, calibration
-from dpfedadamw.privacy.accounting import ClientSpend, Composition
+from dpfedadamw.privacy.accounting import ClientSpend
 from dpfedadamw.privacy.client_claims import client_level_claim
-from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.plan import PrivacyPlan, noise_decay
 from dpfedadamw.spec import Spec
 
 
@@ -27,7 +27,8 @@ def realised_claim(plan: PrivacyPlan, entries: Sequence[Mapping[str, Any]]) -> d
         spends = [entry for entry in entries if entry["kind"] == "spend"]
         assert plan.delta is not None
         return client_level_claim(spends, len(plan.records), plan.delta)
-    return _record_level(plan, accounting.spends_from_ledger(entries))
+    counted = plan.course.accounted(entries)
+    return _record_level(plan, accounting.spends_from_ledger(counted))
 
 
 def expected_claim(plan: PrivacyPlan) -> dict[str, Any]:
@@ -45,17 +46,12 @@ def expected_claim(plan: PrivacyPlan) -> dict[str, Any]:
         )
     if plan.unit == "client":
         return _expected_client_level(plan)
-    steps = plan.rounds * plan.local_steps
     spends = [
         ClientSpend(
             client,
             records,
             plan.rounds,
-            (
-                Composition(
-                    plan.noise_multiplier, plan.sampling_rate(client), steps, plan.queries_per_step
-                ),
-            ),
+            plan.course.everything(plan.sampling_rate(client), plan.queries_per_step),
         )
         for client, records in enumerate(plan.records)
     ]
@@ -69,9 +65,7 @@ def _record_level(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str,
         spends,
         clients=clients,
         clients_per_round=plan.clients_per_round,
-        rounds=plan.rounds,
-        local_steps=plan.local_steps,
-        noise_multiplier=plan.noise_multiplier,
+        course=plan.course,
         delta=plan.delta,
         sampling_rates=[plan.sampling_rate(client) for client in range(clients)],
         queries_per_step=plan.queries_per_step,
@@ -122,5 +116,6 @@ def solve_noise(spec: Spec, records: Sequence[int], queries_per_step: int) -> Sp
             federation.rounds,
             federation.local_steps,
             queries_per_step,
+            decay=noise_decay(spec),
         )
     return specs.replace_noise_multiplier(spec, solved)

@@ -88,7 +88,10 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
         # third party it has the form that a record's step has towards the server.
         rates, participation, queries, steps = [plan.participation], 1.0, 1, 1
         view = View.server
-    common = (queries, view.value, participation)
+    if plan.adaptation is not None and plan.adaptation.step_limit is not None:
+        return _budgeted(given, target_epsilon, view, solve)
+    decay = plan.adaptation.decay if plan.adaptation else None
+    common = (queries, view.value, participation, decay)
     target, delta, noise = target_epsilon, privacy.delta, plan.noise_multiplier
     value: float
     match solve:
@@ -117,6 +120,20 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             "nothing was written"
         )
     return Calibration(changed, key, value, epsilon)
+
+
+def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibration:
+    """A rule that fits its steps to the spec's target is calibrated by the target itself."""
+    if view is not View.server or solve is not Solve.local_steps:
+        name = spec.algorithm.name
+        raise PrivacyError(
+            f"{name} fits its local steps to privacy.target_epsilon, which holds towards the "
+            "server: use --solve local-steps, which sets it"
+        )
+    key = "privacy.target_epsilon"
+    changed = specs.loads(specs.dump(spec), source=spec.name, overrides=[f"{key}={target!r}"])
+    claim = expected_claim(prepare(changed, torch.device("cpu")).plan)
+    return Calibration(changed, key, target, float(claim["server_worst_case"]["epsilon"]))
 
 
 def _check_client_level(view: View, solve: Solve) -> None:

@@ -70,6 +70,7 @@ def header(
         "participation": plan.participation,
         "noise_added_by": plan.noise_added_by,
         "sparsification": asdict(plan.sparsification) if plan.sparsification else None,
+        "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
         "randomness": spec.randomness.mode,
         "qualifications": qualifications(spec),
         "commitment": randomness.commitment,

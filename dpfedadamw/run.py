@@ -175,9 +175,8 @@ def train(
         for result in training.federation.run(training.state, training.completed, on_client):
             training.state, training.completed = result.state, result.completed
             checkpoints.write(run.checkpoint, result.state, result.completed)
-            last = result.completed == spec.federation.rounds
             evaluation = Evaluation(None, None)
-            if last or result.completed % spec.evaluation.every == 0:
+            if result.last or result.completed % spec.evaluation.every == 0:
                 training.flat.assign(result.state.parameters)
                 evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
             published = experiment.plan.unit != "client"
@@ -225,7 +224,8 @@ def _training(
         len(plan.records),
     )
     worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness)
-    wiring = (experiment.spec, worker, experiment.algorithm.server, clients, ledger)
+    algorithm = experiment.algorithm
+    wiring = (experiment.spec, worker, algorithm.server, algorithm.pace, clients, ledger)
     if plan.unit == "client":
         blocks = _blocks(experiment)
         sparse = plan.sparsification

@@ -33,6 +33,7 @@ PRIVATE = (
     "sampling: {kind: poisson, expected_batch_size: 24}}"
 )
 CLIENT_LEVEL = "{unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
+BUDGETED = PRIVATE.replace("noise_multiplier: 2.0", "noise_multiplier: 2.0, target_epsilon: 4.0")
 NOT_PRIVATE = "{unit: none, sampling: {kind: full}}"
 PRIVACY = {"record": PRIVATE, "client": CLIENT_LEVEL, "none": NOT_PRIVATE}
 
@@ -50,7 +51,7 @@ def small_spec(
         algorithm=algorithm,
         rounds=rounds,
         clients_per_round=clients_per_round,
-        privacy=PRIVACY[ALGORITHMS[algorithm].unit],
+        privacy=BUDGETED if algorithm == "ali-dpfl" else PRIVACY[ALGORITHMS[algorithm].unit],
         mode=mode,
         seed=f", seed: {seed}" if mode == "reproducible" else "",
     )

@@ -6,7 +6,8 @@ of this package) by three methods and compares with the claim, in both direction
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,18 +35,25 @@ from audit.verdict import Severity, Verdict
 _MOST_POINTS = 40
 
 
-def event(spend: Spend) -> Steps:
-    """One charge as subsampled Gaussian steps."""
-    sigma = effective_noise_multiplier(spend.noise_multiplier, spend.queries_per_step)
-    return Steps(spend.sampling_rate, sigma, spend.steps)
+def histories(ledger: Ledger, header: Header) -> Mapping[int, tuple[Steps, ...]]:
+    """What every charged client's epsilon is composed of; each attempt counts.
+
+    Of a rule that follows released values, that is the most it could have charged.
+    """
+    return {
+        client: merge([event for _, event in events])
+        for client, events in sorted(_events(ledger, header).items())
+    }
 
 
-def histories(ledger: Ledger) -> Mapping[int, tuple[Steps, ...]]:
-    """Every charged client's history; each attempt counts."""
-    found: dict[int, list[Steps]] = {}
-    for spend in ledger.spends:
-        found.setdefault(spend.client, []).append(event(spend))
-    return {client: merge(history) for client, history in sorted(found.items())}
+def _events(ledger: Ledger, header: Header) -> dict[int, list[tuple[int, Steps]]]:
+    """Every client's charges as subsampled Gaussian steps, each with its round."""
+    found: dict[int, list[tuple[int, Steps]]] = {}
+    for spend, noise, steps in header.course.accounted(ledger.spends):
+        sigma = effective_noise_multiplier(noise, spend.queries_per_step)
+        event = Steps(spend.sampling_rate, sigma, steps)
+        found.setdefault(spend.client, []).append((spend.round, event))
+    return found
 
 
 def participation(header: Header) -> float:
@@ -56,24 +64,30 @@ def participation(header: Header) -> float:
 def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
     """ε towards server and third party after up to 40 of the rounds, for the report's curve."""
     delta = _delta(header)
-    points = sorted(
-        {round(x) for x in np.linspace(1, header.rounds, min(header.rounds, _MOST_POINTS))}
-    )
-    final = histories(ledger)
+    last = max(1, ledger.rounds_to_finish)
+    points = sorted({round(x) for x in np.linspace(1, last, min(last, _MOST_POINTS))})
+    final = histories(ledger, header)
     done = {client: [0] * len(history) for client, history in final.items()}
     kinds = {
         client: {(item.sampling_rate, item.noise_multiplier): i for i, item in enumerate(history)}
         for client, history in final.items()
     }
-    spends = sorted(ledger.spends, key=lambda spend: spend.round)
+    events = sorted(
+        (
+            (index, client, item)
+            for client, charges in _events(ledger, header).items()
+            for index, item in charges
+        ),
+        key=lambda event: event[0],
+    )
     stages: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     position = 0
     for index, point in enumerate(points):
-        while position < len(spends) and spends[position].round < point:
-            spend = spends[position]
-            item = event(spend)
-            slot = kinds[spend.client][(item.sampling_rate, item.noise_multiplier)]
-            done[spend.client][slot] += item.steps
+        while position < len(events) and events[position][0] < point:
+            _, client, item = events[position]
+            if item.steps:
+                slot = kinds[client][(item.sampling_rate, item.noise_multiplier)]
+                done[client][slot] += item.steps
             position += 1
         # The quick Rényi value only picks the client; its ε is then computed tightly.
         leader = max(done, key=lambda client: _estimate(final[client], done[client], delta))
@@ -83,25 +97,78 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
         curve = epsilon_curve(final[client], [counts for _, counts in wanted], delta)
         for (index, _), epsilon in zip(wanted, curve, strict=True):
             server[index] = epsilon
-    rate, sigma = worst_event(ledger, header)
-    third = ThirdParty(rate, sigma, header.local_steps, header.rounds, participation(header), delta)
+    most = most_spent(ledger, header)
+    third = most.third_party(delta)
     return [
-        {"round": point, "server": server[index], "third_party": third.epsilon(point)}
+        {"round": point, "server": server[index], "third_party": third(point)}
         for index, point in enumerate(points)
     ]
 
 
-def worst_event(ledger: Ledger, header: Header) -> tuple[float, float]:
-    """Largest sampling rate of any client and least effective noise multiplier of all charges.
+@dataclass(frozen=True)
+class MostSpent:
+    """The most that a client in every round can spend, at the largest sampling rate of any.
 
     The rate is over ALL clients: whoever does not know who took part must reckon with each.
+
+    Attributes:
+        rate: that rate.
+        queries: answers on each batch.
+        header: rounds, steps, noise and participation.
     """
-    events = [event(spend) for spend in ledger.spends]
-    rates = [item.sampling_rate for item in events]
+
+    rate: float
+    queries: int
+    header: Header
+
+    def sigma(self, noise_multiplier: float) -> float:
+        """Effective noise multiplier of a step."""
+        return effective_noise_multiplier(noise_multiplier, self.queries)
+
+    def everything(self, rounds: int) -> list[Steps]:
+        """Composition of the first rounds."""
+        course = self.header.course
+        levels = course.noise_levels(rounds)
+        if len(levels) == 1:
+            noise = next(iter(levels))
+            return [Steps(self.rate, self.sigma(noise), course.most_steps(rounds))]
+        return [
+            Steps(self.rate, self.sigma(noise), count * course.most_local_steps)
+            for noise, count in levels.items()
+        ]
+
+    def third_party(self, delta: float) -> Callable[[int], float]:
+        """ε towards a third party as a function of the rounds done.
+
+        Rounds may share a limit on their steps; what it allows bounds the mixture as well.
+        """
+        course = self.header.course
+        mixture = ThirdParty(
+            [
+                (Steps(self.rate, self.sigma(noise), course.most_local_steps), count)
+                for noise, count in course.noise_levels(self.header.rounds).items()
+            ],
+            participation(self.header),
+            delta,
+        )
+
+        def epsilon(rounds: int) -> float:
+            value = mixture.epsilon(list(course.noise_levels(rounds).values()))
+            if course.adaptation is None or course.adaptation.step_limit is None:
+                return value
+            whole = self.everything(self.header.rounds)
+            return min(value, epsilon_curve(whole, [[course.most_steps(rounds)]], delta)[0])
+
+        return epsilon
+
+
+def most_spent(ledger: Ledger, header: Header) -> MostSpent:
+    """What the header's limits and the charges' rates and queries make of the worst case."""
+    rates = [spend.sampling_rate for spend in ledger.spends]
     if header.expected_batch_size is not None:
         smallest = min(records for records in header.records if records > 0)
         rates.append(min(1.0, header.expected_batch_size / smallest))
-    return max(rates), min(item.noise_multiplier for item in events)
+    return MostSpent(max(rates), max(spend.queries_per_step for spend in ledger.spends), header)
 
 
 def _estimate(history: Sequence[Steps], counts: Sequence[int], delta: float) -> float:
@@ -123,6 +190,7 @@ def _delta(header: Header) -> float:
 def _client(
     entry: Any,
     spends: Sequence[Spend],
+    history: Sequence[Steps],
     spent: Budget,
     header: Header,
     reasons: list[str],
@@ -136,10 +204,10 @@ def _client(
         ("epsilon_rdp_classic", spent.epsilon_rdp_classic, spent.epsilon_rdp_classic_whole),
     ):
         compare(f"{where} {name}", fields.number(entry, name), recomputed, upper, reasons, high)
-    steps = sum(spend.steps for spend in spends)
+    steps = sum(item.steps for item in history)
     rounds = {spend.round for spend in spends}
     if fields.integer(entry, "steps") != steps:
-        reasons.append(f"{where} the claim's steps are not the {steps} that were charged")
+        reasons.append(f"{where} the claim's steps are not the {steps} that it must count")
     if fields.integer(entry, "participations") not in (len(spends), len(rounds)):
         reasons.append(f"{where} the claim's participations are not those charged")
     records = header.records[client]
@@ -167,7 +235,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     charges: dict[int, list[Spend]] = {}
     for spend in ledger.spends:
         charges.setdefault(spend.client, []).append(spend)
-    past = histories(ledger)
+    past = histories(ledger, header)
     spent = {client: budget(history, delta) for client, history in past.items()}
     reasons: list[str] = []
     high: list[str] = []
@@ -182,7 +250,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
                 reasons.append(f"client {client} is claimed twice")
             spends = charges.get(client, [])
             result = spent.get(client, Budget(0.0, 0.0, 0.0, 0.0, 0.0))
-            claimed[client] = _client(entry, spends, result, header, reasons, high)
+            history = past.get(client, ())
+            claimed[client] = _client(entry, spends, history, result, header, reasons, high)
         missing = [client for client in spent if client not in claimed]
         if missing:
             reasons.append(f"the claim leaves out client {missing[0]}, who took part")

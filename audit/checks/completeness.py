@@ -86,10 +86,9 @@ def sequence_faults(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             reasons.append(f"{where}: goes on at round {entry.round}, {expected} was next")
         else:
             expected = entry.round
-    if expected != header.rounds:
-        reasons.append(
-            f"ledger.jsonl: the finished rounds are not 0 to {header.rounds - 1}, each once"
-        )
+    if expected != ledger.rounds_to_finish:
+        last = ledger.rounds_to_finish - 1
+        reasons.append(f"ledger.jsonl: the finished rounds are not 0 to {last}, each once")
 
 
 def charged_in_time(

@@ -34,6 +34,9 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         charges.setdefault(spend.round, {}).setdefault(spend.attempt, []).append(spend)
         if spend.client >= header.clients:
             reasons.append(f"ledger.jsonl:{spend.line}: there is no client {spend.client}")
+        # Where steps are limited, the cut-off round after the last may have used up the rest.
+        if spend.round < header.rounds and spend.round == ledger.rounds_to_finish:
+            continue
         charged_in_time(spend, finished, reasons)
     for item in finished.values():
         _round(item, charges.get(item.round, {}), header, reasons)
@@ -71,7 +74,7 @@ def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: li
     attempts: dict[int, int] = {}
     for spend in ledger.spends if ledger else ():
         attempts[spend.round] = max(attempts.get(spend.round, 0), spend.attempt)
-    for index in range(header.rounds):
+    for index in range(ledger.rounds_to_finish if ledger else header.rounds):
         try:
             evidence = bundle.round_evidence(index)
         except UntrustedFileError as error:

@@ -32,12 +32,13 @@ _SCALE_SHARE, _QUERY_SHARE, _SHAPE_SHARE, _PAIR_SHARE, _SUM_SHARE = 0.4, 0.15, 0
 
 @dataclass(frozen=True)
 class _Noise:
-    """Noise in units of the ledger's σC: squares [T][S,K,B], samples [T][S,K,m]."""
+    """Noise in units of the ledger's σC: squares [T][S,K,B], samples [T][S,K,m], σ [T]."""
 
     clients: list[NDArray[np.int64]]
     squares: list[NDArray[np.float64]]
     samples: list[NDArray[np.float64]]
     sizes: NDArray[np.int64]
+    levels: list[float]
 
 
 def last_attempts(spends: tuple[Spend, ...]) -> Mapping[tuple[int, int], Spend]:
@@ -52,7 +53,7 @@ def last_attempts(spends: tuple[Spend, ...]) -> Mapping[tuple[int, int], Spend]:
 
 def _collect(bundle: Bundle) -> tuple[_Noise, list[str]]:
     spends = last_attempts(bundle.readable_ledger.spends)
-    noise = _Noise([], [], [], bundle.layout().sizes)
+    noise = _Noise([], [], [], bundle.layout().sizes, [])
     reasons: list[str] = []
     for index, evidence in bundle.all_rounds():
         scale = np.empty(len(evidence.clients))
@@ -66,6 +67,7 @@ def _collect(bundle: Bundle) -> tuple[_Noise, list[str]]:
         if np.any(evidence.noise_sum_squares < 0.0):
             reasons.append(f"round {index}: a sum of squares is negative")
         noise.clients.append(evidence.clients)
+        noise.levels.append(float(scale.max(initial=0.0)))
         noise.squares.append(evidence.noise_sum_squares / ((scale * norm) ** 2)[:, None, None])
         noise.samples.append(evidence.noise_sample / scale[:, None, None])
     return noise, reasons
@@ -74,19 +76,27 @@ def _collect(bundle: Bundle) -> tuple[_Noise, list[str]]:
 def _scale_tests(
     noise: _Noise, reasons: list[str], names: tuple[str, ...]
 ) -> tuple[float, dict[str, Any]]:
-    """Chi-square on the sum of squares: overall, per client, per block. Returns half-width."""
+    """Chi-square on the sum of squares: overall, per client, block and noise level.
+
+    Returns:
+        The half-width of the overall test, and the private ratios.
+    """
     parameters = int(noise.sizes.sum())
     by_client: dict[int, list[float]] = {}
     by_block = np.zeros(len(noise.sizes))
+    by_level: dict[float, list[float]] = {}
     queries = 0
-    for clients, squares in zip(noise.clients, noise.squares, strict=True):
+    for clients, squares, level in zip(noise.clients, noise.squares, noise.levels, strict=True):
+        entry = by_level.setdefault(level, [0.0, 0.0])
+        entry[0] += float(squares.sum())
+        entry[1] += float(squares.shape[0] * squares.shape[1] * parameters)
         by_block += squares.sum(axis=(0, 1))
         queries += squares.shape[0] * squares.shape[1]
         for row, client in enumerate(clients):
             entry = by_client.setdefault(int(client), [0.0, 0.0])
             entry[0] += float(squares[row].sum())
             entry[1] += float(squares.shape[1] * parameters)
-    tests = 1 + len(by_client) + len(noise.sizes)
+    tests = _scale_test_count(noise)
     alpha = FALSE_ALARM * _SCALE_SHARE / tests
 
     def judge(name: str, total: float, degrees: float) -> float:
@@ -110,13 +120,29 @@ def _scale_tests(
         )
         for block in range(len(noise.sizes))
     }
+    levels_ratio = {
+        f"{level:.6g}": judge(f"noise multiplier {level:.6g}", total, degrees)
+        for level, (total, degrees) in sorted(by_level.items())
+        if len(by_level) > 1
+    }
     half_width = sigma_half_width(chi_square_interval(float(queries * parameters), alpha))
     private: dict[str, Any] = {
         "variance_ratio": overall,
         "variance_ratio_by_client": clients_ratio,
         "variance_ratio_by_block": blocks_ratio,
+        "variance_ratio_by_noise_multiplier": levels_ratio,
     }
     return half_width, private
+
+
+def _scale_test_count(noise: _Noise) -> int:
+    """One over all, one a client, one a block, and one a noise multiplier where there are several.
+
+    Without the last, noise that is wrong in a few rounds alone would drown in the others.
+    """
+    clients = {int(client) for some in noise.clients for client in some}
+    levels = len(set(noise.levels))
+    return 1 + len(clients) + len(noise.sizes) + (levels if levels > 1 else 0)
 
 
 def _query_tests(noise: _Noise, reasons: list[str]) -> None:
@@ -200,7 +226,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         notes = f"; pairs of queries in a round with correlation above {threshold:.3f}"
     else:
         notes = "; too few sampled coordinates to compare pairs of queries"
-    tests = 1 + len(private["variance_ratio_by_client"]) + len(layout.sizes)
+    tests = _scale_test_count(noise)
     power = (
         f"a noise multiplier off by more than {100 * half_width:.2f} % over the whole run "
         f"(99.9 % half-width, {tests} scale tests){notes}"

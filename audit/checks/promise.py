@@ -13,6 +13,7 @@ import numpy as np
 
 from audit import fields
 from audit.bundle import Bundle
+from audit.checks import adaptive
 from audit.checks.agreement import (
     EXACT,
     claimed_delta,
@@ -71,7 +72,6 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             reasons.append(f"{where}: records of client {spend.client} differ from the header's")
         for name, charged, declared in (
             ("clipping_norm", spend.clipping_norm, header.clipping_norm),
-            ("noise_multiplier", spend.noise_multiplier, header.noise_multiplier),
             ("expected_batch_size", spend.expected_batch_size, header.expected_batch_size),
         ):
             if differs(declared, charged):
@@ -80,6 +80,10 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             reasons.append(f"{where}: sampling_rate is not expected_batch_size / records")
         if spend.sampling != header.sampling:
             reasons.append(f"{where}: sampling differs from the header's")
+        if header.adaptation is not None:
+            continue
+        if differs(header.noise_multiplier, spend.noise_multiplier):
+            reasons.append(f"{where}: noise_multiplier differs from the header's")
         if spend.steps != header.local_steps:
             reasons.append(f"{where}: steps differ from local_steps")
     charges = last_attempts(ledger.spends)
@@ -124,6 +128,14 @@ def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
     partition_faults(bundle, header, reasons)
 
 
+def _adapted(header: Header) -> str:
+    if header.adaptation is None:
+        return ""
+    limit = header.adaptation.step_limit
+    kept = f", {limit} steps in all at most" if limit is not None else ""
+    return f", where steps and noise of every round are those that the adaptive rule gives{kept}"
+
+
 def _judge(bundle: Bundle, context: Context) -> Judgement:
     del context
     spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
@@ -136,6 +148,10 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
                 reasons.append("the claim of a run without privacy is not none")
         else:
             _charges(ledger, header, reasons)
+            adaptive.declared(spec, header, reasons)
+            if header.adaptation is not None:
+                adaptive.turns(spec, ledger, header, reasons)
+                adaptive.affordable(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
             _target(spec, ledger, reasons)
     except FieldError as error:
@@ -165,7 +181,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     return Judgement(
         Verdict.PASS,
         "spec, header and every charge agree on sigma, C, B, q, K, T, S, delta, unit, sampling and "
-        "adjacency; no more queries than charged; sums divided by the public B; every record in "
+        f"adjacency{_adapted(header)}; no more queries than charged; sums divided by the public B; every record in "
         "one client",
         details,
     )

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit import fields
-from audit.accounting import Steps, ThirdParty, budget, closed_forms, server_delta
+from audit.accounting import budget, closed_forms, server_delta
 from audit.bundle import Bundle
-from audit.checks.accounting import histories, participation, worst_event
+from audit.checks.accounting import histories, most_spent, participation
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.checks.comparison import overstates, understates
 from audit.errors import UnverifiedError
@@ -106,24 +106,31 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     if skipped is not None:
         return skipped
     header, ledger = bundle.header, bundle.readable_ledger
-    delta, sigma_declared = header.delta, header.noise_multiplier
-    if ledger.claim is None or not ledger.spends or delta is None or sigma_declared is None:
+    delta = header.delta
+    if (
+        ledger.claim is None
+        or not ledger.spends
+        or delta is None
+        or header.noise_multiplier is None
+    ):
         raise UnverifiedError("the ledger lacks a claim, charges, delta or sigma")
     if delta >= 1.0:
         raise UnverifiedError("delta is not below 1")
-    rounds, steps = header.rounds, header.local_steps
-    rate, sigma = worst_event(ledger, header)
+    rounds, course = header.rounds, header.course
+    most = most_spent(ledger, header)
     share = participation(header)
-    everything = Steps(rate, sigma, rounds * steps)
-    composed = [budget(history, delta) for history in histories(ledger).values()]
+    everything = most.everything(rounds)
+    composed = [budget(history, delta) for history in histories(ledger, header).values()]
     server = max(composed, key=lambda result: result.epsilon_pld)
     # A run that was cut off can have charged a client for more rounds than there are.
-    worst = max(budget([everything], delta).epsilon_pld, server.epsilon_pld)
-    third = ThirdParty(rate, sigma, steps, rounds, share, delta).epsilon(rounds)
-    forms = closed_forms(rate, sigma_declared, steps, rounds, header.clients, share, delta)
+    worst = max(budget(everything, delta).epsilon_pld, server.epsilon_pld)
+    third = most.third_party(delta)(rounds)
+    # The formulas know one number of steps a round and one noise: the mean of the most, the least.
+    steps, sigma = course.most_steps(rounds) / rounds, course.least_noise(rounds - 1)
+    forms = closed_forms(most.rate, sigma, steps, rounds, header.clients, share, delta)
     # The papers' server bound holds at another delta, so it is compared at that one.
     delta_server = min(server_delta(delta, share), 0.5)
-    worst_at = budget([everything], delta_server).epsilon_pld
+    worst_at = budget(everything, delta_server).epsilon_pld
     ratio = (header.clients / share) ** 0.5
     rows = _form_rows(forms, third, worst_at, (delta, delta_server), ratio)
     details = {

@@ -13,6 +13,12 @@ from typing import TypeVar
 from torch import nn
 
 from dpfedadamw.algorithms.adamw import AdamW
+from dpfedadamw.algorithms.adaptive_iterations import (
+    ConvexityServer,
+    IterationPace,
+    SecantDescent,
+)
+from dpfedadamw.algorithms.adaptive_noise import FallingServer, NoisePace, WatchedDescent
 from dpfedadamw.algorithms.base import (
     FIRST_MOMENT,
     SECOND_MOMENT,
@@ -24,6 +30,7 @@ from dpfedadamw.algorithms.blur import BoundedDescent
 from dpfedadamw.algorithms.fafed import FasterAdaptive, FasterAdaptiveServer
 from dpfedadamw.algorithms.fedopt import Adaptive
 from dpfedadamw.algorithms.lada import LocalAdaptiveAmended
+from dpfedadamw.algorithms.proximal import ProximalDescent
 from dpfedadamw.algorithms.renewal import RenewedCoordinates
 from dpfedadamw.algorithms.sam import SharpnessAware
 from dpfedadamw.algorithms.scaffold import Scaffold, ScaffoldServer
@@ -118,6 +125,32 @@ def smoothed_descent(setting: Setting) -> Algorithm:
         segments = tuple(part.stop - part.start for part in layout.slices)
     local = LaplacianSmoothing(setting.decay_rate, smoothing.strength, segments)
     return Algorithm(local, _AVERAGE)
+
+
+def proximal_descent(setting: Setting) -> Algorithm:
+    """Local descent held near the broadcast model, averaged."""
+    local = ProximalDescent(setting.decay_rate, given(setting.spec.proximal_weight))
+    return Algorithm(local, _AVERAGE)
+
+
+def adaptive_iterations(setting: Setting) -> Algorithm:
+    """Local gradient descent, averaged, for as many steps a round as theory asks for."""
+    section = given(setting.spec.local_iterations)
+    first = section.strong_convexity
+    pace = IterationPace(section.minimum, section.maximum, section.heterogeneity, first)
+    if not section.estimate:
+        return Algorithm(GradientDescent(setting.decay_rate), _AVERAGE, pace)
+    return Algorithm(SecantDescent(setting.decay_rate), ConvexityServer(first), pace)
+
+
+def adaptive_noise(setting: Setting) -> Algorithm:
+    """Local gradient descent, averaged, under noise that falls while the model learns."""
+    section = given(setting.spec.noise_decay)
+    return Algorithm(
+        WatchedDescent(setting.decay_rate),
+        FallingServer(section.patience),
+        NoisePace(section.factor, section.floor),
+    )
 
 
 def adaptive_server(setting: Setting) -> Algorithm:

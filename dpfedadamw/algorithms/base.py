@@ -1,4 +1,4 @@
-"""The protocols between algorithms and the rest: oracle, observer, local rule, server rule.
+"""The protocols between algorithms and the rest: oracle, observer, rules of client and server, pace.
 
 A local rule turns a broadcast into an upload by asking an oracle for gradients. The oracle is all
 it ever sees of the data, and each question is counted because it is asked.
@@ -73,8 +73,8 @@ class Broadcast:
         parameters: θ, flat [d].
         state: The server rule's tensors for the clients, by name.
         learning_rate: η of this round.
-        local_steps: K.
-        earlier_steps: Local steps of all earlier rounds, K·t.
+        local_steps: K, of this round.
+        earlier_steps: Local steps of all earlier rounds; K·t where every round takes K.
         memory: What this client kept when it last took part, by name; empty before. It does not
             travel.
     """
@@ -148,18 +148,74 @@ class ServerRule(Protocol):
 
 
 @dataclass(frozen=True)
-class Algorithm:
-    """A local rule, the server rule that belongs to it, and what is kept of updates in between.
+class Terms:
+    """The public numbers that a pace may go by; none is read from a record.
 
     Attributes:
-        local: The local rule.
-        server: The server rule.
+        round_index: t, from 0.
+        rounds: R_s, the most rounds there can be.
+        local_steps: K, of a first round.
+        previous_steps: Local steps of the round before; K in the first.
+        spent_steps: Steps charged so far, those of repeated rounds included.
+        step_limit: R_c, the most steps that all rounds together may take; None where there is no
+            such limit.
+        clipping_norm: C.
+        noise_variance: Φ, of each coordinate of a noised gradient.
+    """
+
+    round_index: int
+    rounds: int
+    local_steps: int
+    previous_steps: int
+    spent_steps: int
+    step_limit: int | None
+    clipping_norm: float
+    noise_variance: float
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a pace decides for one round.
+
+    Attributes:
+        local_steps: Steps of each client; 0 ends the run, because nothing is left to spend.
+        noise_factor: The round's noise multiplier over the first round's, in (0, 1].
+    """
+
+    local_steps: int
+    noise_factor: float = 1.0
+
+
+class Pace(Protocol):
+    """Chooses steps and noise of the next round from released values and public numbers.
+
+    The plan checks every choice against what the claim covers before the round is charged.
+    """
+
+    def turn(self, state: ServerState, terms: Terms) -> Turn:
+        """The next round's, from the server's state before it."""
+        ...
+
+    def readings(self, state: ServerState) -> Mapping[str, float]:
+        """What of a round's state later turns go by, for the ledger: all of it was released."""
+        ...
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A local rule, the server rule that belongs to it, and what goes with them.
+
+    Attributes:
+        local: What a client does in a round.
+        server: How uploads are combined.
         sparsification: Which coordinates of an update survive; None for all.
+        pace: Chooses steps and noise of each round; None where they are the spec's in all.
     """
 
     local: LocalRule
     server: ServerRule
     sparsification: Sparsification | None = None
+    pace: Pace | None = None
 
 
 def cosine_learning_rate(initial: float, round_index: int, rounds: int) -> float:

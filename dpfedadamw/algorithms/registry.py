@@ -161,6 +161,27 @@ ALGORITHMS = {
         (*_SGD, "blur", "sparsification"),
         assembly.bounded_descent,
     ),
+    "pe-dpfl": Entry(
+        "record",
+        "local DP-SGD held near the broadcast model by a proximal term",
+        "Shen, Liu & Zhang 2022, as in ALI-DPFL, section V",
+        (*_SGD, "proximal_weight"),
+        assembly.proximal_descent,
+    ),
+    "adap-dpfl": Entry(
+        "record",
+        "local DP-SGD whose noise multiplier falls while the released loss estimate does",
+        "Fu, Chen & Han 2022, as in ALI-DPFL, section V",
+        (*_SGD, "noise_decay"),
+        assembly.adaptive_noise,
+    ),
+    "ali-dpfl": Entry(
+        "record",
+        "local DP-SGD with as many local steps a round as its convergence bound and budget ask for",
+        "ALI-DPFL, Algorithms 2 and 3, corrected as ERRATA.md says",
+        (*_SGD, "local_iterations"),
+        assembly.adaptive_iterations,
+    ),
     "fedadamw": Entry(
         "none",
         "dp-fedadamw without clipping, noise and debiasing",

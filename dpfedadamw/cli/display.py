@@ -169,7 +169,7 @@ def cost(
     rows += [
         ("noise on one gradient", f"standard deviation σC/B = {plan.noise_variance(0) ** 0.5:.4g}"),
         ("sampling rate q", f"{min(rates):.4f} … {max(rates):.4f} per client and step"),
-        ("steps per client", f"at most {plan.rounds * plan.local_steps}"),
+        ("steps per client", f"at most {plan.course.most_steps}"),
         sizes,
     ]
     return facts(rows), _cost_by_client(claim["server"]["clients"])

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from dpfedadamw.algorithms.base import (
     Broadcast,
+    Pace,
     ServerRule,
     ServerState,
+    Terms,
     Upload,
     cosine_learning_rate,
 )
@@ -20,6 +22,7 @@ from dpfedadamw.evidence import ClientEvidence, EvidenceWriter
 from dpfedadamw.federation.client import Answer, ClientData, Worker
 from dpfedadamw.federation.messages import pack, unpack
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
+from dpfedadamw.privacy.course import charged_steps
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.spec import Spec
 from dpfedadamw.upload_evidence import digest_of_all
@@ -35,6 +38,7 @@ class RoundResult:
         learning_rate: η of the round.
         traffic: Bytes of all uploads and of all broadcasts, as they may be published.
         seconds: Wall time.
+        last: Whether no round follows.
     """
 
     completed: int
@@ -42,6 +46,7 @@ class RoundResult:
     learning_rate: float
     traffic: tuple[int, int]
     seconds: float
+    last: bool
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Federation:
         spec: The resolved spec.
         worker: Runs clients in this process.
         server: The server's rule.
+        pace: Chooses steps and noise of each round; None where they are the plan's in all.
         clients: Every client's records.
         ledger: Charged before any noise is drawn.
         evidence: Written after each round; None without privacy.
@@ -60,6 +66,7 @@ class Federation:
     spec: Spec
     worker: Worker
     server: ServerRule
+    pace: Pace | None
     clients: Sequence[ClientData]
     ledger: Ledger
     evidence: EvidenceWriter | None
@@ -72,63 +79,125 @@ class Federation:
     ) -> Iterator[RoundResult]:
         """Run all rounds from ``first_round`` on, one at a time as the caller asks.
 
+        There may be fewer than the spec's where they share a limit on steps.
+
         Args:
             state: The server's state before that round.
             first_round: t of the first round to run, from 0.
             on_client: Called with (clients done, clients of the round) after each client.
         """
         for index in range(first_round, self.spec.federation.rounds):
-            started = time.perf_counter()
-            broadcast = self._broadcast(state, index)
-            chosen, attempt = self._choose(index)
-            self._charge(index, attempt, chosen)
-            message = pack(state.parameters, state.state)
-            answers: list[Answer] = []
-            collected: list[ClientEvidence] = []
-            memories = dict(state.memories)
-            for place, client in enumerate(chosen):
-                evidence = self.evidence.client() if self.evidence is not None else None
-                own = replace(broadcast, memory=memories.get(client, {}))
-                answer = self.worker.take_part(
-                    client,
-                    self.clients[client],
-                    message,
-                    own,
-                    index,
-                    attempt,
-                    evidence,
-                    len(chosen),
-                )
-                answers.append(answer)
-                if answer.memory:
-                    memories[client] = answer.memory
-                if self.evidence is not None and evidence is not None:
-                    collected.append(evidence)
-                    kept = (own.memory, answer.memory)
-                    self.evidence.uploads.participation(
-                        index, place, client, message, answer.message, kept, evidence.exchange
-                    )
-                if on_client is not None:
-                    on_client(place + 1, len(chosen))
-            uploads = self._receive(state, index, attempt, chosen, answers)
-            state = replace(self.server.combine(state, uploads, broadcast), memories=memories)
-            exchanged = self._exchanged(index, message, answers, uploads, state)
-            self._close_round(index, attempt, chosen, collected, answers, exchanged)
-            yield RoundResult(
-                completed=index + 1,
-                state=state,
-                learning_rate=broadcast.learning_rate,
-                traffic=self._traffic(message, answers),
-                seconds=time.perf_counter() - started,
+            turn = self._turn(state, index)
+            if turn is None:
+                return
+            result = turn._round(state, index, on_client)
+            state = result.state
+            yield result
+
+    def _turn(self, state: ServerState, index: int) -> Federation | None:
+        """This federation under the steps and noise of one round; None when nothing is left.
+
+        What the rule chooses is checked against what the claim covers before anything is charged.
+        """
+        if self.pace is None:
+            return self
+        plan = self.worker.plan
+        terms = self._terms(index)
+        turn = self.pace.turn(state, terms)
+        if turn.local_steps == 0:
+            return None
+        noise = plan.noise_multiplier * turn.noise_factor
+        plan.course.check(index, turn.local_steps, noise, terms.spent_steps)
+        plan = replace(plan, local_steps=turn.local_steps, noise_multiplier=noise)
+        return replace(self, worker=replace(self.worker, plan=plan))
+
+    def _terms(self, index: int) -> Terms:
+        """The public numbers that a pace may go by."""
+        plan = self.worker.plan
+        charged = charged_steps(self.ledger.entries)
+        before = [steps for (number, _), steps in charged.items() if number == index - 1]
+        return Terms(
+            round_index=index,
+            rounds=plan.rounds,
+            local_steps=plan.local_steps,
+            previous_steps=before[-1] if before else plan.local_steps,
+            spent_steps=sum(charged.values()),
+            step_limit=plan.adaptation.step_limit if plan.adaptation else None,
+            clipping_norm=plan.clipping_norm,
+            # Equal for all: B is the same fixed number everywhere.
+            noise_variance=plan.noise_variance(0),
+        )
+
+    def _last(self, index: int) -> bool:
+        """Whether no round follows this one."""
+        plan = self.worker.plan
+        limit = plan.adaptation.step_limit if plan.adaptation else None
+        spent = limit is not None and sum(charged_steps(self.ledger.entries).values()) >= limit
+        return spent or index + 1 == plan.rounds
+
+    def _round(
+        self, state: ServerState, index: int, on_client: Callable[[int, int], None] | None
+    ) -> RoundResult:
+        started = time.perf_counter()
+        broadcast = self._broadcast(state, index)
+        chosen, attempt = self._choose(index)
+        self._charge(index, attempt, chosen)
+        message = pack(state.parameters, state.state)
+        answers: list[Answer] = []
+        collected: list[ClientEvidence] = []
+        memories = dict(state.memories)
+        for place, client in enumerate(chosen):
+            evidence = self.evidence.client() if self.evidence is not None else None
+            own = replace(broadcast, memory=memories.get(client, {}))
+            answer = self.worker.take_part(
+                client,
+                self.clients[client],
+                message,
+                own,
+                index,
+                attempt,
+                evidence,
+                len(chosen),
             )
+            answers.append(answer)
+            if answer.memory:
+                memories[client] = answer.memory
+            if self.evidence is not None and evidence is not None:
+                collected.append(evidence)
+                kept = (own.memory, answer.memory)
+                self.evidence.uploads.participation(
+                    index, place, client, message, answer.message, kept, evidence.exchange
+                )
+            if on_client is not None:
+                on_client(place + 1, len(chosen))
+        uploads = self._receive(state, index, attempt, chosen, answers)
+        state = replace(self.server.combine(state, uploads, broadcast), memories=memories)
+        noted: dict[str, object] = {**self._exchanged(index, message, answers, uploads, state)}
+        if self.pace is not None:
+            noted["released"] = dict(self.pace.readings(state))
+        self._close_round(index, attempt, chosen, collected, answers, noted)
+        return RoundResult(
+            completed=index + 1,
+            state=state,
+            learning_rate=broadcast.learning_rate,
+            traffic=self._traffic(message, answers),
+            seconds=time.perf_counter() - started,
+            last=self._last(index),
+        )
 
     def _broadcast(self, state: ServerState, index: int) -> Broadcast:
         algorithm, federation = self.spec.algorithm, self.spec.federation
         rate = algorithm.learning_rate
         if algorithm.schedule == "cosine":
             rate = cosine_learning_rate(rate, index, federation.rounds)
-        steps = federation.local_steps
-        return Broadcast(state.parameters, state.state, rate, steps, index * steps)
+        steps = self.worker.plan.local_steps
+        earlier = index * steps if self.pace is None else self._earlier_steps(index)
+        return Broadcast(state.parameters, state.state, rate, steps, earlier)
+
+    def _earlier_steps(self, index: int) -> int:
+        """Local steps of the rounds before, each counted in its last attempt."""
+        charged = charged_steps(self.ledger.entries)
+        return sum({number: n for (number, _), n in charged.items() if number < index}.values())
 
     def _choose(self, index: int) -> tuple[list[int], int]:
         """The clients of a round, and how often the round has been begun, this time included."""
@@ -208,7 +277,7 @@ class Federation:
         chosen: Sequence[int],
         collected: Sequence[ClientEvidence],
         answers: Sequence[Answer],
-        exchanged: Mapping[str, str],
+        noted: Mapping[str, object],
     ) -> None:
         if self.evidence is not None:
             messages = [answer.message for answer in answers]
@@ -220,7 +289,7 @@ class Federation:
                 "clients": list(chosen),
                 "steps": [answer.steps for answer in answers],
                 "queries": [answer.queries for answer in answers],
-                **exchanged,
+                **noted,
             },
         )
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpfedadamw.privacy.composition import Composition, mu_gdp
+from dpfedadamw.privacy.course import Course
 from dpfedadamw.privacy.pld import delta_pld, epsilon_pld, privacy_profile
 from dpfedadamw.privacy.rdp import epsilon_rdp
 from dpfedadamw.privacy.views import (
@@ -48,6 +49,12 @@ __all__ = [
     "spends_from_ledger",
     "third_party_view",
 ]
+
+
+ADAPTED = (
+    "steps or noise followed what was released before, so every epsilon is that of the most that "
+    "the rule could have spent in the rounds taken part in, not of what it happened to spend"
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ def closed_forms(
     clients: int,
     clients_per_round: int,
     rounds: int,
-    local_steps: int,
+    local_steps: float,
     delta: float,
 ) -> ClosedForms:
     """Evaluate the closed forms of Noble et al. (2022) and DP-FedAdamW (13) and (14), with c = 1.
@@ -125,7 +132,7 @@ def closed_forms(
         clients: N.
         clients_per_round: S; l = S/N.
         rounds: T.
-        local_steps: K.
+        local_steps: K, a mean where it varies.
         delta: δ.
     """
     participation = clients_per_round / clients
@@ -147,9 +154,7 @@ def claim(
     *,
     clients: int,
     clients_per_round: int,
-    rounds: int,
-    local_steps: int,
-    noise_multiplier: float,
+    course: Course,
     delta: float,
     sampling_rates: Sequence[float],
     queries_per_step: int = 1,
@@ -157,12 +162,11 @@ def claim(
     """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
 
     Args:
-        spends: what each client was really charged (`spends_from_ledger`).
+        spends: what each client was charged (`spends_from_ledger`), or, where the course followed
+            releases, the most it could have been charged (`Course.accounted`).
         clients: N.
         clients_per_round: S.
-        rounds: T.
-        local_steps: K.
-        noise_multiplier: σ.
+        course: rounds, steps and noise, and what may change in them.
         delta: δ.
         sampling_rates: q of every client, also of those that never took part.
         queries_per_step: answers on each batch.
@@ -175,12 +179,18 @@ def claim(
     """
     largest_rate = max(sampling_rates)
     server = server_view(spends, delta)
-    setting = (largest_rate, noise_multiplier, local_steps, rounds)
-    worst = server_worst_case(*setting, delta, queries_per_step)
+    worst = server_worst_case(course, largest_rate, delta, queries_per_step)
     participation = clients_per_round / clients
-    third_party = third_party_view(*setting, participation, delta, queries_per_step)
+    third_party = third_party_view(course, largest_rate, participation, delta, queries_per_step)
+    # The formulas know one number of steps a round and one noise: the mean of the most, the least.
     forms = closed_forms(
-        largest_rate, noise_multiplier, clients, clients_per_round, rounds, local_steps, delta
+        largest_rate,
+        course.least_noise_multiplier,
+        clients,
+        clients_per_round,
+        course.rounds,
+        course.most_steps / course.rounds,
+        delta,
     )
     headline = max(zip(server.clients, spends, strict=True), key=lambda pair: pair[0].epsilon_pld)
     # A run that was interrupted can have charged a client for more rounds than there are.
@@ -190,6 +200,7 @@ def claim(
         *MECHANISM_ASSUMPTIONS,
         *(f"server: {note}" for note in server.epsilon.assumptions if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
+        *([ADAPTED] if course.adaptation and course.adaptation.follows_releases else []),
     ]
     return {
         "view_headline": "server",

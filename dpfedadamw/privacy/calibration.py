@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import check_delta
+from dpfedadamw.privacy.course import Adaptation, Course, NoiseDecay
 from dpfedadamw.privacy.views import server_worst_case, third_party_view
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "solve_local_steps",
     "solve_noise_multiplier",
     "solve_rounds",
+    "solve_step_limit",
 ]
 
 _LARGEST_NOISE = 1e4
@@ -42,6 +44,7 @@ class _Setting:
     queries_per_step: int
     view: str
     participation: float
+    decay: NoiseDecay | None = None
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
@@ -52,10 +55,15 @@ class _Setting:
 
     def epsilon(self) -> float:
         """Return what the run will spend at most, in its view."""
-        setting = (self.rate, self.noise_multiplier, self.local_steps, self.rounds)
+        adaptation = None
+        if self.decay is not None:
+            adaptation = Adaptation(self.local_steps, None, True, self.decay)
+        course = Course(self.rounds, self.local_steps, self.noise_multiplier, adaptation)
         if self.view == "server":
-            return server_worst_case(*setting, self.delta, self.queries_per_step).value
-        view = third_party_view(*setting, self.participation, self.delta, self.queries_per_step)
+            return server_worst_case(course, self.rate, self.delta, self.queries_per_step).value
+        view = third_party_view(
+            course, self.rate, self.participation, self.delta, self.queries_per_step
+        )
         return view.epsilon.value
 
 
@@ -68,6 +76,7 @@ def solve_noise_multiplier(
     queries_per_step: int = 1,
     view: str = "server",
     participation: float = 1.0,
+    decay: NoiseDecay | None = None,
 ) -> float:
     """Return the smallest noise multiplier, to six digits, that keeps to a target ε.
 
@@ -80,6 +89,7 @@ def solve_noise_multiplier(
         queries_per_step: noised answers on each batch.
         view: "server", whose worst case is a client in every round, or "third-party".
         participation: l = S/N, used by the third party's view.
+        decay: how the noise may fall; the multiplier is then the first round's.
 
     Returns:
         σ, whose ε lies in [0.995, 1] times the target.
@@ -89,7 +99,15 @@ def solve_noise_multiplier(
     """
     _check_target(target_epsilon)
     setting = _Setting(
-        delta, max(rates), 1.0, rounds, local_steps, queries_per_step, view, participation
+        delta,
+        max(rates),
+        1.0,
+        rounds,
+        local_steps,
+        queries_per_step,
+        view,
+        participation,
+        decay,
     )
 
     def spent(noise_multiplier: float) -> float:
@@ -109,6 +127,7 @@ def solve_expected_batch_size(
     queries_per_step: int = 1,
     view: str = "server",
     participation: float = 1.0,
+    decay: NoiseDecay | None = None,
 ) -> float:
     """Return the largest expected batch size, to six digits, that keeps to a target ε.
 
@@ -122,6 +141,7 @@ def solve_expected_batch_size(
         queries_per_step: noised answers on each batch.
         view: "server" or "third-party".
         participation: l = S/N, used by the third party's view.
+        decay: how the noise may fall; the multiplier is then the first round's.
 
     Returns:
         B, at most the smallest client's number of records; below that its ε lies in [0.995, 1]
@@ -132,7 +152,15 @@ def solve_expected_batch_size(
     """
     _check_target(target_epsilon)
     setting = _Setting(
-        delta, 1.0, noise_multiplier, rounds, local_steps, queries_per_step, view, participation
+        delta,
+        1.0,
+        noise_multiplier,
+        rounds,
+        local_steps,
+        queries_per_step,
+        view,
+        participation,
+        decay,
     )
     smallest = min(records)
 
@@ -154,6 +182,7 @@ def solve_rounds(
     queries_per_step: int = 1,
     view: str = "server",
     participation: float = 1.0,
+    decay: NoiseDecay | None = None,
 ) -> int:
     """Return the largest number of rounds that keeps to a target ε.
 
@@ -164,7 +193,15 @@ def solve_rounds(
     """
     _check_target(target_epsilon)
     setting = _Setting(
-        delta, max(rates), noise_multiplier, 1, local_steps, queries_per_step, view, participation
+        delta,
+        max(rates),
+        noise_multiplier,
+        1,
+        local_steps,
+        queries_per_step,
+        view,
+        participation,
+        decay,
     )
     return _largest_count(
         lambda count: replace(setting, rounds=count).epsilon(), target_epsilon, "round"
@@ -180,6 +217,7 @@ def solve_local_steps(
     queries_per_step: int = 1,
     view: str = "server",
     participation: float = 1.0,
+    decay: NoiseDecay | None = None,
 ) -> int:
     """Return the largest number of local steps a round that keeps to a target ε.
 
@@ -190,11 +228,52 @@ def solve_local_steps(
     """
     _check_target(target_epsilon)
     setting = _Setting(
-        delta, max(rates), noise_multiplier, rounds, 1, queries_per_step, view, participation
+        delta,
+        max(rates),
+        noise_multiplier,
+        rounds,
+        1,
+        queries_per_step,
+        view,
+        participation,
+        decay,
     )
     return _largest_count(
         lambda count: replace(setting, local_steps=count).epsilon(), target_epsilon, "local step"
     )
+
+
+def solve_step_limit(
+    target_epsilon: float,
+    delta: float,
+    rates: Sequence[float],
+    noise_multiplier: float,
+    most: int,
+    queries_per_step: int = 1,
+) -> int:
+    """Return R_c, how many local steps in all a target ε affords (ALI-DPFL, Algorithm 3).
+
+    The algorithm is a bisection whose printed loop ends at once; this one keeps going until the
+    number is exact: it fits the target, and one more step would not.
+
+    Args:
+        target_epsilon: ε > 0 to keep to, towards the server.
+        delta: δ.
+        rates: sampling rate of every client; the largest decides.
+        noise_multiplier: σ.
+        most: steps that rounds and their bounds leave room for, at least 1; no more is asked for.
+        queries_per_step: noised answers on each batch.
+
+    Raises:
+        PrivacyError: if one step already spends more.
+    """
+    _check_target(target_epsilon)
+
+    def spent(steps: int) -> float:
+        course = Course(1, steps, noise_multiplier)
+        return server_worst_case(course, max(rates), delta, queries_per_step).value
+
+    return _largest_count(spent, target_epsilon, "local step", most)
 
 
 def _check_target(target: float) -> None:
@@ -260,17 +339,23 @@ def _solve(
     raise PrivacyError(f"no value spends 99.5 % to 100 % of a target epsilon of {target:g}")
 
 
-def _largest_count(spent: Callable[[int], float], target: float, name: str) -> int:
+def _largest_count(
+    spent: Callable[[int], float], target: float, name: str, most: int | None = None
+) -> int:
+    """The largest count within a target; at most ``most`` where that is given."""
     least = spent(1)
     if least > target:
         raise _out_of_reach(target, least, f"even with a single {name}")
-    fits, over = 1, 2
+    limit = _LARGEST_COUNT if most is None else most
+    fits, over = 1, min(2, limit)
     while spent(over) <= target:
-        if over >= _LARGEST_COUNT:
+        if over >= limit:
+            if most is not None:
+                return most
             raise PrivacyError(
-                f"a target epsilon of {target:g} leaves room for more than {_LARGEST_COUNT} {name}s"
+                f"a target epsilon of {target:g} leaves room for more than {limit} {name}s"
             )
-        fits, over = over, min(2 * over, _LARGEST_COUNT)
+        fits, over = over, min(2 * over, limit)
     while over - fits > 1:
         middle = (fits + over) // 2
         if spent(middle) <= target:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.calibration import solve_step_limit
+from dpfedadamw.privacy.course import Adaptation, Course, NoiseDecay
 from dpfedadamw.privacy.noise import Method
 from dpfedadamw.privacy.sampling import (
     FullBatch,
@@ -43,6 +45,7 @@ class PrivacyPlan:
         gaussian_sampler: How normal numbers are drawn, "box-muller" or "four-draw".
         physical_batch_size: Most records whose gradients are formed at once; changes no claim.
         sparsification: Which coordinates of a client's update survive; None for all.
+        adaptation: What the rules may change from round to round; None for nothing.
     """
 
     unit: str
@@ -60,6 +63,12 @@ class PrivacyPlan:
     gaussian_sampler: Method = "box-muller"
     physical_batch_size: int = 512
     sparsification: Sparsification | None = None
+    adaptation: Adaptation | None = None
+
+    @property
+    def course(self) -> Course:
+        """The most that the run can spend."""
+        return Course(self.rounds, self.local_steps, self.noise_multiplier, self.adaptation)
 
     @property
     def private(self) -> bool:
@@ -109,8 +118,8 @@ class PrivacyPlan:
 
     @property
     def queries(self) -> int:
-        """Queries of the whole run, over all clients."""
-        return self.rounds * self.clients_per_round * self.local_steps * self.queries_per_step
+        """Queries of the whole run, over all clients, at most."""
+        return self.clients_per_round * self.course.most_steps * self.queries_per_step
 
 
 def make_plan(
@@ -188,7 +197,42 @@ def make_plan(
         queries_per_step,
         gaussian_sampler=_sampler(spec),
         physical_batch_size=spec.compute.physical_batch_size,
+        adaptation=_adaptation(spec, sampling.rate(records[smallest]), queries_per_step),
     )
+
+
+def noise_decay(spec: Spec) -> NoiseDecay | None:
+    """How a spec lets its noise fall, or None."""
+    section = spec.algorithm.noise_decay
+    return NoiseDecay(section.factor, section.patience, section.floor) if section else None
+
+
+def _adaptation(spec: Spec, rate: float, queries_per_step: int) -> Adaptation | None:
+    """What the spec's rule may change from round to round.
+
+    Args:
+        spec: The resolved spec.
+        rate: The largest sampling rate of any client.
+        queries_per_step: What the local rule asks for.
+    """
+    privacy, steps = spec.privacy, spec.algorithm.local_iterations
+    decay = noise_decay(spec)
+    if decay is not None:
+        return Adaptation(spec.federation.local_steps, None, True, decay)
+    if steps is None:
+        return None
+    assert privacy.target_epsilon is not None
+    assert privacy.noise_multiplier is not None
+    assert privacy.delta is not None
+    limit = solve_step_limit(
+        privacy.target_epsilon,
+        privacy.delta,
+        [rate],
+        privacy.noise_multiplier,
+        spec.federation.rounds * steps.maximum,
+        queries_per_step,
+    )
+    return Adaptation(steps.maximum, limit, steps.estimate, None)
 
 
 def _plain_batches(spec: Spec) -> Sampling:

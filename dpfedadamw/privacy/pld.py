@@ -8,6 +8,7 @@ steps, and the mixture over hidden participation.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -80,18 +81,18 @@ def privacy_profile(composition: Compositions, points: int = 40) -> list[tuple[f
 
 
 def mixture_epsilon_pld(
-    per_round: Composition, rounds: int, participation: float, delta: float
+    kinds: Sequence[tuple[Composition, int]], participation: float, delta: float
 ) -> float:
-    """Return the ε with E_n[δ_n(ε)] ≤ δ, where n ~ Binomial(rounds, participation).
+    """Return the ε with E[δ(ε)] ≤ δ over rounds that each happen with a probability.
 
-    δ_n(ε) is that of n rounds like `per_round`. The hockey-stick divergence is jointly convex, so
-    this bounds a run whose pattern of participation is hidden and independent of the data. It needs
-    no sum over n: the binomial mixture of n-fold compositions is the `rounds`-fold composition of
-    one round that happens with probability `participation`, and otherwise reveals nothing.
+    The hockey-stick divergence is jointly convex, so this bounds a run whose pattern of
+    participation is hidden and independent of the data. It needs no sum over patterns: for T like
+    rounds the binomial mixture of n-fold compositions is the T-fold composition of one round that
+    happens with probability `participation`, and otherwise reveals nothing; unlike rounds are
+    composed after one another.
 
     Args:
-        per_round: what one participation costs.
-        rounds: T, at least 1.
+        kinds: what one participation costs, and in how many rounds it costs that.
         participation: l in (0, 1].
         delta: δ in [1e-10, 1).
 
@@ -101,14 +102,20 @@ def mixture_epsilon_pld(
     check_delta(delta)
     if not 0 < participation <= 1:
         raise PrivacyError(f"a participation lies in (0, 1], not at {participation}")
-    whole = replace(per_round, steps=per_round.steps * rounds)
+    whole = merge([replace(part, steps=part.steps * rounds) for part, rounds in kinds])
     if participation == 1.0:
         return epsilon_pld(whole, delta)
-    rounded = rounds if per_round.sampling_rate == 1.0 else whole.steps
-    interval = _interval((whole,), delta, rounded)
+    rounded = sum(
+        rounds if part.sampling_rate == 1.0 else part.steps * rounds for part, rounds in kinds
+    )
+    interval = _interval(whole, delta, rounded)
     absent = privacy_loss_distribution.identity(value_discretization_interval=interval)
-    one = _composed((per_round,), interval).compute_mixture(absent, participation)
-    return float(one.self_compose(rounds).get_epsilon_for_delta(delta))
+    total: Any = None
+    for part, rounds in kinds:
+        one = _composed((part,), interval).compute_mixture(absent, participation)
+        some = one.self_compose(rounds)
+        total = some if total is None else total.compose(some)
+    return float(total.get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.course import Course
 from dpfedadamw.privacy.pld import epsilon_pld, mixture_epsilon_pld
 from dpfedadamw.privacy.rdp import epsilon_rdp
 
@@ -168,28 +169,21 @@ def server_view(spends: Sequence[ClientSpend], delta: float) -> ServerView:
 
 
 def server_worst_case(
-    sampling_rate: float,
-    noise_multiplier: float,
-    local_steps: int,
-    rounds: int,
-    delta: float,
-    queries_per_step: int = 1,
+    course: Course, sampling_rate: float, delta: float, queries_per_step: int = 1
 ) -> Epsilon:
     """Return the ε towards the server of a client that takes part in every round.
 
     This is the bound that is known before a run. The rate is the largest of any client.
     """
-    whole = Composition(noise_multiplier, sampling_rate, local_steps * rounds, queries_per_step)
+    whole = course.everything(sampling_rate, queries_per_step)
     note = "the client takes part in every round, the most that can happen"
     value = epsilon_pld(whole, delta)
     return _epsilon(value, delta, "server", (*MECHANISM_ASSUMPTIONS, _SERVER, note))
 
 
 def third_party_view(
+    course: Course,
     sampling_rate: float,
-    noise_multiplier: float,
-    local_steps: int,
-    rounds: int,
     participation: float,
     delta: float,
     queries_per_step: int = 1,
@@ -198,21 +192,23 @@ def third_party_view(
 
     Sampling clients does not amplify a record's privacy in the usual way, since leaving a client
     out is not a neighbouring data set; only the number of participations is random. At l = 1 this
-    is the worst case towards the server.
+    is the worst case towards the server, which bounds it at any l where all rounds together have
+    a limit on their steps.
 
     Args:
+        course: Rounds, steps and noise.
         sampling_rate: q, the largest of any client, in (0, 1].
-        noise_multiplier: σ.
-        local_steps: K.
-        rounds: T.
         participation: l = S/N in (0, 1].
         delta: δ.
         queries_per_step: answers on each batch.
     """
-    per_round = Composition(noise_multiplier, sampling_rate, local_steps, queries_per_step)
-    value = mixture_epsilon_pld(per_round, rounds, participation, delta)
+    value = mixture_epsilon_pld(
+        course.each_round(sampling_rate, queries_per_step), participation, delta
+    )
+    whole = course.everything(sampling_rate, queries_per_step)
+    value = min(value, epsilon_pld(whole, delta))
     epsilon = _epsilon(value, delta, "third-party", (*MECHANISM_ASSUMPTIONS, *_THIRD_PARTY))
-    return ThirdPartyView(epsilon, sampling_rate, rounds, participation)
+    return ThirdPartyView(epsilon, sampling_rate, course.rounds, participation)
 
 
 def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:

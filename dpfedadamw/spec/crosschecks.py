@@ -18,6 +18,9 @@ _RECORD_ALGORITHMS = {
     "dp-fedopt": "fedadam",
     "dp-fafed": "fedlada",
     "dp-fedlada": "fedlada",
+    "pe-dpfl": "fedavg",
+    "adap-dpfl": "fedavg",
+    "ali-dpfl": "fedavg",
 }
 _PLAIN_ALGORITHMS = {
     "fedadamw": "dp-fedadamw",
@@ -81,6 +84,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
     yield from _model_shapes(get)
     yield from _unit(get)
     yield from _second_moment(get)
+    yield from _local_iterations(get, bad)
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
@@ -171,3 +175,36 @@ def _second_moment(get: _Values) -> Iterator[tuple[KeyPath, str]]:
             "counters are the same; leave it at global"
         )
         yield (*section, "counter"), message
+
+
+def _local_iterations(get: _Values, bad: set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:
+    section = ("algorithm", "local_iterations")
+    fewest, most = get(*section, "minimum"), get(*section, "maximum")
+    if fewest is None or most is None:
+        return
+    steps = get("federation", "local_steps")
+    if fewest > most:
+        message = f"found {fewest}, but {get.shown(*section, 'maximum')}; must be at most {most}"
+        yield (*section, "minimum"), message
+    elif steps is not None and not fewest <= steps <= most:
+        path = ("federation", "local_steps")
+        message = (
+            f"{get.found(*path)}, the first round's, but algorithm.local_iterations allows "
+            f"{fewest} to {most}; choose one of these, or change minimum or maximum"
+        )
+        yield path, message
+    if get("privacy", "unit") != "record":
+        return
+    name = get("algorithm", "name")
+    for key, other in (
+        ("noise_multiplier", "target_epsilon"),
+        ("target_epsilon", "noise_multiplier"),
+    ):
+        path = ("privacy", key)
+        # Where both are missing, that is said for every algorithm.
+        if path not in bad and get(*path) is None and get("privacy", other) is not None:
+            message = (
+                f"missing; {name} fits its local steps to target_epsilon under noise_multiplier, "
+                "so it needs both"
+            )
+            yield path, message

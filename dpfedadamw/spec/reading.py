@@ -27,7 +27,9 @@ from dpfedadamw.spec.sections import (
     FederationSpec,
     FirstMomentSpec,
     FloorSpec,
+    LocalIterationsSpec,
     MLPSpec,
+    NoiseDecaySpec,
     PartitionSpec,
     PrivacySpec,
     RandomnessSpec,
@@ -200,6 +202,8 @@ _SUBSECTIONS: dict[str, Callable[..., Any]] = {
     "sparsification": SparsificationSpec,
     "smoothing": SmoothingSpec,
     "server": ServerSpec,
+    "noise_decay": NoiseDecaySpec,
+    "local_iterations": LocalIterationsSpec,
 }
 
 

@@ -221,6 +221,40 @@ class ServerSpec:
 
 
 @dataclass(frozen=True)
+class LocalIterationsSpec:
+    """Local steps that adapt from round to round (ALI-DPFL).
+
+    Attributes:
+        minimum: Fewest local steps of a round, ≥ 1.
+        maximum: Most local steps of a round.
+        heterogeneity: Γ ≥ 0, how unlike the clients are.
+        strong_convexity: μ > 0 before the first estimate, or throughout.
+        estimate: Whether μ is estimated from released values.
+    """
+
+    minimum: int
+    maximum: int
+    heterogeneity: float
+    strong_convexity: float
+    estimate: bool
+
+
+@dataclass(frozen=True)
+class NoiseDecaySpec:
+    """Noise that falls while the model learns (Adap DP-FL).
+
+    Attributes:
+        factor: What one decay multiplies the noise multiplier by, in (0, 1].
+        patience: Rounds in a row that must speak for it, ≥ 1.
+        floor: Least noise multiplier over the first round's, in (0, 1].
+    """
+
+    factor: float
+    patience: int
+    floor: float
+
+
+@dataclass(frozen=True)
 class AlgorithmSpec:
     """The local rule and its server. A key that the rule does not have is None.
 
@@ -243,6 +277,9 @@ class AlgorithmSpec:
         sparsification: fed-smp, blurs and the sparse forms of dp-fedsam only.
         smoothing: dp-fedavg-ls only.
         server: Rules whose server does more than average only.
+        proximal_weight: Weight ρ of the pull towards the broadcast model, ≥ 0; pe-dpfl only.
+        noise_decay: adap-dpfl only.
+        local_iterations: ali-dpfl only.
     """
 
     name: str
@@ -262,6 +299,9 @@ class AlgorithmSpec:
     sparsification: SparsificationSpec | None = None
     smoothing: SmoothingSpec | None = None
     server: ServerSpec | None = None
+    proximal_weight: float | None = None
+    noise_decay: NoiseDecaySpec | None = None
+    local_iterations: LocalIterationsSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -269,9 +309,9 @@ class FederationSpec:
     """Rounds and who takes part.
 
     Attributes:
-        rounds: Number of rounds T, ≥ 1.
+        rounds: Number of rounds T, ≥ 1; the most there can be where steps adapt to a budget.
         clients_per_round: Clients drawn each round, without replacement; at most all.
-        local_steps: Steps K of each drawn client in a round, ≥ 1.
+        local_steps: Steps K of each drawn client in a round, ≥ 1; of the first where they adapt.
     """
 
     rounds: int
@@ -306,8 +346,9 @@ class PrivacySpec:
         clipping_norm: L2 bound C on one record's gradient, or one client's update, > 0.
         noise_multiplier: σ > 0: noise of standard deviation σC on each clipped sum. None until it
             has been solved for `target_epsilon`.
-        target_epsilon: The ε that `noise_multiplier` is to be, or was, solved for; None where the
-            noise multiplier was chosen directly.
+        target_epsilon: The ε that `noise_multiplier` is to be, or was, solved for, or that the
+            local steps of ali-dpfl are fitted to; None where the noise multiplier was chosen
+            directly.
         delta: δ of the (ε, δ) statement, in (0, 1).
         noise_added_by: "server" or "clients" for the unit "client"; None otherwise.
         gaussian_sampler: "box-muller" or "four-draw"; None without privacy.

@@ -482,7 +482,9 @@ def _claim(
     share = s.clients_per_round / s.clients
     leader = max(rows, key=lambda row: row["epsilon_pld"])
     everything = Steps(worst_rate, sigma, s.rounds * s.local_steps)
-    third = ThirdParty(worst_rate, sigma, s.local_steps, s.rounds, share, s.delta)
+    third = ThirdParty(
+        [(Steps(worst_rate, sigma, s.local_steps), s.rounds)], share, s.delta
+    )
     pair = privacy_profile([Steps(leader["sampling_rate"], sigma, leader["steps"])], s.delta)
     return {
         "kind": "claim", "view_headline": "server", "delta": s.delta,
@@ -492,7 +494,7 @@ def _claim(
                 budget([everything], s.delta).epsilon_pld, leader["epsilon_pld"] / s.claim_scale
             )
         },
-        "third_party": {"epsilon": third.epsilon(s.rounds), "participation": share},
+        "third_party": {"epsilon": third.epsilon([s.rounds]), "participation": share},
         "closed_forms": dict(
             closed_forms(
                 worst_rate, sigma, s.local_steps, s.rounds, s.clients, share, s.delta

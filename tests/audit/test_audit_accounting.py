@@ -114,7 +114,7 @@ def test_different_steps_compose_as_one_history() -> None:
 
 def test_third_party_agrees_with_summing_over_participations() -> None:
     q, sigma, steps, rounds, share, delta = 0.05, 1.0, 5, 12, 0.3, 1e-5
-    epsilon = ThirdParty(q, sigma, steps, rounds, share, delta).epsilon(rounds)
+    epsilon = ThirdParty([(Steps(q, sigma, steps), rounds)], share, delta).epsilon([rounds])
     counts = np.arange(rounds + 1)
     weights = stats.binom.pmf(counts, rounds, share)
     single = privacy_loss_distribution.from_gaussian_mechanism(sigma, sampling_prob=q)
@@ -128,8 +128,8 @@ def test_third_party_agrees_with_summing_over_participations() -> None:
 
 def test_third_party_who_knows_all_take_part_is_the_server() -> None:
     worst = budget([Steps(0.05, 1.0, 60)], 1e-5).epsilon_pld
-    assert ThirdParty(0.05, 1.0, 5, 12, 1.0, 1e-5).epsilon(12) == pytest.approx(worst, rel=1e-9)
-    assert ThirdParty(0.05, 1.0, 5, 12, 0.5, 1e-5).epsilon(12) < worst
+    assert ThirdParty([(Steps(0.05, 1.0, 5), 12)], 1.0, 1e-5).epsilon([12]) == pytest.approx(worst, rel=1e-9)
+    assert ThirdParty([(Steps(0.05, 1.0, 5), 12)], 0.5, 1e-5).epsilon([12]) < worst
 
 
 def test_curve_grows_and_ends_at_the_budget() -> None:

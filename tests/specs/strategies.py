@@ -112,6 +112,13 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if name != algorithm["name"]:
         bare = {**mapping, "algorithm": {"name": name}}
         algorithm = mapping["algorithm"] = fill_defaults(bare)["algorithm"]
+    if "local_iterations" in algorithm:
+        bounds = algorithm["local_iterations"]
+        bounds["maximum"] = max(bounds["minimum"], bounds["maximum"])
+        steps = max(bounds["minimum"], min(bounds["maximum"], federation["local_steps"]))
+        federation["local_steps"] = steps
+        for key in budgets:
+            privacy[key] = privacy[key] or 1.0
     if "second_moment" in algorithm:
         second = algorithm["second_moment"]
         if algorithm["name"] == "fedadamw":

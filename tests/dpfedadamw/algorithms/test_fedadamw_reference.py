@@ -153,7 +153,7 @@ def test_without_noise_and_clipping_the_trajectory_is_fedadamws(
     worker = Worker(plan, rule, clipped, flat, ReproducibleRandomness(0))
     clients = [ClientData(torch.from_numpy(x), torch.from_numpy(y)) for x, y in records]
     federation = Federation(
-        _spec(), worker, server, clients, Ledger(tmp_path / "ledger.jsonl"), None
+        _spec(), worker, server, None, clients, Ledger(tmp_path / "ledger.jsonl"), None
     )
     states = [result.state for result in federation.run(server.start(start), 0)]
 

@@ -59,6 +59,8 @@ def _changed(value: Any, part: dict[str, Any]) -> Any:
         return not value
     if isinstance(value, str):
         return next(choice for choice in part["enum"] if choice != value)
+    if isinstance(value, int):
+        return value + 1
     return value / 2 if value else 0.25
 
 

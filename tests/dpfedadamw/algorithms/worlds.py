@@ -6,6 +6,7 @@ list, so that a reference written in NumPy can be given the very same answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,11 +14,20 @@ import numpy as np
 import torch
 
 from dpfedadamw import spec
-from dpfedadamw.algorithms.base import Algorithm, Broadcast, SecondMoment, ServerState, Upload
+from dpfedadamw.algorithms.base import (
+    Algorithm,
+    Broadcast,
+    SecondMoment,
+    ServerState,
+    Terms,
+    Turn,
+    Upload,
+)
 from dpfedadamw.algorithms.registry import ALGORITHMS, build
 from dpfedadamw.models.mlp import MultiLayerPerceptron
 
 CLIENTS, STEPS, SIZE = 3, 4, 8
+CLIPPING_NORM, STEP_LIMIT = 0.7, 40
 # Who takes part: client 1 pauses in the second round, client 0 in the third.
 COHORTS = ((0, 1), (2, 0), (1, 2))
 RATES = (0.1, 0.07, 0.03)
@@ -82,8 +92,8 @@ def section_of(section: str) -> spec.AlgorithmSpec:
         privacy = "{unit: client, clipping_norm: 1, noise_multiplier: 1, delta: 1e-5}"
     if unit == "record":
         privacy = (
-            "{unit: record, clipping_norm: 1, noise_multiplier: 1, delta: 1e-5, "
-            "sampling: {kind: poisson, expected_batch_size: 8}}"
+            "{unit: record, clipping_norm: 1, noise_multiplier: 1, target_epsilon: 8, "
+            "delta: 1e-5, sampling: {kind: poisson, expected_batch_size: 8}}"
         )
     return spec.loads(
         f"data: {{dataset: digits, clients: {CLIENTS}}}\nmodel: {{name: mlp}}\n"
@@ -112,14 +122,28 @@ def rounds(
     steps: int = STEPS,
     noise_variance: float = NOISE_VARIANCE,
 ) -> list[tuple[ServerState, list[Oracle]]]:
-    """The server's state after each round, and the round's used oracles."""
+    """The server's state after each round, and the round's used oracles.
+
+    A pace goes by a budget of ``STEP_LIMIT`` steps, and ends the run when they are used up.
+    """
     state = system.server.start(torch.from_numpy(first_parameters()))
     memories: dict[int, dict[str, torch.Tensor]] = {}
     path = []
+    taken: list[int] = []
     for index, cohort in enumerate(cohorts):
         uploads: list[Upload] = []
         oracles = []
-        common = (state.parameters, state.state, RATES[index], steps, index * steps)
+        turn = Turn(steps)
+        if system.pace is not None:
+            previous = taken[-1] if taken else steps
+            public = (len(cohorts), steps, previous, sum(taken), STEP_LIMIT)
+            terms = Terms(index, *public, CLIPPING_NORM, noise_variance)
+            turn = system.pace.turn(state, terms)
+            if turn.local_steps == 0:
+                break
+        rate = RATES[index % len(RATES)]
+        common = (state.parameters, state.state, rate, turn.local_steps, sum(taken))
+        taken.append(turn.local_steps)
         for client in cohort:
             oracle = Oracle(client, index, noise_variance)
             start = Broadcast(*common, memories.get(client, {}))

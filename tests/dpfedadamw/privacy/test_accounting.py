@@ -18,6 +18,7 @@ from dpfedadamw.privacy.accounting import (
     no_claim,
     spends_from_ledger,
 )
+from dpfedadamw.privacy.course import Course
 
 DELTA = 1e-5
 
@@ -44,9 +45,7 @@ def make_claim(lines: list[dict[str, Any]], records: list[int], **changes: Any) 
     setting: dict[str, Any] = {
         "clients": len(records),
         "clients_per_round": 2,
-        "rounds": 6,
-        "local_steps": 5,
-        "noise_multiplier": 1.5,
+        "course": Course(6, 5, 1.5),
         "delta": DELTA,
         "sampling_rates": [16 / size for size in records],
         **changes,
@@ -165,7 +164,7 @@ def test_fifty_clients_are_accounted_for_in_seconds() -> None:
     records = [100 + 7 * index for index in range(50)]
     lines = [line(r, c, size) for r in range(40) for c, size in enumerate(records)]
     start = time.perf_counter()
-    made = make_claim(lines, records, clients_per_round=50, rounds=40)
+    made = make_claim(lines, records, clients_per_round=50, course=Course(40, 5, 1.5))
     # A tenth of this on an idle core.
     assert time.perf_counter() - start < 40
     epsilons = [entry["epsilon_pld"] for entry in made["server"]["clients"]]

@@ -49,7 +49,7 @@ def test_noise_for_the_third_partys_view_is_less() -> None:
     server = solve_noise_multiplier(2.0, DELTA, [0.05], 20, 5)
     third = solve_noise_multiplier(2.0, DELTA, [0.05], 20, 5, view="third-party", participation=0.2)
     assert third < server
-    spent = mixture_epsilon_pld(Composition(third, 0.05, 5), 20, 0.2, DELTA)
+    spent = mixture_epsilon_pld([(Composition(third, 0.05, 5), 20)], 0.2, DELTA)
     assert 0.995 * 2.0 <= spent <= 2.0
 
 
@@ -65,8 +65,8 @@ def test_rounds_and_local_steps_are_the_largest_that_fit() -> None:
     assert epsilon_pld(Composition(1.0, 0.02, 5 * rounds), DELTA) <= 4.0
     assert epsilon_pld(Composition(1.0, 0.02, 5 * (rounds + 1)), DELTA) > 4.0
     steps = solve_local_steps(4.0, DELTA, [0.02], 1.0, 20, view="third-party", participation=0.5)
-    assert mixture_epsilon_pld(Composition(1.0, 0.02, steps), 20, 0.5, DELTA) <= 4.0
-    assert mixture_epsilon_pld(Composition(1.0, 0.02, steps + 1), 20, 0.5, DELTA) > 4.0
+    assert mixture_epsilon_pld([(Composition(1.0, 0.02, steps), 20)], 0.5, DELTA) <= 4.0
+    assert mixture_epsilon_pld([(Composition(1.0, 0.02, steps + 1), 20)], 0.5, DELTA) > 4.0
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def participation_sum(
 @pytest.mark.parametrize("participation", [0.1, 0.6])
 def test_the_mixture_over_participation_is_the_binomial_sum(participation: float) -> None:
     per_round = Composition(1.0, 0.05, 4)
-    epsilon = mixture_epsilon_pld(per_round, 8, participation, 1e-5)
+    epsilon = mixture_epsilon_pld([(per_round, 8)], participation, 1e-5)
     expected = participation_sum(per_round, 8, participation, epsilon)
     # Taking the worse direction term by term can only exceed the mixture; for these it does not,
     # and both roundings of ε are worth less than a percent of δ.
@@ -175,7 +175,7 @@ def test_the_mixture_over_participation_is_the_binomial_sum(participation: float
 def test_the_mixture_grows_with_participation_up_to_the_worst_case() -> None:
     per_round = Composition(1.0, 0.02, 10)
     shares = [0.05, 0.1, 0.3, 0.7, 0.99, 1.0]
-    values = [mixture_epsilon_pld(per_round, 30, share, 1e-5) for share in shares]
+    values = [mixture_epsilon_pld([(per_round, 30)], share, 1e-5) for share in shares]
     assert values == sorted(values)
     worst = epsilon_pld(Composition(1.0, 0.02, 300), 1e-5)
     assert values[-1] == worst
@@ -185,9 +185,28 @@ def test_the_mixture_grows_with_participation_up_to_the_worst_case() -> None:
     assert values[1] > epsilon_pld(Composition(1.0, 0.02, 30), 1e-5)
 
 
+def test_rounds_of_several_kinds_mix_as_the_sum_over_both_counts() -> None:
+    kinds = [(Composition(1.0, 0.05, 4), 3), (Composition(0.8, 0.05, 4), 2)]
+    epsilon = mixture_epsilon_pld(kinds, 0.6, 1e-5)
+    total = 0.0
+    for first in range(4):
+        for second in range(3):
+            weight = stats.binom.pmf(first, 3, 0.6) * stats.binom.pmf(second, 2, 0.6)
+            parts = [
+                Composition(part.noise_multiplier, 0.05, 4 * count)
+                for (part, _), count in zip(kinds, (first, second), strict=True)
+                if count
+            ]
+            total += float(weight) * (delta_pld(parts, epsilon) if parts else 0.0)
+    # As above: both roundings of ε are worth less than a percent of δ.
+    assert total == pytest.approx(1e-5, rel=0.02)
+    assert mixture_epsilon_pld(kinds[::-1], 0.6, 1e-5) == pytest.approx(epsilon, rel=1e-3)
+
+
 def test_the_mixture_of_full_batches_is_as_accurate() -> None:
     # Nearly full participation at rate 1 is nearly the exact Gaussian of all steps.
-    mixed = mixture_epsilon_pld(Composition(20.0, 1.0, 5, sampling="full"), 200, 1 - 1e-9, 1e-5)
+    per_round = Composition(20.0, 1.0, 5, sampling="full")
+    mixed = mixture_epsilon_pld([(per_round, 200)], 1 - 1e-9, 1e-5)
     assert mixed == pytest.approx(
         epsilon_pld(Composition(20.0, 1.0, 1000, sampling="full"), 1e-5), rel=3e-4
     )
@@ -213,7 +232,7 @@ def test_what_the_tight_accountant_does_not_cover_is_refused() -> None:
     with pytest.raises(PrivacyError, match="fixed-size batches have no tight accountant"):
         epsilon_pld(Composition(1.0, 0.02, 10, sampling="fixed-size"), 1e-5)
     with pytest.raises(PrivacyError, match="participation"):
-        mixture_epsilon_pld(Composition(1.0, 0.02, 10), 5, 0.0, 1e-5)
+        mixture_epsilon_pld([(Composition(1.0, 0.02, 10), 5)], 0.0, 1e-5)
     with pytest.raises(PrivacyError, match="epsilon is at least 0"):
         delta_pld(Composition(1.0, 0.02, 10), -0.1)
     with pytest.raises(PrivacyError, match="nothing to account"):

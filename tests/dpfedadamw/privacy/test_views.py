@@ -6,6 +6,7 @@ import pytest
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.course import Course
 from dpfedadamw.privacy.pld import epsilon_pld
 from dpfedadamw.privacy.views import (
     ClientSpend,
@@ -16,6 +17,7 @@ from dpfedadamw.privacy.views import (
 )
 
 DELTA = 1e-5
+COURSE = Course(20, 5, 1.0)
 
 
 def spend(client: int, rate: float, participations: int) -> ClientSpend:
@@ -37,7 +39,7 @@ def test_the_servers_headline_is_the_largest_client() -> None:
 
 
 def test_the_worst_case_bounds_every_participation() -> None:
-    worst = server_worst_case(0.05, 1.0, 5, 20, DELTA)
+    worst = server_worst_case(COURSE, 0.05, DELTA)
     realised = [server_view([spend(0, 0.05, n)], DELTA).epsilon.value for n in (1, 10, 19, 20)]
     assert realised == sorted(realised)
     assert realised[-1] == worst.value
@@ -45,19 +47,19 @@ def test_the_worst_case_bounds_every_participation() -> None:
 
 @pytest.mark.parametrize("participation", [0.1, 0.5, 0.9])
 def test_a_third_party_learns_less_than_the_server_in_the_worst_case(participation: float) -> None:
-    view = third_party_view(0.05, 1.0, 5, 20, participation, DELTA)
-    assert 0 < view.epsilon.value < server_worst_case(0.05, 1.0, 5, 20, DELTA).value
+    view = third_party_view(COURSE, 0.05, participation, DELTA)
+    assert 0 < view.epsilon.value < server_worst_case(COURSE, 0.05, DELTA).value
     assert view.participation == participation
 
 
 def test_a_third_party_equals_the_worst_case_when_all_take_part() -> None:
-    view = third_party_view(0.05, 1.0, 5, 20, 1.0, DELTA, queries_per_step=2)
-    assert view.epsilon.value == server_worst_case(0.05, 1.0, 5, 20, DELTA, 2).value
+    view = third_party_view(COURSE, 0.05, 1.0, DELTA, queries_per_step=2)
+    assert view.epsilon.value == server_worst_case(COURSE, 0.05, DELTA, 2).value
 
 
 def test_every_number_carries_what_it_assumes() -> None:
-    server = server_worst_case(0.05, 1.0, 5, 20, DELTA)
-    third = third_party_view(0.05, 1.0, 5, 20, 0.5, DELTA).epsilon
+    server = server_worst_case(COURSE, 0.05, DELTA)
+    third = third_party_view(COURSE, 0.05, 0.5, DELTA).epsilon
     for epsilon, towards in ((server, "server"), (third, "third-party")):
         assert isinstance(epsilon, Epsilon)
         assert float(epsilon) == epsilon.value
