@@ -33,7 +33,7 @@ PRIVATE = (
     "sampling: {kind: poisson, expected_batch_size: 24}}"
 )
 CLIENT_LEVEL = "{unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
-BUDGETED = PRIVATE.replace("noise_multiplier: 2.0", "noise_multiplier: 2.0, target_epsilon: 4.0")
+BUDGETED = PRIVATE.replace("noise_multiplier: 2.0", "noise_multiplier: 2.0, target_epsilon: 2.5")
 NOT_PRIVATE = "{unit: none, sampling: {kind: full}}"
 PRIVACY = {"record": PRIVATE, "client": CLIENT_LEVEL, "none": NOT_PRIVATE}
 

@@ -139,8 +139,8 @@ def adaptive_iterations(setting: Setting) -> Algorithm:
     first = section.strong_convexity
     pace = IterationPace(section.minimum, section.maximum, section.heterogeneity, first)
     if not section.estimate:
-        return Algorithm(GradientDescent(setting.decay_rate), _AVERAGE, pace)
-    return Algorithm(SecantDescent(setting.decay_rate), ConvexityServer(first), pace)
+        return Algorithm(GradientDescent(setting.decay_rate), _AVERAGE, pace=pace)
+    return Algorithm(SecantDescent(setting.decay_rate), ConvexityServer(first), pace=pace)
 
 
 def adaptive_noise(setting: Setting) -> Algorithm:
@@ -149,7 +149,7 @@ def adaptive_noise(setting: Setting) -> Algorithm:
     return Algorithm(
         WatchedDescent(setting.decay_rate),
         FallingServer(section.patience),
-        NoisePace(section.factor, section.floor),
+        pace=NoisePace(section.factor, section.floor),
     )
 
 

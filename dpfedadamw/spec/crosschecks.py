@@ -43,6 +43,8 @@ _CLIENT_ALGORITHMS = {
 }
 # Those that upload an update and nothing else.
 CLIENT_LEVEL_ALGORITHMS = ("dp-fedavg", "dp-fedsam", *_CLIENT_ALGORITHMS)
+# Those that fit their local steps to a target ε under a noise multiplier, and need both.
+BUDGETED_ALGORITHMS = ("ali-dpfl",)
 _DIGITS_SIDE = 8
 
 

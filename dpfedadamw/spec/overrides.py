@@ -7,11 +7,12 @@ override is held to exactly what the file is held to, and is named in the messag
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import yamlreader
+from dpfedadamw.spec.crosschecks import BUDGETED_ALGORITHMS
 from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, dotted, one_line
 from dpfedadamw.spec.vocabulary import short_form
 
@@ -28,7 +29,7 @@ def apply(document: Document, overrides: Sequence[str]) -> None:
     """Replace values in a document.
 
     Overrides apply in their order. `privacy.target_epsilon` clears `privacy.noise_multiplier`, and
-    the other way round, unless both are overridden.
+    the other way round, unless both are overridden or the algorithm needs both.
 
     Args:
         document: What was read; changed in place.
@@ -51,11 +52,17 @@ def apply(document: Document, overrides: Sequence[str]) -> None:
     if problems:
         raise SpecError([*document.problems, *problems])
     section = document.value.get("privacy") if isinstance(document.value, dict) else None
-    if isinstance(section, dict):
+    if isinstance(section, dict) and not _needs_both(document.value):
         for path, other in _SOLVED.items():
             chosen = path in replaced and section.get(path[-1]) is not None
             if chosen and other not in replaced and other[-1] in section:
                 section[other[-1]] = None
+
+
+def _needs_both(spec: Mapping[str, Any]) -> bool:
+    """Whether the algorithm is chosen to which neither of the two is solved for the other."""
+    algorithm = spec.get("algorithm")
+    return isinstance(algorithm, dict) and algorithm.get("name") in BUDGETED_ALGORITHMS
 
 
 def _split(text: str, place: Place) -> tuple[KeyPath, Any]:
