@@ -165,8 +165,9 @@ class ThirdParty:
 
     A run is a mixture over participation patterns that do not depend on the records, and
     hockey-stick divergences are jointly convex, hence δ(ε) ≤ E_n[δ_{nK}(ε)] with
-    n ~ Binomial(rounds, participation), and likewise for rounds of several kinds. The expectation is linear in the loss distributions, so
-    the binomial sum is evaluated exactly by one product of transforms: no count is left out.
+    n ~ Binomial(rounds, participation), and likewise for rounds of several kinds. The expectation
+    is linear in the loss distributions, so the binomial sum is evaluated exactly by one product of
+    transforms: no count is left out.
 
     Args:
         kinds: what one participation costs, and the largest number of rounds that cost it which

@@ -1,9 +1,9 @@
-"""Runs whose steps or noise change from round to round: what they may do, and what they must cost.
+"""Runs whose steps or noise change from round to round: what they may do, what they must cost.
 
-`ledger` reads what the header declares; the checks "promise", "accounting" and "views" ask here what
-a round had to be, and what is the most that the rule could have spent. How much was spent by a rule
-that follows released values depends on the records, so its ε is that of the most. More noise is
-post-processing of less and fewer steps are a part of more, so the most covers every course within it.
+`ledger` reads what the header declares; the checks "promise", "accounting" and "views" ask here
+what is the most that the rule could have spent. How much was spent by a rule that follows released
+values depends on the records, so its ε is that of the most. More noise is post-processing of less
+and fewer steps are a part of more, so the most covers every course within it.
 """
 
 from __future__ import annotations

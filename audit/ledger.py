@@ -54,9 +54,7 @@ class Header:
     @property
     def course(self) -> Course:
         """The most that the run can spend, as far as the header declares it."""
-        return Course(
-            self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation
-        )
+        return Course(self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,16 @@ from typing import Any
 
 import jsonschema
 
-from reports import budget, client_level, figures, findings, formatting, guarantee, wording
+from reports import (
+    adaptation,
+    budget,
+    client_level,
+    figures,
+    findings,
+    formatting,
+    guarantee,
+    wording,
+)
 from reports.errors import ReportError
 from reports.guarantee import INTERNAL, PUBLIC
 from reports.runfiles import clean, integer, mapping, number, sequence
@@ -153,7 +162,7 @@ def _mechanism(source: RunSource) -> dict[str, Any]:
             f"standard deviation σC with σ = {formatting.plain(noise)} is added to every "
             "coordinate of the sum; the noisy sum is divided by the public constant B = "
             f"{formatting.plain(batch)}. Everything that leaves a client is computed from these "
-            "noisy gradients alone."
+            f"noisy gradients alone.{adaptation.statement(header)}"
         )
     return {
         "algorithm": clean(algorithm.get("name"), 100) or "unknown",
@@ -163,6 +172,7 @@ def _mechanism(source: RunSource) -> dict[str, Any]:
         "expected_batch_size": batch,
         "noise_added_by": client_level.noise_added_by(source) if source.protects_clients else None,
         "local_steps": steps,
+        "local_steps_in_words": adaptation.local_steps(header),
         "rounds": integer(header.get("rounds")),
         "rounds_completed": source.rounds_completed,
         "settings": formatting.settings(

@@ -243,7 +243,7 @@ def _facts(report: dict[str, Any]) -> list[list[str]]:
                      f"{formatting.count(mechanism['rounds'])} rounds, "
                      f"{formatting.count(sampling['clients_per_round'])} clients a round"
                      f"{' on average' if sampling['participation'] is not None else ''}, "
-                     f"{formatting.count(mechanism['local_steps'])} local steps"],
+                     f"{mechanism['local_steps_in_words']} local steps"],
         ["Test accuracy", formatting.percent(utility["final_accuracy"])],
         ["Randomness", report["randomness"]["mode"]],
         ["Model file", digest or "missing"],

@@ -6,8 +6,7 @@ of this package) by three methods and compares with the claim, in both direction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from audit import fields
 from audit.accounting import (
     Budget,
     Steps,
-    ThirdParty,
     budget,
     effective_noise_multiplier,
     epsilon_curve,
@@ -31,6 +29,7 @@ from audit.fields import FieldError
 from audit.ledger import Header, Ledger
 from audit.spends import Spend
 from audit.verdict import Severity, Verdict
+from audit.worst_case import most_spent
 
 _MOST_POINTS = 40
 
@@ -54,11 +53,6 @@ def _events(ledger: Ledger, header: Header) -> dict[int, list[tuple[int, Steps]]
         event = Steps(spend.sampling_rate, sigma, steps)
         found.setdefault(spend.client, []).append((spend.round, event))
     return found
-
-
-def participation(header: Header) -> float:
-    """Share of the clients that a round takes: S/N, in (0, 1]."""
-    return header.clients_per_round / header.clients
 
 
 def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
@@ -103,72 +97,6 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
         {"round": point, "server": server[index], "third_party": third(point)}
         for index, point in enumerate(points)
     ]
-
-
-@dataclass(frozen=True)
-class MostSpent:
-    """The most that a client in every round can spend, at the largest sampling rate of any.
-
-    The rate is over ALL clients: whoever does not know who took part must reckon with each.
-
-    Attributes:
-        rate: that rate.
-        queries: answers on each batch.
-        header: rounds, steps, noise and participation.
-    """
-
-    rate: float
-    queries: int
-    header: Header
-
-    def sigma(self, noise_multiplier: float) -> float:
-        """Effective noise multiplier of a step."""
-        return effective_noise_multiplier(noise_multiplier, self.queries)
-
-    def everything(self, rounds: int) -> list[Steps]:
-        """Composition of the first rounds."""
-        course = self.header.course
-        levels = course.noise_levels(rounds)
-        if len(levels) == 1:
-            noise = next(iter(levels))
-            return [Steps(self.rate, self.sigma(noise), course.most_steps(rounds))]
-        return [
-            Steps(self.rate, self.sigma(noise), count * course.most_local_steps)
-            for noise, count in levels.items()
-        ]
-
-    def third_party(self, delta: float) -> Callable[[int], float]:
-        """ε towards a third party as a function of the rounds done.
-
-        Rounds may share a limit on their steps; what it allows bounds the mixture as well.
-        """
-        course = self.header.course
-        mixture = ThirdParty(
-            [
-                (Steps(self.rate, self.sigma(noise), course.most_local_steps), count)
-                for noise, count in course.noise_levels(self.header.rounds).items()
-            ],
-            participation(self.header),
-            delta,
-        )
-
-        def epsilon(rounds: int) -> float:
-            value = mixture.epsilon(list(course.noise_levels(rounds).values()))
-            if course.adaptation is None or course.adaptation.step_limit is None:
-                return value
-            whole = self.everything(self.header.rounds)
-            return min(value, epsilon_curve(whole, [[course.most_steps(rounds)]], delta)[0])
-
-        return epsilon
-
-
-def most_spent(ledger: Ledger, header: Header) -> MostSpent:
-    """What the header's limits and the charges' rates and queries make of the worst case."""
-    rates = [spend.sampling_rate for spend in ledger.spends]
-    if header.expected_batch_size is not None:
-        smallest = min(records for records in header.records if records > 0)
-        rates.append(min(1.0, header.expected_batch_size / smallest))
-    return MostSpent(max(rates), max(spend.queries_per_step for spend in ledger.spends), header)
 
 
 def _estimate(history: Sequence[Steps], counts: Sequence[int], delta: float) -> float:

@@ -52,9 +52,7 @@ def declared(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> Non
         reasons.append("adaptation: the ledger declares one, but the spec's rule does not adapt")
 
 
-def affordable(
-    spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list[str]
-) -> None:
+def affordable(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list[str]) -> None:
     """The limit on steps fits the spec's target epsilon at the largest rate, and was kept.
 
     Raises:

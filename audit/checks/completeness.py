@@ -72,7 +72,7 @@ def _order(ledger: Ledger, reasons: list[str]) -> None:
         reasons.append(f"ledger.jsonl:{claims[0]}: the claim is not the one last line")
 
 
-def sequence_faults(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+def sequence_faults(ledger: Ledger, reasons: list[str]) -> None:
     """Rounds 0 to T-1 in order; after a cut the last finished one may run again, charged anew."""
     expected = 0
     entries: list[Round | Resume] = [*ledger.rounds, *ledger.resumes]

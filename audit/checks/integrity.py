@@ -25,7 +25,7 @@ from audit.verdict import Severity
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
     """Every round: charged for exactly S clients, then finished, in order, T of them."""
-    sequence_faults(ledger, header, reasons)
+    sequence_faults(ledger, reasons)
     finished = {item.round: item for item in ledger.rounds}
     for charge in ledger.round_spends:
         reasons.append(f"ledger.jsonl:{charge.line}: charges a round as if clients were protected")

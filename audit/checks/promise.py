@@ -181,8 +181,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     return Judgement(
         Verdict.PASS,
         "spec, header and every charge agree on sigma, C, B, q, K, T, S, delta, unit, sampling and "
-        f"adjacency{_adapted(header)}; no more queries than charged; sums divided by the public B; every record in "
-        "one client",
+        f"adjacency{_adapted(header)}; no more queries than charged; sums divided by the public B; "
+        "every record in one client",
         details,
     )
 
@@ -194,8 +194,10 @@ PROMISE = Check(
     claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
     "for each client, and every noisy sum is divided by the public expected batch size.",
     tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
-    power="any different parameter in spec, header or a single charge",
+    power="any different parameter in spec, header or a single charge; of rules that adapt, a "
+    "round with other steps or noise than the rule gives it",
     limits="Client sizes, and with them q = B/n, are taken as public metadata. That a client's "
-    "records are different people is outside the run.",
+    "records are different people is outside the run. The released values that adaptive rules go "
+    "by are read from the ledger.",
     judge=_judge,
 )

@@ -14,7 +14,7 @@ from typing import Any
 from audit import fields
 from audit.accounting import budget, closed_forms, server_delta
 from audit.bundle import Bundle
-from audit.checks.accounting import histories, most_spent, participation
+from audit.checks.accounting import histories
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.checks.comparison import overstates, understates
 from audit.errors import UnverifiedError
@@ -22,6 +22,7 @@ from audit.fields import FieldError
 from audit.ledger import Header
 from audit.statistics import relative_difference
 from audit.verdict import Severity, Verdict
+from audit.worst_case import most_spent, participation
 
 _SERVER_FORM = "s*sqrt(T*K*log(2/delta)*log(2*T/delta))/sigma"
 _FORMS = (

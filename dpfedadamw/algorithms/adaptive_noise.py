@@ -6,9 +6,9 @@ first noised gradients, taken at the new model, tell whether the loss falls alon
 update, and their noise is independent of it. For a convex loss F and the step from θ' to θ,
 F(θ') − F(θ) ≥ ⟨∇F(θ), θ' − θ⟩, so a positive mean is evidence of a fall, not only of a slope.
 
-What the paper leaves open, and what is chosen: how many rounds (`patience`, 4 as ALI-DPFL says), by
-how much (`factor`), and that there is an end to it (`floor`), without which nothing could be promised
-before the run. Its adaptive clipping is not offered: it reads clean gradient norms.
+What is left open, and what is chosen: how many rounds (`patience`, 4 as ALI-DPFL says), by how much
+(`factor`), and that there is an end to it (`floor`), without which nothing could be promised before
+the run. The adaptive clipping of Fu et al. is not offered: it reads clean gradient norms.
 """
 
 from __future__ import annotations

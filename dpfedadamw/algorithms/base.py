@@ -1,4 +1,4 @@
-"""The protocols between algorithms and the rest: oracle, observer, rules of client and server, pace.
+"""The protocols between algorithms and the rest: oracle, observer, local and server rule, pace.
 
 A local rule turns a broadcast into an upload by asking an oracle for gradients. The oracle is all
 it ever sees of the data, and each question is counted because it is asked.

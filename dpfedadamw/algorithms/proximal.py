@@ -1,11 +1,11 @@
 """Local descent that is held near the broadcast model: PE-DPFL (Shen, Liu & Zhang 2022).
 
-ALI-DPFL (section V) describes the baseline in one sentence: a regularisation term in the objective,
-and noise that is added to the model before it is uploaded. The term is here. The noise is not on the
-model but in every gradient that the oracle answers with: how far one record moves a model in several
-clipped steps has no bound that an accountant here covers, because the other records' gradients move
-with it. For one local step the two are the same: noise σC/B on the gradient is noise ησC/B on the
-model.
+ALI-DPFL (section V) describes the baseline in one sentence: a regularisation term in the
+objective, and noise that is added to the model before it is uploaded. The term is here. The noise
+is not on the model but in every gradient that the oracle answers with: how far one record moves a
+model in several clipped steps has no bound that an accountant here covers, because the other
+records' gradients move with it. For one local step the two are the same: noise σC/B on the gradient
+is noise ησC/B on the model.
 """
 
 from __future__ import annotations

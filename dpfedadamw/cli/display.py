@@ -150,7 +150,10 @@ def cost(
         claim: The claim if every client is in every round.
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
-    rows.append(("noise multiplier σ", f"{plan.noise_multiplier:.6g}"))
+    noise, least = f"{plan.noise_multiplier:.6g}", plan.course.least_noise_multiplier
+    if least < plan.noise_multiplier:
+        noise += f" in the first round, {least:.6g} in the last at the least"
+    rows.append(("noise multiplier σ", noise))
     sizes = ("records per client", f"{min(plan.records)} … {max(plan.records)}")
     if plan.unit == "client":
         deviation = plan.update_noise_standard_deviation / plan.clients_per_round
@@ -169,10 +172,18 @@ def cost(
     rows += [
         ("noise on one gradient", f"standard deviation σC/B = {plan.noise_variance(0) ** 0.5:.4g}"),
         ("sampling rate q", f"{min(rates):.4f} … {max(rates):.4f} per client and step"),
-        ("steps per client", f"at most {plan.course.most_steps}"),
+        ("steps per client", _steps(plan)),
         sizes,
     ]
     return facts(rows), _cost_by_client(claim["server"]["clients"])
+
+
+def _steps(plan: Any) -> str:
+    """Steps of one client, in all and by round where they adapt."""
+    text = f"at most {plan.course.most_steps}"
+    if plan.adaptation is None or plan.adaptation.step_limit is None:
+        return text
+    return f"{text} in all, {plan.local_steps} at first, then up to {plan.course.most_local_steps}"
 
 
 _MOST_CLIENTS = 20

@@ -8,12 +8,13 @@ less.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import check_delta
 from dpfedadamw.privacy.course import Adaptation, Course, NoiseDecay
+from dpfedadamw.privacy.search import largest_count, round_down, round_up, solve_number
 from dpfedadamw.privacy.views import server_worst_case, third_party_view
 
 __all__ = [
@@ -27,9 +28,6 @@ __all__ = [
 _LARGEST_NOISE = 1e4
 _SMALLEST_NOISE = 0.05
 _SMALLEST_RATE = 1e-6
-_LARGEST_COUNT = 1_000_000
-# How much below the target is near enough.
-_SLACK = 0.005
 
 
 @dataclass(frozen=True)
@@ -99,22 +97,14 @@ def solve_noise_multiplier(
     """
     _check_target(target_epsilon)
     setting = _Setting(
-        delta,
-        max(rates),
-        1.0,
-        rounds,
-        local_steps,
-        queries_per_step,
-        view,
-        participation,
-        decay,
+        delta, max(rates), 1.0, rounds, local_steps, queries_per_step, view, participation, decay
     )
 
     def spent(noise_multiplier: float) -> float:
         return replace(setting, noise_multiplier=noise_multiplier).epsilon()
 
     limits = (_SMALLEST_NOISE, _LARGEST_NOISE)
-    return _solve(spent, 1.0, 4.0, limits, target_epsilon, _round_up, "noise multiplier")
+    return solve_number(spent, 1.0, 4.0, limits, target_epsilon, round_up, "noise multiplier")
 
 
 def solve_expected_batch_size(
@@ -170,7 +160,7 @@ def solve_expected_batch_size(
     if spent(smallest) <= target_epsilon:
         return float(smallest)
     limits = (smallest, _SMALLEST_RATE * smallest)
-    return _solve(spent, smallest, 0.25, limits, target_epsilon, _round_down, "batch size")
+    return solve_number(spent, smallest, 0.25, limits, target_epsilon, round_down, "batch size")
 
 
 def solve_rounds(
@@ -203,7 +193,7 @@ def solve_rounds(
         participation,
         decay,
     )
-    return _largest_count(
+    return largest_count(
         lambda count: replace(setting, rounds=count).epsilon(), target_epsilon, "round"
     )
 
@@ -228,17 +218,9 @@ def solve_local_steps(
     """
     _check_target(target_epsilon)
     setting = _Setting(
-        delta,
-        max(rates),
-        noise_multiplier,
-        rounds,
-        1,
-        queries_per_step,
-        view,
-        participation,
-        decay,
+        delta, max(rates), noise_multiplier, rounds, 1, queries_per_step, view, participation, decay
     )
-    return _largest_count(
+    return largest_count(
         lambda count: replace(setting, local_steps=count).epsilon(), target_epsilon, "local step"
     )
 
@@ -273,106 +255,9 @@ def solve_step_limit(
         course = Course(1, steps, noise_multiplier)
         return server_worst_case(course, max(rates), delta, queries_per_step).value
 
-    return _largest_count(spent, target_epsilon, "local step", most)
+    return largest_count(spent, target_epsilon, "local step", most)
 
 
 def _check_target(target: float) -> None:
     if not (math.isfinite(target) and target > 0):
         raise PrivacyError(f"a target epsilon is a positive number, not {target}")
-
-
-def _out_of_reach(target: float, nearest: float, how: str) -> PrivacyError:
-    return PrivacyError(
-        f"a target epsilon of {target:g} cannot be reached {how}; the nearest reachable is "
-        f"{nearest:.4g}"
-    )
-
-
-def _solve(
-    spent: Callable[[float], float],
-    start: float,
-    factor: float,
-    limits: tuple[float, float],
-    target: float,
-    round_safely: Callable[[float], float],
-    name: str,
-) -> float:
-    """Return a value that spends between 99.5 % and 100 % of the target.
-
-    Args:
-        spent: ε as a function of the value, monotone.
-        start: where to look first.
-        factor: multiplying by it spends less.
-        limits: (the value that spends most, the one that spends least); never left.
-        target: ε to keep to.
-        round_safely: rounds a value to the side that spends less.
-        name: what the value is, for the error.
-    """
-    value = start
-    loose = tight = None
-    while loose is None or tight is None:
-        epsilon = spent(value)
-        if epsilon > target:
-            loose = (value, epsilon)
-        else:
-            tight = (value, epsilon)
-        if (value == limits[1] and tight is None) or (value == limits[0] and loose is None):
-            raise _out_of_reach(target, epsilon, f"even at {name} {value:g}")
-        step = factor if tight is None else 1.0 / factor
-        value = min(max(limits), max(min(limits), value * step))
-    for turn in range(60):
-        safe = round_safely(tight[0])
-        if (1.0 - _SLACK) * target <= spent(safe) <= target:
-            return safe
-        value = math.sqrt(loose[0] * tight[0])
-        if turn % 3 and tight[1] > 0:
-            # ε is close to a power of the value, so a straight line between logarithms hits nearby;
-            # every third turn halves, so that the search ends whatever the shape.
-            aim = math.log(target * (1.0 - _SLACK / 3.0) / loose[1])
-            share = aim / math.log(tight[1] / loose[1])
-            value = loose[0] * (tight[0] / loose[0]) ** min(1.0, max(0.0, share))
-        epsilon = spent(value)
-        if epsilon > target:
-            loose = (value, epsilon)
-        else:
-            tight = (value, epsilon)
-    raise PrivacyError(f"no value spends 99.5 % to 100 % of a target epsilon of {target:g}")
-
-
-def _largest_count(
-    spent: Callable[[int], float], target: float, name: str, most: int | None = None
-) -> int:
-    """The largest count within a target; at most ``most`` where that is given."""
-    least = spent(1)
-    if least > target:
-        raise _out_of_reach(target, least, f"even with a single {name}")
-    limit = _LARGEST_COUNT if most is None else most
-    fits, over = 1, min(2, limit)
-    while spent(over) <= target:
-        if over >= limit:
-            if most is not None:
-                return most
-            raise PrivacyError(
-                f"a target epsilon of {target:g} leaves room for more than {limit} {name}s"
-            )
-        fits, over = over, min(2 * over, limit)
-    while over - fits > 1:
-        middle = (fits + over) // 2
-        if spent(middle) <= target:
-            fits = middle
-        else:
-            over = middle
-    return fits
-
-
-def _round_up(value: float) -> float:
-    return _to_six_digits(value, math.ceil)
-
-
-def _round_down(value: float) -> float:
-    return _to_six_digits(value, math.floor)
-
-
-def _to_six_digits(value: float, direction: Callable[[float], int]) -> float:
-    digits = 5 - math.floor(math.log10(value))
-    return round(direction(value * 10.0**digits) / 10.0**digits, digits)

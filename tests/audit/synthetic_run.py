@@ -482,9 +482,7 @@ def _claim(
     share = s.clients_per_round / s.clients
     leader = max(rows, key=lambda row: row["epsilon_pld"])
     everything = Steps(worst_rate, sigma, s.rounds * s.local_steps)
-    third = ThirdParty(
-        [(Steps(worst_rate, sigma, s.local_steps), s.rounds)], share, s.delta
-    )
+    third = ThirdParty([(Steps(worst_rate, sigma, s.local_steps), s.rounds)], share, s.delta)
     pair = privacy_profile([Steps(leader["sampling_rate"], sigma, leader["steps"])], s.delta)
     return {
         "kind": "claim", "view_headline": "server", "delta": s.delta,

@@ -128,7 +128,9 @@ def test_third_party_agrees_with_summing_over_participations() -> None:
 
 def test_third_party_who_knows_all_take_part_is_the_server() -> None:
     worst = budget([Steps(0.05, 1.0, 60)], 1e-5).epsilon_pld
-    assert ThirdParty([(Steps(0.05, 1.0, 5), 12)], 1.0, 1e-5).epsilon([12]) == pytest.approx(worst, rel=1e-9)
+    assert ThirdParty([(Steps(0.05, 1.0, 5), 12)], 1.0, 1e-5).epsilon([12]) == pytest.approx(
+        worst, rel=1e-9
+    )
     assert ThirdParty([(Steps(0.05, 1.0, 5), 12)], 0.5, 1e-5).epsilon([12]) < worst
 
 

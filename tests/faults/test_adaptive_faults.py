@@ -1,4 +1,4 @@
-"""Faults of runs whose steps or noise adapt, patched into the real engine: the audit must say FAIL."""
+"""Faults of runs that adapt, patched into the real engine: the audit must say FAIL."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def last_charges(ledger: Ledger) -> dict[int, RoundSpend]:
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
     """Every round: charged once an attempt, then finished by exactly the clients charged for."""
-    sequence_faults(ledger, header, reasons)
+    sequence_faults(ledger, reasons)
     finished = {item.round: item for item in ledger.rounds}
     for single in ledger.spends:
         reasons.append(f"ledger.jsonl:{single.line}: charges a single client's records")

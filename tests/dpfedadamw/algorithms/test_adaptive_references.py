@@ -1,7 +1,7 @@
 """The three systems of ALI-DPFL against NumPy references written from the papers' equations.
 
-Three rounds in float64 with the gradients and the noise of ``worlds``; states are compared as well as
-parameters. Rounding stays some orders below the tolerance of 1e-10.
+Three rounds or more in float64 with the gradients and the noise of ``worlds``; states are compared
+as well as parameters. Rounding stays some orders below the tolerance of 1e-10.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def test_adap_dpfl_counts_falls_of_the_loss_along_the_last_update(steps):
             falls, decays = 0, decays + 1
         expected.append((theta, update, slope, falls, decays, noise))
     section = f"{{factor: {factor}, patience: {patience}, floor: {floor}}}"
-    system = algorithm(
-        f"{{name: adap-dpfl, weight_decay: {DECAY}, noise_decay: {section}}}"
-    )
+    system = algorithm(f"{{name: adap-dpfl, weight_decay: {DECAY}, noise_decay: {section}}}")
     assert system.pace is not None
     state = system.server.start(torch.from_numpy(first_parameters()))
     path = [state, *(after for after, _ in rounds(system, cohorts, steps))]
@@ -124,9 +122,7 @@ def test_ali_dpfl_takes_the_steps_of_equation_9(gamma, estimate):
         f"{{minimum: 1, maximum: 9, heterogeneity: {gamma}, strong_convexity: 1.1, "
         f"estimate: {str(estimate).lower()}}}"
     )
-    system = algorithm(
-        f"{{name: ali-dpfl, weight_decay: {DECAY}, local_iterations: {section}}}"
-    )
+    system = algorithm(f"{{name: ali-dpfl, weight_decay: {DECAY}, local_iterations: {section}}}")
     assert system.pace is not None
     for (state, oracles), (theta, tau, mu) in zip(rounds(system), expected, strict=True):
         assert [oracle.steps for oracle in oracles] == [tau] * len(oracles)
