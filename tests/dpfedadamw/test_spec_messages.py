@@ -419,6 +419,55 @@ def test_a_spec_without_privacy_refuses_the_keys_of_privacy():
     ]
 
 
+ALI = "{name: ali-dpfl, local_iterations: {minimum: 2, maximum: 6}}"
+BOTH = "noise_multiplier: 2.5\n  target_epsilon: 8"
+NEEDS_BOTH = "ali-dpfl fits its local steps to target_epsilon under noise_multiplier"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "budget", "rounds", "message"),
+    [
+        (
+            ALI,
+            "noise_multiplier: 2.5",
+            "rounds: 2",
+            f"7:1: privacy.target_epsilon: missing; {NEEDS_BOTH}, so it needs both",
+        ),
+        (
+            ALI,
+            "target_epsilon: 8",
+            "rounds: 2",
+            f"7:1: privacy.noise_multiplier: missing; {NEEDS_BOTH}, so it needs both",
+        ),
+        (
+            ALI,
+            BOTH,
+            "rounds: 2, local_steps: 7",
+            "6:38: federation.local_steps: found 7, the first round's, but "
+            "algorithm.local_iterations allows 2 to 6; choose one of these, or change minimum or "
+            "maximum",
+        ),
+        (
+            ALI.replace("minimum: 2", "minimum: 7"),
+            BOTH,
+            "rounds: 2",
+            "5:57: algorithm.local_iterations.minimum: found 7, but "
+            "algorithm.local_iterations.maximum is 6; must be at most 6",
+        ),
+        (
+            "{name: adap-dpfl, noise_decay: {factor: 1.5}}",
+            BOTH,
+            "rounds: 2",
+            "5:52: algorithm.noise_decay.factor: found 1.5; must be a number greater than 0 and at "
+            "most 1",
+        ),
+    ],
+)
+def test_rules_that_adapt_say_what_they_need(algorithm, budget, rounds, message):
+    text = replaced("{name: dp-fedadamw}", algorithm).replace("noise_multiplier: 2.5", budget)
+    assert problems_of(text.replace("rounds: 2", rounds)) == [f"a.yaml:{message}"]
+
+
 def test_debiasing_is_refused_where_there_is_no_noise():
     text = """\
 data: {dataset: digits}

@@ -67,6 +67,13 @@ def test_a_short_form_opens_for_its_keys():
     assert loaded.randomness == spec.RandomnessSpec("reproducible", 3)
 
 
+def test_a_target_epsilon_leaves_the_noise_multiplier_where_the_algorithm_needs_both():
+    for change in ("privacy.target_epsilon=4", "privacy.noise_multiplier=3"):
+        privacy = spec.load("digits-ali-dpfl", [change]).privacy
+        assert privacy.target_epsilon is not None
+        assert privacy.noise_multiplier is not None
+
+
 def test_a_target_epsilon_clears_the_noise_multiplier_and_the_other_way_round():
     privacy = load("privacy.target_epsilon=4").privacy
     assert (privacy.target_epsilon, privacy.noise_multiplier) == (4.0, None)

@@ -22,6 +22,7 @@ COMPARED = [
         "dp-fedopt",
         "dp-fafed",
         "dp-fedlada",
+        "pe-dpfl",
     )
 ]
 CLIENT_LEVEL = [
@@ -60,6 +61,8 @@ def test_the_promised_specs_are_there():
         "digits-cnn",
         "digits-baseline-fedadamw",
         "digits-client-dp-fedsam",
+        "digits-ali-dpfl",
+        "digits-adap-dpfl",
         *COMPARED,
         *BASELINES,
     } <= set(NAMES)
