@@ -87,6 +87,8 @@ def turns(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list
     sigma = header.noise_multiplier or 0.0
     seen: dict[tuple[int, int], tuple[frozenset[int], float]] = {}
     spent = 0
+    decay = header.adaptation.decay if header.adaptation else None
+    decays = _decays(decay, ledger) if decay else []
     last: dict[int, int] = {}
     for spend in ledger.spends:
         key = (spend.round, spend.attempt)
@@ -96,8 +98,7 @@ def turns(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list
                 steps = _iterations(section, header, spend.round, last, spent, released)
                 seen[key] = (steps, sigma)
             else:
-                decay = header.adaptation.decay if header.adaptation else None
-                share = decay.after(_decays(decay, spend.round, released)) if decay else 1.0
+                share = decay.after(decays[spend.round]) if decay else 1.0
                 seen[key] = (frozenset({header.local_steps}), sigma * share)
             spent += spend.steps
             last[spend.round] = spend.steps
@@ -146,12 +147,13 @@ def _iterations(
     return frozenset(min(steps, limit - spent) for steps in bounded)
 
 
-def _decays(decay: Decay, index: int, released: Mapping[int, Mapping[str, Any]]) -> int:
-    """How often the noise has fallen before a round, from the slopes that were released."""
-    falls = decays = 0
-    for earlier in range(index):
-        slope = fields.number(released.get(earlier, {}), "slope")
+def _decays(decay: Decay, ledger: Ledger) -> list[int]:
+    """How often the noise has fallen before each charged round, from the released slopes."""
+    released = {item.round: item.released for item in ledger.rounds}
+    falls, found = 0, [0]
+    for index in range(max((spend.round for spend in ledger.spends), default=0)):
+        slope = fields.number(released.get(index, {}), "slope")
         falls = falls + 1 if slope > 0.0 else 0
-        if falls >= decay.patience:
-            falls, decays = 0, decays + 1
-    return decays
+        found.append(found[-1] + (falls == decay.patience))
+        falls %= decay.patience
+    return found
