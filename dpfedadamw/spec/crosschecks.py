@@ -135,8 +135,8 @@ def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
     name, unit = get("algorithm", "name"), get("privacy", "unit")
     if name in _RECORD_ALGORITHMS and unit == "client" and name not in CLIENT_LEVEL_ALGORITHMS:
         message = (
-            f"{name} rests on noised gradients or uploads more than an update, which clipping whole "
-            "updates does not cover; with privacy.unit client use "
+            f"{name} rests on noised gradients or uploads more than an update, which clipping "
+            "whole updates does not cover; with privacy.unit client use "
             f"{' or '.join(CLIENT_LEVEL_ALGORITHMS)}"
         )
         yield ("algorithm", "name"), message
