@@ -6,7 +6,6 @@ list, so that a reference written in NumPy can be given the very same answers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
