@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from audit.replay import adamw, adaptive, descent, servers
+from audit.replay import adamw, adaptive, descent, servers, watching
 from audit.replay.base import Replay
 
 _AVERAGED = (servers.start_average, servers.average)
@@ -25,6 +25,9 @@ REPLAYS: Mapping[str, Replay] = {
     "dp-fedopt": Replay(descent.gradient_descent, servers.start_adaptive, servers.adapt),
     "dp-fafed": Replay(adaptive.variance_reduced, servers.start_reduced, servers.move_reduced),
     "dp-fedlada": Replay(adaptive.amended, servers.start_amended, servers.average_moments),
+    "pe-dpfl": Replay(watching.proximal, *_AVERAGED),
+    "adap-dpfl": Replay(watching.watched, watching.start_falls, watching.count_falls),
+    "ali-dpfl": Replay(watching.secant, watching.start_convexity, watching.estimate_convexity),
 }
 
 # With clients protected a participant's steps are not noised and so not replayed; what leaves is

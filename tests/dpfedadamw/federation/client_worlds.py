@@ -93,7 +93,7 @@ def play(
     clients = [ClientData(*map(torch.from_numpy, records(client))) for client in range(CLIENTS)]
     recorder = Recorder()
     federation = ClientLevelFederation(
-        spec, worker, algorithm.server, clients, Ledger(path / "ledger.jsonl"), None, recorder
+        spec, worker, algorithm.server, None, clients, Ledger(path / "ledger.jsonl"), None, recorder
     )
     state = algorithm.server.start(flat.vector)
     start = state.parameters.numpy().copy()
