@@ -19,7 +19,7 @@ from audit.bundle import Bundle
 from audit.checks.replaying import Message, Tally, exactly
 from audit.errors import UnverifiedError
 from audit.exchanges import Exchange, Extent, kept_coordinates
-from audit.ledger import Header, Ledger, Round
+from audit.ledger import Ledger, Round
 from audit.messages import MessageError, read_tensors
 from audit.replay.base import UPDATE, Partition, Replay, ServerValues, Setting
 from audit.replay.rounding import ROUNDING, Rounded, exact
@@ -33,16 +33,16 @@ def learning_rate(algorithm: Mapping[str, Any], round_index: int, rounds: int) -
     return rate * 0.5 * (1.0 + math.cos(math.pi * round_index / rounds))
 
 
-def finished_rounds(ledger: Ledger, header: Header) -> list[Round]:
+def finished_rounds(ledger: Ledger) -> list[Round]:
     """The last account of each round, all of them and in order.
 
     Raises:
         UnverifiedError: a round is missing, or does not note what was exchanged.
     """
     last = {item.round: item for item in ledger.rounds}
-    if sorted(last) != list(range(header.rounds)):
+    if sorted(last) != list(range(ledger.rounds_to_finish)):
         raise UnverifiedError("the ledger does not have every round")
-    found = [last[index] for index in range(header.rounds)]
+    found = [last[index] for index in sorted(last)]
     if any(item.broadcast is None or item.exchanged is None for item in found):
         raise UnverifiedError("the ledger does not note the digests of what was exchanged")
     return found

@@ -38,6 +38,8 @@ class Tally:
         replayed: participations replayed.
         tensors: tensors compared.
         rounds: rounds whose combination was replayed.
+        finished: rounds that the run has finished.
+        participations: participations in them.
         weights: whether the published weights were compared.
         widths: length of the bound on each update, as if all coordinates had been recorded.
         uncertain: coordinates without a finite bound, and all coordinates.
@@ -48,6 +50,8 @@ class Tally:
     replayed: int = 0
     tensors: int = 0
     rounds: int = 0
+    finished: int = 0
+    participations: int = 0
     weights: bool = False
     widths: list[float] = field(default_factory=list)
     uncertain: list[int] = field(default_factory=lambda: [0, 0])

@@ -83,7 +83,9 @@ def _replay_all(
     if coordinates is not None:
         sampled = np.searchsorted(coordinates, sampled)
     course, earlier, shares = Course(replay, tally), 0, [0.0]
-    for item in finished_rounds(ledger, header):
+    finished = finished_rounds(ledger)
+    tally.finished, tally.participations = len(finished), sum(len(one.clients) for one in finished)
+    for item in finished:
         evidence = bundle.round_evidence(item.round)
         digests = evidence.upload_sha256.astype(np.uint8)
         if hashlib.sha256(digests.tobytes()).hexdigest() != item.exchanged:
@@ -159,21 +161,19 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         _replay_all(bundle, REPLAYS[name], kept, tally, private)
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
-    return conclude(tally, kept, participations, header, private)
+    return conclude(tally, kept, header, private)
 
 
-def conclude(
-    tally: Tally, kept: Extent, participations: int, header: Header, private: dict[str, Any]
-) -> Judgement:
+def conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any]) -> Judgement:
     """The verdict on all comparisons."""
     clip = header.clipping_norm or 1.0
     hidden = 2.0 * max(tally.widths, default=0.0) / clip
     amount = "all" if kept.share == 1.0 else f"{tally.replayed} (drawn in secret) of"
-    what = f"{amount} {participations} participations"
+    what = f"{amount} {tally.participations} participations"
     if kept.coordinates is not None:
         what += f" at {kept.coordinates} coordinates drawn in secret"
     details = {
-        "participations": participations,
+        "participations": tally.participations,
         "replayed": tally.replayed,
         "tensors": tally.tensors,
         "rounds_combined": tally.rounds,
@@ -215,7 +215,7 @@ def conclude(
         Verdict.PASS,
         f"{what} replayed: each tensor uploaded or kept, and each point at which a gradient was "
         f"asked for, is what the noised gradients make it ({tally.tensors} tensors); "
-        f"{_served(tally, header)}; the gradients handed out carry the noise that the noise checks "
+        f"{_served(tally)}; the gradients handed out carry the noise that the noise checks "
         "measured",
         details,
         private,
@@ -223,12 +223,12 @@ def conclude(
     )
 
 
-def _served(tally: Tally, header: Header) -> str:
+def _served(tally: Tally) -> str:
     """What was seen of the server."""
     if not tally.rounds:
         return "no round's uploads were all kept, so the server's part was not judged"
     weights = ", and so do the published weights" if tally.weights else ""
-    rounds = f"{tally.rounds} of {header.rounds} rounds"
+    rounds = f"{tally.rounds} of {tally.finished} rounds"
     return f"what the server sent after {rounds} follows from the uploads{weights}"
 
 

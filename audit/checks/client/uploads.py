@@ -103,7 +103,7 @@ def _sampled(
 
 def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
     header, layout = bundle.header, bundle.layout()
-    items = finished_rounds(bundle.readable_ledger, header)
+    items = finished_rounds(bundle.readable_ledger)
     coordinates, salt = recorded_coordinates(bundle, kept), bundle.salt()
     recorded = layout.parameters if coordinates is None else len(coordinates)
     for index, evidence in bundle.all_update_rounds():
