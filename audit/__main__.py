@@ -2,6 +2,9 @@
 
 Prints a plain table, or with --json the content of audit.json. Writes nothing. Exit code 0 for
 PASS and NO CLAIM, 1 for FAIL and NOT VERIFIED, 2 for wrong use.
+
+`python -m audit --paper-claim FILE` judges a printed privacy claim without a run: 0 for
+CONSERVATIVE and CONSISTENT, 1 for UNDERSTATED and NOT DETERMINABLE, 2 for wrong use.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from audit.auditor import audit_run
+from audit.claims import judge_claim, load_claim
+from audit.claims.rendering import render_claim
 from audit.errors import AuditError
 from audit.verdict import Findings, Verdict
 
@@ -42,24 +47,32 @@ def _printable(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit one run directory from the command line; returns the exit code."""
+    """Audit one run directory, or one claim, from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m audit", description="Audit a differentially private run directory."
+        prog="python -m audit",
+        description="Audit a differentially private run directory, or a printed privacy claim.",
     )
-    parser.add_argument("run_dir", type=Path, help="the run directory")
-    parser.add_argument("--json", action="store_true", help="print audit.json instead of a table")
+    subject = parser.add_mutually_exclusive_group(required=True)
+    subject.add_argument("run_dir", nargs="?", type=Path, help="the run directory")
+    subject.add_argument("--paper-claim", metavar="FILE", help="a claim (YAML), or a shipped one")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     try:
-        findings = audit_run(options.run_dir)
+        if options.paper_claim is not None:
+            judged = judge_claim(load_claim(options.paper_claim))
+            found, good = judged.to_json(), judged.holds
+            text = "" if options.json else render_claim(found)
+        else:
+            findings = audit_run(options.run_dir)
+            found, good = findings.to_json(), findings.verdict in (Verdict.PASS, Verdict.NO_CLAIM)
+            text = "" if options.json else render(findings)
     except AuditError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     if options.json:
-        text = json.dumps(findings.to_json(), indent=2, sort_keys=True, ensure_ascii=False)
-    else:
-        text = render(findings)
+        text = json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False)
     sys.stdout.buffer.write(f"{text}\n".encode())
-    return 0 if findings.verdict in (Verdict.PASS, Verdict.NO_CLAIM) else 1
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ from audit.fields import FieldError
 from audit.files import hash_file, read_bytes
 from audit.ledger import Header, Ledger, read_ledger
 
-MAXIMUM_TEXT_BYTES = 1 << 20
+# Parsing YAML takes seconds for every 100 kB; a resolved spec has a few.
+MAXIMUM_SPEC_BYTES = 1 << 17
 MAXIMUM_LEDGER_BYTES = 1 << 28
 MAXIMUM_LAYOUT_BYTES = 1 << 26
 MAXIMUM_EVIDENCE_BYTES = 1 << 30
@@ -287,7 +288,7 @@ def open_bundle(run_dir: Path) -> Bundle:
     spec_sha256: str | None = None
     ledger: Ledger | None = None
     try:
-        raw = read_bytes(root, "spec.yaml", MAXIMUM_TEXT_BYTES)
+        raw = read_bytes(root, "spec.yaml", MAXIMUM_SPEC_BYTES)
         spec_sha256 = hashlib.sha256(raw).hexdigest()
         parsed = parse_yaml(raw)
         if not isinstance(parsed, Mapping):

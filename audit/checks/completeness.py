@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from audit.attested import attestation_faults
 from audit.bundle import Bundle
 from audit.checks.base import Judgement, listed
 from audit.errors import UntrustedFileError
@@ -41,10 +42,12 @@ def judge_run(
             reasons.append("spec.yaml: is not the spec whose sha256 the ledger's header names")
         rounds(ledger, header, reasons)
         evidence(bundle, header, reasons, unreadable)
+    attested = attestation_faults(bundle.root, reasons, unreadable)
     details = {
         "ledger_lines": len(ledger.kinds) if ledger else 0,
         "rounds": len(ledger.rounds) if ledger else 0,
         "charges": len(ledger.spends) + len(ledger.round_spends) if ledger else 0,
+        "attested": attested,
     }
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons), details)
@@ -53,7 +56,8 @@ def judge_run(
     return Judgement(
         Verdict.PASS,
         "every line of the ledger names the digest of the line before and its own, the spec is the "
-        "one the header names, all rounds are charged before they end, and all evidence is there",
+        "one the header names, all rounds are charged before they end, and all evidence is there"
+        + ("; every file is the one that the trainer attested to" if attested else ""),
         details,
     )
 

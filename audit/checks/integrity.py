@@ -108,7 +108,8 @@ INTEGRITY = Check(
     tolerance="none: digests and counts are compared exactly",
     power="any single changed byte of ledger, spec or an array of the evidence",
     limits="A ledger rewritten as a whole, digests included, is consistent with itself; only the "
-    "trainer's signature ties it to the moment of training. Weights and metrics are hashed, not "
-    "judged. Names and sampled coordinates in evidence/layout.json carry no claim.",
+    "trainer's signature ties it to the moment of training. Weights, metrics and what of the "
+    "evidence has no redundancy are compared with the digests in training.attestation.json where "
+    "that exists; that the trainer signed them is for `verify` to say, not for an audit.",
     judge=_judge,
 )

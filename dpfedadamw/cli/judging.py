@@ -25,6 +25,7 @@ from dpfedadamw.cli.terminal import (
     find_run,
     out,
     print_json,
+    refuse,
     status,
 )
 
@@ -36,13 +37,29 @@ def audit(
         bool, typer.Option("--write", help="Replace audit.json and the report, and sign them anew.")
     ] = False,
     auditor_key: AuditorKeyOption = None,
+    paper_claim: Annotated[
+        str | None,
+        typer.Option(
+            "--paper-claim",
+            metavar="FILE",
+            help="Judge a printed privacy claim instead of a run: a YAML file or a shipped claim.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a run by its evidence: PASS, FAIL or NOT VERIFIED, check by check.
 
     Reads only, unless --write is given. Missing or unreadable evidence is never PASS. Exit code 0
     for PASS, 1 for FAIL and NOT VERIFIED. `python -m audit RUN_DIR` needs no engine.
+
+    With --paper-claim no run is needed: what epsilon follows from the settings that a paper states,
+    under each way of reading them, and which of those the printed one covers.
     """
+    if paper_claim is not None:
+        if run_dir is not None or write or auditor_key is not None:
+            refuse("--paper-claim: judges a claim without a run; leave out RUN_DIR and --write")
+        _judge_claim(paper_claim, as_json)
+        return
     from dpfedadamw.cli import filing
 
     found_run = find_run(run_dir, out_dir)
@@ -65,6 +82,19 @@ def audit(
             )
         )
     exit_by(found["verdict"])
+
+
+def _judge_claim(source: str, as_json: bool) -> None:
+    from audit.claims import judge_claim, load_claim
+
+    with status("accounting", quiet=as_json):
+        judged = judge_claim(load_claim(source))
+    if as_json:
+        print_json(judged.to_json())
+    else:
+        out.print(display.claim(judged.to_json()))
+    if not judged.holds:
+        raise typer.Exit(EXIT_NOT_PASSED)
 
 
 def report(

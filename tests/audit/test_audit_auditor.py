@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from corruptions import flip
 from synthetic_run import Settings, SoftmaxProbe, build_run
 
 import audit.auditor
@@ -25,47 +26,6 @@ from audit.verdict import Finding, Findings, Severity, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Read only to be hashed, or not at all; their integrity is the signatures' business.
-NOT_JUDGED = {"metrics.jsonl", "model.safetensors", "model.json", "salt", "layout.json"}
-
-
-def _corrupt(path: Path, rng: random.Random) -> None:
-    raw = bytearray(path.read_bytes())
-    how = rng.choice(["flip", "flip", "flip", "cut", "append", "delete", "zero", "swap"])
-    if how == "delete":
-        path.unlink()
-        return
-    if how == "flip":
-        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-    elif how == "cut":
-        raw = raw[: rng.randrange(len(raw))]
-    elif how == "append":
-        raw += bytes(rng.randrange(256) for _ in range(rng.randrange(1, 40)))
-    elif how == "zero":
-        start = rng.randrange(len(raw))
-        before = bytes(raw)
-        raw[start : start + 16] = b"\x07" * len(raw[start : start + 16])
-        assert bytes(raw) != before
-    else:
-        start = rng.randrange(max(1, len(raw) - 64))
-        chunk = bytes(rng.randrange(256) for _ in range(8))
-        raw[start : start + 8] = chunk
-    path.write_bytes(bytes(raw))
-
-
-def test_two_hundred_random_corruptions_never_pass(good_run: Path, tmp_path: Path) -> None:
-    rng = random.Random(20261)
-    for number in range(200):
-        run = tmp_path / f"copy-{number}"
-        shutil.copytree(good_run, run)
-        files = sorted(p for p in run.rglob("*") if p.is_file() and p.name not in NOT_JUDGED)
-        victim = rng.choice(files)
-        _corrupt(victim, rng)
-        findings = audit_run(run)
-        assert findings.verdict in (Verdict.FAIL, Verdict.NOT_VERIFIED), (number, victim)
-        json.dumps(findings.to_json(), allow_nan=False)
-        shutil.rmtree(run)
-
 
 def test_corrupted_layouts_never_cause_a_traceback(good_run: Path) -> None:
     path = good_run / "evidence" / "layout.json"
@@ -73,7 +33,7 @@ def test_corrupted_layouts_never_cause_a_traceback(good_run: Path) -> None:
     rng = random.Random(3)
     for _ in range(40):
         path.write_bytes(raw)
-        _corrupt(path, rng)
+        flip(path, path, rng)
         # A changed name of a block or sampled coordinate carries no claim and may pass.
         assert audit_run(good_run).verdict in set(Verdict)
 
