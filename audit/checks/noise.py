@@ -41,6 +41,11 @@ class _Noise:
     levels: list[float]
 
 
+def scale_alpha(tests: int) -> float:
+    """False alarms that one of so many tests of the noise's scale may raise."""
+    return FALSE_ALARM * _SCALE_SHARE / tests
+
+
 def last_attempts(spends: tuple[Spend, ...]) -> Mapping[tuple[int, int], Spend]:
     """The charge of each (round, client) under which the round was finished."""
     found: dict[tuple[int, int], Spend] = {}
@@ -96,8 +101,7 @@ def _scale_tests(
             entry = by_client.setdefault(int(client), [0.0, 0.0])
             entry[0] += float(squares[row].sum())
             entry[1] += float(squares.shape[1] * parameters)
-    tests = _scale_test_count(noise)
-    alpha = FALSE_ALARM * _SCALE_SHARE / tests
+    alpha = scale_alpha(_scale_test_count(noise))
 
     def judge(name: str, total: float, degrees: float) -> float:
         low, high = chi_square_interval(degrees, alpha)

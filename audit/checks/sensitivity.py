@@ -35,6 +35,11 @@ def _norms(index: int, evidence: RoundEvidence, clip: float, reasons: list[str])
         reasons.append(f"round {index}: the count of non-finite gradients is not that of the norms")
 
 
+def rate_alpha(clients: int) -> float:
+    """False alarms that the test of one client's sampling rate may raise."""
+    return FALSE_ALARM * _RATE_SHARE / max(1, clients)
+
+
 class _Batches:
     """Realised batch sizes of every client, against Binomial(R, q)."""
 
@@ -45,7 +50,7 @@ class _Batches:
         self.sizes.setdefault((client, records, rate), []).extend(sizes)
 
     def judge(self, reasons: list[str]) -> dict[str, object]:
-        alpha = FALSE_ALARM * _RATE_SHARE / max(1, len(self.sizes))
+        alpha = rate_alpha(len(self.sizes))
         observed = expected = variance = 0.0
         p_values: dict[str, float] = {}
         for (client, records, rate), sizes in sorted(self.sizes.items()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -501,3 +502,7 @@ def _claim(
         "assumptions": ["client sizes are public"],
         "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * leader["epsilon_pld"], 12)],
     }  # fmt: skip
+
+
+if __name__ == "__main__":
+    build_run(Path(sys.argv[1]), Settings())

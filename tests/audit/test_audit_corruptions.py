@@ -122,8 +122,8 @@ def test_a_run_at_client_level_is_held_to_its_attestation(tmp_path: Path) -> Non
     assert audit_run(run).verdict is Verdict.FAIL
 
 
-# Fields that say when and with what a run was made; nothing of the claim follows from them, and
-# only the trainer's attestation holds them.
+# When and with what a run was made: nothing of the claim follows from these fields. The profile may
+# overstate, and is not compared below 1e-9. Only the trainer's attestation holds them.
 TELLS_NOTHING = {
     "package",
     "accountant",
@@ -132,6 +132,7 @@ TELLS_NOTHING = {
     "previous",
     "commitment",
     "assumptions",
+    "profile",
 }
 
 
