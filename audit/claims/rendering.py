@@ -11,6 +11,7 @@ _RELATIONS = {
     "covers": "covers it",
     "equal": "equals it",
     "below": "is below it",
+    "open": "is not below it",
     "-": "",
 }
 

@@ -126,6 +126,13 @@ def test_each_verdict_has_its_range(epsilon: float, verdict: ClaimVerdict) -> No
     assert judge_claim(claim(claimed__epsilon=epsilon)).verdict is verdict
 
 
+def test_no_claim_is_conservative_where_a_reading_may_cost_more() -> None:
+    epsilon = 1.1 * values(sampling__kind="fixed")["every-round/fixed-size"]
+    judged = judge_claim(claim(sampling__kind="fixed", claimed__epsilon=epsilon))
+    assert judged.verdict is ClaimVerdict.CONSISTENT
+    assert "or more is open" in judged.reason
+
+
 def test_only_readings_towards_the_stated_view_decide() -> None:
     judged = judge_claim(claim(claimed={"epsilon": 1.6, "towards": "third-party"}))
     assert judged.relevant == {"mixture"}
