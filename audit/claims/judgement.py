@@ -163,7 +163,8 @@ def _compare(claim: Claim, relevant: Sequence[Reading]) -> tuple[ClaimVerdict, s
     if not covered:
         return (
             ClaimVerdict.NOT_DETERMINABLE,
-            f"{value:g} covers no reading; whether it covers {_shown(undecided[0])} or more is open",
+            f"{value:g} covers no reading; whether it covers {_shown(undecided[0])} or more is "
+            "open",
         )
     if not below and undecided:
         return (
