@@ -161,6 +161,20 @@ def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):
     assert "clients" not in printed["privacy"]["server"]
 
 
+def test_a_printed_claim_is_judged_without_a_run_in_any_width(capsys, monkeypatch):
+    for width, code, name in (
+        (80, 0, "dp-fedadamw-table-2-fedsam"),
+        (120, 1, "review-cifar-epsilon-1"),
+    ):
+        monkeypatch.setattr(terminal.out, "_width", width)
+        assert call("audit", "--paper-claim", name) == code
+        printed = capsys.readouterr().out
+        assert "expected-rounds/rdp-classic" in printed
+        assert max(len(line) for line in printed.splitlines()) <= width
+    assert call("audit", "--paper-claim", "review-cifar-epsilon-1", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "NOT DETERMINABLE"
+
+
 def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):
     assert call("epsilon", "quickstart", "--json") == 0
     claim = json.loads(capsys.readouterr().out)
@@ -230,6 +244,8 @@ def test_a_new_key_is_made_and_never_overwritten(tmp_path, capsys):
         (("run", "quickstart", "--set", "data.partition.minimum_records=900"), "use at most 143"),
         (("run", "--resume", "nowhere"), "nowhere"),
         (("audit", "nowhere"), "nowhere"),
+        (("audit", "--paper-claim", "no-such-claim"), "or a shipped claim's name"),
+        (("audit", "run", "--paper-claim", "review-fedsam-twice"), "leave out RUN_DIR"),
         (("verify", "nowhere"), "nowhere"),
         (("epsilon", "digits-baseline-fedadamw"), "claims no privacy"),
     ],
