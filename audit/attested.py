@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from audit import fields
-from audit.bundle import hash_file, read_bytes
 from audit.documents import DocumentError, parse_json
 from audit.errors import UntrustedFileError
 from audit.fields import FieldError
+from audit.files import hash_file, read_bytes
 
 ENVELOPE, KEY = "training.attestation.json", "trainer.pub"
 _EVIDENCE, _SALT = "evidence", "salt"

@@ -241,8 +241,8 @@ def _views(s: _Setting, key: str, means: str, bounds: bool) -> Iterator[_Draft]:
 def _mixture(s: _Setting, key: str, means: str, bounds: bool) -> _Draft:
     def compute() -> float:
         share = s.participation or 1.0
-        third = ThirdParty(s.rate, s.sigma, s.steps, s.rounds, share, s.delta)
-        return third.epsilon(s.rounds)
+        once = Steps(s.rate, s.sigma, s.steps)
+        return ThirdParty([(once, s.rounds)], share, s.delta).epsilon([s.rounds])
 
     return _Draft(key, means, THIRD_PARTY, "PLD, mixture", compute, bounds)
 

@@ -95,7 +95,9 @@ def append(path: Path, other: Path, rng: random.Random) -> None:
 
 
 def swap_runs(path: Path, other: Path, rng: random.Random) -> None:
-    path.write_bytes(other.read_bytes())
+    # Runs keep different participations: one without a counterpart takes another file's place.
+    found = other if other.exists() else min(p for p in other.parent.iterdir() if p.is_file())
+    path.write_bytes(found.read_bytes())
 
 
 def swap_files(path: Path, other: Path, rng: random.Random) -> None:
