@@ -10,7 +10,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy import accounting, calibration
 from dpfedadamw.privacy.accounting import ClientSpend
 from dpfedadamw.privacy.client_claims import client_level_claim
-from dpfedadamw.privacy.plan import PrivacyPlan, noise_decay
+from dpfedadamw.privacy.plan import PrivacyPlan, make_plan
 from dpfedadamw.spec import Spec
 
 
@@ -47,12 +47,7 @@ def expected_claim(plan: PrivacyPlan) -> dict[str, Any]:
     if plan.unit == "client":
         return _expected_client_level(plan)
     spends = [
-        ClientSpend(
-            client,
-            records,
-            plan.rounds,
-            plan.course.everything(plan.sampling_rate(client), plan.queries_per_step),
-        )
+        ClientSpend(client, records, plan.rounds, plan.course.everything(plan.composition(client)))
         for client, records in enumerate(plan.records)
     ]
     return _record_level(plan, spends)
@@ -60,15 +55,15 @@ def expected_claim(plan: PrivacyPlan) -> dict[str, Any]:
 
 def _record_level(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
     assert plan.delta is not None
-    clients = len(plan.records)
     return accounting.claim(
         spends,
-        clients=clients,
+        per_round=plan.composition(plan.smallest_client),
+        share=plan.divisor(plan.smallest_client) / min(plan.records),
+        clients=len(plan.records),
         clients_per_round=plan.clients_per_round,
         course=plan.course,
         delta=plan.delta,
-        sampling_rates=[plan.sampling_rate(client) for client in range(clients)],
-        queries_per_step=plan.queries_per_step,
+        client_sampling=plan.client_sampling,
     )
 
 
@@ -97,25 +92,10 @@ def solve_noise(spec: Spec, records: Sequence[int], queries_per_step: int) -> Sp
         records: R_i of each client.
         queries_per_step: What the local rule asks for on one batch.
     """
-    privacy, federation = spec.privacy, spec.federation
+    privacy = spec.privacy
     if privacy.target_epsilon is None or privacy.noise_multiplier is not None:
         return spec
-    assert privacy.delta is not None
-    if privacy.unit == "client":
-        participation = federation.clients_per_round / len(records)
-        solved = calibration.solve_noise_multiplier(
-            privacy.target_epsilon, privacy.delta, [participation], federation.rounds, 1
-        )
-    else:
-        assert privacy.sampling.expected_batch_size is not None
-        batch = privacy.sampling.expected_batch_size
-        solved = calibration.solve_noise_multiplier(
-            privacy.target_epsilon,
-            privacy.delta,
-            [min(1.0, batch / max(1, size)) for size in records],
-            federation.rounds,
-            federation.local_steps,
-            queries_per_step,
-            decay=noise_decay(spec),
-        )
+    provisional = specs.replace_noise_multiplier(spec, 1.0)
+    plan = make_plan(provisional, tuple(records), queries_per_step)
+    solved = calibration.solve_noise_multiplier(privacy.target_epsilon, plan.setting())
     return specs.replace_noise_multiplier(spec, solved)

@@ -16,6 +16,7 @@ from dpfedadamw.claims import expected_claim
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.privacy import calibration
+from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.spec import Spec
 
 
@@ -55,8 +56,8 @@ class Calibration:
 def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Calibration:
     """Solve for one field of a spec so that a view's ε keeps to a target.
 
-    Noise and rate end within 0.5 % below the target; rounds and local steps are whole numbers and
-    end at the largest that fits.
+    Noise and an expected batch size end within 0.5 % below the target; rounds, local steps and
+    the exact batch sizes of other samplers are whole numbers and end at the largest that fits.
 
     Args:
         spec: A private spec; its noise multiplier must be given unless it is solved for.
@@ -68,7 +69,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
     Raises:
         PrivacyError: If nothing fits, or the spec claims no privacy.
     """
-    privacy, federation = spec.privacy, spec.federation
+    privacy = spec.privacy
     if privacy.unit == "none" or privacy.delta is None:
         raise PrivacyError("privacy.unit: none: this spec claims no privacy to calibrate")
     given = spec
@@ -79,36 +80,27 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             )
         given = specs.replace_noise_multiplier(spec, 1.0)
     plan = prepare(given, torch.device("cpu")).plan
-    rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
-    participation, queries, steps = plan.participation, plan.queries_per_step, plan.local_steps
-    rounds = federation.rounds
     if plan.unit == "client":
         _check_client_level(view, solve)
-        # A round is one subsampled Gaussian over clients, whatever happens within it; seen by a
-        # third party it has the form that a record's step has towards the server.
-        rates, participation, queries, steps = [plan.participation], 1.0, 1, 1
-        view = View.server
     if plan.adaptation is not None and plan.adaptation.step_limit is not None:
         return _budgeted(given, target_epsilon, view, solve)
-    decay = plan.adaptation.decay if plan.adaptation else None
-    common = (queries, view.value, participation, decay)
-    target, delta, noise = target_epsilon, privacy.delta, plan.noise_multiplier
+    setting = plan.setting(view.value)
     value: float
     match solve:
         case Solve.noise:
             key = "privacy.noise_multiplier"
-            value = calibration.solve_noise_multiplier(target, delta, rates, rounds, steps, *common)
+            value = calibration.solve_noise_multiplier(target_epsilon, setting)
         case Solve.rounds:
             key = "federation.rounds"
-            value = calibration.solve_rounds(target, delta, rates, noise, steps, *common)
+            value = calibration.solve_rounds(target_epsilon, setting)
         case Solve.local_steps:
             key = "federation.local_steps"
-            value = calibration.solve_local_steps(target, delta, rates, noise, rounds, *common)
+            value = calibration.solve_local_steps(target_epsilon, setting)
         case Solve.rate:
+            value = calibration.solve_batch_size(target_epsilon, setting)
             key = "privacy.sampling.expected_batch_size"
-            value = calibration.solve_expected_batch_size(
-                target, delta, plan.records, noise, rounds, steps, *common
-            )
+            if not isinstance(plan.sampling, PoissonSampling):
+                key, value = "privacy.sampling.batch_size", int(value)
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
     claim = expected_claim(prepare(changed, torch.device("cpu")).plan)
     record_level_server = view is View.server and plan.unit == "record"

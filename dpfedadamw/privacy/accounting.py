@@ -16,13 +16,14 @@ from dpfedadamw.privacy.composition import Composition, mu_gdp
 from dpfedadamw.privacy.course import Course
 from dpfedadamw.privacy.pld import delta_pld, epsilon_pld, privacy_profile
 from dpfedadamw.privacy.rdp import epsilon_rdp
+from dpfedadamw.privacy.sampling import from_ledger
 from dpfedadamw.privacy.views import (
-    MECHANISM_ASSUMPTIONS,
     ClientEpsilon,
     ClientSpend,
     Epsilon,
     ServerView,
     ThirdPartyView,
+    mechanism_assumptions,
     server_view,
     server_worst_case,
     third_party_view,
@@ -98,7 +99,9 @@ def spends_from_ledger(lines: Iterable[Mapping[str, Any]]) -> tuple[ClientSpend,
         sampling = str(line["sampling"])
         key = (float(line["noise_multiplier"]), rate, int(line["queries_per_step"]), sampling)
         charged = steps.setdefault(client, {})
-        charged[key] = charged.get(key, 0) + int(line["steps"])
+        sampler = from_ledger(sampling, float(line["expected_batch_size"]))
+        counted = sampler.charged_steps(int(line["records"]), int(line["steps"]))
+        charged[key] = charged.get(key, 0) + counted
         records[client] = max(records.get(client, 0), int(line["records"]))
         participations[client] = participations.get(client, 0) + 1
     return tuple(
@@ -152,39 +155,41 @@ def closed_forms(
 def claim(
     spends: Sequence[ClientSpend],
     *,
+    per_round: Composition,
+    share: float,
     clients: int,
     clients_per_round: int,
     course: Course,
     delta: float,
-    sampling_rates: Sequence[float],
-    queries_per_step: int = 1,
+    client_sampling: str = "fixed-size",
 ) -> dict[str, Any]:
     """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
 
     Args:
         spends: what each client was charged (`spends_from_ledger`), or, where the course followed
-            releases, the most it could have been charged (`Course.accounted`).
+            releases, the most it could have been charged (`Course.accounted`). None, where clients
+            are drawn independently and no round had any, cost nothing.
+        per_round: what one participation costs the client for which it costs most, also if it
+            never took part.
+        share: s of the closed forms, the largest share of a client's records in a batch.
         clients: N.
         clients_per_round: S.
         course: rounds, steps and noise, and what may change in them.
         delta: δ.
-        sampling_rates: q of every client, also of those that never took part.
-        queries_per_step: answers on each batch.
+        client_sampling: "fixed-size" or "poisson".
 
     Returns:
         The claim line without its chain (kind, previous, digest).
 
     Raises:
-        PrivacyError: if no client was charged, or no finite ε holds.
+        PrivacyError: if no finite ε holds.
     """
-    largest_rate = max(sampling_rates)
-    server = server_view(spends, delta)
-    worst = server_worst_case(course, largest_rate, delta, queries_per_step)
+    worst = server_worst_case(course, per_round, delta)
     participation = clients_per_round / clients
-    third_party = third_party_view(course, largest_rate, participation, delta, queries_per_step)
+    third_party = third_party_view(course, per_round, participation, delta, client_sampling)
     # The formulas know one number of steps a round and one noise: the mean of the most, the least.
     forms = closed_forms(
-        largest_rate,
+        share,
         course.least_noise_multiplier,
         clients,
         clients_per_round,
@@ -192,29 +197,31 @@ def claim(
         course.most_steps / course.rounds,
         delta,
     )
-    headline = max(zip(server.clients, spends, strict=True), key=lambda pair: pair[0].epsilon_pld)
-    # A run that was interrupted can have charged a client for more rounds than there are.
-    worst_value = max(worst.value, server.epsilon.value)
-    shared = set(MECHANISM_ASSUMPTIONS)
+    spent, entries, profile, notes = 0.0, [], [(0.0, 0.0)], worst.assumptions
+    if spends:
+        server = server_view(spends, delta)
+        spent, notes = server.epsilon.value, server.epsilon.assumptions
+        entries = [asdict(entry) for entry in server.clients]
+        pairs = zip(server.clients, spends, strict=True)
+        profile = privacy_profile(max(pairs, key=lambda pair: pair[0].epsilon_pld)[1].compositions)
+    shared = mechanism_assumptions(per_round.sampling)
     readings = [
-        *MECHANISM_ASSUMPTIONS,
-        *(f"server: {note}" for note in server.epsilon.assumptions if note not in shared),
+        *shared,
+        *(f"server: {note}" for note in notes if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
         *([ADAPTED] if course.adaptation and course.adaptation.follows_releases else []),
     ]
     return {
         "view_headline": "server",
         "delta": float(delta),
-        "server": {
-            "epsilon": server.epsilon.value,
-            "accountant": server.epsilon.accountant,
-            "clients": [asdict(entry) for entry in server.clients],
-        },
-        "server_worst_case": {"epsilon": worst_value},
+        "adjacency": per_round.adjacency,
+        "server": {"epsilon": spent, "accountant": worst.accountant, "clients": entries},
+        # A run that was interrupted can have charged a client for more rounds than there are.
+        "server_worst_case": {"epsilon": max(worst.value, spent)},
         "third_party": {"epsilon": third_party.epsilon.value, "participation": participation},
         "closed_forms": asdict(forms),
         "assumptions": readings,
-        "profile": [list(point) for point in privacy_profile(headline[1].compositions)],
+        "profile": [list(point) for point in profile],
     }
 
 

@@ -8,17 +8,18 @@ less.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import check_delta
 from dpfedadamw.privacy.course import Adaptation, Course, NoiseDecay
+from dpfedadamw.privacy.sampling import PoissonSampling, Sampling, composition_of, from_ledger
 from dpfedadamw.privacy.search import largest_count, round_down, round_up, solve_number
 from dpfedadamw.privacy.views import server_worst_case, third_party_view
 
 __all__ = [
-    "solve_expected_batch_size",
+    "Setting",
+    "solve_batch_size",
     "solve_local_steps",
     "solve_noise_multiplier",
     "solve_rounds",
@@ -31,20 +32,35 @@ _SMALLEST_RATE = 1e-6
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """A planned run, as far as its ε goes."""
+class Setting:
+    """A planned run, as far as its ε goes: the one thing that every solver here varies a part of.
 
-    delta: float
-    rate: float
+    Attributes:
+        sampling: how records are drawn.
+        records: R of each client; the smallest is the one for which a participation costs most.
+        noise_multiplier: σ.
+        rounds: T.
+        local_steps: K.
+        delta: δ.
+        queries_per_step: noised answers on each batch.
+        view: "server", whose worst case is a client in every round, or "third-party".
+        participation: l = S/N, used by the third party's view.
+        decay: how the noise may fall; the multiplier is then the first round's.
+    """
+
+    sampling: Sampling
+    records: tuple[int, ...]
     noise_multiplier: float
     rounds: int
     local_steps: int
-    queries_per_step: int
-    view: str
-    participation: float
+    delta: float
+    queries_per_step: int = 1
+    view: str = "server"
+    participation: float = 1.0
     decay: NoiseDecay | None = None
 
     def __post_init__(self) -> None:
+        """Refuse what has no ε."""
         check_delta(self.delta)
         if self.view not in ("server", "third-party"):
             raise PrivacyError(
@@ -53,41 +69,30 @@ class _Setting:
 
     def epsilon(self) -> float:
         """Return what the run will spend at most, in its view."""
+        per_round = composition_of(
+            self.sampling,
+            self.sampling.adjacency[0],
+            min(self.records),
+            self.noise_multiplier,
+            self.local_steps,
+            queries_per_step=self.queries_per_step,
+        )
         adaptation = None
         if self.decay is not None:
             adaptation = Adaptation(self.local_steps, None, True, self.decay)
         course = Course(self.rounds, self.local_steps, self.noise_multiplier, adaptation)
         if self.view == "server":
-            return server_worst_case(course, self.rate, self.delta, self.queries_per_step).value
-        view = third_party_view(
-            course, self.rate, self.participation, self.delta, self.queries_per_step
-        )
+            return server_worst_case(course, per_round, self.delta).value
+        view = third_party_view(course, per_round, self.participation, self.delta)
         return view.epsilon.value
 
 
-def solve_noise_multiplier(
-    target_epsilon: float,
-    delta: float,
-    rates: Sequence[float],
-    rounds: int,
-    local_steps: int,
-    queries_per_step: int = 1,
-    view: str = "server",
-    participation: float = 1.0,
-    decay: NoiseDecay | None = None,
-) -> float:
+def solve_noise_multiplier(target_epsilon: float, setting: Setting) -> float:
     """Return the smallest noise multiplier, to six digits, that keeps to a target ε.
 
     Args:
         target_epsilon: ε > 0 to keep to.
-        delta: δ.
-        rates: sampling rate of every client; the largest decides.
-        rounds: T.
-        local_steps: K.
-        queries_per_step: noised answers on each batch.
-        view: "server", whose worst case is a client in every round, or "third-party".
-        participation: l = S/N, used by the third party's view.
-        decay: how the noise may fall; the multiplier is then the first round's.
+        setting: the run; its own noise multiplier plays no part.
 
     Returns:
         σ, whose ε lies in [0.995, 1] times the target.
@@ -96,9 +101,6 @@ def solve_noise_multiplier(
         PrivacyError: if the target is out of reach; the text names the nearest reachable ε.
     """
     _check_target(target_epsilon)
-    setting = _Setting(
-        delta, max(rates), 1.0, rounds, local_steps, queries_per_step, view, participation, decay
-    )
 
     def spent(noise_multiplier: float) -> float:
         return replace(setting, noise_multiplier=noise_multiplier).epsilon()
@@ -107,132 +109,71 @@ def solve_noise_multiplier(
     return solve_number(spent, 1.0, 4.0, limits, target_epsilon, round_up, "noise multiplier")
 
 
-def solve_expected_batch_size(
-    target_epsilon: float,
-    delta: float,
-    records: Sequence[int],
-    noise_multiplier: float,
-    rounds: int,
-    local_steps: int,
-    queries_per_step: int = 1,
-    view: str = "server",
-    participation: float = 1.0,
-    decay: NoiseDecay | None = None,
-) -> float:
-    """Return the largest expected batch size, to six digits, that keeps to a target ε.
+def solve_batch_size(target_epsilon: float, setting: Setting) -> float:
+    """Return the largest batch size that keeps to a target ε.
+
+    An expected batch size is found to six digits; the size of batches of fixed size and of shuffled
+    epochs is a whole number, which the float then holds.
 
     Args:
         target_epsilon: ε > 0 to keep to.
-        delta: δ.
-        records: number of records of every client; the smallest client decides.
-        noise_multiplier: σ.
-        rounds: T.
-        local_steps: K.
-        queries_per_step: noised answers on each batch.
-        view: "server" or "third-party".
-        participation: l = S/N, used by the third party's view.
-        decay: how the noise may fall; the multiplier is then the first round's.
+        setting: the run; its own batch size plays no part.
 
     Returns:
-        B, at most the smallest client's number of records; below that its ε lies in [0.995, 1]
-        times the target.
+        B, at most the smallest client's number of records; an expected one below that has an ε in
+        [0.995, 1] times the target.
 
     Raises:
         PrivacyError: if the target is out of reach; the text names the nearest reachable ε.
     """
     _check_target(target_epsilon)
-    setting = _Setting(
-        delta,
-        1.0,
-        noise_multiplier,
-        rounds,
-        local_steps,
-        queries_per_step,
-        view,
-        participation,
-        decay,
-    )
-    smallest = min(records)
+    smallest = min(setting.records)
 
     def spent(batch_size: float) -> float:
-        return replace(setting, rate=min(1.0, batch_size / smallest)).epsilon()
+        sampling = from_ledger(setting.sampling.event_kind, min(batch_size, smallest))
+        return replace(setting, sampling=sampling).epsilon()
 
     if spent(smallest) <= target_epsilon:
         return float(smallest)
+    if not isinstance(setting.sampling, PoissonSampling):
+        return float(largest_count(spent, target_epsilon, "record in a batch"))
     limits = (smallest, _SMALLEST_RATE * smallest)
     return solve_number(spent, smallest, 0.25, limits, target_epsilon, round_down, "batch size")
 
 
-def solve_rounds(
-    target_epsilon: float,
-    delta: float,
-    rates: Sequence[float],
-    noise_multiplier: float,
-    local_steps: int,
-    queries_per_step: int = 1,
-    view: str = "server",
-    participation: float = 1.0,
-    decay: NoiseDecay | None = None,
-) -> int:
+def solve_rounds(target_epsilon: float, setting: Setting) -> int:
     """Return the largest number of rounds that keeps to a target ε.
 
-    Arguments are those of `solve_noise_multiplier`, with σ given and the rounds sought.
+    Args:
+        target_epsilon: ε > 0 to keep to.
+        setting: the run; its own number of rounds plays no part.
 
     Raises:
         PrivacyError: if one round already spends more, or a million spend less.
     """
     _check_target(target_epsilon)
-    setting = _Setting(
-        delta,
-        max(rates),
-        noise_multiplier,
-        1,
-        local_steps,
-        queries_per_step,
-        view,
-        participation,
-        decay,
-    )
     return largest_count(
         lambda count: replace(setting, rounds=count).epsilon(), target_epsilon, "round"
     )
 
 
-def solve_local_steps(
-    target_epsilon: float,
-    delta: float,
-    rates: Sequence[float],
-    noise_multiplier: float,
-    rounds: int,
-    queries_per_step: int = 1,
-    view: str = "server",
-    participation: float = 1.0,
-    decay: NoiseDecay | None = None,
-) -> int:
+def solve_local_steps(target_epsilon: float, setting: Setting) -> int:
     """Return the largest number of local steps a round that keeps to a target ε.
 
-    Arguments are those of `solve_noise_multiplier`, with σ given and the local steps sought.
+    Args:
+        target_epsilon: ε > 0 to keep to.
+        setting: the run; its own number of local steps plays no part.
 
     Raises:
         PrivacyError: if one local step already spends more, or a million spend less.
     """
     _check_target(target_epsilon)
-    setting = _Setting(
-        delta, max(rates), noise_multiplier, rounds, 1, queries_per_step, view, participation, decay
-    )
     return largest_count(
         lambda count: replace(setting, local_steps=count).epsilon(), target_epsilon, "local step"
     )
 
 
-def solve_step_limit(
-    target_epsilon: float,
-    delta: float,
-    rates: Sequence[float],
-    noise_multiplier: float,
-    most: int,
-    queries_per_step: int = 1,
-) -> int:
+def solve_step_limit(target_epsilon: float, setting: Setting, most: int) -> int:
     """Return R_c, how many local steps in all a target ε affords (ALI-DPFL, Algorithm 3).
 
     The algorithm is a bisection whose printed loop ends at once; this one keeps going until the
@@ -240,22 +181,20 @@ def solve_step_limit(
 
     Args:
         target_epsilon: ε > 0 to keep to, towards the server.
-        delta: δ.
-        rates: sampling rate of every client; the largest decides.
-        noise_multiplier: σ.
+        setting: the run; its own rounds and local steps play no part.
         most: steps that rounds and their bounds leave room for, at least 1; no more is asked for.
-        queries_per_step: noised answers on each batch.
 
     Raises:
         PrivacyError: if one step already spends more.
     """
     _check_target(target_epsilon)
-
-    def spent(steps: int) -> float:
-        course = Course(1, steps, noise_multiplier)
-        return server_worst_case(course, max(rates), delta, queries_per_step).value
-
-    return largest_count(spent, target_epsilon, "local step", most)
+    once = replace(setting, rounds=1, view="server", decay=None)
+    return largest_count(
+        lambda steps: replace(once, local_steps=steps).epsilon(),
+        target_epsilon,
+        "local step",
+        most,
+    )
 
 
 def _check_target(target: float) -> None:

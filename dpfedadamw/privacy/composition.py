@@ -12,11 +12,25 @@ from dataclasses import dataclass, replace
 
 from dpfedadamw.errors import PrivacyError
 
-__all__ = ["SMALLEST_DELTA", "Composition", "Compositions", "check_delta", "merge", "mu_gdp"]
+__all__ = [
+    "SMALLEST_DELTA",
+    "Composition",
+    "Compositions",
+    "adjacency_of",
+    "check_delta",
+    "merge",
+    "mu_gdp",
+]
 
-_SAMPLINGS = ("poisson", "full", "fixed-size")
+_SAMPLINGS = ("poisson", "full", "fixed-size", "shuffled")
+_REPLACE_ONE = ("fixed-size", "shuffled")
 # Below this the rounding errors of the privacy loss distributions' Fourier transforms show.
 SMALLEST_DELTA = 1e-10
+
+
+def adjacency_of(sampling: str) -> str:
+    """Return the neighbouring data sets under which a sampler is accounted."""
+    return "replace-one" if sampling in _REPLACE_ONE else "add-remove"
 
 
 @dataclass(frozen=True)
@@ -25,11 +39,13 @@ class Composition:
 
     Attributes:
         noise_multiplier: σ, noise over the clipping norm, above 0.
-        sampling_rate: q in (0, 1], share of the records in a batch.
-        steps: batches drawn, at least 1.
+        sampling_rate: q in (0, 1], the chance of a record to be in a batch that is counted.
+        steps: batches counted, at least 1: all that were drawn, or for "shuffled" as many as one
+            record can be in.
         queries_per_step: answers on each batch, at least 1; jointly they are one Gaussian of
             multiplier σ/√queries, subsampled once, because they share their batch.
-        sampling: "poisson" or "full" (add-remove), or "fixed-size" (replace-one, sensitivity 2C).
+        sampling: "poisson" or "full" (add-remove), "fixed-size" or "shuffled" (replace-one, where
+            the sensitivity is 2C).
     """
 
     noise_multiplier: float
@@ -57,18 +73,33 @@ class Composition:
                 f"no accountant covers sampling '{self.sampling}'; it is one of "
                 + ", ".join(f"'{name}'" for name in _SAMPLINGS)
             )
-        if self.sampling == "full" and self.sampling_rate != 1:
-            raise PrivacyError("full batches have the sampling rate 1")
+        if self.sampling in ("full", "shuffled") and self.sampling_rate != 1:
+            raise PrivacyError(
+                f"{self.sampling} batches have the sampling rate 1: nothing is amplified"
+            )
 
     @property
     def adjacency(self) -> str:
         """Neighbouring data sets this composition is accounted for."""
-        return "replace-one" if self.sampling == "fixed-size" else "add-remove"
+        return adjacency_of(self.sampling)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one neighbour moves a clipped sum, in units of C: a replaced record counts twice.
+
+        It takes one vector of norm C out and puts another one in.
+        """
+        return 2.0 if self.adjacency == "replace-one" else 1.0
 
     @property
     def step_noise_multiplier(self) -> float:
         """The multiplier of the one Gaussian that a step's queries amount to, σ/√queries."""
         return self.noise_multiplier / math.sqrt(self.queries_per_step)
+
+    @property
+    def noise_over_sensitivity(self) -> float:
+        """A step's noise over how far one neighbour moves it: what one Gaussian's ε depends on."""
+        return self.step_noise_multiplier / self.sensitivity
 
     @property
     def key(self) -> tuple[float, float, str]:
@@ -99,6 +130,8 @@ def merge(composition: Compositions) -> tuple[Composition, ...]:
 
 def mu_gdp(composition: Composition) -> float:
     """Return μ of the central limit approximation in Gaussian differential privacy. Never a claim.
+
+    For Poisson batches under add-remove.
 
     q·√(steps·(e^{1/σ²} - 1)) (Bu, Dong, Long & Su 2020) is an asymptotic value that can lie below
     the truth; it is information for comparison with papers that print it.

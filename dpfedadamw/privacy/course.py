@@ -11,7 +11,7 @@ within the limits is covered, step by step, by the worst one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
@@ -101,22 +101,26 @@ class Course:
         decay = self.adaptation.decay if self.adaptation else None
         return self.noise_multiplier * (decay.least(round_index) if decay else 1.0)
 
-    def everything(self, sampling_rate: float, queries_per_step: int) -> tuple[Composition, ...]:
-        """The most that a client in every round can spend."""
-        if self.adaptation is None or self.adaptation.decay is None:
-            noise = self.noise_multiplier
-            return (Composition(noise, sampling_rate, self.most_steps, queries_per_step),)
-        return tuple(
-            Composition(part.noise_multiplier, sampling_rate, part.steps * rounds, queries_per_step)
-            for part, rounds in self.each_round(sampling_rate, queries_per_step)
-        )
+    def everything(self, per_round: Composition) -> tuple[Composition, ...]:
+        """The most that a client in every round can spend.
 
-    def each_round(
-        self, sampling_rate: float, queries_per_step: int
-    ) -> tuple[tuple[Composition, int], ...]:
+        Args:
+            per_round: what one participation of the most steps costs it, at the first noise.
+        """
+        limit = self.adaptation.step_limit if self.adaptation else None
+        kinds = self.each_round(per_round)
+        if limit is None:
+            return tuple(replace(part, steps=part.steps * rounds) for part, rounds in kinds)
+        ((part, rounds),) = kinds
+        return (replace(part, steps=min(part.steps * rounds, limit)),)
+
+    def each_round(self, per_round: Composition) -> tuple[tuple[Composition, int], ...]:
         """The most that one round can spend, and in how many rounds it is that.
 
         A limit on steps is not in it: it holds for all rounds together.
+
+        Args:
+            per_round: as for `everything`.
         """
         counts: dict[float, int] = {}
         decay = self.adaptation.decay if self.adaptation else None
@@ -127,8 +131,7 @@ class Course:
                 noise = self.noise_multiplier_of(index)
                 counts[noise] = counts.get(noise, 0) + 1
         return tuple(
-            (Composition(noise, sampling_rate, self.most_local_steps, queries_per_step), rounds)
-            for noise, rounds in counts.items()
+            (replace(per_round, noise_multiplier=noise), rounds) for noise, rounds in counts.items()
         )
 
     def accounted(self, entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

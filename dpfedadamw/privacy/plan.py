@@ -6,19 +6,23 @@ They cannot disagree, because none of them can be chosen alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.calibration import solve_step_limit
+from dpfedadamw.privacy.calibration import Setting, solve_step_limit
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.course import Adaptation, Course, NoiseDecay
 from dpfedadamw.privacy.noise import Method
 from dpfedadamw.privacy.sampling import (
+    FixedClients,
+    FixedSizeSampling,
     FullBatch,
+    PoissonClients,
     PoissonSampling,
     Sampling,
     ShuffledEpochs,
-    accounting_event,
+    composition_of,
 )
 from dpfedadamw.spec import Spec
 
@@ -29,7 +33,7 @@ class PrivacyPlan:
 
     Attributes:
         unit: "record", "client", or "none" for a run that claims nothing.
-        adjacency: Neighbouring data sets, "add-remove".
+        adjacency: Neighbouring data sets, "add-remove" or "replace-one".
         clipping_norm: C > 0, L2 norm to which one record's gradient, or one client's update, is
             clipped; infinite without privacy.
         noise_multiplier: σ; the clipped sum gets noise of standard deviation σC. 0 without privacy.
@@ -41,6 +45,7 @@ class PrivacyPlan:
         local_steps: K.
         clients_per_round: S.
         queries_per_step: Gradients asked for on one batch.
+        client_sampling: How the clients of a round are drawn, "fixed-size" or "poisson".
         noise_added_by: "server" or "clients" for the unit "client", else None.
         gaussian_sampler: How normal numbers are drawn, "box-muller" or "four-draw".
         physical_batch_size: Most records whose gradients are formed at once; changes no claim.
@@ -59,6 +64,7 @@ class PrivacyPlan:
     local_steps: int
     clients_per_round: int
     queries_per_step: int
+    client_sampling: str = "fixed-size"
     noise_added_by: str | None = None
     gaussian_sampler: Method = "box-muller"
     physical_batch_size: int = 512
@@ -113,8 +119,63 @@ class PrivacyPlan:
         return (self.noise_standard_deviation / self.divisor(client)) ** 2
 
     def sampling_rate(self, client: int) -> float:
-        """q_i, probability with which one record of the client enters a step."""
+        """q_i, a record's chance to be in a batch that is counted; 1 where nothing amplifies."""
         return self.sampling.rate(self.records[client])
+
+    def composition(self, client: int, rounds: int = 1) -> Composition:
+        """What a number of participations costs one record of the client, at the first noise.
+
+        Raises:
+            PrivacyError: If no accountant covers the combination.
+        """
+        return composition_of(
+            self.sampling,
+            self.adjacency,
+            self.records[client],
+            self.noise_multiplier,
+            self.course.most_local_steps,
+            rounds,
+            self.queries_per_step,
+        )
+
+    def setting(self, view: str = "server") -> Setting:
+        """The plan as the solvers of `calibration` take it.
+
+        At client level a round is one subsampled Gaussian over clients, whatever happens within
+        it; seen by a third party it has the form that a record's step has towards the server.
+
+        Args:
+            view: "server" or "third-party", for the unit "record".
+        """
+        assert self.delta is not None
+        if self.unit == "client":
+            sampling = PoissonSampling(self.clients_per_round)
+            clients = (len(self.records),)
+            return Setting(sampling, clients, self.noise_multiplier, self.rounds, 1, self.delta)
+        return Setting(
+            self.sampling,
+            self.records,
+            self.noise_multiplier,
+            self.rounds,
+            self.local_steps,
+            self.delta,
+            self.queries_per_step,
+            view,
+            self.participation,
+            self.adaptation.decay if self.adaptation else None,
+        )
+
+    @property
+    def smallest_client(self) -> int:
+        """The client whose participations cost most: the fewer records, the more each is used."""
+        return min(range(len(self.records)), key=self.records.__getitem__)
+
+    @property
+    def cohort(self) -> FixedClients | PoissonClients:
+        """Draws the clients of a round."""
+        if self.client_sampling == "poisson":
+            return PoissonClients(self.clients_per_round)
+        return FixedClients(self.clients_per_round)
 
     @property
     def queries(self) -> int:
@@ -152,22 +213,23 @@ def make_plan(
             *common,
             spec.federation.clients_per_round,
             queries_per_step,
+            _client_sampling(spec),
             physical_batch_size=spec.compute.physical_batch_size,
         )
     if privacy.unit == "client":
         return _client_plan(spec, records, queries_per_step, sparsification)
-    assert privacy.sampling.expected_batch_size is not None
     assert privacy.noise_multiplier is not None
     assert privacy.clipping_norm is not None
     assert privacy.delta is not None
     assert privacy.adjacency is not None
-    sampling = PoissonSampling(privacy.sampling.expected_batch_size)
-    smallest = min(range(len(records)), key=records.__getitem__)
-    if sampling.expected_batch_size > records[smallest]:
+    sampling, key, size = _record_batches(spec)
+    smallest = min(records)
+    if size > smallest:
+        why = ", whose sampling rate would exceed 1" if key.startswith("expected") else ""
         raise PrivacyError(
-            f"privacy.sampling.expected_batch_size: {sampling.expected_batch_size:g} exceeds "
-            f"the {records[smallest]} records of client {smallest}, whose sampling rate would "
-            f"exceed 1; use at most {records[smallest]}, or raise data.partition.minimum_records"
+            f"privacy.sampling.{key}: {size:g} exceeds the {smallest} records of client "
+            f"{records.index(smallest)}{why}; use at most {smallest}, or raise "
+            "data.partition.minimum_records"
         )
     largest = max(records)
     if privacy.delta * largest >= 1.0:
@@ -176,16 +238,7 @@ def make_plan(
             f" {privacy.delta * largest:.3g}; a mechanism that publishes one record in the clear "
             f"would pass. Use a delta below {1.0 / largest:.2g}"
         )
-    accounting_event(
-        sampling,
-        privacy.unit,
-        privacy.adjacency,
-        privacy.noise_multiplier,
-        queries_per_step,
-        1,
-        records[smallest],
-    )
-    return PrivacyPlan(
+    plan = PrivacyPlan(
         privacy.unit,
         privacy.adjacency,
         privacy.clipping_norm,
@@ -195,10 +248,29 @@ def make_plan(
         *common,
         spec.federation.clients_per_round,
         queries_per_step,
+        _client_sampling(spec),
         gaussian_sampler=_sampler(spec),
         physical_batch_size=spec.compute.physical_batch_size,
-        adaptation=_adaptation(spec, sampling.rate(records[smallest]), queries_per_step),
     )
+    plan.composition(plan.smallest_client)
+    return replace(plan, adaptation=_adaptation(spec, plan))
+
+
+def _record_batches(spec: Spec) -> tuple[Sampling, str, float]:
+    """The sampler of noised steps, and the key of the spec that holds its batch size, with it."""
+    sampling = spec.privacy.sampling
+    if sampling.kind == "poisson":
+        assert sampling.expected_batch_size is not None
+        expected = sampling.expected_batch_size
+        return PoissonSampling(expected), "expected_batch_size", expected
+    assert sampling.batch_size is not None
+    kinds = {"fixed": FixedSizeSampling, "shuffled": ShuffledEpochs}
+    size = sampling.batch_size
+    return kinds[sampling.kind](size), "batch_size", size
+
+
+def _client_sampling(spec: Spec) -> str:
+    return "poisson" if spec.federation.client_sampling == "poisson" else "fixed-size"
 
 
 def noise_decay(spec: Spec) -> NoiseDecay | None:
@@ -207,31 +279,16 @@ def noise_decay(spec: Spec) -> NoiseDecay | None:
     return NoiseDecay(section.factor, section.patience, section.floor) if section else None
 
 
-def _adaptation(spec: Spec, rate: float, queries_per_step: int) -> Adaptation | None:
-    """What the spec's rule may change from round to round.
-
-    Args:
-        spec: The resolved spec.
-        rate: The largest sampling rate of any client.
-        queries_per_step: What the local rule asks for.
-    """
-    privacy, steps = spec.privacy, spec.algorithm.local_iterations
-    decay = noise_decay(spec)
+def _adaptation(spec: Spec, plan: PrivacyPlan) -> Adaptation | None:
+    """What the spec's rule may change from round to round; ``plan`` is that of the first round."""
+    steps, decay = spec.algorithm.local_iterations, noise_decay(spec)
     if decay is not None:
-        return Adaptation(spec.federation.local_steps, None, True, decay)
+        return Adaptation(plan.local_steps, None, True, decay)
     if steps is None:
         return None
-    assert privacy.target_epsilon is not None
-    assert privacy.noise_multiplier is not None
-    assert privacy.delta is not None
-    limit = solve_step_limit(
-        privacy.target_epsilon,
-        privacy.delta,
-        [rate],
-        privacy.noise_multiplier,
-        spec.federation.rounds * steps.maximum,
-        queries_per_step,
-    )
+    target = spec.privacy.target_epsilon
+    assert target is not None
+    limit = solve_step_limit(target, plan.setting(), plan.rounds * steps.maximum)
     return Adaptation(steps.maximum, limit, steps.estimate, None)
 
 
@@ -271,6 +328,7 @@ def _client_plan(
         spec.federation.local_steps,
         spec.federation.clients_per_round,
         queries_per_step,
+        _client_sampling(spec),
         privacy.noise_added_by,
         _sampler(spec),
         spec.compute.physical_batch_size,

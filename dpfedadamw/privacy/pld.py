@@ -2,7 +2,8 @@
 
 The distributions are those of dp-accounting (Koskela et al. 2020; Doroshenko et al. 2022), for the
 directions add and remove; what is added here is the choice of the discretisation, a cache of single
-steps, and the mixture over hidden participation.
+steps, the mixture over hidden participation, and the one distribution that dp-accounting lacks,
+that of fixed-size batches (`fixed_size`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dpfedadamw.privacy.composition import (
     check_delta,
     merge,
 )
+from dpfedadamw.privacy.fixed_size import fixed_size_pld
 from dpfedadamw.privacy.rdp import epsilon_rdp
 
 __all__ = ["delta_pld", "epsilon_pld", "mixture_epsilon_pld", "privacy_profile"]
@@ -43,8 +45,7 @@ def epsilon_pld(composition: Compositions, delta: float) -> float:
         ε ≥ 0, infinite if no finite ε holds.
 
     Raises:
-        PrivacyError: if δ is out of range, or for fixed-size batches, whose worst case under
-            composition no privacy loss distribution is known to dominate.
+        PrivacyError: if δ is out of range.
     """
     check_delta(delta)
     return _epsilon_pld(merge(composition), delta)
@@ -54,7 +55,7 @@ def delta_pld(composition: Compositions, epsilon: float) -> float:
     """Return the smallest δ for an ε ≥ 0, by privacy loss distributions.
 
     Raises:
-        PrivacyError: if ε is negative, or for fixed-size batches.
+        PrivacyError: if ε is negative.
     """
     if not epsilon >= 0:
         raise PrivacyError(f"an epsilon is at least 0, not {epsilon}")
@@ -97,7 +98,7 @@ def mixture_epsilon_pld(
         delta: δ in [1e-10, 1).
 
     Raises:
-        PrivacyError: if an argument is out of range, or for fixed-size batches.
+        PrivacyError: if an argument is out of range.
     """
     check_delta(delta)
     if not 0 < participation <= 1:
@@ -124,7 +125,9 @@ def _epsilon_pld(parts: tuple[Composition, ...], delta: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _step_pld(noise_multiplier: float, rate: float, interval: float) -> Any:
+def _step_pld(noise_multiplier: float, rate: float, fixed_size: bool, interval: float) -> Any:
+    if fixed_size and rate < 1.0:
+        return fixed_size_pld(noise_multiplier, rate, interval)
     return privacy_loss_distribution.from_gaussian_mechanism(
         noise_multiplier, sampling_prob=rate, value_discretization_interval=interval
     )
@@ -133,17 +136,13 @@ def _step_pld(noise_multiplier: float, rate: float, interval: float) -> Any:
 def _composed(parts: tuple[Composition, ...], interval: float) -> Any:
     total: Any = None
     for part in parts:
-        if part.sampling == "fixed-size":
-            raise PrivacyError(
-                "fixed-size batches have no tight accountant: no privacy loss distribution is "
-                "known to dominate them under composition; use RDP, or Poisson sampling"
-            )
-        sigma = part.step_noise_multiplier
+        sigma = part.noise_over_sensitivity
+        fixed_size = part.sampling == "fixed-size"
         if part.sampling_rate == 1.0:
             # Gaussians without subsampling add up to one Gaussian, exactly.
-            one = _step_pld(sigma / math.sqrt(part.steps), 1.0, interval)
+            one = _step_pld(sigma / math.sqrt(part.steps), 1.0, False, interval)
         else:
-            one = _step_pld(sigma, part.sampling_rate, interval)
+            one = _step_pld(sigma, part.sampling_rate, fixed_size, interval)
             one = one if part.steps == 1 else one.self_compose(part.steps)
         total = one if total is None else total.compose(one)
     return total
@@ -183,5 +182,5 @@ def _step_range(part: Composition) -> float:
     """Return the largest privacy loss of one step at ten standard deviations, roughly."""
     if part.sampling_rate == 1.0:
         return 0.0
-    sigma = part.step_noise_multiplier
+    sigma = part.noise_over_sensitivity
     return max(0.0, math.log(part.sampling_rate) + (0.5 + 10.0 * sigma) / sigma**2)

@@ -57,12 +57,13 @@ def _step_rdp(key: tuple[float, float, str]) -> NDArray[np.float64]:
     noise_multiplier, rate, sampling = key
     neighbours = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     event: dp_accounting.DpEvent
-    if sampling == "fixed-size":
+    if sampling in ("fixed-size", "shuffled"):
         # dp-accounting's RDP takes noise over SENSITIVITY, and replacing a record moves the sum by
         # up to 2C. (Its PLD takes noise over C and doubles by itself.)
         neighbours = dp_accounting.NeighboringRelation.REPLACE_ONE
-        gaussian = dp_accounting.GaussianDpEvent(noise_multiplier / 2.0)
-        event = dp_accounting.SampledWithoutReplacementDpEvent(1, rate, gaussian)
+        event = dp_accounting.GaussianDpEvent(noise_multiplier / 2.0)
+        if sampling == "fixed-size":
+            event = dp_accounting.SampledWithoutReplacementDpEvent(1, rate, event)
     else:
         gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
         event = dp_accounting.PoissonSampledDpEvent(rate, gaussian)

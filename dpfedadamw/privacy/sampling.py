@@ -1,8 +1,8 @@
 """Samplers: how the records of a step, and the clients of a round, are drawn.
 
 Sampler and accountant are one choice. Each sampler here says at what rate it uses a record, draws
-the batches, and knows the adjacency under which it is accounted; `accounting_event` turns it into
-the event the accountants understand, or refuses, with the reason, what no accountant covers.
+the batches, and knows the adjacency under which it is accounted; `composition_of` turns it into
+what the accountants understand, or refuses, with the reason, what no accountant covers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import dp_accounting
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.streams import Stream
 
 __all__ = [
+    "REFUSALS",
     "FixedClients",
     "FixedSizeSampling",
     "FullBatch",
@@ -29,7 +30,9 @@ __all__ = [
     "PoissonSampling",
     "Sampling",
     "ShuffledEpochs",
-    "accounting_event",
+    "check_pairing",
+    "composition_of",
+    "from_ledger",
 ]
 
 Indices = NDArray[np.int64]
@@ -42,7 +45,11 @@ class Sampling(Protocol):
     adjacency: ClassVar[tuple[str, ...]]
 
     def rate(self, records: int) -> float:
-        """Probability with which one record is in one step's batch, in (0, 1]."""
+        """The rate to account with: a record's chance to be in a counted batch, in (0, 1]."""
+        ...
+
+    def charged_steps(self, records: int, local_steps: int) -> int:
+        """How many of a participation's steps are counted against one record."""
         ...
 
     def normaliser(self, records: int) -> float:
@@ -60,6 +67,11 @@ class Sampling(Protocol):
 
 class _IndependentDraws(ABC):
     """Samplers whose steps do not depend on one another."""
+
+    def charged_steps(self, records: int, local_steps: int) -> int:
+        """Return all steps: a record may be in each."""
+        del records
+        return local_steps
 
     @abstractmethod
     def draw(self, records: int, stream: Stream) -> Indices:
@@ -179,6 +191,11 @@ class FixedSizeSampling(_IndependentDraws):
 class ShuffledEpochs:
     """Consecutive batches of a random order, a new order each epoch. No amplification is claimed.
 
+    Every participation begins a new epoch, so one that ends in mid-epoch is counted as if it had
+    been a whole one for each record. Within an epoch a record is in exactly one batch; which one is
+    drawn without regard to what the record holds, so under replace-one the mechanism is a mixture
+    of plain Gaussian queries, and costs at most what they do (joint convexity).
+
     Attributes:
         batch_size: B, at least 1; the last batch of an epoch may be smaller.
     """
@@ -192,8 +209,13 @@ class ShuffledEpochs:
         _positive("batch size", self.batch_size)
 
     def rate(self, records: int) -> float:
-        """Return the share of the records in one step; not a sampling rate to account with."""
-        return min(1.0, self.batch_size / records)
+        """Return 1: the batches that are counted are those that the record is in."""
+        del records
+        return 1.0
+
+    def charged_steps(self, records: int, local_steps: int) -> int:
+        """Return in how many of a participation's steps one record can be, ⌈K/⌈R/B⌉⌉."""
+        return -(-local_steps // self.steps_per_epoch(records))
 
     def normaliser(self, records: int) -> float:
         """Return B, or the number of records where that is smaller."""
@@ -215,77 +237,82 @@ class ShuffledEpochs:
                 yield order[start : start + self.batch_size]
 
 
-def accounting_event(
+def composition_of(
     sampling: Sampling,
-    unit: str,
     adjacency: str,
-    noise_multiplier: float,
-    queries_per_step: int,
-    steps: int,
     records: int,
-) -> dp_accounting.DpEvent:
-    """Return the event that stands for `steps` noised steps under one sampler.
-
-    Queries on one batch are jointly one Gaussian of multiplier σ/√queries, subsampled once. Under
-    replace-one the sensitivity is 2C and the event carries noise over sensitivity, σ/2, which is
-    what dp-accounting's RDP accountant wants there; its PLD accountant for replace-one takes noise
-    over C and doubles by itself, so it must not be given this event.
+    noise_multiplier: float,
+    local_steps: int,
+    rounds: int = 1,
+    queries_per_step: int = 1,
+) -> Composition:
+    """Return what a number of participations costs one record: the one way to account a sampler.
 
     Args:
-        sampling: how the members of a step are drawn.
-        unit: "record" or "client": whose presence is hidden, and so what `records` counts.
+        sampling: how the records of a step are drawn.
         adjacency: "add-remove" or "replace-one".
+        records: R of the client.
         noise_multiplier: σ, noise over the clipping norm, above 0.
-        queries_per_step: noised answers computed on each batch, at least 1.
-        steps: batches drawn, at least 1.
-        records: records of the client, or clients for the unit "client".
+        local_steps: K, batches drawn in one participation.
+        rounds: participations.
+        queries_per_step: noised answers computed on each batch.
 
     Raises:
-        PrivacyError: if no accountant covers the combination.
+        PrivacyError: if no accountant covers the combination; the text says why and what does.
     """
-    if unit not in ("record", "client"):
-        raise PrivacyError(
-            f"the privacy unit is 'record' or 'client', and '{unit}' has no accounting"
-        )
+    check_pairing(sampling, adjacency)
+    return Composition(
+        noise_multiplier,
+        sampling.rate(records),
+        rounds * sampling.charged_steps(records, local_steps),
+        queries_per_step,
+        sampling.event_kind,
+    )
+
+
+def from_ledger(kind: str, batch_size: float) -> Sampling:
+    """Return the sampler that a ledger's words stand for.
+
+    Args:
+        kind: an event kind.
+        batch_size: B, expected or exact.
+
+    Raises:
+        PrivacyError: if no sampler of record-level privacy is called that.
+    """
+    if kind == PoissonSampling.event_kind:
+        return PoissonSampling(batch_size)
+    if kind == FixedSizeSampling.event_kind:
+        return FixedSizeSampling(int(batch_size))
+    if kind == ShuffledEpochs.event_kind:
+        return ShuffledEpochs(int(batch_size))
+    raise PrivacyError(f"no accountant covers sampling '{kind}'")
+
+
+def check_pairing(sampling: Sampling, adjacency: str) -> None:
+    """Refuse a sampler under an adjacency for which it has no accounting.
+
+    Raises:
+        PrivacyError: with the reason and the way out.
+    """
     if adjacency not in ("add-remove", "replace-one"):
         raise PrivacyError(f"the adjacency is 'add-remove' or 'replace-one', not '{adjacency}'")
-    _positive("noise multiplier", noise_multiplier)
-    _positive("number of queries per step", queries_per_step)
-    _positive("number of steps", steps)
-    _positive(f"number of {unit}s", records)
     if adjacency not in sampling.adjacency:
-        raise PrivacyError(_REFUSALS[sampling.event_kind])
-    halved = 0.5 if adjacency == "replace-one" else 1.0
-    gaussian = dp_accounting.GaussianDpEvent(
-        float(halved * noise_multiplier / math.sqrt(queries_per_step))
-    )
-    event: dp_accounting.DpEvent = gaussian
-    if isinstance(sampling, PoissonSampling):
-        event = dp_accounting.PoissonSampledDpEvent(sampling.rate(records), gaussian)
-    elif isinstance(sampling, FixedSizeSampling):
-        sampling.rate(records)
-        event = dp_accounting.SampledWithoutReplacementDpEvent(
-            records, sampling.batch_size, gaussian
-        )
-    elif isinstance(sampling, ShuffledEpochs):
-        steps = -(-steps // sampling.steps_per_epoch(records))
-    elif not isinstance(sampling, FullBatch):
-        raise PrivacyError(f"no accountant covers the sampler {type(sampling).__name__}")
-    return dp_accounting.SelfComposedDpEvent(event, steps)
+        raise PrivacyError(REFUSALS[sampling.event_kind])
 
 
-_REFUSALS = {
+REFUSALS = {
     "poisson": (
-        "Poisson sampling is accounted under add-remove adjacency only: under replace-one the two "
-        "accountants disagree on what they cover; set adjacency: add-remove"
+        "Poisson sampling is accounted under add-remove adjacency only: the batch's size varies "
+        "with who is there; set adjacency: add-remove, or sampling.kind: fixed"
     ),
     "fixed-size": (
         "fixed-size batches are accounted under replace-one adjacency only: adding a record "
-        "changes who else is drawn; set sampling: poisson or adjacency: replace-one"
+        "changes who else is drawn; set adjacency: replace-one, or sampling.kind: poisson"
     ),
     "shuffled": (
-        "shuffled epochs are accounted under replace-one adjacency only, without amplification: "
-        "adding a record moves all batch boundaries; set sampling: poisson"
+        "shuffled epochs are accounted under replace-one adjacency only: adding a record moves "
+        "all batch boundaries; set adjacency: replace-one, or sampling.kind: poisson"
     ),
 }
 

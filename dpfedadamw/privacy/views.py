@@ -12,33 +12,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.composition import Composition, adjacency_of
 from dpfedadamw.privacy.course import Course
 from dpfedadamw.privacy.pld import epsilon_pld, mixture_epsilon_pld
 from dpfedadamw.privacy.rdp import epsilon_rdp
 
 __all__ = [
-    "MECHANISM_ASSUMPTIONS",
     "ClientEpsilon",
     "ClientSpend",
     "Epsilon",
     "ServerView",
     "ThirdPartyView",
+    "mechanism_assumptions",
     "server_view",
     "server_worst_case",
     "third_party_view",
 ]
 
-MECHANISM_ASSUMPTIONS = (
+_FIRST = (
     "each record belongs to one client and occurs there once",
     "every record's gradient is clipped to the clipping norm over all trainable parameters before "
     "it is summed, and the sum is divided by a fixed public number",
     "the noise on each sum is Gaussian with the stated multiplier, independent between queries, "
     "and unknown to whom the claim is made towards",
-    "batches are independent Poisson draws at the stated rate, never truncated or redrawn",
-    "the number of records of each client, and so its sampling rate, is public metadata",
+)
+_LAST = (
     "hyperparameters were not tuned on the private records, or their tuning is accounted elsewhere",
 )
+_REPLACE_ONE = (
+    "neighbouring data sets differ in the content of one record, which moves a clipped sum by up "
+    "to twice the clipping norm; that the record is there at all is not hidden"
+)
+_BATCHES = {
+    "poisson": (
+        "batches are independent Poisson draws at the stated rate, never truncated or redrawn",
+        "the number of records of each client, and so its sampling rate, is public metadata",
+    ),
+    "full": ("every batch holds all records of the client, whose number is public metadata",),
+    "fixed-size": (
+        _REPLACE_ONE,
+        "each batch is a fresh uniform draw of the stated number of records without replacement",
+    ),
+    "shuffled": (
+        _REPLACE_ONE,
+        "each participation begins a new epoch in a fresh random order; no amplification is "
+        "claimed: each batch that a record can be in counts as a plain Gaussian query",
+    ),
+}
 _SERVER = (
     "the reader sees every upload and who took part in which round; clients do not collude with it"
 )
@@ -46,6 +66,22 @@ _THIRD_PARTY = (
     "the reader sees only broadcast models, and nothing that tells who took part in which round",
     "the clients of each round are drawn independently of the data and of earlier rounds",
 )
+_CLIENT_DRAWS = {
+    "fixed-size": (
+        "each round has the same number of clients, every such set equally likely, so one client's "
+        "participations are binomial"
+    ),
+    "poisson": (
+        "each client is in a round independently of the others, so its participations are "
+        "binomial; how many are in a round is drawn without regard to the records, and a round may "
+        "have none"
+    ),
+}
+
+
+def mechanism_assumptions(sampling: str) -> tuple[str, ...]:
+    """Return what must hold for any view, by the event kind of the sampler."""
+    return (*_FIRST, *_BATCHES[sampling], *_LAST)
 
 
 @dataclass(frozen=True)
@@ -95,7 +131,7 @@ class ClientSpend:
 
     @property
     def steps(self) -> int:
-        """Noised steps in all."""
+        """Steps counted in all: the noised ones, or as many of them as one record can be in."""
         return sum(part.steps for part in self.compositions)
 
     @property
@@ -137,14 +173,12 @@ class ThirdPartyView:
     """What holds towards a reader of broadcast models.
 
     Attributes:
-        epsilon: by PLD, for the client with the largest sampling rate.
-        sampling_rate: that rate.
+        epsilon: by PLD, for the client whose participations cost most.
         rounds: T.
         participation: l = S/N.
     """
 
     epsilon: Epsilon
-    sampling_rate: float
     rounds: int
     participation: float
 
@@ -163,52 +197,52 @@ def server_view(spends: Sequence[ClientSpend], delta: float) -> ServerView:
         raise PrivacyError("no client was charged: there is nothing to claim")
     clients = tuple(_client_epsilon(spend, delta) for spend in spends)
     largest = max(entry.epsilon_pld for entry in clients)
-    return ServerView(
-        clients, _epsilon(largest, delta, "server", (*MECHANISM_ASSUMPTIONS, _SERVER))
-    )
+    return ServerView(clients, _epsilon(largest, delta, "server", (_SERVER,), _kind(spends)))
 
 
-def server_worst_case(
-    course: Course, sampling_rate: float, delta: float, queries_per_step: int = 1
-) -> Epsilon:
+def server_worst_case(course: Course, per_round: Composition, delta: float) -> Epsilon:
     """Return the ε towards the server of a client that takes part in every round.
 
-    This is the bound that is known before a run. The rate is the largest of any client.
+    This is the bound that is known before a run.
+
+    Args:
+        course: rounds, steps and noise, and what may change in them.
+        per_round: what one participation costs the client for which it costs most, at most.
+        delta: δ.
     """
-    whole = course.everything(sampling_rate, queries_per_step)
     note = "the client takes part in every round, the most that can happen"
-    value = epsilon_pld(whole, delta)
-    return _epsilon(value, delta, "server", (*MECHANISM_ASSUMPTIONS, _SERVER, note))
+    value = epsilon_pld(course.everything(per_round), delta)
+    return _epsilon(value, delta, "server", (_SERVER, note), per_round.sampling)
 
 
 def third_party_view(
     course: Course,
-    sampling_rate: float,
+    per_round: Composition,
     participation: float,
     delta: float,
-    queries_per_step: int = 1,
+    client_sampling: str = "fixed-size",
 ) -> ThirdPartyView:
     """Return the ε towards a reader of broadcast models: δ(ε) ≤ E_n[δ_{nK}(ε)], n ~ Binomial(T, l).
 
     Sampling clients does not amplify a record's privacy in the usual way, since leaving a client
-    out is not a neighbouring data set; only the number of participations is random. At l = 1 this
-    is the worst case towards the server, which bounds it at any l where all rounds together have
-    a limit on their steps.
+    out is not a neighbouring data set; only the number of participations is random. It is binomial
+    for S of N clients as for independent ones, since rounds are independent: the law of the other
+    clients' participations does not enter. At l = 1 this is the worst case towards the server,
+    which bounds it at any l where all rounds together have a limit on their steps.
 
     Args:
-        course: Rounds, steps and noise.
-        sampling_rate: q, the largest of any client, in (0, 1].
+        course: as for `server_worst_case`.
+        per_round: as there.
         participation: l = S/N in (0, 1].
         delta: δ.
-        queries_per_step: answers on each batch.
+        client_sampling: "fixed-size" or "poisson".
     """
-    value = mixture_epsilon_pld(
-        course.each_round(sampling_rate, queries_per_step), participation, delta
-    )
-    whole = course.everything(sampling_rate, queries_per_step)
-    value = min(value, epsilon_pld(whole, delta))
-    epsilon = _epsilon(value, delta, "third-party", (*MECHANISM_ASSUMPTIONS, *_THIRD_PARTY))
-    return ThirdPartyView(epsilon, sampling_rate, course.rounds, participation)
+    value = mixture_epsilon_pld(course.each_round(per_round), participation, delta)
+    if course.adaptation is not None and course.adaptation.step_limit is not None:
+        value = min(value, epsilon_pld(course.everything(per_round), delta))
+    assumptions = (*_THIRD_PARTY, _CLIENT_DRAWS[client_sampling])
+    epsilon = _epsilon(value, delta, "third-party", assumptions, per_round.sampling)
+    return ThirdPartyView(epsilon, course.rounds, participation)
 
 
 def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
@@ -231,7 +265,14 @@ def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
     )
 
 
-def _epsilon(value: float, delta: float, towards: str, assumptions: tuple[str, ...]) -> Epsilon:
+def _kind(spends: Sequence[ClientSpend]) -> str:
+    return spends[0].compositions[0].sampling
+
+
+def _epsilon(
+    value: float, delta: float, towards: str, assumptions: tuple[str, ...], sampling: str
+) -> Epsilon:
+    every = (*mechanism_assumptions(sampling), *assumptions)
     if not math.isfinite(value):
         raise PrivacyError(f"no finite epsilon holds at delta {delta:g}: the noise is too small")
-    return Epsilon(value, delta, "pld", None, "record", "add-remove", towards, assumptions)
+    return Epsilon(value, delta, "pld", None, "record", adjacency_of(sampling), towards, every)

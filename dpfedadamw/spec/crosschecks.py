@@ -41,6 +41,13 @@ _CLIENT_ALGORITHMS = {
     "blur": "dp-fedavg",
     "blurs": "dp-fedavg",
 }
+# The adjacency under which each sampler of single records is accounted, why no other, and which
+# sampler goes with the other one.
+_PAIRINGS = {
+    "poisson": ("add-remove", "the size of a Poisson batch varies with who is there", "fixed"),
+    "fixed": ("replace-one", "adding a record changes who else is drawn", "poisson"),
+    "shuffled": ("replace-one", "adding a record moves all batch boundaries", "poisson"),
+}
 # Those that upload an update and nothing else.
 CLIENT_LEVEL_ALGORITHMS = ("dp-fedavg", "dp-fedsam", *_CLIENT_ALGORITHMS)
 # Those that fit their local steps to a target ε under a noise multiplier, and need both.
@@ -87,6 +94,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
     yield from _unit(get)
     yield from _second_moment(get)
     yield from _local_iterations(get, bad)
+    yield from _sampling(get)
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
@@ -161,6 +169,26 @@ def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
             "privacy.unit record"
         )
         yield ("algorithm", "name"), message
+
+
+def _sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+    unit = get("privacy", "unit")
+    if unit == "record":
+        path = ("privacy", "adjacency")
+        kind, adjacency = get("privacy", "sampling", "kind"), get(*path)
+        right, why, other = _PAIRINGS.get(kind, (None, "", ""))
+        if right and adjacency and adjacency != right:
+            message = (
+                f"{get.found(*path)}, but privacy.sampling.kind is {kind}, which is accounted under "
+                f"{right} alone: {why}; use adjacency {right}, or sampling.kind {other}"
+            )
+            yield path, message
+    if unit == "client" and get("federation", "client_sampling") == "fixed":
+        message = (
+            "found fixed, but privacy.unit is client, whose accounting rests on independent draws; "
+            "use poisson, or leave it out"
+        )
+        yield ("federation", "client_sampling"), message
 
 
 def _second_moment(get: _Values) -> Iterator[tuple[KeyPath, str]]:

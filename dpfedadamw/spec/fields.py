@@ -115,7 +115,7 @@ def _union(
 ) -> Iterator[tuple[Field, _Conditions]]:
     key, names = part["x-discriminator"], tuple(discriminators(part))
     below = f"{path}.{key}"
-    choices[below] = names
+    choices[below] = tuple(dict.fromkeys((*choices.get(below, ()), *names)))
     allowed = " | ".join(names)
     default = part["default"][key] if "default" in part else "required"
     if "x-short-form" in part:

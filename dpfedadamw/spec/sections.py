@@ -310,12 +310,14 @@ class FederationSpec:
 
     Attributes:
         rounds: Number of rounds T, ≥ 1; the most there can be where steps adapt to a budget.
-        clients_per_round: Clients drawn each round, without replacement; at most all.
+        clients_per_round: Clients S drawn each round, or expected; at most all.
+        client_sampling: "fixed" (exactly S) or "poisson" (each on its own; unit "client" always).
         local_steps: Steps K of each drawn client in a round, ≥ 1; of the first where they adapt.
     """
 
     rounds: int
     clients_per_round: int
+    client_sampling: str
     local_steps: int
 
 
@@ -324,10 +326,11 @@ class SamplingSpec:
     """How a client draws the records of a step.
 
     Attributes:
-        kind: "poisson" (unit "record"); "full" or "shuffled" (unit "client" or "none").
+        kind: "poisson", "fixed" or "shuffled" (unit "record"); "full" or "shuffled" (unit "client"
+            or "none").
         expected_batch_size: B of "poisson": the fixed, public divisor; client i draws each of its
             R_i records with probability B/R_i. None otherwise.
-        batch_size: Records in a batch of "shuffled"; None otherwise.
+        batch_size: Records in a batch of "fixed" or "shuffled"; None otherwise.
     """
 
     kind: str
@@ -342,7 +345,7 @@ class PrivacySpec:
     Attributes:
         unit: "record", "client" or "none" (no privacy claim).
         sampling: How records are drawn.
-        adjacency: "add-remove".
+        adjacency: "add-remove", or "replace-one" (unit "record" with "fixed" or "shuffled").
         clipping_norm: L2 bound C on one record's gradient, or one client's update, > 0.
         noise_multiplier: σ > 0: noise of standard deviation σC on each clipped sum. None until it
             has been solved for `target_epsilon`.

@@ -89,7 +89,19 @@ def fill_defaults(mapping: Mapping[str, Any]) -> dict[str, Any]:
     What does not fit the schema stays as it is. Integers where numbers are asked for become floats.
     """
     filled: dict[str, Any] = _fill(the_schema(), mapping)
+    for section, part in the_schema()["properties"].items():
+        for key, child in resolve_reference(part).get("properties", {}).items():
+            by_unit = child.get("x-default-by-unit")
+            if by_unit and isinstance(filled.get(section), dict):
+                unit = _at(filled, "privacy", "unit")
+                if isinstance(unit, str) and unit in by_unit and not _at(mapping, section, key):
+                    filled[section][key] = by_unit[unit]
     return filled
+
+
+def _at(value: Any, section: str, key: str) -> Any:
+    inner = value.get(section)
+    return inner.get(key) if isinstance(inner, Mapping) else None
 
 
 def _fill(part: Schema, value: Any) -> Any:
