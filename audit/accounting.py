@@ -7,14 +7,14 @@ no code with the engine or with dp-accounting, so agreement of the two is eviden
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit.losses import LossPair
-from audit.pld import Composer, Steps
+from audit.pld import Composer, Kind, Steps
 from audit.rdp import (
     epsilon_classic,
     epsilon_improved,
@@ -22,6 +22,7 @@ from audit.rdp import (
     rdp_of_step,
     whole_orders,
 )
+from audit.rdp_fixed_size import rdp_of_fixed_size_step
 
 __all__ = [
     "Budget",
@@ -68,7 +69,7 @@ def effective_noise_multiplier(noise_multiplier: float, queries_per_step: int) -
 
 
 def budget(history: Sequence[Steps], delta: float) -> Budget:
-    """ε(δ) of a composition of subsampled Gaussian steps under add/remove of one record.
+    """ε(δ) of a composition of subsampled Gaussian steps.
 
     Args:
         history: queries; equal ones may be given once with their number of steps.
@@ -85,12 +86,14 @@ def budget(history: Sequence[Steps], delta: float) -> Budget:
 
 def merge(history: Sequence[Steps]) -> tuple[Steps, ...]:
     """A history with each kind of step once, in a fixed order; empty entries are dropped."""
-    counts: dict[tuple[float, float], int] = {}
+    counts: dict[Kind, int] = {}
     for item in history:
         if item.steps > 0:
-            key = (item.sampling_rate, item.noise_multiplier)
-            counts[key] = counts.get(key, 0) + item.steps
-    return tuple(Steps(rate, sigma, steps) for (rate, sigma), steps in sorted(counts.items()))
+            counts[item.kind] = counts.get(item.kind, 0) + item.steps
+    return tuple(
+        Steps(rate, sigma, steps, fixed_size)
+        for (rate, sigma, fixed_size), steps in sorted(counts.items())
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +118,8 @@ def _composer(history: tuple[Steps, ...], delta: float) -> Composer:
 def _composed_rdp(history: tuple[Steps, ...], orders: tuple[float, ...]) -> NDArray[np.float64]:
     total = np.zeros(len(orders))
     for item in history:
-        step = rdp_of_step(item.sampling_rate, item.noise_multiplier, orders)
+        rdp_of = rdp_of_fixed_size_step if item.fixed_size else rdp_of_step
+        step = rdp_of(item.sampling_rate, item.noise_multiplier, orders)
         total = total + item.steps * step
     return total
 
@@ -183,10 +187,7 @@ class ThirdParty:
         self._steps = [item.steps for item, _ in kinds]
         self._participation = participation
         self._delta = delta
-        history = tuple(
-            Steps(item.sampling_rate, item.noise_multiplier, item.steps * rounds)
-            for item, rounds in kinds
-        )
+        history = tuple(replace(item, steps=item.steps * rounds) for item, rounds in kinds)
         self._composer = _composer(history, delta)
 
     def epsilon(self, rounds: Sequence[int]) -> float:

@@ -151,13 +151,19 @@ class Bundle:
         return self._round(index, read_update_round)
 
     def all_rounds(self) -> Iterator[tuple[int, RoundEvidence]]:
-        """Every round's evidence, in order.
+        """The evidence of every round that had clients, in order.
 
         Raises:
-            UnverifiedError: one of them cannot be read: a judgement on the rest would not be one
-                on the run.
+            UnverifiedError: one of them cannot be read, so that a judgement on the rest would not
+                be one on the run; or no round had any.
         """
-        return self._every(self.round_evidence)
+        empty = True
+        for index, evidence in self._every(self.round_evidence):
+            if len(evidence.clients):
+                empty = False
+                yield index, evidence
+        if empty:
+            raise UnverifiedError("no client took part in any round: there is nothing to judge")
 
     def all_update_rounds(self) -> Iterator[tuple[int, UpdateRound]]:
         """Every round's evidence of a run at client level, in order.

@@ -61,12 +61,16 @@ class SecondMoment:
 class RoundEvidence:
     """What one round left behind: S clients, K queries each, B blocks, m sampled coordinates.
 
+    A round without clients, as independent draws may have it, left empty arrays.
+
     Attributes:
         clients: [S] client numbers.
         attempt: which attempt of the round this is.
         batch_size: [S, K] realised batch sizes.
         raw_norms: [n] per-record gradient norms, in (client, query) order; may be NaN or inf.
         clipped_norms: [n] the same after clipping.
+        inclusions: [sum of R over the clients] how many of its client's batches each record was in,
+            client after client.
         record_offsets: [S*K+1] start of each query in the norms.
         nonfinite: [S, K] records whose gradient was not finite.
         divisor: [S, K] what the noisy sum was divided by.
@@ -80,6 +84,7 @@ class RoundEvidence:
     clients: Integers
     attempt: int
     batch_size: Integers
+    inclusions: Integers
     record_offsets: Integers
     raw_norms: Floats
     clipped_norms: Floats
@@ -172,7 +177,7 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
     participants = len(clients)
     batch_size = integers(arrays, "batch_size", (participants, None))
     queries = batch_size.shape[1]
-    if participants == 0 or queries == 0:
+    if (participants == 0) != (queries == 0):
         raise FieldError("batch_size is empty")
     pairs, blocks = (participants, queries), len(layout.sizes)
     attempt = integers(arrays, "attempt", ())
@@ -196,6 +201,7 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         clients=clients,
         attempt=int(attempt),
         batch_size=batch_size,
+        inclusions=integers(arrays, "inclusions", (None,)),
         record_offsets=offsets,
         raw_norms=raw,
         clipped_norms=clipped,

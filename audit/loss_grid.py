@@ -63,25 +63,13 @@ def loss_range(
     return -loss(highest), -loss(lowest)
 
 
-def single_step(
-    sampling_rate: float, sigma: float, interval: float, direction: Direction, tail: float
-) -> SingleStep:
-    """Discretise the loss of one step.
+def _cells(
+    grid: NDArray[np.float64], sampling_rate: float, sigma: float, direction: Direction
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mass of each cell of growing losses under the output's two laws.
 
-    Args:
-        sampling_rate: q in (0, 1].
-        sigma: noise multiplier, above 0.
-        interval: width of a cell in nats.
-        direction: which neighbour has the record.
-        tail: probability of the outputs that may be cut off, on either side.
-
-    Returns:
-        A pessimistic loss distribution of total mass 1.
+    The first cell lies below the grid and the last one above it.
     """
-    low, high = loss_range(sampling_rate, sigma, direction, tail)
-    first, last = int(np.floor(low / interval)), int(np.ceil(high / interval))
-    grid = np.arange(first, last + 1, dtype=np.float64) * interval
-    # Mass of each cell under the output's two laws; cells are ordered by growing loss.
     if direction == "remove":
         outputs = _threshold(grid, sampling_rate, sigma)
         bounds = np.concatenate(([-np.inf], outputs, [np.inf]))
@@ -92,16 +80,80 @@ def single_step(
     shifted = _interval_masses((bounds - 1.0) / sigma)
     mixture = (1.0 - sampling_rate) * without + sampling_rate * shifted
     if direction == "remove":
-        upper, lower = mixture, without
-    else:
-        upper, lower = without[::-1], mixture[::-1]
+        return mixture, without
+    return without[::-1], mixture[::-1]
+
+
+def _spread(
+    grid: NDArray[np.float64],
+    interval: float,
+    upper: NDArray[np.float64],
+    lower: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Split each cell between its ends so that both its masses are kept: a dominating pair."""
     masses = np.zeros_like(grid)
     inside_upper, inside_lower = upper[1:-1], lower[1:-1]
-    # Split each cell between its ends so that both its masses are kept: a dominating pair.
     scaled_lower = inside_lower * np.exp(np.minimum(grid[:-1], 700.0))
     to_high = (inside_upper - scaled_lower) / -np.expm1(-interval)
     to_high = np.clip(to_high, 0.0, inside_upper)
     masses[1:] += to_high
     masses[:-1] += inside_upper - to_high
+    return masses
+
+
+def single_step(
+    sampling_rate: float,
+    sigma: float,
+    interval: float,
+    direction: Direction,
+    tail: float,
+    fixed_size: bool = False,
+) -> SingleStep:
+    """Discretise the loss of one step.
+
+    Args:
+        sampling_rate: q in (0, 1].
+        sigma: noise over how far one neighbour moves the sum, above 0.
+        interval: width of a cell in nats.
+        direction: which neighbour has the record; no matter for a fixed size.
+        tail: probability of the outputs that may be cut off, on either side.
+        fixed_size: whether the sample has a fixed size and a record is replaced, rather than
+            Poisson with a record added or removed.
+
+    Returns:
+        A pessimistic loss distribution of total mass 1.
+    """
+    if fixed_size and sampling_rate < 1.0:
+        return _fixed_size_step(sampling_rate, sigma, interval, tail)
+    low, high = loss_range(sampling_rate, sigma, direction, tail)
+    first, last = int(np.floor(low / interval)), int(np.ceil(high / interval))
+    grid = np.arange(first, last + 1, dtype=np.float64) * interval
+    upper, lower = _cells(grid, sampling_rate, sigma, direction)
+    masses = _spread(grid, interval, upper, lower)
     masses[0] += upper[0]
     return SingleStep(first=first, masses=masses, infinite=float(upper[-1]))
+
+
+def _fixed_size_step(
+    sampling_rate: float, sigma: float, interval: float, tail: float
+) -> SingleStep:
+    """The pair that dominates a sample of fixed size when one record is replaced.
+
+    Its gains are those of (1-q)Q + qP against Q, its negative losses those of P against
+    (1-q)P + qQ, and what is left has no loss at all: the subsampling operator of Dong, Roth & Su
+    (2022), whose trade-off curve is straight where neither half is the lesser. The same pair serves
+    both directions.
+    """
+    high = loss_range(sampling_rate, sigma, "remove", tail)[1]
+    low = loss_range(sampling_rate, sigma, "add", tail)[0]
+    first, last = min(-1, int(np.floor(low / interval))), max(1, int(np.ceil(high / interval)))
+    gains = np.arange(last + 1, dtype=np.float64) * interval
+    drops = np.arange(first, 1, dtype=np.float64) * interval
+    gains_upper, gains_lower = _cells(gains, sampling_rate, sigma, "remove")
+    drops_upper, drops_lower = _cells(drops, sampling_rate, sigma, "add")
+    masses = np.zeros(last - first + 1)
+    masses[-first:] += _spread(gains, interval, gains_upper, gains_lower)
+    masses[: 1 - first] += _spread(drops, interval, drops_upper, drops_lower)
+    masses[0] += drops_upper[0]
+    masses[-first] += (1.0 - sampling_rate) * (1.0 - 2.0 * float(ndtr(-0.5 / sigma)))
+    return SingleStep(first=first, masses=masses, infinite=float(gains_upper[-1]))

@@ -1,4 +1,4 @@
-"""Privacy loss distributions of the subsampled Gaussian, discretised and composed by FFT.
+"""Privacy loss distributions of subsampled Gaussians, discretised and composed by FFT.
 
 Where it stands: `accounting` asks this module for the tight ε of a client's whole history and of
 the third party's mixture. It is written for the audit and shares nothing with the engine's
@@ -24,6 +24,8 @@ from audit.loss_grid import DIRECTIONS, Direction, SingleStep, loss_range, singl
 from audit.losses import Losses, LossPair
 from audit.rdp import epsilon_improved, fine_orders, log_sum_exp, rdp_of_step
 
+Kind = tuple[float, float, bool]
+
 _TAIL_SHARE = 1e-5
 _RELATIVE_ERROR = 2e-4
 _LARGEST_LENGTH = 1 << 21
@@ -31,11 +33,25 @@ _LARGEST_LENGTH = 1 << 21
 
 @dataclass(frozen=True)
 class Steps:
-    """A number of identical queries: Poisson rate in (0, 1], noise multiplier, how often."""
+    """A number of identical queries on samples of the records.
+
+    Attributes:
+        sampling_rate: q in (0, 1].
+        noise_multiplier: noise over how far one neighbour moves the sum: σ under add/remove, σ/2
+            under replace-one.
+        steps: how often.
+        fixed_size: whether the sample has a fixed size; else it is a Poisson sample.
+    """
 
     sampling_rate: float
     noise_multiplier: float
     steps: int
+    fixed_size: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """What one of the queries is."""
+        return self.sampling_rate, self.noise_multiplier, self.fixed_size
 
 
 @dataclass(frozen=True)
@@ -59,10 +75,9 @@ class Composer:
 
     def __init__(self, history: Sequence[Steps], delta: float) -> None:
         """Choose the grid and transform the single steps."""
-        merged: dict[tuple[float, float], int] = {}
+        merged: dict[Kind, int] = {}
         for item in history:
-            key = (item.sampling_rate, item.noise_multiplier)
-            merged[key] = merged.get(key, 0) + item.steps
+            merged[item.kind] = merged.get(item.kind, 0) + item.steps
         self._kinds = tuple(merged)
         self._counts = tuple(merged.values())
         self._delta = delta
@@ -72,15 +87,15 @@ class Composer:
         # Keeps a hostile ledger from asking for more memory than a machine has.
         reach = max(
             high - low
-            for rate, sigma in self._kinds
+            for rate, sigma, _ in self._kinds
             for low, high in [loss_range(rate, sigma, direction, tail) for direction in DIRECTIONS]
         )
         self.interval = max(self.interval, 2.0 * reach / _LARGEST_LENGTH)
         while True:
             self._singles = {
                 direction: tuple(
-                    single_step(rate, sigma, self.interval, direction, tail)
-                    for rate, sigma in self._kinds
+                    single_step(rate, sigma, self.interval, direction, tail, fixed_size)
+                    for rate, sigma, fixed_size in self._kinds
                 )
                 for direction in DIRECTIONS
             }
@@ -99,7 +114,8 @@ class Composer:
     def _choose_interval(self) -> float:
         orders = fine_orders()
         rdp = np.zeros(len(orders))
-        for (rate, sigma), count in zip(self._kinds, self._counts, strict=True):
+        for (rate, sigma, _), count in zip(self._kinds, self._counts, strict=True):
+            # For fixed sizes too: the Poisson value is close enough to choose a grid by.
             rdp = rdp + count * rdp_of_step(rate, sigma, orders)
         epsilon, order = epsilon_improved(rdp, orders, self._delta)
         epsilon = max(epsilon, 1e-2)

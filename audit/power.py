@@ -16,9 +16,9 @@ import numpy as np
 from scipy import optimize, stats
 
 from audit.accounting import Steps, budget
+from audit.checks.batches import rate_alpha
 from audit.checks.comparison import understates
 from audit.checks.noise import scale_alpha
-from audit.checks.sensitivity import rate_alpha
 from audit.statistics import binomial_p_value, chi_square_interval, sigma_half_width
 
 CHANCE = 0.999

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 REPEAT = "repeat"
+REPLACED = "replaced"
 _MOST_STORED_BYTES = 1 << 25
 
 
@@ -42,7 +43,7 @@ class ProbeTally:
         with_one: NDArray[np.float64],
         without: NDArray[np.float64],
     ) -> None:
-        """Add one pair of sums [d]; `size` counts what is in the smaller of the two batches."""
+        """Add one pair of sums [d]; `size` counts what both batches hold alike."""
         with np.errstate(all="ignore"):
             self._measured.append(
                 (

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import ProbeError, RunDirectoryError
-from audit.probe_tally import REPEAT, ProbeTally
+from audit.probe_tally import REPEAT, REPLACED, ProbeTally
 from audit.update_probing import UpdateProbe, run_update_probe
 
 BATCH_SIZES = (0, 1, 7, 31)
@@ -34,6 +34,14 @@ KINDS = (
     "all zero",
     "duplicate",
     "opposite label",
+)
+# What stands in the middle of a batch, and what it is replaced by.
+REPLACEMENTS = (
+    ("ordinary", "opposite label"),
+    ("scaled by 1e3", "scaled by -1e3"),
+    ("scaled by 1e30", "ordinary"),
+    ("plus infinity", "scaled by 1e3"),
+    ("not a number", "minus 1e38"),
 )
 _SEED = 20200229
 
@@ -72,22 +80,22 @@ Probe = StepProbe | UpdateProbe
 
 
 def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
-    """Call the step with and without an adversarial record (or update), on several batches.
+    """Call the step with, without and with another adversarial record (or update).
 
     Args:
         probe: the step, or the sum of updates of a run at client level.
 
     Returns:
         Arrays as they are stored in evidence/probe.npz, one row a neighbouring pair: names, kind,
-        batch_size (without the record), difference_norm, norm_with, norm_without, clipping_norm,
-        and the sums themselves where they are small enough to keep.
+        batch_size (besides the record that is added or replaced), difference_norm, norm_with,
+        norm_without, clipping_norm, and the sums themselves where they are small enough to keep.
 
     Raises:
         ProbeError: the step raised an exception or broke the protocol.
     """
     if isinstance(probe, UpdateProbe):
         return run_update_probe(probe)
-    rows = len(BATCH_SIZES) * (len(KINDS) + 1)
+    rows = len(BATCH_SIZES) * (len(KINDS) + len(REPLACEMENTS) + 1)
     tally = ProbeTally(float(probe.clipping_norm), probe.parameters, rows)
     for size in BATCH_SIZES:
         inputs, labels = _batch(probe, size)
@@ -99,6 +107,13 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
                 batch, targets = _neighbour(probe, inputs, labels, size, kind)
             name = f"{kind}, batch of {size}"
             tally.add(name, kind, size, _call(probe, batch, targets), without)
+        for before, after in REPLACEMENTS:
+            pair = [
+                _call(probe, *_neighbour(probe, inputs, labels, size, kind))
+                for kind in (after, before)
+            ]
+            name = f"{before} replaced by {after}, beside a batch of {size}"
+            tally.add(name, REPLACED, size, *pair)
     return tally.arrays()
 
 
@@ -170,6 +185,8 @@ def _neighbour(
     label = int(generator.integers(0, probe.classes))
     if kind == "scaled by 1e3":
         record = fresh * np.float32(1e3)
+    elif kind == "scaled by -1e3":
+        record = fresh * np.float32(-1e3)
     elif kind == "scaled by 1e30":
         record = fresh * np.float32(1e30)
     elif kind == "plus infinity":

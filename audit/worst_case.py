@@ -1,4 +1,4 @@
-"""The most that a run can spend, and towards whom: a client in every round, at the largest rate.
+"""The most that a run can spend, and towards whom: a client in every round, of the fewest records.
 
 The checks "accounting" and "views" read it off the ledger's header and charges.
 """
@@ -6,15 +6,12 @@ The checks "accounting" and "views" read it off the ledger's header and charges.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from audit.accounting import (
-    Steps,
-    ThirdParty,
-    effective_noise_multiplier,
-    epsilon_curve,
-)
+from audit.accounting import Steps, ThirdParty, epsilon_curve
+from audit.errors import UnverifiedError
 from audit.ledger import Header, Ledger
+from audit.sampling import cost, cost_of
 
 
 def participation(header: Header) -> float:
@@ -24,35 +21,33 @@ def participation(header: Header) -> float:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The most that a client in every round can spend, at the largest sampling rate of any.
-
-    The rate is over ALL clients: whoever does not know who took part must reckon with each.
+    """The most that a client in every round can spend.
 
     Attributes:
-        rate: that rate.
-        queries: answers on each batch.
+        per_round: the most that one participation costs one record of any client, under the first
+            round's noise.
         header: rounds, steps, noise and participation.
     """
 
-    rate: float
-    queries: int
+    per_round: Steps
     header: Header
 
-    def sigma(self, noise_multiplier: float) -> float:
-        """Effective noise multiplier of a step."""
-        return effective_noise_multiplier(noise_multiplier, self.queries)
+    def kinds(self, rounds: int) -> list[tuple[Steps, int]]:
+        """What a participation in each of the first rounds costs, and how many rounds cost it."""
+        course = self.header.course
+        effective = self.per_round.noise_multiplier / course.noise_multiplier
+        return [
+            (replace(self.per_round, noise_multiplier=noise * effective), count)
+            for noise, count in course.noise_levels(rounds).items()
+        ]
 
     def everything(self, rounds: int) -> list[Steps]:
-        """Composition of the first rounds."""
-        course = self.header.course
-        levels = course.noise_levels(rounds)
-        if len(levels) == 1:
-            noise = next(iter(levels))
-            return [Steps(self.rate, self.sigma(noise), course.most_steps(rounds))]
-        return [
-            Steps(self.rate, self.sigma(noise), count * course.most_local_steps)
-            for noise, count in levels.items()
-        ]
+        """Composition of the first rounds, which may share a limit on their steps."""
+        kinds = [replace(item, steps=item.steps * count) for item, count in self.kinds(rounds)]
+        adaptation = self.header.course.adaptation
+        if adaptation is None or adaptation.step_limit is None or len(kinds) != 1:
+            return kinds
+        return [replace(kinds[0], steps=min(kinds[0].steps, adaptation.step_limit))]
 
     def third_party(self, delta: float) -> Callable[[int], float]:
         """ε towards a third party as a function of the rounds done.
@@ -60,29 +55,52 @@ class MostSpent:
         Rounds may share a limit on their steps; what it allows bounds the mixture as well.
         """
         course = self.header.course
-        mixture = ThirdParty(
-            [
-                (Steps(self.rate, self.sigma(noise), course.most_local_steps), count)
-                for noise, count in course.noise_levels(self.header.rounds).items()
-            ],
-            participation(self.header),
-            delta,
-        )
+        mixture = ThirdParty(self.kinds(self.header.rounds), participation(self.header), delta)
 
         def epsilon(rounds: int) -> float:
             value = mixture.epsilon(list(course.noise_levels(rounds).values()))
             if course.adaptation is None or course.adaptation.step_limit is None:
                 return value
             whole = self.everything(self.header.rounds)
-            return min(value, epsilon_curve(whole, [[course.most_steps(rounds)]], delta)[0])
+            done = [item.steps for item in self.everything(rounds)]
+            return min(value, epsilon_curve(whole, [done], delta)[0])
 
         return epsilon
 
 
 def most_spent(ledger: Ledger, header: Header) -> MostSpent:
-    """What the header's limits and the charges' rates and queries make of the worst case."""
-    rates = [spend.sampling_rate for spend in ledger.spends]
-    if header.expected_batch_size is not None:
-        smallest = min(records for records in header.records if records > 0)
-        rates.append(min(1.0, header.expected_batch_size / smallest))
-    return MostSpent(max(rates), max(spend.queries_per_step for spend in ledger.spends), header)
+    """What the header's limits and the charges' rates and queries make of the worst case.
+
+    Over ALL clients: whoever does not know who took part must reckon with each. The fewer records
+    a client has, the more each is used.
+
+    Raises:
+        UnverifiedError: the header lacks sampler, B or sigma, or the sampler is unknown.
+    """
+    if (
+        header.expected_batch_size is None
+        or header.sampling is None
+        or header.noise_multiplier is None
+    ):
+        raise UnverifiedError("the ledger's header lacks sampler, B or sigma")
+    smallest = min(records for records in header.records if records > 0)
+    most = cost(
+        header.sampling,
+        header.noise_multiplier,
+        max(spend.queries_per_step for spend in ledger.spends),
+        min(header.expected_batch_size, float(smallest)),
+        smallest,
+        header.course.most_local_steps,
+    )
+    # Charges that go beyond the header fail "promise", and count here all the same.
+    paid = [most, *(cost_of(spend) for spend in ledger.spends)]
+    rate = max(item.sampling_rate for item in paid)
+    return MostSpent(
+        Steps(
+            rate,
+            most.noise_multiplier,
+            max(item.steps for item in paid),
+            rate < 1.0 and any(item.fixed_size for item in paid),
+        ),
+        header,
+    )

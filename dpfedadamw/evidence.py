@@ -85,6 +85,13 @@ class ClientEvidence:
     noise_sample: list[NDArray[np.float32]] = field(default_factory=list)
     clean_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
     moment: MomentRecord | None = None
+    inclusions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def batch(self, indices: NDArray[np.int64], records: int) -> None:
+        """Take note of which of the client's records a step's batch holds."""
+        if not len(self.inclusions):
+            self.inclusions = np.zeros(records, np.int64)
+        np.add.at(self.inclusions, indices, 1)
 
     def query(self, query: Query) -> None:
         """Take note of one query."""
@@ -175,43 +182,60 @@ class EvidenceWriter:
     ) -> None:
         """Write the evidence of one round, and the digests of its serialised uploads."""
         norms = [one for client in collected for one in client.raw_norms]
+        blocks, sampled = len(self._blocks.names), len(self._sample)
+        # A round without clients has no queries either, and its arrays still have their dimensions.
+        size = (len(collected), len(collected[0].batch_sizes) if collected else 0)
         arrays: dict[str, NDArray[Any]] = {
             "clients": np.asarray(clients, dtype=np.int64),
             "attempt": np.asarray(attempt, dtype=np.int64),
-            "batch_size": np.asarray([client.batch_sizes for client in collected], np.int64),
+            "batch_size": _array([one.batch_sizes for one in collected], size, np.int64),
             "record_offsets": np.concatenate([[0], np.cumsum([len(one) for one in norms])]).astype(
                 np.int64
             ),
             "raw_norms": _join(norms),
             "clipped_norms": _join([one for client in collected for one in client.clipped_norms]),
-            "nonfinite": np.asarray([client.nonfinite for client in collected], np.int64),
-            "divisor": np.asarray([client.divisors for client in collected], np.float64),
-            "noise_sum_squares": np.asarray([client.noise_sum_squares for client in collected]),
-            "noise_sample": np.asarray([client.noise_sample for client in collected], np.float32),
-            "clean_sum_squares": np.asarray([client.clean_sum_squares for client in collected]),
-            "upload_sha256": np.asarray([list(sha256(one).digest()) for one in uploads], np.uint8),
+            "inclusions": _inclusions(collected),
+            "nonfinite": _array([one.nonfinite for one in collected], size, np.int64),
+            "divisor": _array([one.divisors for one in collected], size),
+            "noise_sum_squares": _array(
+                [one.noise_sum_squares for one in collected], (*size, blocks)
+            ),
+            "noise_sample": _array(
+                [one.noise_sample for one in collected], (*size, sampled), np.float32
+            ),
+            "clean_sum_squares": _array(
+                [one.clean_sum_squares for one in collected], (*size, blocks)
+            ),
+            "upload_sha256": _array(
+                [list(sha256(one).digest()) for one in uploads], (len(uploads), 32), np.uint8
+            ),
         }
         moments = [client.moment for client in collected if client.moment is not None]
         if self._beta2 is not None and len(moments) == len(collected):
-            shadows = np.stack([self._follow(client, self._beta2) for client in collected])
+            each = (len(moments), blocks)
+            shadows = _array([self._follow(client, self._beta2) for client in collected], each)
             arrays |= {
-                "v_noisy": np.stack([moment.noisy for moment in moments]),
+                "v_noisy": _array([moment.noisy for moment in moments], each),
                 "v_clean": shadows,
-                "v_corrected": np.stack([moment.corrected for moment in moments]),
-                "subtracted": np.asarray([moment.subtracted for moment in moments]),
+                "v_corrected": _array([moment.corrected for moment in moments], each),
+                "subtracted": np.asarray([moment.subtracted for moment in moments], np.float64),
                 "tau": np.asarray([moment.steps for moment in moments], np.int64),
-                "floored": np.stack([moment.floored for moment in moments]),
+                "floored": _array([moment.floored for moment in moments], each, np.int64),
             }
-            if self._aggregated:
+            if self._aggregated and moments:
                 self._shadow = shadows.mean(0)
         write_arrays(self._directory / round_file(index), arrays)
 
     def restore(self, completed_rounds: int) -> None:
-        """Continue after a resume: the shadow from the last completed round's file."""
+        """Continue after a resume: the shadow from the last completed round that had clients."""
         self.uploads.forget_after(completed_rounds)
-        if completed_rounds and self._aggregated and self._beta2 is not None:
-            with np.load(self._directory / round_file(completed_rounds - 1)) as file:
-                self._shadow = file["v_clean"].mean(0)
+        if not self._aggregated or self._beta2 is None:
+            return
+        for index in reversed(range(completed_rounds)):
+            with np.load(self._directory / round_file(index)) as file:
+                if len(file["v_clean"]):
+                    self._shadow = file["v_clean"].mean(0)
+                    return
 
     def _follow(self, client: ClientEvidence, beta2: float) -> NDArray[np.float64]:
         shadow = self._shadow.copy()
@@ -297,6 +321,19 @@ def write_partition(directory: Path, client_of_record: NDArray[np.int64]) -> Non
 def round_file(index: int) -> str:
     """Name of one round's file."""
     return f"round-{index:05d}.npz"
+
+
+def _array(
+    rows: Sequence[Any], shape: tuple[int, ...], kind: type[np.generic] = np.float64
+) -> NDArray[Any]:
+    """Rows as one array of this shape, also where there are none."""
+    return np.asarray(rows, dtype=kind).reshape(shape)
+
+
+def _inclusions(collected: Sequence[ClientEvidence]) -> NDArray[Any]:
+    """How many batches each record of the round's clients was in, client after client."""
+    counts = np.concatenate([np.zeros(0, np.int64), *(one.inclusions for one in collected)])
+    return counts.astype(np.uint16 if counts.max(initial=0) < 2**16 else np.uint32)
 
 
 def _float32(values: Tensor) -> NDArray[np.float32]:

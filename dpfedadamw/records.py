@@ -101,7 +101,7 @@ def metrics_line(
         "test_loss": evaluation.loss,
         "bytes_up": result.traffic[0] if result else 0,
         "bytes_down": result.traffic[1] if result else 0,
-        # At client level a round's time would tell how many took part.
+        # Where clients are drawn independently a round's time would tell how many took part.
         "seconds": (round(result.seconds, 4) if result else 0.0) if publish_time else None,
     }
 

@@ -179,7 +179,7 @@ def train(
             if result.last or result.completed % spec.evaluation.every == 0:
                 training.flat.assign(result.state.parameters)
                 evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
-            published = experiment.plan.unit != "client"
+            published = not experiment.plan.participants_hidden
             append_line(run.metrics, metrics_line(result.completed, evaluation, result, published))
             if on_round is not None:
                 on_round(result, evaluation)

@@ -135,7 +135,7 @@ class UploadRecorder:
         blocks: The measuring partition.
         queries: Gradients of one participation; 0 at client level.
         rounds: T.
-        per_round: Participations of a round.
+        per_round: Participations of a round, or how many are expected.
         sample: Coordinates at which noise is sampled; they are kept too.
     """
 
@@ -150,7 +150,7 @@ class UploadRecorder:
     ) -> None:
         self._directory = directory
         self._blocks = blocks
-        self._last = (rounds - 1, per_round - 1)
+        self._last_round = rounds - 1
         self._salt = (directory / "salt").read_bytes()
         kept = extent(blocks.parameters, queries, rounds * per_round)
         self._share = kept.share
@@ -173,10 +173,9 @@ class UploadRecorder:
     def participation(
         self,
         round_index: int,
-        place: int,
+        place: tuple[int, int],
         client: int,
-        broadcast: bytes,
-        upload: bytes,
+        messages: tuple[bytes, bytes],
         memory: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
         exchange: Exchange,
     ) -> None:
@@ -184,13 +183,13 @@ class UploadRecorder:
 
         Args:
             round_index: t.
-            place: The client's place among the round's clients.
+            place: The client's place among the round's clients, and how many they are.
             client: Its index.
-            broadcast: The serialised broadcast.
-            upload: The serialised upload.
+            messages: The serialised broadcast and the serialised upload.
             memory: What the client kept before and after.
             exchange: What passed between its rule and its oracle.
         """
+        broadcast, upload = messages
         digest = hashlib.sha256(upload).digest()
         if not self._kept(round_index, place, client, digest):
             return
@@ -220,7 +219,7 @@ class UploadRecorder:
             messages: The serialised broadcast of this round and of the next.
             released: The noised mean update, [d].
         """
-        if not self._kept(round_index, 0, -1, released_digest(released)):
+        if not self._kept(round_index, (0, 1), -1, released_digest(released)):
             return
         kept = released if self.coordinates is None else released[self.coordinates]
         arrays: dict[str, NDArray[Any]] = {
@@ -230,8 +229,9 @@ class UploadRecorder:
         }
         write_arrays(self._directory / upload_file(round_index, None), arrays)
 
-    def _kept(self, round_index: int, place: int, client: int, digest: bytes) -> bool:
-        if (round_index, place) in ((0, 0), self._last):
+    def _kept(self, round_index: int, place: tuple[int, int], client: int, digest: bytes) -> bool:
+        last = (round_index, place[0]) == (self._last_round, place[1] - 1)
+        if last or (round_index, place[0]) == (0, 0):
             return True
         return is_kept(self._salt, round_index, client, digest, self._share)
 

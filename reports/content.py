@@ -186,32 +186,43 @@ def _sampling(source: RunSource) -> dict[str, Any]:
         return client_level.sampling(source)
     header = source.header
     clients, chosen = (integer(header.get(key)) for key in ("clients", "clients_per_round"))
+    sampling = clean(header.get("sampling"), 60)
     batch = number(header.get("expected_batch_size")) if source.private else None
     sizes = [size for size in source.records if size > 0]
-    rates = [batch / size for size in sizes] if batch is not None else []
-    who = (
-        f"Each round, {formatting.count(chosen)} of {formatting.count(clients)} clients take part "
-        f"(client sampling: {clean(header.get('client_sampling'), 60) or 'unstated'})."
-    )
-    if source.private:
-        span = (
-            f" Rates run from {formatting.plain(min(rates))} to {formatting.plain(max(rates))}."
-            if rates
-            else ""
-        )
-        how = (
-            "Within a client, every record enters a step's batch independently with probability "
-            f"q = B / records (sampling: {clean(header.get('sampling'), 60) or 'unstated'}); a "
-            f"batch may be empty.{span} Leaving a client out is not a neighbouring data set, so "
-            "client sampling alone does not amplify privacy here."
+    amplified = batch is not None and sampling != "shuffled"
+    rates = [batch / size for size in sizes] if batch is not None and amplified else []
+    by_chance = clean(header.get("client_sampling"), 60) == "poisson"
+    total = formatting.count(clients)
+    if by_chance:
+        who = (
+            f"Each round, every one of {total} clients takes part independently, "
+            f"{formatting.count(chosen)} on average; a round may have none and then changes "
+            "nothing."
         )
     else:
-        how = "Batches are drawn without any privacy claim."
+        who = (
+            f"Each round, {formatting.count(chosen)} of {total} clients take part (client "
+            f"sampling: {clean(header.get('client_sampling'), 60) or 'unstated'})."
+        )
+    how = "Batches are drawn without any privacy claim."
+    if source.private:
+        how = wording.SAMPLERS.get(sampling, wording.SAMPLERS["unstated"]).format(
+            batch=formatting.plain(batch) if batch is not None else "B"
+        )
+        if rates:
+            how += (
+                f" Shares q run from {formatting.plain(min(rates))} to "
+                f"{formatting.plain(max(rates))}."
+            )
+        how += (
+            " Leaving a client out is not a neighbouring data set, so client sampling alone does "
+            "not amplify privacy here."
+        )
     return {
         "statement": f"{who} {how}",
         "clients": clients,
         "clients_per_round": chosen,
-        "participation": None,
+        "participation": chosen / clients if by_chance and chosen and clients else None,
         "rate_smallest": min(rates, default=None),
         "rate_largest": max(rates, default=None),
     }

@@ -7,7 +7,7 @@ written for both units. What the client level alone has is in `client_level`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reports import wording
 from reports.source import RunSource
@@ -85,6 +85,24 @@ CLIENT = UnitWords(
 )
 
 
+_REPLACED = replace(
+    RECORD,
+    protected="the content of one record",
+    hazards=(wording.PRESENCE_NOT_HIDDEN, *RECORD.hazards),
+)
+_BY_SAMPLER = {
+    "fixed-size": replace(
+        _REPLACED, queries="every Gaussian query in the ledger, on batches of fixed size,"
+    ),
+    "shuffled": replace(
+        _REPLACED,
+        queries="every batch that one record can be in, as a Gaussian query without amplification,",
+    ),
+}
+
+
 def words_of(source: RunSource) -> UnitWords:
-    """Return the words of the unit that the run protects."""
-    return CLIENT if source.protects_clients else RECORD
+    """Return the words of the unit that the run protects, and of how its records are drawn."""
+    if source.protects_clients:
+        return CLIENT
+    return _BY_SAMPLER.get(str(source.header.get("sampling")), RECORD)

@@ -36,6 +36,13 @@ CHECK_MEANINGS = {
     ),
     "accounting": "If it fails, the stated loss is not what the ledger's queries cost.",
     "views": "If it fails, a loss is stated towards the wrong reader.",
+    "participation": (
+        "If it fails, clients were not drawn by the chance that the loss towards a third party "
+        "relies on."
+    ),
+    "publication": (
+        "If it fails, public numbers tell how many took part, which the stated loss keeps secret."
+    ),
     "second-moment": (
         "If it fails, the optimiser corrects for noise that is not there, or not enough."
     ),
@@ -51,9 +58,6 @@ CLIENT_CHECK_MEANINGS = {
     "coordinates": ("If it fails, which coordinates a round left out may itself tell of a client."),
     "uploads": (
         "If it fails, more left a round than its noised mean: the guarantee does not hold."
-    ),
-    "publication": (
-        "If it fails, public numbers tell how many took part, which the stated loss keeps secret."
     ),
     "accounting": "If it fails, the stated loss is not what the ledger's rounds cost.",
     "second-moment": "Only where local steps are noised; at client level they are not.",
@@ -125,6 +129,28 @@ OUTSIDE_NOTHING = [
     ),
 ]
 
+SAMPLERS = {
+    "poisson": (
+        "Within a client, every record enters a step's batch independently with probability "
+        "q = {batch} / records (sampling: poisson); a batch may be empty."
+    ),
+    "fixed-size": (
+        "Within a client, each step draws exactly {batch} records without replacement, anew "
+        "(sampling: fixed-size)."
+    ),
+    "shuffled": (
+        "Within a client, the records are shuffled and taken {batch} at a time, in a new order "
+        "each epoch; every participation begins a new epoch (sampling: shuffled). No amplification "
+        "is claimed: each batch that a record can be in counts in full."
+    ),
+    "unstated": "How a client draws the records of a step is not stated.",
+}
+
+PRESENCE_NOT_HIDDEN = (
+    "What a record says is hidden, not that it is there",
+    "Neighbouring data sets hold equally many records, of which one differs in content. How many "
+    "records a client has may be learnt from the run.",
+)
 HAZARDS = [
     (
         "The unit is one record",

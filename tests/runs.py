@@ -87,5 +87,5 @@ def failing(findings: dict[str, object]) -> list[tuple[str, str]]:
     return [
         (check["name"], check["measurement"])
         for check in findings["checks"]
-        if check["verdict"] != "PASS"
+        if check["verdict"] not in ("PASS", "NOT APPLICABLE")
     ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from audit.checks.accounting import ACCOUNTING
 from audit.checks.base import Check, Context, Judgement
+from audit.checks.client.publication import PUBLICATION
 from audit.checks.integrity import INTEGRITY
 from audit.checks.noise import NOISE
+from audit.checks.participation import PARTICIPATION
 from audit.checks.promise import PROMISE
 from audit.checks.randomness import RANDOMNESS
 from audit.checks.second_moment import SECOND_MOMENT
@@ -21,6 +23,8 @@ CHECKS: tuple[Check, ...] = (
     UPLOADS,
     ACCOUNTING,
     VIEWS,
+    PARTICIPATION,
+    PUBLICATION,
     SECOND_MOMENT,
     RANDOMNESS,
 )

@@ -7,6 +7,7 @@ of this package) by three methods and compares with the claim, in both direction
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from audit.accounting import (
     Budget,
     Steps,
     budget,
-    effective_noise_multiplier,
     epsilon_curve,
     merge,
     rdp_estimate,
@@ -27,6 +27,7 @@ from audit.checks.comparison import compare, profile_fault
 from audit.errors import UnverifiedError
 from audit.fields import FieldError
 from audit.ledger import Header, Ledger
+from audit.sampling import cost_of
 from audit.spends import Spend
 from audit.verdict import Severity, Verdict
 from audit.worst_case import most_spent
@@ -46,12 +47,11 @@ def histories(ledger: Ledger, header: Header) -> Mapping[int, tuple[Steps, ...]]
 
 
 def _events(ledger: Ledger, header: Header) -> dict[int, list[tuple[int, Steps]]]:
-    """Every client's charges as subsampled Gaussian steps, each with its round."""
+    """What each of every client's charges costs one of its records, with its round."""
     found: dict[int, list[tuple[int, Steps]]] = {}
     for spend, noise, steps in header.course.accounted(ledger.spends):
-        sigma = effective_noise_multiplier(noise, spend.queries_per_step)
-        event = Steps(spend.sampling_rate, sigma, steps)
-        found.setdefault(spend.client, []).append((spend.round, event))
+        paid = cost_of(replace(spend, noise_multiplier=noise, steps=steps))
+        found.setdefault(spend.client, []).append((spend.round, paid))
     return found
 
 
@@ -63,7 +63,7 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
     final = histories(ledger, header)
     done = {client: [0] * len(history) for client, history in final.items()}
     kinds = {
-        client: {(item.sampling_rate, item.noise_multiplier): i for i, item in enumerate(history)}
+        client: {item.kind: i for i, item in enumerate(history)}
         for client, history in final.items()
     }
     events = sorted(
@@ -80,8 +80,7 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
         while position < len(events) and events[position][0] < point:
             _, client, item = events[position]
             if item.steps:
-                slot = kinds[client][(item.sampling_rate, item.noise_multiplier)]
-                done[client][slot] += item.steps
+                done[client][kinds[client][item.kind]] += item.steps
             position += 1
         # The quick Rényi value only picks the client; its ε is then computed tightly.
         leader = max(done, key=lambda client: _estimate(final[client], done[client], delta))
@@ -101,10 +100,7 @@ def over_rounds(ledger: Ledger, header: Header) -> list[dict[str, Any]]:
 
 def _estimate(history: Sequence[Steps], counts: Sequence[int], delta: float) -> float:
     return rdp_estimate(
-        [
-            Steps(item.sampling_rate, item.noise_multiplier, count)
-            for item, count in zip(history, counts, strict=True)
-        ],
+        [replace(item, steps=count) for item, count in zip(history, counts, strict=True)],
         delta,
     )
 

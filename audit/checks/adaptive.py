@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit import fields
-from audit.accounting import Steps, budget, effective_noise_multiplier
+from audit.accounting import budget
 from audit.adaptation import (
     Adaptation,
     Decay,
@@ -20,6 +20,7 @@ from audit.adaptation import (
 )
 from audit.checks.agreement import differs
 from audit.ledger import Header, Ledger
+from audit.sampling import cost
 
 # Rounding of tau* to a whole number may fall either way this close to a half.
 _TIE = 1e-6
@@ -53,7 +54,7 @@ def declared(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> Non
 
 
 def affordable(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list[str]) -> None:
-    """The limit on steps fits the spec's target epsilon at the largest rate, and was kept.
+    """The limit on steps fits the spec's target epsilon for the smallest client, and was kept.
 
     Raises:
         FieldError: the spec lacks a field.
@@ -64,9 +65,9 @@ def affordable(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons:
     target = fields.positive(fields.mapping(spec, "privacy"), "target_epsilon")
     sigma, batch = header.noise_multiplier or 0.0, header.expected_batch_size or 0.0
     queries = max(spend.queries_per_step for spend in ledger.spends)
-    rate = min(1.0, batch / min(records for records in header.records if records > 0))
-    step = effective_noise_multiplier(sigma, queries)
-    spent = budget([Steps(rate, step, limit)], header.delta or 1.0).epsilon_pld
+    smallest = min(records for records in header.records if records > 0)
+    whole = cost(header.sampling or "", sigma, queries, batch, smallest, limit)
+    spent = budget([whole], header.delta or 1.0).epsilon_pld
     if spent > target * 1.005 + 1e-3:
         reasons.append(
             f"adaptation: {limit} steps cost {spent:.4g}, more than the target of {target:g}"

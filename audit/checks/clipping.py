@@ -7,9 +7,11 @@ clipped by the same rule.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from audit.arrays import Floats
 from audit.evidence import ProbeResults
+from audit.probe_tally import REPLACED
 
 TOLERANCE = 1e-4
 
@@ -36,6 +38,8 @@ def judge_probe(
 ) -> dict[str, object]:
     """Judge the active probe: nobody moves the sum by more than C, whatever they bring.
 
+    Replacing takes one contribution out and puts another one in, and may move the sum by 2C.
+
     Args:
         probe: its raw results.
         clip: C of the ledger.
@@ -53,20 +57,25 @@ def judge_probe(
         norms = (float(probe.norm_with[row]), float(probe.norm_without[row]))
         if not np.isfinite([difference, *norms]).all():
             reasons.append(f"probe, {name}: the clipped sum is not finite")
-        elif difference > limit:
+        elif difference > limit * (2.0 if kind == REPLACED else 1.0):
             reasons.append(f"probe, {name}: one {one} moves the sum by {difference / clip:.4g} C")
         # Summing in another order may change the last bits only.
         if kind == "repeat" and difference > clip * TOLERANCE:
             reasons.append(f"probe, {name}: the same batch gives different sums")
-        if int(probe.batch_size[row]) == 0 and norms[1] != 0.0:
+        if kind != REPLACED and int(probe.batch_size[row]) == 0 and norms[1] != 0.0:
             reasons.append(f"probe, {name}: an empty batch does not give the zero vector")
         slots = int(probe.batch_size[row]) + 1
         if norms[0] > slots * limit:
             reasons.append(f"probe, {name}: the sum is longer than its {one}s allow")
-    finite = probe.difference_norm[np.isfinite(probe.difference_norm)]
-    largest = float(finite.max(initial=0.0)) / clip
+    replaced = np.asarray([kind == REPLACED for kind in probe.kinds])
+
+    def largest(chosen: NDArray[np.bool_]) -> float:
+        norms = probe.difference_norm[chosen & np.isfinite(probe.difference_norm)]
+        return float(norms.max(initial=0.0)) / clip
+
     return {
         "pairs": len(probe.names),
-        "largest_difference_over_clipping_norm": largest,
+        "largest_difference_over_clipping_norm": largest(~replaced),
+        "largest_difference_of_a_replaced_one": largest(replaced) if replaced.any() else None,
         "tolerance": TOLERANCE,
     }

@@ -24,7 +24,7 @@ from audit.verdict import Severity
 
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
-    """Every round: charged for exactly S clients, then finished, in order, T of them."""
+    """Every round: charged for its clients, S or as many as were drawn, then finished, in order."""
     sequence_faults(ledger, reasons)
     finished = {item.round: item for item in ledger.rounds}
     for charge in ledger.round_spends:
@@ -46,13 +46,17 @@ def _round(
     item: Round, attempts: Mapping[int, list[Spend]], header: Header, reasons: list[str]
 ) -> None:
     where = f"ledger.jsonl:{item.line}: round {item.round}"
-    if len(item.clients) != header.clients_per_round:
+    by_chance = header.client_sampling == "poisson"
+    if not by_chance and len(item.clients) != header.clients_per_round:
         reasons.append(f"{where} does not have {header.clients_per_round} clients")
     if any(client >= header.clients for client in item.clients):
         reasons.append(f"{where} names a client that does not exist")
     if header.unit == "none":
         if attempts:
             reasons.append(f"{where} was charged although the run claims no privacy")
+        return
+    if by_chance and not item.clients:
+        # Nothing was asked of anybody; what an attempt before it was charged still counts.
         return
     if sorted(attempts) != list(range(1, len(attempts) + 1)) or not attempts:
         reasons.append(f"{where}: its attempts are not numbered 1, 2, …")
@@ -87,9 +91,9 @@ def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: li
             rows = [int(client) for client in evidence.clients]
             if sorted(rows) != sorted(item.clients) or len(set(rows)) != len(rows):
                 reasons.append(f"{round_file(index)}: its clients are not the ledger's")
-            elif set(item.queries) != {evidence.batch_size.shape[1]}:
+            elif rows and set(item.queries) != {evidence.batch_size.shape[1]}:
                 reasons.append(f"{round_file(index)}: its queries are not as many as the ledger's")
-        if index in attempts and evidence.attempt != attempts[index]:
+        if len(evidence.clients) and index in attempts and evidence.attempt != attempts[index]:
             reasons.append(f"{round_file(index)}: is not of the last attempt charged")
     look_for_partition(bundle, unreadable)
 

@@ -26,6 +26,7 @@ from audit.checks.noise import last_attempts
 from audit.errors import UntrustedFileError
 from audit.fields import FieldError
 from audit.ledger import Header, Ledger
+from audit.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
 from audit.verdict import Severity, Verdict
 
 NO_PRIVACY = "no differential privacy"
@@ -45,24 +46,36 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
         "clipping_norm": (fields.positive(privacy, "clipping_norm"), header.clipping_norm),
         "noise_multiplier": (fields.positive(privacy, "noise_multiplier"), header.noise_multiplier),
         "delta": (fields.positive(privacy, "delta", most=1.0), header.delta),
-        "expected_batch_size": (
-            fields.positive(sampling, "expected_batch_size"),
+        "batch size": (
+            fields.positive(sampling, "expected_batch_size")
+            if "expected_batch_size" in sampling
+            else float(fields.integer(sampling, "batch_size", least=1)),
             header.expected_batch_size,
         ),
     }
     for name, (value, noted) in numbers.items():
         if differs(noted, value):
             reasons.append(f"{name}: the spec says {value:g}, the ledger {noted}")
+    federation = fields.mapping(spec, "federation")
     for name, word, written in (
         ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
-        ("sampling", fields.text(sampling, "kind"), header.sampling),
+        (
+            "sampling",
+            RECORD_SAMPLERS[fields.choice(sampling, "kind", tuple(RECORD_SAMPLERS))],
+            header.sampling,
+        ),
+        (
+            "client_sampling",
+            CLIENT_SAMPLERS[fields.choice(federation, "client_sampling", tuple(CLIENT_SAMPLERS))],
+            header.client_sampling,
+        ),
     ):
         if word != written:
             reasons.append(f"{name}: the spec says {word}, the ledger {written}")
-    if header.adjacency != "add-remove" or header.sampling != "poisson":
-        reasons.append("only Poisson sampling under add-remove adjacency has this accounting")
-    if header.client_sampling != "fixed-size":
-        reasons.append("client_sampling: the third party's bound is for fixed-size draws")
+    if ADJACENCY.get(header.sampling or "") != header.adjacency:
+        reasons.append(f"{header.sampling} batches have no accounting under {header.adjacency}")
+    if header.sampling != "poisson" and (header.expected_batch_size or 0.5) % 1.0:
+        reasons.append("expected_batch_size: batches of an exact size need a whole number")
 
 
 def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
@@ -76,8 +89,9 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         ):
             if differs(declared, charged):
                 reasons.append(f"{where}: {name} differs from the header's")
-        if differs(spend.expected_batch_size / spend.records, spend.sampling_rate):
-            reasons.append(f"{where}: sampling_rate is not expected_batch_size / records")
+        due = rate(spend.sampling, spend.expected_batch_size, spend.records)
+        if differs(due, spend.sampling_rate):
+            reasons.append(f"{where}: sampling_rate is not the {due:.4g} of its sampler")
         if spend.sampling != header.sampling:
             reasons.append(f"{where}: sampling differs from the header's")
         if header.adaptation is not None:
@@ -104,6 +118,8 @@ def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         if delta * records >= 1.0:
             reasons.append(f"delta is not below 1/{records}, the records of client {client}")
     claimed_delta(ledger, delta, reasons)
+    if ledger.claim is not None and ledger.claim.get("adjacency") != header.adjacency:
+        reasons.append("the claim's adjacency is not the header's")
 
 
 def _target(spec: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None:
@@ -122,7 +138,7 @@ def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
         if np.any(np.abs(evidence.divisor / promised - 1.0) > EXACT):
             reasons.append(
                 f"round {index}: a noisy sum was divided by something else than the public "
-                "expected batch size, which makes the sensitivity depend on the data"
+                "batch size, which makes the sensitivity depend on the data"
             )
             break
     partition_faults(bundle, header, reasons)
@@ -192,11 +208,12 @@ PROMISE = Check(
     title="Did the run do what its spec promised, and no more?",
     severity=Severity.CRITICAL,
     claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
-    "for each client, and every noisy sum is divided by the public expected batch size.",
+    "for each client, sampler and adjacency have an accounting together, and every noisy sum is "
+    "divided by the public batch size.",
     tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
     power="any different parameter in spec, header or a single charge; of rules that adapt, a "
     "round with other steps or noise than the rule gives it",
-    limits="Client sizes, and with them q = B/n, are taken as public metadata. That a client's "
+    limits="Client sizes, and with them B/n, are taken as public metadata. That a client's "
     "records are different people is outside the run. The released values that adaptive rules go "
     "by are read from the ledger.",
     judge=_judge,

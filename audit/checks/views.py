@@ -20,6 +20,7 @@ from audit.checks.comparison import overstates, understates
 from audit.errors import UnverifiedError
 from audit.fields import FieldError
 from audit.ledger import Header
+from audit.sampling import largest_share
 from audit.statistics import relative_difference
 from audit.verdict import Severity, Verdict
 from audit.worst_case import most_spent, participation
@@ -128,7 +129,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     third = most.third_party(delta)(rounds)
     # The formulas know one number of steps a round and one noise: the mean of the most, the least.
     steps, sigma = course.most_steps(rounds) / rounds, course.least_noise(rounds - 1)
-    forms = closed_forms(most.rate, sigma, steps, rounds, header.clients, share, delta)
+    forms = closed_forms(largest_share(header), sigma, steps, rounds, header.clients, share, delta)
     # The papers' server bound holds at another delta, so it is compared at that one.
     delta_server = min(server_delta(delta, share), 0.5)
     worst_at = budget(everything, delta_server).epsilon_pld
@@ -163,7 +164,8 @@ VIEWS = Check(
     title="What does the run cost towards the server and towards a third party?",
     severity=Severity.CRITICAL,
     claim="The server's view is composed directly; a third party who does not know who took part "
-    "is bounded by delta(eps) <= E[delta_nK(eps)], n ~ Binomial(T, l), at the largest rate; the "
+    "is bounded by delta(eps) <= E[delta_nK(eps)], n ~ Binomial(T, l), for the client whose "
+    "participations cost most, whether S of N clients are drawn or each by itself; the "
     "closed forms are printed beside, never as the claim.",
     tolerance="0.5 % and 0.001 below, 5 % and 0.01 above for composed numbers; 1e-6 for closed "
     "forms. All binomial counts are evaluated exactly, none is lumped.",

@@ -124,8 +124,14 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
             f"{epsilon_text(third['epsilon'])}  (sees models, not who took part)",
         ),
         ("δ", f"{claim['delta']:g}"),
-        ("protects", "one record of one client, added or removed; composed by PLD"),
+        ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; composed by PLD"),
     ]
+
+
+_NEIGHBOURS = {
+    "add-remove": "one record of one client, added or removed",
+    "replace-one": "what one record of one client holds, replaced by anything",
+}
 
 
 def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
@@ -173,9 +179,15 @@ def cost(
             rows.append(("noised of a sum", f"{sparse.released} coordinates"))
         return facts(rows), None
     rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
+    kind = plan.sampling.event_kind
+    span = f"{min(rates):.4f} … {max(rates):.4f} of a client's records in each step"
+    if kind == "shuffled":
+        uses = plan.composition(plan.smallest_client, plan.rounds).steps
+        span = f"none claimed; a record is in at most {uses} batches of the run"
     rows += [
         ("noise on one gradient", f"standard deviation σC/B = {plan.noise_variance(0) ** 0.5:.4g}"),
-        ("sampling rate q", f"{min(rates):.4f} … {max(rates):.4f} per client and step"),
+        ("batches", _BATCHES[kind]),
+        ("amplification" if kind == "shuffled" else "sampling rate q", span),
         ("steps per client", _steps(plan)),
         sizes,
     ]
@@ -190,6 +202,11 @@ def _steps(plan: Any) -> str:
     return f"{text} in all, {plan.local_steps} at first, then up to {plan.course.most_local_steps}"
 
 
+_BATCHES = {
+    "poisson": "each record by itself (Poisson)",
+    "fixed-size": "of fixed size, without replacement",
+    "shuffled": "shuffled epochs",
+}
 _MOST_CLIENTS = 20
 
 

@@ -11,7 +11,6 @@ from dpfedadamw.client_evidence import ClientLevelEvidence, UpdateRelease
 from dpfedadamw.federation.client import Answer, public_coordinates
 from dpfedadamw.federation.messages import pack, pack_update, unpack_update
 from dpfedadamw.federation.rounds import Federation
-from dpfedadamw.privacy.cohorts import PoissonClients
 from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
 from dpfedadamw.upload_evidence import released_digest
 
@@ -29,10 +28,7 @@ class ClientLevelFederation(Federation):
 
     update_evidence: ClientLevelEvidence
 
-    def _cohort(self) -> PoissonClients:
-        return PoissonClients(self.spec.federation.clients_per_round)
-
-    def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int, int]:
+    def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int | None, int | None]:
         # How many took part is drawn and not noised: real traffic would publish it, and void the
         # claim towards a third party. What is published is the traffic of S clients.
         del answers

@@ -21,7 +21,6 @@ from dpfedadamw.algorithms.base import (
 from dpfedadamw.evidence import ClientEvidence, EvidenceWriter
 from dpfedadamw.federation.client import Answer, ClientData, Worker
 from dpfedadamw.federation.messages import pack, unpack
-from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
 from dpfedadamw.privacy.course import charged_steps
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.spec import Spec
@@ -36,7 +35,8 @@ class RoundResult:
         completed: Rounds completed so far, from 1.
         state: The server's state after it.
         learning_rate: η of the round.
-        traffic: Bytes of all uploads and of all broadcasts, as they may be published.
+        traffic: Bytes of all uploads and of all broadcasts, as they may be published; None where
+            they may not.
         seconds: Wall time.
         last: Whether no round follows.
     """
@@ -44,7 +44,7 @@ class RoundResult:
     completed: int
     state: ServerState
     learning_rate: float
-    traffic: tuple[int, int]
+    traffic: tuple[int | None, int | None]
     seconds: float
     last: bool
 
@@ -166,12 +166,19 @@ class Federation:
                 collected.append(evidence)
                 kept = (own.memory, answer.memory)
                 self.evidence.uploads.participation(
-                    index, place, client, message, answer.message, kept, evidence.exchange
+                    index,
+                    (place, len(chosen)),
+                    client,
+                    (message, answer.message),
+                    kept,
+                    evidence.exchange,
                 )
             if on_client is not None:
                 on_client(place + 1, len(chosen))
         uploads = self._receive(state, index, attempt, chosen, answers)
-        state = replace(self.server.combine(state, uploads, broadcast), memories=memories)
+        # Where clients are drawn independently a round may have none: it changes nothing.
+        if uploads:
+            state = replace(self.server.combine(state, uploads, broadcast), memories=memories)
         noted: dict[str, object] = {**self._exchanged(index, message, answers, uploads, state)}
         if self.pace is not None:
             noted["released"] = dict(self.pace.readings(state))
@@ -191,28 +198,37 @@ class Federation:
         if algorithm.schedule == "cosine":
             rate = cosine_learning_rate(rate, index, federation.rounds)
         steps = self.worker.plan.local_steps
-        earlier = index * steps if self.pace is None else self._earlier_steps(index)
-        return Broadcast(state.parameters, state.state, rate, steps, earlier)
+        return Broadcast(state.parameters, state.state, rate, steps, self._earlier_steps(index))
 
     def _earlier_steps(self, index: int) -> int:
-        """Local steps of the rounds before, each counted in its last attempt."""
-        charged = charged_steps(self.ledger.entries)
-        return sum({number: n for (number, _), n in charged.items() if number < index}.values())
+        """Local steps that moved the server's state so far; a round that was repeated counts once.
+
+        An empty round adds no step to any moving average: counting it would make the bias
+        correction of the second moment wrong.
+        """
+        last = {entry["round"]: entry["steps"] for entry in self.ledger.of_kind("round")}
+        return sum(max(last[before], default=0) for before in range(index))
 
     def _choose(self, index: int) -> tuple[list[int], int]:
         """The clients of a round, and how often the round has been begun, this time included."""
         begun = {e["attempt"] for e in self.ledger.of_kind("spend") if e["round"] == index}
         attempt = 1 + max(begun, default=0)
         stream = self.worker.randomness.stream("clients", index, -1, attempt)
-        drawn = self._cohort().draw(len(self.clients), stream)
+        drawn = self.worker.plan.cohort.draw(len(self.clients), stream)
         return [int(client) for client in drawn], attempt
 
-    def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int, int]:
-        """Bytes up and down of a round. How many take part is public: always S."""
-        return sum(len(answer.message) for answer in answers), len(message) * len(answers)
+    def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int | None, int | None]:
+        """Bytes up and down of a round, as they may be published.
 
-    def _cohort(self) -> FixedClients | PoissonClients:
-        return FixedClients(self.spec.federation.clients_per_round)
+        Where clients are drawn independently, how many took part is no one's to know but the
+        server's: the traffic of S clients is stated for every round. All uploads are of one size;
+        what it is, an empty round cannot tell.
+        """
+        if self.worker.plan.participants_hidden:
+            expected = self.worker.plan.clients_per_round
+            up = len(answers[0].message) * expected if answers else None
+            return up, len(message) * expected
+        return sum(len(answer.message) for answer in answers), len(message) * len(answers)
 
     def _receive(
         self,

@@ -77,7 +77,7 @@ def fixed_size_pld(
         np.logaddexp(math.log1p(-rate) if rate < 1.0 else -math.inf, math.log(rate) + largest)
     )
     points = max(1, math.ceil(top / interval))
-    epsilons = np.arange(-points, points + 1) * interval
+    epsilons = np.arange(-points, points + 1, dtype=np.float64) * float(interval)
     # Rounding errors of the last bits must not make the profile rise.
     deltas = np.minimum.accumulate(fixed_size_profile(noise_over_sensitivity, rate, epsilons))
     masses = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(

@@ -126,6 +126,8 @@ class PrivateOracle:
         self.steps += 1
         self._asked = 0
         indices: NDArray[Any] = next(self._draws)
+        if self._evidence is not None:
+            self._evidence.batch(indices, len(self._labels))
         chosen = torch.from_numpy(indices).to(self._labels.device)
         self._batch = (self._inputs[chosen], self._labels[chosen])
 

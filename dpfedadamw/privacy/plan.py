@@ -171,6 +171,11 @@ class PrivacyPlan:
         return min(range(len(self.records)), key=self.records.__getitem__)
 
     @property
+    def participants_hidden(self) -> bool:
+        """Whether the claim towards a third party rests on nobody's telling how many took part."""
+        return self.private and self.client_sampling == "poisson"
+
+    @property
     def cohort(self) -> FixedClients | PoissonClients:
         """Draws the clients of a round."""
         if self.client_sampling == "poisson":
@@ -264,9 +269,10 @@ def _record_batches(spec: Spec) -> tuple[Sampling, str, float]:
         expected = sampling.expected_batch_size
         return PoissonSampling(expected), "expected_batch_size", expected
     assert sampling.batch_size is not None
-    kinds = {"fixed": FixedSizeSampling, "shuffled": ShuffledEpochs}
     size = sampling.batch_size
-    return kinds[sampling.kind](size), "batch_size", size
+    if sampling.kind == "fixed":
+        return FixedSizeSampling(size), "batch_size", size
+    return ShuffledEpochs(size), "batch_size", size
 
 
 def _client_sampling(spec: Spec) -> str:

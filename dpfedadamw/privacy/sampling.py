@@ -131,7 +131,7 @@ class FullBatch(_IndependentDraws):
     """All records in every step: no amplification, a plain Gaussian mechanism."""
 
     event_kind: ClassVar[str] = "full"
-    adjacency: ClassVar[tuple[str, ...]] = ("add-remove", "replace-one")
+    adjacency: ClassVar[tuple[str, ...]] = ("add-remove",)
 
     def rate(self, records: int) -> float:
         """Return 1."""
@@ -296,12 +296,16 @@ def check_pairing(sampling: Sampling, adjacency: str) -> None:
         PrivacyError: with the reason and the way out.
     """
     if adjacency not in ("add-remove", "replace-one"):
-        raise PrivacyError(f"the adjacency is 'add-remove' or 'replace-one', not '{adjacency}'")
+        raise PrivacyError(f"the adjacency is 'add-remove' or 'replace-one', not {adjacency!r}")
     if adjacency not in sampling.adjacency:
         raise PrivacyError(REFUSALS[sampling.event_kind])
 
 
 REFUSALS = {
+    "full": (
+        "full batches are accounted under add-remove adjacency only; set adjacency: add-remove, or "
+        "sampling.kind: fixed with all records of the smallest client"
+    ),
     "poisson": (
         "Poisson sampling is accounted under add-remove adjacency only: the batch's size varies "
         "with who is there; set adjacency: add-remove, or sampling.kind: fixed"

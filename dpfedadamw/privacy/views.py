@@ -68,11 +68,11 @@ _THIRD_PARTY = (
 )
 _CLIENT_DRAWS = {
     "fixed-size": (
-        "each round has the same number of clients, every such set equally likely, so one client's "
-        "participations are binomial"
+        "each round has the same number of clients, every such set equally likely, so how often "
+        "one client takes part is binomial"
     ),
     "poisson": (
-        "each client is in a round independently of the others, so its participations are "
+        "each client is in a round independently of the others, so how often it takes part is "
         "binomial; how many are in a round is drawn without regard to the records, and a round may "
         "have none"
     ),

@@ -52,6 +52,8 @@ _PAIRINGS = {
 CLIENT_LEVEL_ALGORITHMS = ("dp-fedavg", "dp-fedsam", *_CLIENT_ALGORITHMS)
 # Those that fit their local steps to a target ε under a noise multiplier, and need both.
 BUDGETED_ALGORITHMS = ("ali-dpfl",)
+# Those whose steps or noise follow what earlier rounds released.
+_ADAPTIVE_ALGORITHMS = (*BUDGETED_ALGORITHMS, "adap-dpfl")
 _DIGITS_SIDE = 8
 
 
@@ -95,6 +97,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
     yield from _second_moment(get)
     yield from _local_iterations(get, bad)
     yield from _sampling(get)
+    yield from _adaptive_sampling(get)
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
@@ -179,8 +182,8 @@ def _sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         right, why, other = _PAIRINGS.get(kind, (None, "", ""))
         if right and adjacency and adjacency != right:
             message = (
-                f"{get.found(*path)}, but privacy.sampling.kind is {kind}, which is accounted under "
-                f"{right} alone: {why}; use adjacency {right}, or sampling.kind {other}"
+                f"{get.found(*path)}, but privacy.sampling.kind is {kind}, which is accounted "
+                f"under {right} alone: {why}; use adjacency {right}, or sampling.kind {other}"
             )
             yield path, message
     if unit == "client" and get("federation", "client_sampling") == "fixed":
@@ -189,6 +192,28 @@ def _sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
             "use poisson, or leave it out"
         )
         yield ("federation", "client_sampling"), message
+
+
+def _adaptive_sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+    """What rules that adapt from round to round are not accounted with."""
+    name = get("algorithm", "name")
+    if get("privacy", "unit") != "record" or name not in _ADAPTIVE_ALGORITHMS:
+        return
+    path: KeyPath = ("privacy", "sampling", "kind")
+    if name in BUDGETED_ALGORITHMS and get(*path) == "shuffled":
+        message = (
+            f"found shuffled, but {name} holds all rounds together to a limit on steps, while "
+            "shuffled epochs begin anew in each participation and count by it; use fixed, or "
+            "poisson with adjacency add-remove"
+        )
+        yield path, message
+    path = ("federation", "client_sampling")
+    if get(*path) == "poisson":
+        message = (
+            f"found poisson, but {name} goes by what the round before released, and of "
+            "independently drawn clients a round may have none; use fixed"
+        )
+        yield path, message
 
 
 def _second_moment(get: _Values) -> Iterator[tuple[KeyPath, str]]:

@@ -311,7 +311,8 @@ class FederationSpec:
     Attributes:
         rounds: Number of rounds T, ≥ 1; the most there can be where steps adapt to a budget.
         clients_per_round: Clients S drawn each round, or expected; at most all.
-        client_sampling: "fixed" (exactly S) or "poisson" (each on its own; unit "client" always).
+        client_sampling: "fixed" (exactly S) or "poisson" (each independently); unit "client" has
+            the latter.
         local_steps: Steps K of each drawn client in a round, ≥ 1; of the first where they adapt.
     """
 

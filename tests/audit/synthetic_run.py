@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Settings:
     clients_per_round: int = 3
     smallest: int = 60
     expected_batch_size: float = 12.0
+    sampling: str = "poisson"
+    client_sampling: str = "fixed-size"
     clipping_norm: float = 0.5
     noise_multiplier: float = 1.5
     delta: float = 1e-5
@@ -49,7 +52,10 @@ class Settings:
     realised_divisor: bool = False  # fault
     reuse_between_clients: bool = False  # fault
     reuse_between_rounds: bool = False  # fault
-    fixed_batches: bool = False  # fault
+    drawn_as: str = ""  # fault where it is not the sampling
+    same_cohort: bool = False  # fault
+    adjacency: str = ""  # fault where it is not the sampling's
+    claimed_sensitivity: float = 0.0  # fault where it is not the adjacency's
     subtracted_scale: float = 1.0  # fault
     silent_query: bool = False  # fault
     skip_clipping_of_one: bool = False  # fault
@@ -144,6 +150,10 @@ def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     path.write_bytes(buffer.getvalue())
 
 
+def adjacency(s: Settings) -> str:
+    return s.adjacency or ("add-remove" if s.sampling == "poisson" else "replace-one")
+
+
 def _spec(s: Settings) -> dict[str, Any]:
     algorithm: dict[str, Any] = {"name": s.algorithm, "learning_rate": 0.02, "schedule": "cosine"}
     if s.algorithm != "dp-fedavg":
@@ -163,16 +173,24 @@ def _spec(s: Settings) -> dict[str, Any]:
         "federation": {
             "rounds": s.rounds,
             "clients_per_round": s.clients_per_round,
+            "client_sampling": "fixed" if s.client_sampling == "fixed-size" else "poisson",
             "local_steps": s.local_steps,
         },
         "privacy": {
             "unit": "record",
-            "adjacency": "add-remove",
+            "adjacency": adjacency(s),
             "clipping_norm": s.clipping_norm,
             "noise_multiplier": s.noise_multiplier,
             "target_epsilon": None,
             "delta": s.delta,
-            "sampling": {"kind": "poisson", "expected_batch_size": s.expected_batch_size},
+            "sampling": (
+                {"kind": "poisson", "expected_batch_size": s.expected_batch_size}
+                if s.sampling == "poisson"
+                else {
+                    "kind": "fixed" if s.sampling == "fixed-size" else s.sampling,
+                    "batch_size": int(s.expected_batch_size),
+                }
+            ),
         },
         "randomness": {"mode": s.randomness, "seed": 7 if s.randomness == "reproducible" else None},
     }
@@ -216,10 +234,10 @@ def build_run(path: Path, s: Settings) -> Path:
     header = {
         "kind": "header", "format": 1, "run": "synthetic-20260101T000000Z-00000000",
         "spec_sha256": hashlib.sha256(raw_spec).hexdigest(), "package": "0.1.0",
-        "unit": "record", "adjacency": "add-remove", "delta": s.delta, "rounds": s.rounds,
+        "unit": "record", "adjacency": adjacency(s), "delta": s.delta, "rounds": s.rounds,
         "local_steps": s.local_steps, "clients": s.clients,
-        "clients_per_round": s.clients_per_round, "client_sampling": "fixed-size",
-        "records": records, "sampling": "poisson",
+        "clients_per_round": s.clients_per_round, "client_sampling": s.client_sampling,
+        "records": records, "sampling": s.sampling,
         "expected_batch_size": s.expected_batch_size, "clipping_norm": s.clipping_norm,
         "noise_multiplier": sigma, "randomness": s.randomness,
         "commitment": "ab" * 32 if s.randomness == "release" else None,
@@ -234,11 +252,19 @@ def build_run(path: Path, s: Settings) -> Path:
     remembered: dict[str, np.ndarray] = {}
     for index in range(s.rounds):
         clients = np.sort(rng.choice(s.clients, s.clients_per_round, replace=False))
+        if s.client_sampling == "poisson":
+            clients = np.flatnonzero(rng.random(s.clients) < s.clients_per_round / s.clients)
+        if s.same_cohort:
+            clients = np.arange(s.clients_per_round)
         attempts = 2 if s.second_attempt_of == index else 1
         for attempt in range(1, attempts + 1):
             for client in clients.tolist():
                 entries.append(_charge(s, sigma, index, client, attempt, records[client]))
-                charged[client] = charged.get(client, 0) + s.local_steps
+                counted = s.local_steps
+                if s.sampling == "shuffled":
+                    epoch = math.ceil(records[client] / s.expected_batch_size)
+                    counted = math.ceil(s.local_steps / epoch)
+                charged[client] = charged.get(client, 0) + counted
                 times[client] = times.get(client, 0) + 1
         before = state.broadcast(s)
         arrays, files = _round(s, rng, index, clients, attempts, records, sample, state, remembered)
@@ -246,7 +272,7 @@ def build_run(path: Path, s: Settings) -> Path:
             file["broadcast"] = np.frombuffer(before, np.uint8)
             save(evidence / f"upload-{index:05d}-{client:05d}.npz", file)
         digests = [hashlib.sha256(file["upload"].tobytes()).digest() for file in files]
-        arrays["upload_sha256"] = np.asarray([list(one) for one in digests], np.uint8)
+        arrays["upload_sha256"] = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
         save(evidence / f"round-{index:05d}.npz", arrays)
         entries.append(
             {
@@ -272,8 +298,8 @@ def _charge(
 ) -> dict[str, Any]:
     return {
         "kind": "spend", "round": index, "client": client, "attempt": attempt,
-        "records": records, "sampling": "poisson",
-        "sampling_rate": s.expected_batch_size / records,
+        "records": records, "sampling": s.sampling,
+        "sampling_rate": 1.0 if s.sampling == "shuffled" else s.expected_batch_size / records,
         "expected_batch_size": s.expected_batch_size, "clipping_norm": s.clipping_norm,
         "noise_multiplier": sigma, "steps": s.local_steps, "queries_per_step": 1,
     }  # fmt: skip
@@ -320,6 +346,48 @@ def runs(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     ]
 
 
+def _draw(s: Settings, rng: np.random.Generator, records: int) -> list[np.ndarray]:
+    """One participation's batches, by the sampler or by the one that poses as it."""
+    size, how = int(s.expected_batch_size), s.drawn_as or s.sampling
+    if how == "poisson":
+        rate = s.expected_batch_size / records
+        return [np.flatnonzero(rng.random(records) < rate) for _ in range(s.local_steps)]
+    if how == "fixed-size":
+        return [rng.choice(records, size, replace=False) for _ in range(s.local_steps)]
+    batches: list[np.ndarray] = []
+    while len(batches) < s.local_steps:
+        order = rng.permutation(records)
+        batches += [order[start : start + size] for start in range(0, records, size)]
+    return batches[: s.local_steps]
+
+
+def _empty_round(s: Settings, sample: np.ndarray, attempt: int) -> dict[str, np.ndarray]:
+    """A round in which nobody took part leaves arrays of no rows."""
+    blocks = len(s.sizes)
+    widths = {"noise_sum_squares": blocks, "noise_sample": len(sample), "clean_sum_squares": blocks}
+    whole = ("batch_size", "nonfinite")
+    arrays: dict[str, np.ndarray] = {
+        "clients": np.zeros(0, np.int64),
+        "attempt": np.asarray(attempt, np.int64),
+        "record_offsets": np.zeros(1, np.int64),
+        "inclusions": np.zeros(0, np.uint16),
+        "raw_norms": np.zeros(0, np.float32),
+        "clipped_norms": np.zeros(0, np.float32),
+        "divisor": np.zeros((0, 0)),
+        **{name: np.zeros((0, 0), np.int64) for name in whole},
+        **{name: np.zeros((0, 0, width)) for name, width in widths.items()},
+    }
+    if s.algorithm == "dp-fedavg":
+        return arrays
+    means = ("v_noisy", "v_clean", "v_corrected")
+    return arrays | {
+        **{name: np.zeros((0, blocks)) for name in means},
+        "subtracted": np.zeros(0),
+        "tau": np.zeros(0, np.int64),
+        "floored": np.zeros((0, blocks), np.int64),
+    }
+
+
 def _round(
     s: Settings,
     rng: np.random.Generator,
@@ -331,15 +399,18 @@ def _round(
     state: _State,
     remembered: dict[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    if not len(clients):
+        return _empty_round(s, sample, attempt), []
     size, blocks = sum(s.sizes), len(s.sizes)
     edges = np.concatenate([[0], np.cumsum(s.sizes)[:-1]])
     many, steps = len(clients), s.local_steps
     shape = (many, steps)
-    rates = np.array([s.expected_batch_size / records[client] for client in clients])
-    counts = np.array([records[client] for client in clients])
-    batch = rng.binomial(counts[:, None], rates[:, None], shape)
-    if s.fixed_batches:
-        batch = np.full(shape, int(s.expected_batch_size))
+    batch = np.zeros(shape, int)
+    inclusions = [np.zeros(0, int)]
+    for row, client in enumerate(clients):
+        drawn = _draw(s, rng, records[client])
+        batch[row] = [len(one) for one in drawn]
+        inclusions.append(np.bincount(np.concatenate(drawn), minlength=records[client]))
     total = int(batch.sum())
     raw = (rng.lognormal(-0.7, 0.8, total) * s.clipping_norm).astype(np.float32)
     if total > 3 and index == 0:
@@ -377,6 +448,7 @@ def _round(
         "clients": clients.astype(np.int64),
         "attempt": np.asarray(attempt, np.int64),
         "batch_size": batch.astype(np.int64),
+        "inclusions": np.concatenate(inclusions).astype(np.uint16),
         "record_offsets": offsets.astype(np.int64),
         "raw_norms": raw,
         "clipped_norms": clipped.astype(np.float32),
@@ -462,15 +534,23 @@ def _claim(
     charged: dict[int, int],
     times: dict[int, int],
 ) -> dict[str, Any]:
+    sensitivity = s.claimed_sensitivity or (1.0 if s.sampling == "poisson" else 2.0)
+
+    def steps(records: int, count: int) -> Steps:
+        rate = 1.0 if s.sampling == "shuffled" else s.expected_batch_size / records
+        return Steps(rate, sigma / sensitivity, count, s.sampling == "fixed-size")
+
     rows = []
     for client in range(s.clients):
-        rate = s.expected_batch_size / records[client]
-        spent = budget([Steps(rate, sigma, charged.get(client, 0))], s.delta)
+        if not times.get(client) and s.client_sampling == "poisson":
+            continue
+        cost = steps(records[client], charged.get(client, 0))
+        spent = budget([cost], s.delta)
         rows.append(
             {
                 "client": client,
                 "records": records[client],
-                "sampling_rate": rate,
+                "sampling_rate": cost.sampling_rate,
                 "participations": times.get(client, 0),
                 "steps": charged.get(client, 0),
                 "epsilon_pld": spent.epsilon_pld * s.claim_scale,
@@ -479,14 +559,17 @@ def _claim(
                 "delta_records": s.delta * records[client],
             }
         )
-    worst_rate = s.expected_batch_size / min(records)
+    counted = s.local_steps
+    if s.sampling == "shuffled":
+        counted = math.ceil(s.local_steps / math.ceil(min(records) / s.expected_batch_size))
+    worst = steps(min(records), counted)
     share = s.clients_per_round / s.clients
     leader = max(rows, key=lambda row: row["epsilon_pld"])
-    everything = Steps(worst_rate, sigma, s.rounds * s.local_steps)
-    third = ThirdParty([(Steps(worst_rate, sigma, s.local_steps), s.rounds)], share, s.delta)
-    pair = privacy_profile([Steps(leader["sampling_rate"], sigma, leader["steps"])], s.delta)
+    everything = replace(worst, steps=s.rounds * counted)
+    third = ThirdParty([(worst, s.rounds)], share, s.delta)
+    pair = privacy_profile([steps(leader["records"], leader["steps"])], s.delta)
     return {
-        "kind": "claim", "view_headline": "server", "delta": s.delta,
+        "kind": "claim", "view_headline": "server", "delta": s.delta, "adjacency": adjacency(s),
         "server": {"epsilon": leader["epsilon_pld"], "accountant": "pld", "clients": rows},
         "server_worst_case": {
             "epsilon": max(
@@ -496,7 +579,8 @@ def _claim(
         "third_party": {"epsilon": third.epsilon([s.rounds]), "participation": share},
         "closed_forms": dict(
             closed_forms(
-                worst_rate, sigma, s.local_steps, s.rounds, s.clients, share, s.delta
+                s.expected_batch_size / min(records), sigma, s.local_steps, s.rounds, s.clients,
+                share, s.delta,
             )
         ),
         "assumptions": ["client sizes are public"],

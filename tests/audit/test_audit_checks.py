@@ -83,7 +83,7 @@ def test_a_correct_run_passes(tmp_path: Path, settings: Settings) -> None:
         ({"reuse_between_clients": True}, {"noise-scale"}),
         ({"reuse_between_rounds": True}, {"noise-scale"}),
         ({"silent_query": True}, {"noise-scale"}),
-        ({"fixed_batches": True}, {"sensitivity"}),
+        ({"drawn_as": "fixed-size"}, {"sensitivity"}),
         ({"skip_clipping_of_one": True}, {"sensitivity"}),
         ({"claim_scale": 0.97}, {"accounting"}),
         ({"claim_scale": 1.2}, {"accounting"}),

@@ -10,8 +10,8 @@ from synthetic_run import Settings, build_run
 
 from audit import audit_run
 from audit.accounting import Steps
+from audit.checks.batches import rate_alpha
 from audit.checks.noise import scale_alpha
-from audit.checks.sensitivity import rate_alpha
 from audit.power import (
     BEGIN,
     END,

@@ -145,7 +145,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             "federation: {rounds: 2}",
             "federation: 2",
             "6:13: federation: found 2; must be a section with the keys rounds, "
-            "clients_per_round, local_steps",
+            "clients_per_round, client_sampling, local_steps",
         ),
         # Keys
         (
@@ -216,9 +216,21 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         ),
         (
             f"sampling: {SAMPLING}",
-            "sampling: {kind: shuffled, expected_batch_size: 32}",
-            '12:20: privacy.sampling.kind: found the text "shuffled"; must be poisson; only '
-            "Poisson sampling has an accountant here",
+            "sampling: {kind: full}",
+            '12:20: privacy.sampling.kind: found the text "full"; must be one of poisson, fixed, '
+            "shuffled; no accountant here covers any other sampler of single records",
+        ),
+        (
+            f"sampling: {SAMPLING}",
+            "sampling: {kind: fixed, batch_size: 32}",
+            "7:1: privacy.adjacency: found add-remove (the default), but privacy.sampling.kind is "
+            "fixed, which is accounted under replace-one alone: adding a record changes who else "
+            "is drawn; use adjacency replace-one, or sampling.kind poisson",
+        ),
+        (
+            "federation: {rounds: 2}",
+            "federation: {rounds: 2, client_sampling: all}",
+            '6:42: federation.client_sampling: found the text "all"; must be one of fixed, poisson',
         ),
         (
             "{name: dp-fedadamw}",

@@ -70,7 +70,12 @@ def test_defaults_are_those_of_the_vocabulary():
                 "denominator": "coordinate",
             },
         },
-        "federation": {"rounds": 20, "clients_per_round": 10, "local_steps": 5},
+        "federation": {
+            "rounds": 20,
+            "clients_per_round": 10,
+            "client_sampling": "fixed",
+            "local_steps": 5,
+        },
         "privacy": {
             "unit": "record",
             "adjacency": "add-remove",

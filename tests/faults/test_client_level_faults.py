@@ -11,7 +11,6 @@ from dpfedadamw import claims
 from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
 from dpfedadamw.federation.client_level import ClientLevelFederation
-from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise import add_gaussian_noise
 from dpfedadamw.privacy.updates import ClippedUpdate
@@ -99,7 +98,14 @@ def test_dividing_by_the_realised_number_of_clients_fails(tmp_path, monkeypatch)
 
 
 def test_publishing_the_real_traffic_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(ClientLevelFederation, "_traffic", Federation._traffic)
+    monkeypatch.setattr(
+        ClientLevelFederation,
+        "_traffic",
+        lambda self, message, answers: (
+            sum(len(answer.message) for answer in answers),
+            len(message) * len(answers),
+        ),
+    )
     findings = judged(client_spec(), tmp_path)
     assert findings["verdict"] == "FAIL"
     assert verdicts(findings)["publication"] == "FAIL"

@@ -176,18 +176,18 @@ class PowerCutError(Exception):
     """The power goes."""
 
 
-def cut_off_and_resumed(parent, monkeypatch, keys="fresh"):
+def cut_off_and_resumed(parent, monkeypatch, keys="fresh", overrides=()):
     """Findings on a release run whose third round was cut off and run again.
 
-    Its keys are fixed, one before and one after the cut: the audit's statistical checks have a
-    false-alarm rate, which a test that must pass cannot have.
+    `overrides` change the spec. Its keys are fixed, one before and one after the cut: the audit's
+    statistical checks have a false-alarm rate, which a test that must pass cannot have.
     """
     if keys is not None:
         key = itertools.count(1)
         monkeypatch.setattr(
             engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(bytes([next(key)]) * 32)
         )
-    training = begin(small_spec(mode="release"), parent)
+    training = begin(small_spec(mode="release", overrides=overrides), parent)
     queries = 0
     gradient = oracle.PrivateOracle.gradient
 

@@ -108,6 +108,10 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     budgets = ("noise_multiplier", "target_epsilon")
     if privacy["unit"] != "none" and all(privacy[key] is None for key in budgets):
         privacy["noise_multiplier"] = 1.0
+    if privacy["unit"] == "record":
+        privacy["adjacency"] = crosschecks._PAIRINGS[privacy["sampling"]["kind"]][0]
+    if privacy["unit"] == "client":
+        federation["client_sampling"] = "poisson"
     name = _fitting(algorithm["name"], privacy["unit"])
     if name != algorithm["name"]:
         bare = {**mapping, "algorithm": {"name": name}}
@@ -303,7 +307,8 @@ def _forbidden_yaml(draw: st.DrawFn) -> Broken:
 def _contradiction(draw: st.DrawFn) -> Broken:
     mapping = draw(valid_specs())
     data, federation, privacy = mapping["data"], mapping["federation"], mapping["privacy"]
-    kind = draw(st.sampled_from(["clients", "unit", "budget", "width", "channels", "floor"]))
+    kinds = ["clients", "unit", "budget", "width", "channels", "floor", "pairing", "cohort"]
+    kind = draw(st.sampled_from(kinds))
     if kind == "clients":
         data["clients"] = draw(st.integers(1, 1000))
         federation["clients_per_round"] = data["clients"] + 1
@@ -314,6 +319,13 @@ def _contradiction(draw: st.DrawFn) -> Broken:
     elif kind == "budget":
         assume(privacy["unit"] != "none")
         privacy["noise_multiplier"] = privacy["target_epsilon"] = None
+    elif kind == "pairing":
+        assume(privacy["unit"] == "record")
+        other = {"add-remove": "replace-one", "replace-one": "add-remove"}
+        privacy["adjacency"] = other[privacy["adjacency"]]
+    elif kind == "cohort":
+        assume(privacy["unit"] == "client")
+        federation["client_sampling"] = "fixed"
     elif kind == "width":
         mapping["model"] = {"name": "vit", "width": 10, "heads": 4}
     elif kind == "channels":

@@ -63,6 +63,8 @@ def test_the_promised_specs_are_there():
         "digits-client-dp-fedsam",
         "digits-ali-dpfl",
         "digits-adap-dpfl",
+        "digits-fixed-size",
+        "digits-shuffled",
         *COMPARED,
         *BASELINES,
     } <= set(NAMES)

@@ -21,7 +21,7 @@ from audit.verdict import Severity, Verdict
 _TOTAL, _CLIENTS, _ROUND_SCATTER, _CLIENT_SCATTER, _OVERLAP = 0.1, 0.3, 0.3, 0.15, 0.15
 
 
-def _cohorts(ledger: Ledger, rounds: int, clients: int) -> list[NDArray[np.int64]]:
+def cohorts_of(ledger: Ledger, rounds: int, clients: int) -> list[NDArray[np.int64]]:
     """Who was in each finished round; a round that was repeated counts as it ended."""
     finished = {item.round: item for item in ledger.rounds}
     if set(finished) != set(range(rounds)):
@@ -86,12 +86,13 @@ def _power(rounds: int, clients: int, rate: float) -> tuple[str, dict[str, objec
     return text, {"fixed_number_from": fixed, "fixed_cohort_from": cohort}
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
+def judge_independent_draws(bundle: Bundle, context: Context) -> Judgement:
+    """Judge who took part against Poisson draws; the record level uses it too."""
     del context
     header = bundle.header
     rounds, clients = header.rounds, header.clients
     rate = header.clients_per_round / clients
-    cohorts = _cohorts(bundle.readable_ledger, rounds, clients)
+    cohorts = cohorts_of(bundle.readable_ledger, rounds, clients)
     details: dict[str, object] = {"rounds": rounds, "clients": clients, "rate": rate}
     reasons: list[str] = []
     if rate >= 1.0:
@@ -125,5 +126,5 @@ PARTICIPATION = Check(
     limits="Short runs tell little. Draws that depend on the data but look independent cannot be "
     "told from chance, nor can a cohort drawn until it suited; rounds repeated after a crash are "
     "judged as they ended.",
-    judge=_judge,
+    judge=judge_independent_draws,
 )

@@ -1,7 +1,9 @@
 """Check "publication": do the public files keep to themselves how many clients took part?
 
 The third party's ε counts on participation that stays unknown. Even the number of participants of a
-round is a function of the clients' draw that no noise hides, and traffic is a multiple of it.
+round is a function of the clients' draw that no noise hides, and traffic is a multiple of it. (At
+record level an empty round shows in a model that does not change. The bound is an average over who
+takes part, and covers that.)
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from audit.bundle import MAXIMUM_LEDGER_BYTES, Bundle
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.documents import DocumentError, parse_json
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.files import read_bytes
@@ -47,6 +49,14 @@ def _proportional(values: Sequence[float], counts: Sequence[int]) -> bool:
 
 def _judge(bundle: Bundle, context: Context) -> Judgement:
     del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    if bundle.header.client_sampling != "poisson":
+        return Judgement(
+            Verdict.NOT_APPLICABLE,
+            "every round has the same public number of clients, so there is nothing to tell",
+        )
     lines = _metrics(bundle)
     present = {item.round + 1: len(item.clients) for item in bundle.readable_ledger.rounds}
     reasons = []

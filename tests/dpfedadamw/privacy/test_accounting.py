@@ -47,7 +47,8 @@ def make_claim(lines: list[dict[str, Any]], records: list[int], **changes: Any) 
         "clients_per_round": 2,
         "course": Course(6, 5, 1.5),
         "delta": DELTA,
-        "sampling_rates": [16 / size for size in records],
+        "per_round": Composition(1.5, 16 / min(records), 5),
+        "share": 16 / min(records),
         **changes,
     }
     return claim(spends_from_ledger(lines), **setting)
@@ -81,6 +82,7 @@ def test_the_claim_has_every_view_and_only_json() -> None:
     assert set(made) == {
         "view_headline",
         "delta",
+        "adjacency",
         "server",
         "server_worst_case",
         "third_party",
@@ -134,9 +136,27 @@ def test_repeated_rounds_can_lift_the_worst_case() -> None:
     assert made["server_worst_case"]["epsilon"] == made["server"]["epsilon"]
 
 
-def test_a_claim_without_finite_numbers_or_spends_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="no client was charged"):
-        make_claim([], RECORDS)
+def test_a_run_in_which_nobody_took_part_spent_nothing() -> None:
+    # Where clients are drawn independently, every round may have been empty.
+    made = make_claim([], RECORDS, client_sampling="poisson")
+    assert made["server"] == {"epsilon": 0.0, "accountant": "pld", "clients": []}
+    assert made["server_worst_case"]["epsilon"] > 0
+    assert any("independently of the others" in note for note in made["assumptions"])
+
+
+def test_shuffled_epochs_are_charged_for_the_batches_that_one_record_can_be_in() -> None:
+    shuffled = {"sampling": "shuffled", "sampling_rate": 1.0}
+    # 100 records in batches of 16 are 7 steps an epoch: 5 steps meet a record once, 9 twice.
+    lines = [line(0, 0, 100, **shuffled), line(1, 0, 100, steps=9, **shuffled)]
+    (spend,) = spends_from_ledger(lines)
+    assert spend.compositions == (Composition(1.5, 1.0, 3, 1, "shuffled"),)
+    made = make_claim(lines, [100], clients_per_round=1, per_round=spend.compositions[0])
+    assert made["adjacency"] == "replace-one"
+    assert any("no amplification" in note for note in made["assumptions"])
+    assert not any("Poisson" in note for note in made["assumptions"])
+
+
+def test_a_claim_without_finite_numbers_is_refused() -> None:
     with pytest.raises(PrivacyError, match="noise multiplier"):
         make_claim([line(0, 0, 100, noise_multiplier=0.0)], RECORDS)
     with pytest.raises(PrivacyError, match="delta must lie"):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from itertools import islice
 
-import dp_accounting
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.sampling import (
     FixedClients,
@@ -21,12 +24,14 @@ from dpfedadamw.privacy.sampling import (
     PoissonSampling,
     Sampling,
     ShuffledEpochs,
-    accounting_event,
+    composition_of,
+    from_ledger,
 )
 from dpfedadamw.privacy.streams import Stream
 
 # Streams have fixed seeds; another seed would exceed these limits with this probability.
 UNLIKELY = 1e-6
+ADJACENCIES = ("add-remove", "replace-one")
 
 
 def stream(name: str = "batches") -> Stream:
@@ -145,56 +150,60 @@ def test_impossible_sizes_are_refused() -> None:
             call()
 
 
-def test_poisson_steps_become_poisson_events() -> None:
-    event = accounting_event(PoissonSampling(16), "record", "add-remove", 1.5, 2, 40, 1000)
-    # Two queries on one batch: jointly one Gaussian of multiplier σ/√2, subsampled once.
-    gaussian = dp_accounting.GaussianDpEvent(1.5 / math.sqrt(2))
-    expected = dp_accounting.PoissonSampledDpEvent(0.016, gaussian)
-    assert event == dp_accounting.SelfComposedDpEvent(expected, 40)
+def test_every_step_of_independent_draws_counts() -> None:
+    poisson = composition_of(PoissonSampling(16), "add-remove", 1000, 1.5, 4, 10, 2)
+    assert poisson == Composition(1.5, 0.016, 40, 2, "poisson")
+    fixed = composition_of(FixedSizeSampling(16), "replace-one", 1000, 1.5, 4, 10, 2)
+    assert fixed == Composition(1.5, 0.016, 40, 2, "fixed-size")
+    # Noise over how far one neighbour moves the sum: two queries, and a replaced record twice.
+    assert poisson.noise_over_sensitivity == 1.5 / math.sqrt(2)
+    assert fixed.noise_over_sensitivity == 1.5 / math.sqrt(2) / 2
 
 
-def test_fixed_size_steps_are_events_of_twice_the_sensitivity() -> None:
-    event = accounting_event(FixedSizeSampling(16), "record", "replace-one", 1.0, 1, 40, 1000)
-    expected = dp_accounting.SampledWithoutReplacementDpEvent(
-        1000, 16, dp_accounting.GaussianDpEvent(0.5)
-    )
-    assert event == dp_accounting.SelfComposedDpEvent(expected, 40)
-
-
-def test_shuffled_epochs_are_charged_once_an_epoch_without_amplification() -> None:
-    for steps, epochs in ((1, 1), (3, 1), (4, 2), (9, 3)):
-        event = accounting_event(ShuffledEpochs(4), "record", "replace-one", 1.0, 1, steps, 10)
-        assert event == dp_accounting.SelfComposedDpEvent(
-            dp_accounting.GaussianDpEvent(0.5), epochs
-        )
-
-
-def test_full_batches_are_plain_gaussians() -> None:
-    for adjacency, multiplier in (("add-remove", 3.0), ("replace-one", 1.5)):
-        event = accounting_event(FullBatch(), "client", adjacency, 3.0, 1, 5, 100)
-        assert event == dp_accounting.SelfComposedDpEvent(
-            dp_accounting.GaussianDpEvent(multiplier), 5
-        )
-
-
-@pytest.mark.parametrize(
-    ("sampling", "unit", "adjacency", "reason"),
-    [
-        (PoissonSampling(4), "record", "replace-one", "under add-remove adjacency only"),
-        (FixedSizeSampling(4), "record", "add-remove", "under replace-one adjacency only"),
-        (ShuffledEpochs(4), "record", "add-remove", "without amplification"),
-        (PoissonSampling(4), "none", "add-remove", "no accounting"),
-        (PoissonSampling(4), "record", "zero-out", "not 'zero-out'"),
-    ],
-)
-def test_what_no_accountant_covers_is_refused_with_the_reason(
-    sampling: Sampling, unit: str, adjacency: str, reason: str
+@given(records=st.integers(1, 60), batch=st.integers(1, 60), steps=st.integers(1, 40))
+def test_shuffled_epochs_never_use_a_record_more_often_than_is_counted(
+    records: int, batch: int, steps: int
 ) -> None:
-    with pytest.raises(PrivacyError, match=reason):
-        accounting_event(sampling, unit, adjacency, 1.0, 1, 10, 100)
+    sampling = ShuffledEpochs(min(batch, records))
+    counted = composition_of(sampling, "replace-one", records, 1.0, steps).steps
+    used = np.zeros(records, int)
+    for indices in itertools.islice(sampling.batches(records, stream()), steps):
+        used[indices] += 1
+    # Not too little, and for the record that is met most often not too much.
+    assert used.max() == counted
+    rounds = composition_of(sampling, "replace-one", records, 1.0, steps, rounds=3)
+    # Every participation begins a new epoch, so cut epochs do not fill each other up.
+    assert rounds.steps == 3 * counted
+
+
+SAMPLERS = (PoissonSampling(4), FixedSizeSampling(4), ShuffledEpochs(4), FullBatch())
+
+
+@given(sampling=st.sampled_from(SAMPLERS), adjacency=st.text() | st.sampled_from(ADJACENCIES))
+def test_what_no_accountant_covers_is_refused_with_the_reason_and_the_way_out(
+    sampling: Sampling, adjacency: str
+) -> None:
+    if adjacency in sampling.adjacency:
+        assert composition_of(sampling, adjacency, 100, 1.0, 10).adjacency == adjacency
+        return
+    with pytest.raises(PrivacyError) as refused:
+        composition_of(sampling, adjacency, 100, 1.0, 10)
+    reason = str(refused.value)
+    assert "\n" not in reason
+    if adjacency in ADJACENCIES:
+        assert f"set adjacency: {sampling.adjacency[0]}" in reason
+    else:
+        assert "'add-remove' or 'replace-one'" in reason
 
 
 @pytest.mark.parametrize("multiplier", [0.0, -1.0, math.nan])
-def test_an_event_without_noise_is_refused(multiplier: float) -> None:
+def test_a_composition_without_noise_is_refused(multiplier: float) -> None:
     with pytest.raises(PrivacyError, match="noise multiplier"):
-        accounting_event(PoissonSampling(4), "record", "add-remove", multiplier, 1, 10, 100)
+        composition_of(PoissonSampling(4), "add-remove", 100, multiplier, 10)
+
+
+def test_a_sampler_is_known_by_its_ledgers_words() -> None:
+    for sampling in SAMPLERS[:3]:
+        assert from_ledger(sampling.event_kind, 4.0) == sampling
+    with pytest.raises(PrivacyError, match="'full'"):
+        from_ledger("full", 4.0)

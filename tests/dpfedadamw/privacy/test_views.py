@@ -18,6 +18,8 @@ from dpfedadamw.privacy.views import (
 
 DELTA = 1e-5
 COURSE = Course(20, 5, 1.0)
+ROUND = Composition(1.0, 0.05, 5)
+COHORTS = ("fixed-size", "poisson")
 
 
 def spend(client: int, rate: float, participations: int) -> ClientSpend:
@@ -39,7 +41,7 @@ def test_the_servers_headline_is_the_largest_client() -> None:
 
 
 def test_the_worst_case_bounds_every_participation() -> None:
-    worst = server_worst_case(COURSE, 0.05, DELTA)
+    worst = server_worst_case(COURSE, ROUND, DELTA)
     realised = [server_view([spend(0, 0.05, n)], DELTA).epsilon.value for n in (1, 10, 19, 20)]
     assert realised == sorted(realised)
     assert realised[-1] == worst.value
@@ -47,19 +49,35 @@ def test_the_worst_case_bounds_every_participation() -> None:
 
 @pytest.mark.parametrize("participation", [0.1, 0.5, 0.9])
 def test_a_third_party_learns_less_than_the_server_in_the_worst_case(participation: float) -> None:
-    view = third_party_view(COURSE, 0.05, participation, DELTA)
-    assert 0 < view.epsilon.value < server_worst_case(COURSE, 0.05, DELTA).value
+    view = third_party_view(COURSE, ROUND, participation, DELTA)
+    assert 0 < view.epsilon.value < server_worst_case(COURSE, ROUND, DELTA).value
     assert view.participation == participation
 
 
 def test_a_third_party_equals_the_worst_case_when_all_take_part() -> None:
-    view = third_party_view(COURSE, 0.05, 1.0, DELTA, queries_per_step=2)
-    assert view.epsilon.value == server_worst_case(COURSE, 0.05, DELTA, 2).value
+    twice = Composition(1.0, 0.05, 5, 2)
+    view = third_party_view(COURSE, twice, 1.0, DELTA)
+    assert view.epsilon.value == server_worst_case(COURSE, twice, DELTA).value
+
+
+def test_what_holds_for_a_third_party_does_not_depend_on_how_clients_are_drawn() -> None:
+    fixed, poisson = (third_party_view(COURSE, ROUND, 0.5, DELTA, how) for how in COHORTS)
+    assert fixed.epsilon.value == poisson.epsilon.value
+    assert fixed.epsilon.assumptions != poisson.epsilon.assumptions
+
+
+@pytest.mark.parametrize("sampling", ["fixed-size", "shuffled"])
+def test_samplers_under_replace_one_say_so(sampling: str) -> None:
+    rate = 1.0 if sampling == "shuffled" else 0.05
+    epsilon = server_worst_case(COURSE, Composition(1.0, rate, 5, 1, sampling), DELTA)
+    assert epsilon.adjacency == "replace-one"
+    assert any("twice the clipping norm" in sentence for sentence in epsilon.assumptions)
+    assert not any("Poisson" in sentence for sentence in epsilon.assumptions)
 
 
 def test_every_number_carries_what_it_assumes() -> None:
-    server = server_worst_case(COURSE, 0.05, DELTA)
-    third = third_party_view(COURSE, 0.05, 0.5, DELTA).epsilon
+    server = server_worst_case(COURSE, ROUND, DELTA)
+    third = third_party_view(COURSE, ROUND, 0.5, DELTA).epsilon
     for epsilon, towards in ((server, "server"), (third, "third-party")):
         assert isinstance(epsilon, Epsilon)
         assert float(epsilon) == epsilon.value
