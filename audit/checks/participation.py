@@ -55,9 +55,10 @@ def overlap_p_value(shared: int, clients: int, chosen: int, rounds: int) -> floa
 
 
 def _fixed(bundle: Bundle) -> Judgement:
-    header = bundle.header
-    rounds, clients, chosen = header.rounds, header.clients, header.clients_per_round
-    cohorts = cohorts_of(bundle.readable_ledger, rounds, clients)
+    header, ledger = bundle.header, bundle.readable_ledger
+    # Rounds that share a limit on their steps can be fewer than the header's.
+    rounds, clients, chosen = ledger.rounds_to_finish, header.clients, header.clients_per_round
+    cohorts = cohorts_of(ledger, rounds, clients)
     details: dict[str, object] = {"rounds": rounds, "clients": clients, "clients_per_round": chosen}
     reasons = [
         f"round {index}: it does not have {chosen} clients"

@@ -28,6 +28,10 @@ class ClientLevelFederation(Federation):
 
     update_evidence: ClientLevelEvidence
 
+    def _earlier_steps(self, index: int) -> int:
+        # A round without clients moves the server too: it releases noise.
+        return index * self.worker.plan.local_steps
+
     def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int | None, int | None]:
         # How many took part is drawn and not noised: real traffic would publish it, and void the
         # claim towards a third party. What is published is the traffic of S clients.

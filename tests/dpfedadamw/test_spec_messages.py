@@ -480,6 +480,29 @@ def test_rules_that_adapt_say_what_they_need(algorithm, budget, rounds, message)
     assert problems_of(text.replace("rounds: 2", rounds)) == [f"a.yaml:{message}"]
 
 
+@pytest.mark.parametrize("algorithm", [ALI, "{name: adap-dpfl}"])
+def test_rules_that_go_by_the_last_round_refuse_clients_drawn_independently(algorithm):
+    text = replaced("{name: dp-fedadamw}", algorithm).replace("noise_multiplier: 2.5", BOTH)
+    name = algorithm.split(",")[0].strip("{}").removeprefix("name: ")
+    assert (
+        f"a.yaml:6:42: federation.client_sampling: found poisson, but {name} goes by what the round "
+        "before released, and of independently drawn clients a round may have none; use fixed"
+    ) in problems_of(text.replace("rounds: 2", "rounds: 2, client_sampling: poisson"))
+
+
+def test_a_limit_on_steps_refuses_epochs_that_begin_anew_in_each_participation():
+    text = replaced("{name: dp-fedadamw}", ALI).replace("noise_multiplier: 2.5", BOTH)
+    epochs = "sampling: {kind: shuffled, batch_size: 32}\n  adjacency: replace-one"
+    assert [
+        line.partition(": ")[2]
+        for line in problems_of(text.replace(f"sampling: {SAMPLING}", epochs))
+    ] == [
+        "privacy.sampling.kind: found shuffled, but ali-dpfl holds all rounds together to a limit "
+        "on steps, while shuffled epochs begin anew in each participation and count by it; use "
+        "fixed, or poisson with adjacency add-remove"
+    ]
+
+
 def test_debiasing_is_refused_where_there_is_no_noise():
     text = """\
 data: {dataset: digits}

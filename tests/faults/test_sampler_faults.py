@@ -47,6 +47,20 @@ def test_a_correct_run_of_every_sampler_passes(sampler, seed, tmp_path):
     assert findings["verdict"] == "PASS", failing(findings)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "overrides"),
+    [
+        ("ali-dpfl", (*FIXED[:2], "privacy.target_epsilon=6")),
+        ("adap-dpfl", FIXED),
+        ("adap-dpfl", SHUFFLED),
+        ("dp-scaffold", ("federation.client_sampling=poisson", "federation.clients_per_round=2")),
+    ],
+)
+def test_rules_that_adapt_or_remember_pass_with_other_samplers(algorithm, overrides, tmp_path):
+    findings = judged(small_spec(algorithm, rounds=6, overrides=overrides), tmp_path)
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
 @pytest.mark.parametrize("sampler", ["fixed", "shuffled", "clients"])
 def test_a_run_that_was_cut_off_is_resumed_and_passes(sampler, tmp_path, monkeypatch):
     changes = CORRECT[sampler]
@@ -169,7 +183,8 @@ def test_an_adjacency_mislabelled_in_the_ledger_fails(tmp_path, monkeypatch):
 
 
 def test_counting_empty_rounds_as_steps_of_the_second_moment_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(Federation, "_rounds_with_clients", lambda self, before: before)
+    every = lambda self, before: before * self.worker.plan.local_steps  # noqa: E731
+    monkeypatch.setattr(Federation, "_earlier_steps", every)
     assert verdict_of("second-moment", BY_CHANCE, tmp_path) == "FAIL"
 
 

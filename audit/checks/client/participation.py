@@ -24,7 +24,7 @@ _TOTAL, _CLIENTS, _ROUND_SCATTER, _CLIENT_SCATTER, _OVERLAP = 0.1, 0.3, 0.3, 0.1
 def cohorts_of(ledger: Ledger, rounds: int, clients: int) -> list[NDArray[np.int64]]:
     """Who was in each finished round; a round that was repeated counts as it ended."""
     finished = {item.round: item for item in ledger.rounds}
-    if set(finished) != set(range(rounds)):
+    if not finished or set(finished) != set(range(rounds)):
         raise UnverifiedError("not every round was finished")
     cohorts = [np.asarray(finished[index].clients, dtype=np.int64) for index in range(rounds)]
     if any(len(cohort) and int(cohort.max()) >= clients for cohort in cohorts):

@@ -65,7 +65,7 @@ def test_noise_for_samplers_under_replace_one_lands_as_near(
         else Composition(noise, 1.0, 2, 1, "shuffled")
     )
     share = 1.0 if view == "server" else 0.4
-    assert 0.995 * target <= mixture_epsilon_pld(one, 10, share, DELTA) <= target
+    assert 0.995 * target <= mixture_epsilon_pld([(one, 10)], share, DELTA) <= target
 
 
 def test_noise_for_two_queries_is_more_by_their_square_root() -> None:

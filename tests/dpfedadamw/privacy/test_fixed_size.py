@@ -140,10 +140,11 @@ def test_engine_and_auditor_agree_on_hidden_participation(seed: int) -> None:
     sigma, steps = float(rng.uniform(1.0, 8.0)), int(rng.integers(1, 8))
     rounds, share = int(rng.integers(2, 12)), float(rng.uniform(0.1, 0.9))
     one = Composition(sigma, rate, steps, sampling=kind)
-    mixed = mixture_epsilon_pld(one, rounds, share, DELTA)
+    mixed = mixture_epsilon_pld([(one, rounds)], share, DELTA)
     effective = sigma if kind == "poisson" else sigma / 2.0
-    theirs = ThirdParty(Steps(rate, effective, steps, kind == "fixed-size"), rounds, share, DELTA)
-    assert close(mixed, theirs.epsilon(rounds))
+    per_round = Steps(rate, effective, steps, kind == "fixed-size")
+    theirs = ThirdParty([(per_round, rounds)], share, DELTA)
+    assert close(mixed, theirs.epsilon([rounds]))
     if kind == "poisson":
         chances = stats.binom.pmf(np.arange(rounds + 1), rounds, share)
         spent = [
