@@ -485,8 +485,8 @@ def test_rules_that_go_by_the_last_round_refuse_clients_drawn_independently(algo
     text = replaced("{name: dp-fedadamw}", algorithm).replace("noise_multiplier: 2.5", BOTH)
     name = algorithm.split(",")[0].strip("{}").removeprefix("name: ")
     assert (
-        f"a.yaml:6:42: federation.client_sampling: found poisson, but {name} goes by what the round "
-        "before released, and of independently drawn clients a round may have none; use fixed"
+        f"a.yaml:6:42: federation.client_sampling: found poisson, but {name} goes by what the "
+        "round before released, and of independently drawn clients a round may have none; use fixed"
     ) in problems_of(text.replace("rounds: 2", "rounds: 2, client_sampling: poisson"))
 
 
