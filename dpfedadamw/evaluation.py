@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dpfedadamw.data.datasets import Dataset
+from dpfedadamw.data.datasets import Dataset, Records
 
 _BATCH = 1024
 
@@ -24,25 +24,34 @@ class Evaluation:
     Attributes:
         accuracy: Share of test records classified rightly, in [0, 1].
         loss: Mean cross-entropy over the test records; None where it is not finite.
+        validation_accuracy: Share of the public validation records classified rightly; None where
+            there are none.
     """
 
     accuracy: float | None
     loss: float | None
+    validation_accuracy: float | None = None
 
 
 def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evaluation:
-    """Evaluate a model on the test records; leaves it in training mode."""
+    """Evaluate a model on test and validation records; leaves it in training mode."""
     model.eval()
+    accuracy, loss = _measure(model, dataset.test, device)
+    validation = dataset.validation
+    tuned = None if validation is None else _measure(model, validation, device)[0]
+    model.train()
+    return Evaluation(accuracy, loss if math.isfinite(loss) else None, tuned)
+
+
+def _measure(model: nn.Module, records: Records, device: torch.device) -> tuple[float, float]:
+    """Accuracy and mean loss, a batch at a time."""
+    inputs = records.inputs.to(device)
     right, loss = 0, 0.0
     with torch.no_grad():
-        for start in range(0, len(dataset.test_labels), _BATCH):
+        for start in range(0, len(records), _BATCH):
             part = slice(start, start + _BATCH)
-            inputs = torch.from_numpy(dataset.test_inputs[part]).to(device)
-            labels = torch.from_numpy(dataset.test_labels[part]).to(device)
-            outputs = model(inputs)
+            labels = torch.from_numpy(records.labels[part]).to(device)
+            outputs = model(inputs[part])
             right += int((outputs.argmax(1) == labels).sum())
             loss += float(cross_entropy(outputs, labels, reduction="sum"))
-    model.train()
-    count = len(dataset.test_labels)
-    mean = loss / count
-    return Evaluation(right / count, mean if math.isfinite(mean) else None)
+    return right / len(records), loss / len(records)

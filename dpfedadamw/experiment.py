@@ -1,16 +1,16 @@
 """A spec becomes an experiment: data, clients, model, algorithm and privacy plan, ready to run.
 
-Nothing here touches the disk, so a spec that cannot run leaves nothing behind.
+Nothing here touches a run's directory, so a spec that cannot run leaves nothing half done.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dpfedadamw.algorithms import registry as algorithms
@@ -45,7 +45,7 @@ class Experiment:
 
     spec: Spec
     dataset: Dataset
-    owner: np.ndarray[Any, np.dtype[np.int64]]
+    owner: NDArray[np.int64]
     model: nn.Module
     algorithm: Algorithm
     plan: PrivacyPlan
@@ -75,8 +75,7 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
-    dataset = datasets.load(spec.data)
-    owner = partition(spec.data, dataset.train_labels)
+    dataset, owner = divide(spec)
     records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
     model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
     algorithm = algorithms.build(
@@ -86,6 +85,16 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries, algorithm.sparsification)
     return Experiment(spec, dataset, owner, model.to(device), algorithm, plan, device)
+
+
+def divide(spec: Spec) -> tuple[Dataset, NDArray[np.int64]]:
+    """The data set as the spec's model reads it, and the client of each training record, [n].
+
+    Raises:
+        DataError: If it cannot be read or divided.
+    """
+    dataset = datasets.load(spec.data)
+    return dataset, partition(spec.data, dataset.train.labels, dataset.clients)
 
 
 def _model_seed(spec: Spec) -> int:

@@ -25,12 +25,14 @@ class ImagePreprocessing:
         channels: Channels the model reads; one grey channel is repeated; None keeps them.
         mean: Subtracted, one number a channel; empty for none.
         deviation: Divided by, one number a channel; empty for none.
+        interpolation: "bilinear" or "bicubic": how images are resized, antialiased.
     """
 
     size: int | None = None
     channels: int | None = None
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
+    interpolation: str = "bilinear"
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ def metrics_line(
         "learning_rate": result.learning_rate if result else None,
         "test_accuracy": evaluation.accuracy,
         "test_loss": evaluation.loss,
+        "validation_accuracy": evaluation.validation_accuracy,
         "bytes_up": result.traffic[0] if result else 0,
         "bytes_down": result.traffic[1] if result else 0,
         # Where clients are drawn independently a round's time would tell how many took part.

@@ -217,12 +217,7 @@ def _training(
     plan, dataset = experiment.plan, experiment.dataset
     if plan.private:
         write_partition(run.evidence, experiment.owner)
-    clients = client_data(
-        torch.from_numpy(dataset.train_inputs).to(experiment.device),
-        torch.from_numpy(dataset.train_labels).to(experiment.device),
-        torch.from_numpy(experiment.owner).to(experiment.device),
-        len(plan.records),
-    )
+    clients = client_data(dataset.train, experiment.owner, len(plan.records), experiment.device)
     worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness)
     algorithm = experiment.algorithm
     wiring = (experiment.spec, worker, algorithm.server, algorithm.pace, clients, ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from dpfedadamw.cli.options import (
 from dpfedadamw.cli.terminal import (
     out,
     print_json,
+    refuse,
 )
 
 
@@ -34,11 +36,33 @@ def spec_validate(
         out.print(Text(f"{spec}: valid", style="green"))
 
 
-def spec_show(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False) -> None:
-    """Print the resolved spec, every default written out."""
+def spec_show(
+    spec: SpecArgument,
+    changes: SetOption = None,
+    partition: Annotated[
+        bool, typer.Option("--partition", help="Show how many records each client holds.")
+    ] = False,
+    labels: Annotated[
+        bool,
+        typer.Option("--labels", help="With --partition: label counts too, which are private."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --partition: a picture, .svg, .png or .pdf."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the resolved spec, every default written out, or how it divides its data."""
     from dpfedadamw import spec as specs
 
+    if not partition and (labels or output is not None):
+        refuse("--labels, --output: these belong to --partition; add it")
     loaded = specs.load(spec, changes or ())
+    if partition:
+        from dpfedadamw.cli import partition as division
+
+        division.show(loaded, labels, output, as_json)
+        return
     if as_json:
         print_json(loaded.to_mapping())
     else:
@@ -82,8 +106,12 @@ def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         return ("name", "title", "description"), [
             (s.name, s.title, s.description) for s in specs.shipped()
         ]
-    if kind is Kind.models:
-        from dpfedadamw.models.registry import DESCRIPTIONS
-    else:
-        from dpfedadamw.data.datasets import DESCRIPTIONS
+    if kind is Kind.datasets:
+        from dpfedadamw.data.catalogue import CATALOGUE
+
+        return ("name", "what it is", "from", "licence"), [
+            (name, entry.summary, entry.origin, entry.licence) for name, entry in CATALOGUE.items()
+        ]
+    from dpfedadamw.models.registry import DESCRIPTIONS
+
     return ("name", "what it is"), list(DESCRIPTIONS.items())

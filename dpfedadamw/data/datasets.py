@@ -1,72 +1,147 @@
-"""Reads data sets into arrays, by constants that do not depend on any record.
+"""Loads the data set that a spec names: fingerprinted, prepared, divided into training and test.
 
-Scaling by statistics of the training records would be a release of its own that nothing pays for;
-the constants here are those of the format (a grey level's range).
+Records are scaled by constants alone: statistics of the training records would be a release of
+their own that nothing pays for.
 """
 
 from __future__ import annotations
 
 import hashlib
-import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.data import cache
+from dpfedadamw.data.cache import Part
+from dpfedadamw.data.catalogue import source
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.files import fingerprint
+from dpfedadamw.data.preparation import batchwise
+from dpfedadamw.data.preparation import fingerprint as form_of
+from dpfedadamw.data.stored import StoredRecords, check_shape
+from dpfedadamw.data.tables import lines
+from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
 from dpfedadamw.spec import DataSpec
 
-DESCRIPTIONS = {
-    "digits": "scikit-learn's 1,797 handwritten digits, 8x8 grey, 10 classes; needs no download",
-    "arrays": "your own .npz with x_train, y_train, x_test, y_test (numbers only)",
-}
-_MAXIMUM_BYTES = 16 * 2**30
 
+@dataclass(frozen=True)
+class Records:
+    """Records with their labels.
 
-class DataError(DpfedadamwError):
-    """A data set cannot be read or used."""
+    Attributes:
+        inputs: n records, on disk or in memory.
+        labels: int64 [n], in 0…classes-1.
+    """
+
+    inputs: StoredRecords
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, rows: NDArray[np.int64]) -> Records:
+        """These rows, in this order."""
+        return Records(self.inputs.select(rows), self.labels[rows])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records and labels, divided into training and test.
+    """Records and labels, divided into training, test and perhaps public validation.
 
     Attributes:
-        train_inputs: float32 [n, *input_shape].
-        train_labels: int64 [n], in 0…classes-1.
-        test_inputs: float32 [m, *input_shape].
-        test_labels: int64 [m].
+        train: Private records, which clients hold.
+        test: Held-out records.
+        validation: Public records for tuning, or None.
         classes: Number of classes.
         sha256: Digest of what was read, hexadecimal.
+        clients: The client of each training record by the data set's own column, int64 [n], or
+            None.
     """
 
-    train_inputs: NDArray[np.float32]
-    train_labels: NDArray[np.int64]
-    test_inputs: NDArray[np.float32]
-    test_labels: NDArray[np.int64]
+    train: Records
+    test: Records
+    validation: Records | None
     classes: int
     sha256: str
+    clients: NDArray[np.int64] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one record."""
-        return tuple(self.train_inputs.shape[1:])
+        return self.train.inputs.shape
 
 
-def load(spec: DataSpec) -> Dataset:
+def load(spec: DataSpec, preprocessing: Preprocessing | None = None) -> Dataset:
     """Read the data set that a spec names.
+
+    Args:
+        spec: The spec's section ``data``.
+        preprocessing: What the model needs of its records; images as they are by default.
 
     Raises:
         DataError: If it cannot be read; the message says what and what would be right.
     """
+    form = preprocessing if preprocessing is not None else ImagePreprocessing()
     if spec.dataset == "digits":
-        return _digits(spec)
-    return _arrays(Path(spec.path or ""))
+        if isinstance(form, TextPreprocessing):
+            raise DataError("data.dataset: digits are images, but the model reads texts")
+        parts, classes, digest = _digits()
+    else:
+        parts, classes, digest = _prepared(spec, form)
+    finishing = batchwise(form)
+    if finishing is not None:
+        check_shape(parts["train"].values.shape[1:], finishing, f"data.dataset: {spec.dataset}")
+    whole = {
+        name: Records(StoredRecords(part.values, None, finishing), part.labels)
+        for name, part in parts.items()
+    }
+    train, clients = whole["train"], parts["train"].clients
+    if spec.partition.file is not None:
+        clients, digest = _clients_of_file(Path(spec.partition.file), len(train), digest)
+    _check_pin(spec, digest)
+    if "test" in whole:
+        test = whole["test"]
+    else:
+        order = np.random.default_rng(spec.seed).permutation(len(train))
+        assert spec.test_fraction is not None
+        held_out = round(len(train) * spec.test_fraction)
+        if not 0 < held_out < len(train):
+            raise DataError(
+                f"data.test_fraction: {spec.test_fraction:g} of {len(train)} records leaves none "
+                "for training or for testing"
+            )
+        test, train = train.select(order[:held_out]), train.select(order[held_out:])
+        clients = None if clients is None else clients[order[held_out:]]
+    test, validation = _validation(spec, test)
+    train = replace(train, inputs=_augmentable(spec, train.inputs))
+    return Dataset(train, test, validation, classes, digest, clients)
 
 
-def _digits(spec: DataSpec) -> Dataset:
+def _prepared(spec: DataSpec, form: Preprocessing) -> tuple[dict[str, Part], int, str]:
+    found = source(spec, form)
+    read = fingerprint(found.files, found.root) if found.files else None
+    if read is not None and spec.partition.file is None:
+        # Refused before an hour is spent on decoding.
+        _check_pin(spec, read.sha256)
+    identity = (spec.dataset, found.options, read.sha256 if read else "", form_of(form))
+    ready = cache.prepared(found, identity, form, cache.folder(spec.cache))
+    if read is not None:
+        read.check_unchanged()
+    digest = read.sha256 if read is not None else ready.content_sha256
+    return ready.parts, ready.classes, digest
+
+
+def _check_pin(spec: DataSpec, found: str) -> None:
+    if spec.sha256 is not None and spec.sha256 != found:
+        raise DataError(
+            f"data.sha256: the spec pins {spec.sha256}, but what lies there has {found}; the data "
+            "set has changed, or is another one"
+        )
+
+
+def _digits() -> tuple[dict[str, Part], int, str]:
     from sklearn.datasets import load_digits
 
     raw = load_digits()
@@ -74,64 +149,42 @@ def _digits(spec: DataSpec) -> Dataset:
     inputs = (raw.images / 16.0).astype(np.float32)[:, None]
     labels = raw.target.astype(np.int64)
     digest = hashlib.sha256(inputs.tobytes() + labels.tobytes()).hexdigest()
-    order = np.random.default_rng(spec.seed).permutation(len(labels))
-    held_out = round(len(labels) * spec.test_fraction)
-    test, train = order[:held_out], order[held_out:]
-    return Dataset(inputs[train], labels[train], inputs[test], labels[test], 10, digest)
+    return {"train": Part(inputs, labels, None)}, 10, digest
 
 
-def _arrays(path: Path) -> Dataset:
-    where = f"data.path: {path}"
-    try:
-        size = path.stat().st_size
-        if size > _MAXIMUM_BYTES:
-            raise DataError(f"{where}: {size} bytes, more than the {_MAXIMUM_BYTES} allowed")
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        with np.load(path, allow_pickle=False) as file:
-            members = {name: _member(file, name, where) for name in _MEMBERS}
-    except FileNotFoundError:
-        raise DataError(f"{where}: there is no such file; give the path of a .npz") from None
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"{where}: not a readable .npz of plain numbers ({error})") from None
-    for part in ("train", "test"):
-        inputs, labels = members[f"x_{part}"], members[f"y_{part}"]
-        if inputs.ndim < 2 or labels.ndim != 1 or len(inputs) != len(labels) or not len(labels):
-            raise DataError(
-                f"{where}: x_{part} has shape {inputs.shape} and y_{part} {labels.shape}; needed "
-                f"are records [n, …] and as many labels [n], n ≥ 1"
-            )
-        if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
-            raise DataError(f"{where}: y_{part} must hold whole numbers 0, 1, 2, …")
-        if not np.isfinite(inputs).all():
-            raise DataError(f"{where}: x_{part} holds values that are not finite; clean them first")
-    if members["x_train"].shape[1:] != members["x_test"].shape[1:]:
+def _clients_of_file(path: Path, count: int, digest: str) -> tuple[NDArray[np.int64], str]:
+    """The client of each record by a file of names, and the digest of data and file together."""
+    place = f"data.partition.file: {path}"
+    names = list(lines(path))
+    if len(names) != count:
         raise DataError(
-            f"{where}: training records have shape {members['x_train'].shape[1:]}, test records "
-            f"{members['x_test'].shape[1:]}; they must agree"
+            f"{place}: has {len(names)} lines, but the training file holds {count} records; give "
+            "one client's name a line, in the records' order"
         )
-    classes = int(max(members["y_train"].max(), members["y_test"].max())) + 1
-    if classes > 1_000_000:
-        raise DataError(f"{where}: labels up to {classes - 1}; give classes as 0, 1, 2, …")
-    return Dataset(
-        members["x_train"].astype(np.float32),
-        members["y_train"].astype(np.int64),
-        members["x_test"].astype(np.float32),
-        members["y_test"].astype(np.int64),
-        max(classes, 2),
-        digest,
-    )
+    together = f"{digest}  data\n{fingerprint([path], path).sha256}  clients\n"
+    owners = np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return owners, hashlib.sha256(together.encode()).hexdigest()
 
 
-_MEMBERS = ("x_train", "y_train", "x_test", "y_test")
-
-
-def _member(file: Any, name: str, where: str) -> NDArray[Any]:
-    if name not in file:
+def _validation(spec: DataSpec, test: Records) -> tuple[Records, Records | None]:
+    """Divide held-out records into test and public validation."""
+    fraction = spec.validation.fraction
+    if not fraction:
+        return test, None
+    count = round(len(test) * fraction)
+    if not 0 < count < len(test):
         raise DataError(
-            f"{where}: the array {name} is missing; needed are {', '.join(_MEMBERS)}, "
-            f"found {', '.join(file.files) or 'none'}"
+            f"data.validation.fraction: {fraction:g} of {len(test)} held-out records leaves none "
+            "for validation or for testing"
         )
-    array: NDArray[Any] = file[name]
-    if not (np.issubdtype(array.dtype, np.number) and not np.iscomplexobj(array)):
-        raise DataError(f"{where}: {name} has type {array.dtype}; needed are real numbers")
-    return array
+    order = np.random.default_rng([spec.seed, 2]).permutation(len(test))
+    return test.select(np.sort(order[count:])), test.select(np.sort(order[:count]))
+
+
+def _augmentable(spec: DataSpec, inputs: StoredRecords) -> StoredRecords:
+    if spec.augmentation and (len(inputs.values.shape) != 4 or inputs.preprocessing is None):
+        raise DataError(
+            f"data.augmentation: {', '.join(spec.augmentation)} are for images; records of "
+            f"{spec.dataset} have shape {inputs.shape}; leave it empty"
+        )
+    return replace(inputs, augmentation=spec.augmentation or ())

@@ -5,22 +5,32 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfedadamw.data.datasets import DataError
+from dpfedadamw.data.errors import DataError
 from dpfedadamw.spec import DataSpec
 
 _TRIES = 1000
+# Records that may be dealt out in redraws: keeps a million of them within a second.
+_DEALT = 4_000_000
 
 
-def partition(spec: DataSpec, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def partition(
+    spec: DataSpec, labels: NDArray[np.int64], given: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """The client of each training record.
 
     ``dirichlet`` (Hsu et al. 2019): the records of each class are divided among the clients by
-    proportions drawn from Dirichlet(α); the smaller α, the more the clients differ. Draws in which
-    a client falls below ``minimum_records`` are drawn again. ``iid``: a random, even division.
+    proportions drawn from Dirichlet(α); the smaller α, the more the clients differ. ``iid``: a
+    random, even division. ``shards`` (McMahan et al. 2017): records sorted by label are cut into
+    equal shards, and each client gets as many at random. ``column``: as the data say.
+
+    Draws in which a client falls below ``minimum_records`` are drawn again, up to a thousand times
+    (fewer where there are many records); the last of them is mended by moving records at random
+    from the largest clients to those that lack some.
 
     Args:
         spec: The spec's section ``data``.
         labels: Labels of the training records, int64 [n].
+        given: The client of each as the data say, int64 [n]; only for ``column``.
 
     Returns:
         The client of each record, int64 [n], in 0…clients-1.
@@ -29,6 +39,8 @@ def partition(spec: DataSpec, labels: NDArray[np.int64]) -> NDArray[np.int64]:
         DataError: If the minimum cannot be met.
     """
     minimum = spec.partition.minimum_records
+    if spec.partition.kind == "column":
+        return _as_given(spec, given)
     if spec.clients * minimum > len(labels):
         raise DataError(
             f"data.partition.minimum_records: {spec.clients} clients of at least {minimum} records "
@@ -36,33 +48,108 @@ def partition(spec: DataSpec, labels: NDArray[np.int64]) -> NDArray[np.int64]:
             f"{len(labels) // spec.clients}"
         )
     generator = np.random.default_rng([spec.seed, 1])
-    for _ in range(_TRIES):
-        if spec.partition.kind == "iid":
-            owner = _even(generator, len(labels), spec.clients)
-        else:
-            assert spec.partition.alpha is not None
-            owner = _dirichlet(generator, labels, spec.clients, spec.partition.alpha)
+    tries = max(1, min(_TRIES, _DEALT // len(labels)))
+    members = _by_label(labels)
+    for _ in range(tries):
+        owner = _draw(spec, generator, members, len(labels))
         if np.bincount(owner, minlength=spec.clients).min() >= minimum:
             return owner
-    raise DataError(
-        f"data.partition: in {_TRIES} draws of Dirichlet({spec.partition.alpha}) some client "
-        f"always had fewer than minimum_records = {minimum}; lower the minimum, raise alpha, or "
-        f"use fewer than {spec.clients} clients"
-    )
+    return _mended(generator, owner, spec.clients, minimum)
 
 
-def _even(generator: np.random.Generator, records: int, clients: int) -> NDArray[np.int64]:
-    return generator.permutation(np.arange(records) % clients).astype(np.int64)
+def _draw(
+    spec: DataSpec, generator: np.random.Generator, members: list[NDArray[np.int64]], records: int
+) -> NDArray[np.int64]:
+    kind = spec.partition
+    match kind.kind:
+        case "iid":
+            return generator.permutation(np.arange(records) % spec.clients)
+        case "shards":
+            assert kind.shards_per_client is not None
+            return _shards(generator, members, spec.clients, kind.shards_per_client)
+        case _:
+            assert kind.alpha is not None
+            return _dirichlet(generator, members, spec.clients, kind.alpha)
+
+
+def _by_label(labels: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The records of each class, classes and records in order."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 def _dirichlet(
-    generator: np.random.Generator, labels: NDArray[np.int64], clients: int, alpha: float
+    generator: np.random.Generator, members: list[NDArray[np.int64]], clients: int, alpha: float
 ) -> NDArray[np.int64]:
-    owner = np.empty(len(labels), dtype=np.int64)
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
+    owner = np.empty(sum(map(len, members)), dtype=np.int64)
+    for group in members:
+        shuffled = generator.permutation(group)
         shares = generator.dirichlet(np.full(clients, alpha))
-        cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(int)
-        for client, part in enumerate(np.split(members, cuts)):
-            owner[part] = client
+        cuts = np.round(np.cumsum(shares)[:-1] * len(group)).astype(int)
+        sizes = np.diff(cuts, prepend=0, append=len(group))
+        owner[shuffled] = np.repeat(np.arange(clients), sizes)
+    return owner
+
+
+def _shards(
+    generator: np.random.Generator, members: list[NDArray[np.int64]], clients: int, each: int
+) -> NDArray[np.int64]:
+    records = sum(map(len, members))
+    if clients * each > records:
+        raise DataError(
+            f"data.partition.shards_per_client: {clients} clients with {each} shards each need "
+            f"{clients * each} records, the training set has {records}"
+        )
+    # Which records of a class share a shard is by chance, not by the order of a file.
+    ordered = np.concatenate([generator.permutation(group) for group in members])
+    holders = generator.permutation(np.arange(clients * each) % clients)
+    base, longer = divmod(records, clients * each)
+    sizes = np.full(clients * each, base)
+    sizes[:longer] += 1
+    owner = np.empty(records, dtype=np.int64)
+    owner[ordered] = np.repeat(holders, sizes)
+    return owner
+
+
+def _mended(
+    generator: np.random.Generator, owner: NDArray[np.int64], clients: int, minimum: int
+) -> NDArray[np.int64]:
+    """Move records so that every client has the minimum: the largest clients are levelled."""
+    sizes = np.bincount(owner, minlength=clients)
+    lacking = np.maximum(minimum - sizes, 0)
+    need = int(lacking.sum())
+    # The lowest level at which what stands above it still covers the need.
+    low, high = minimum, int(sizes.max())
+    while low < high:
+        level = (low + high + 1) // 2
+        if np.maximum(sizes - level, 0).sum() >= need:
+            low = level
+        else:
+            high = level - 1
+    above = np.maximum(sizes - low, 0)
+    shuffled = generator.permutation(len(owner))
+    # The how-manieth record of its client each is, in random order.
+    order = shuffled[np.argsort(owner[shuffled], kind="stable")]
+    starts = np.cumsum(sizes) - sizes
+    rank = np.arange(len(owner)) - np.repeat(starts, sizes)
+    movable = order[rank < above[owner[order]]]
+    mended = owner.copy()
+    mended[movable[:need]] = np.repeat(np.arange(clients), lacking)
+    return mended
+
+
+def _as_given(spec: DataSpec, given: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    assert given is not None
+    owner = np.unique(given, return_inverse=True)[1].astype(np.int64)
+    sizes = np.bincount(owner)
+    if len(sizes) != spec.clients:
+        raise DataError(
+            f"data.clients: is {spec.clients}, but the data name {len(sizes)} clients; set "
+            f"data.clients to {len(sizes)}"
+        )
+    if sizes.min() < spec.partition.minimum_records:
+        raise DataError(
+            f"data.partition.minimum_records: is {spec.partition.minimum_records}, but a client "
+            f"has {sizes.min()} training records; lower it, or leave that client out"
+        )
     return owner

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dpfedadamw.algorithms.base import Broadcast, GradientOracle, LocalRule, Upload
 from dpfedadamw.coordinates import KEPT, Sparsification
+from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence import ClientEvidence, Unobserved
 from dpfedadamw.federation.messages import pack, pack_update, unpack
 from dpfedadamw.federation.recording import RecordingOracle
@@ -18,7 +19,7 @@ from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.clipping import ClippedSumEngine
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.randomness import RandomSource
+from dpfedadamw.privacy.randomness import RandomSource, Stream
 from dpfedadamw.privacy.updates import ClippedUpdate
 
 
@@ -27,12 +28,18 @@ class ClientData:
     """One client's records.
 
     Attributes:
-        inputs: [R_i, …].
+        inputs: R_i records, in memory or on disk.
         labels: int64 [R_i].
     """
 
-    inputs: Tensor
+    inputs: Tensor | StoredRecords
     labels: Tensor
+
+    def seen_with(self, views: Stream) -> Tensor | StoredRecords:
+        """The records, whose random views are drawn from a stream where there are any."""
+        if isinstance(self.inputs, StoredRecords):
+            return replace(self.inputs, stream=views)
+        return self.inputs
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ class Worker:
             Charge(broadcast.local_steps, self.rule.queries_per_step),
             self.engine,
             self.flat,
-            data.inputs,
+            data.seen_with(self.randomness.stream("views", round_index, client, attempt)),
             data.labels,
             self.randomness.stream("batches", round_index, client, attempt),
             self.randomness.stream("noise", round_index, client, attempt),

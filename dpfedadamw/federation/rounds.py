@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from torch import Tensor
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from dpfedadamw.algorithms.base import (
     Broadcast,
@@ -18,6 +20,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
     cosine_learning_rate,
 )
+from dpfedadamw.data.datasets import Records
 from dpfedadamw.evidence import ClientEvidence, EvidenceWriter
 from dpfedadamw.federation.client import Answer, ClientData, Worker
 from dpfedadamw.federation.messages import pack, unpack
@@ -310,8 +313,13 @@ class Federation:
         )
 
 
-def client_data(inputs: Tensor, labels: Tensor, owner: Tensor, clients: int) -> list[ClientData]:
-    """Divide training records [n, …] by their owners [n] among the clients."""
+def client_data(
+    records: Records, owner: NDArray[np.int64], clients: int, device: torch.device
+) -> list[ClientData]:
+    """Divide n training records by their owners [n] among the clients; none is copied."""
+    inputs, order = records.inputs.to(device), np.argsort(owner, kind="stable")
+    ends = np.cumsum(np.bincount(owner, minlength=clients))
     return [
-        ClientData(inputs[owner == client], labels[owner == client]) for client in range(clients)
+        ClientData(inputs.select(rows), torch.from_numpy(records.labels[rows]).to(device))
+        for rows in np.split(order, ends[:-1])
     ]

@@ -7,7 +7,7 @@ values, and no more passes than the ledger has been charged for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
@@ -20,6 +20,22 @@ from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
 from dpfedadamw.privacy.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.randomness import Stream
+
+
+class Batch(Protocol):
+    """The inputs of a step: a slice gives the tensor [b, …] of some of them."""
+
+    def __getitem__(self, part: slice, /) -> Tensor:
+        """Some of the inputs."""
+        ...
+
+
+class Inputs(Protocol):
+    """A client's inputs, in memory or not: row numbers give the inputs of a step."""
+
+    def __getitem__(self, chosen: Tensor, /) -> Batch:
+        """The inputs of these rows."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ def clipped_sum(
     engine: ClippedSumEngine,
     flat: FlatParameters,
     parameters: Tensor,
-    batch: tuple[Tensor, Tensor],
+    batch: tuple[Batch, Tensor],
     physical_batch_size: int,
 ) -> ClippedSum:
     """The clipped sum of one step: Σ_j g_j · min(1, C/‖g_j‖₂) over a batch, before noise.
@@ -50,14 +66,14 @@ def clipped_sum(
         engine: Computes per-record clipped sums for the module in ``flat``.
         flat: The module's parameters.
         parameters: θ at which gradients are taken, [d].
-        batch: Inputs [b, …] and labels [b]. A Poisson batch may be of any size and is never
+        batch: Inputs of b records and labels [b]. A Poisson batch may be of any size and is never
             truncated: a larger one is cut up and its parts' sums are added.
         physical_batch_size: Most records whose gradients are formed at once.
     """
     flat.assign(parameters)
     inputs, labels = batch
     if len(labels) <= physical_batch_size:
-        return engine(inputs, labels)
+        return engine(inputs[:], labels)
     parts = [
         engine(
             inputs[start : start + physical_batch_size], labels[start : start + physical_batch_size]
@@ -88,7 +104,7 @@ class PrivateOracle:
         charge: Charge,
         engine: ClippedSumEngine,
         flat: FlatParameters,
-        inputs: Tensor,
+        inputs: Inputs,
         labels: Tensor,
         batches: Stream,
         noise: Stream,
@@ -109,7 +125,7 @@ class PrivateOracle:
         self._labels = labels
         self._noise = noise
         self._evidence = evidence
-        self._batch: tuple[Tensor, Tensor] | None = None
+        self._batch: tuple[Batch, Tensor] | None = None
         self._asked = 0
 
     def next_batch(self) -> None:

@@ -38,6 +38,7 @@ from dpfedadamw.spec.sections import (
     ServerSpec,
     SmoothingSpec,
     Spec,
+    ValidationSpec,
     ViTSpec,
 )
 from dpfedadamw.spec.vocabulary import schema
@@ -65,6 +66,7 @@ __all__ = [
     "ShippedSpec",
     "SmoothingSpec",
     "Spec",
+    "ValidationSpec",
     "ViTSpec",
     "describe",
     "dump",

@@ -61,10 +61,10 @@ class _Values:
     """Resolved values of which some may be bad; a bad one reads as None."""
 
     def __init__(self, given: Any, resolved: Any, bad: set[KeyPath]) -> None:
-        self._given, self._resolved, self._bad = given, resolved, bad
+        self._given, self._resolved, self.bad = given, resolved, bad
 
     def __call__(self, *path: str | int) -> Any:
-        if any(path[:length] in self._bad for length in range(len(path) + 1)):
+        if any(path[:length] in self.bad for length in range(len(path) + 1)):
             return None
         return _at(self._resolved, path)
 
@@ -77,7 +77,7 @@ class _Values:
         return f"found {self(*path)}{default}"
 
     def is_bad(self, *path: str | int) -> bool:
-        return path in self._bad
+        return path in self.bad
 
 
 def _at(value: Any, path: KeyPath) -> Any:
@@ -92,6 +92,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
     """Yield (path, message) for what contradicts itself though each value is in range."""
     get = _Values(given, resolved, bad)
     yield from _participation(get)
+    yield from _records(get)
     yield from _model_shapes(get)
     yield from _unit(get)
     yield from _second_moment(get)
@@ -113,6 +114,35 @@ def _participation(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         path = ("federation", "clients_per_round")
         message = f"{get.found(*path)}, but {get.shown('data', 'clients')}"
         yield path, f"{message}; must be at most {clients}"
+
+
+def _records(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+    dataset, path = get("data", "dataset"), ("data", "path")
+    if "revision" in (get("data") or {}) and not {path, ("data", "revision")} & get.bad:
+        sources = [key for key in ("path", "revision") if get("data", key) is not None]
+        if len(sources) != 1:
+            found = "both are given" if sources else "neither is given"
+            message = f"{found}; give the path of the publisher's files, or a revision on the hub"
+            yield path, message
+    columns = {("data", "text"), ("data", "numbers")}
+    if dataset == "table" and not columns & get.bad:
+        given = [path for path in sorted(columns) if get(*path)]
+        if len(given) != 1:
+            yield ("data", "text"), "give columns of text or columns of numbers, one of the two"
+    if get("data", "partition", "kind") == "column":
+        section = ("data", "partition")
+        column, file = get(*section, "column"), get(*section, "file")
+        unknown = {(*section, "column"), (*section, "file")} & get.bad
+        if not unknown and (column is None) == (file is None):
+            yield (*section, "column"), "give a column of the table or a file, one of the two"
+        elif column is not None and dataset is not None and dataset != "table":
+            yield (*section, "column"), f"{dataset} has no columns; give file instead"
+    if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
+        message = (
+            "validation records are evaluated without noise and must be public; say public: true, "
+            "or leave the fraction at 0"
+        )
+        yield ("data", "validation", "public"), message
 
 
 def _model_shapes(get: _Values) -> Iterator[tuple[KeyPath, str]]:

@@ -41,6 +41,7 @@ from dpfedadamw.spec.sections import (
     SmoothingSpec,
     SparsificationSpec,
     Spec,
+    ValidationSpec,
     ViTSpec,
 )
 
@@ -175,9 +176,7 @@ def _build(resolved: Mapping[str, Any]) -> Spec:
         version=resolved["version"],
         name=resolved["name"],
         description=resolved["description"],
-        data=DataSpec(
-            **{**data, "partition": PartitionSpec(**{"alpha": None, **data["partition"]})}
-        ),
+        data=_data(data),
         model=_MODELS[model["name"]](**model),
         algorithm=AlgorithmSpec(**{**algorithm, **_subsections(algorithm)}),
         federation=FederationSpec(**resolved["federation"]),
@@ -187,6 +186,15 @@ def _build(resolved: Mapping[str, Any]) -> Spec:
         compute=ComputeSpec(**resolved["compute"]),
         report=ReportSpec(**resolved["report"]),
     )
+
+
+def _data(section: Mapping[str, Any]) -> DataSpec:
+    keys: dict[str, Any] = {
+        key: tuple(item) if isinstance(item, list) else item for key, item in section.items()
+    }
+    keys["partition"] = PartitionSpec(**{"alpha": None, **section["partition"]})
+    keys["validation"] = ValidationSpec(**section["validation"])
+    return DataSpec(**{"test_fraction": None, **keys})
 
 
 def _second_moment(**section: Any) -> SecondMomentSpec:

@@ -1,0 +1,152 @@
+"""Arrays of your own: an .npz with x_train, y_train, x_test, y_test, read piece by piece."""
+
+from __future__ import annotations
+
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.files import opened, where
+from dpfedadamw.data.source import Chunk, Images, Numbers, Reading, Source
+
+_MEMBERS = ("x_train", "y_train", "x_test", "y_test")
+_MOST_CLASSES = 1_000_000
+# Bytes of one piece of an array.
+_PIECE = 2**24
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array in the archive, as its header describes it."""
+
+    member: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+
+def arrays(path: Path) -> Source:
+    """The arrays of an .npz file; uint8 records are grey levels, all others stay as they are."""
+
+    def read() -> Reading:
+        place = where(path)
+        with _opened(path) as archive:
+            found = {name: _header(archive, name, place) for name in _MEMBERS}
+        for part in ("train", "test"):
+            _check_shapes(found[f"x_{part}"].shape, found[f"y_{part}"].shape, part, place)
+        one, other = found["x_train"], found["x_test"]
+        if one.shape[1:] != other.shape[1:]:
+            raise DataError(
+                f"{place}: training records have shape {one.shape[1:]}, test records "
+                f"{other.shape[1:]}; they must agree"
+            )
+        parts = {
+            part: _chunks(path, found[f"x_{part}"], found[f"y_{part}"])
+            for part in ("train", "test")
+        }
+        return Reading(parts, None)
+
+    return Source(path, (path,), "", read)
+
+
+def _check_shapes(inputs: tuple[int, ...], labels: tuple[int, ...], part: str, place: str) -> None:
+    if len(inputs) < 2 or len(labels) != 1 or inputs[:1] != labels or not math.prod(inputs):
+        raise DataError(
+            f"{place}: x_{part} has shape {inputs} and y_{part} {labels}; needed are records "
+            "[n, …] and as many labels [n], n ≥ 1"
+        )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with opened(path) as stream, zipfile.ZipFile(stream) as archive:
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{where(path)}: not a readable .npz of plain numbers ({error})") from None
+
+
+def _header(archive: zipfile.ZipFile, name: str, place: str) -> _Array:
+    member = f"{name}.npy"
+    if member not in archive.namelist():
+        known = ", ".join(one.removesuffix(".npy")[:40] for one in archive.namelist()[:20])
+        raise DataError(
+            f"{place}: the array {name} is missing; needed are {', '.join(_MEMBERS)}, found "
+            f"{known or 'none'}"
+        )
+    with archive.open(member) as stream:
+        shape, fortran, dtype = _read_header(stream, place, name)
+        size = math.prod(shape) * dtype.itemsize
+        if stream.tell() + size != archive.getinfo(member).file_size:
+            raise DataError(f"{place}: {name} does not hold what its header announces; damaged")
+    if not (np.issubdtype(dtype, np.number) or dtype == np.bool_) or dtype.kind == "c":
+        raise DataError(f"{place}: {name} has type {dtype}; needed are real numbers")
+    if fortran and len(shape) > 1:
+        raise DataError(
+            f"{place}: {name} is stored column by column; store np.ascontiguousarray of it"
+        )
+    return _Array(member, shape, dtype)
+
+
+def _read_header(
+    stream: object, place: str, name: str
+) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    try:
+        version = np.lib.format.read_magic(stream)  # type: ignore[arg-type]
+        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+            version, np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read(stream)  # type: ignore[arg-type]
+    except (ValueError, SyntaxError, tokenize.TokenError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{place}: not a readable .npz of plain numbers ({name}: {reason})"
+        ) from None
+    if dtype.hasobject:
+        raise DataError(
+            f"{place}: not a readable .npz of plain numbers ({name} holds Python objects, which "
+            "are never loaded)"
+        )
+    return shape, fortran, dtype
+
+
+def _chunks(path: Path, inputs: _Array, labels: _Array) -> Iterator[Chunk]:
+    place = where(path)
+    (known,) = list(_pieces(path, labels, labels.shape[0]))
+    if not np.issubdtype(known.dtype, np.integer) or known.min() < 0:
+        name = labels.member.removesuffix(".npy")
+        raise DataError(f"{place}: {name} must hold whole numbers 0, 1, 2, …")
+    if known.max() >= _MOST_CLASSES:
+        raise DataError(f"{place}: labels up to {known.max()}; give classes as 0, 1, 2, …")
+    record = math.prod(inputs.shape[1:]) * inputs.dtype.itemsize
+    start = 0
+    for values in _pieces(path, inputs, max(1, _PIECE // record)):
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            name = inputs.member.removesuffix(".npy")
+            raise DataError(f"{place}: {name} holds values that are not finite; clean them first")
+        part = known[start : start + len(values)].astype(np.int64)
+        start += len(values)
+        if values.dtype == np.uint8 and values.ndim == 4:
+            yield Chunk(Images(values.astype(np.uint8, copy=False)), part)
+        else:
+            yield Chunk(Numbers(values), part)
+
+
+def _pieces(path: Path, array: _Array, rows: int) -> Iterator[NDArray[np.generic]]:
+    """The array in pieces of some rows."""
+    count, shape = array.shape[0], array.shape[1:]
+    record = math.prod(shape) * array.dtype.itemsize
+    with _opened(path) as archive, archive.open(array.member) as stream:
+        _read_header(stream, where(path), array.member)
+        for start in range(0, count, rows):
+            number = min(rows, count - start)
+            content = stream.read(number * record)
+            yield np.frombuffer(content, array.dtype).reshape(number, *shape)

@@ -1,0 +1,136 @@
+"""Folders of image files: Tiny-ImageNet as published, and one of your own, a class a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.files import find, folder, where
+from dpfedadamw.data.images import ENDINGS, decode
+from dpfedadamw.data.source import Chunk, Images, Reading, Source
+from dpfedadamw.data.tables import lines
+
+TINY_SIDE = 64
+# Images are larger than the records of other data sets.
+_CHUNK = 128
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """What image files are turned into.
+
+    Attributes:
+        channels: 1 for grey, 3 for colour.
+        size: Side of the square that they are resized to; None if all have one size.
+        interpolation: "bilinear" or "bicubic".
+    """
+
+    channels: int
+    size: int | None
+    interpolation: str
+
+
+def image_folder(path: Path, form: ImageFormat) -> Source:
+    """``train/CLASS/*`` and ``test/CLASS/*``, or ``CLASS/*`` alone; classes in order of name.
+
+    A class that occurs in one of the two only is a class all the same.
+    """
+    root = folder(path)
+    split = (root / "train").is_dir() and (root / "test").is_dir()
+    roots = {name: root / name for name in ("train", "test")} if split else {"train": root}
+    found = {part: _class_folders(base) for part, base in roots.items()}
+    classes = sorted({name for names in found.values() for name in names})
+    if len(classes) < 2:
+        raise DataError(
+            f"{where(root)}: holds {len(classes)} class folders with images; needed are two or "
+            "more: CLASS/image.png, or train/CLASS/… and test/CLASS/…"
+        )
+    numbers = {name: number for number, name in enumerate(classes)}
+    items = {
+        part: [(file, numbers[name]) for name, files in names.items() for file in files]
+        for part, names in found.items()
+    }
+    return _source(root, items, len(classes), form, str(form))
+
+
+def tiny_imagenet(path: Path, form: ImageFormat) -> Source:
+    """Tiny-ImageNet-200: ``train/WNID/images/*.JPEG``; its val folder is the test split."""
+    root = folder(path)
+    names = [line.strip() for line in lines(find(root, ["wnids.txt"])) if line.strip()]
+    numbers = {name: number for number, name in enumerate(sorted(names))}
+    if len(numbers) != len(names) or len(names) < 2:
+        raise DataError(f"{where(root / 'wnids.txt')}: needs two or more classes, each once")
+    train = [
+        (file, numbers[name])
+        for name in sorted(names)
+        for file in _images(folder(root / "train" / name / "images"))
+    ]
+    annotations = find(root, ["val/val_annotations.txt"])
+    test = []
+    for number, line in enumerate(lines(annotations), start=1):
+        fields = line.split("\t")
+        place = f"{where(annotations)}: line {number}"
+        if len(fields) < 2 or "/" in fields[0] or not fields[0] or fields[0].startswith("."):
+            raise DataError(f"{place}: needed are a file's name, a tab and its class")
+        if fields[1] not in numbers:
+            raise DataError(f"{place}: the class {fields[1][:40]!r} is not in wnids.txt")
+        test.append((root / "val" / "images" / fields[0], numbers[fields[1]]))
+    source = _source(root, {"train": train, "test": test}, len(names), form, str(form))
+    listed = (root / "wnids.txt", annotations)
+    return Source(source.root, (*source.files, *listed), source.options, source.read)
+
+
+def _class_folders(base: Path) -> dict[str, list[Path]]:
+    return {
+        entry.name: _images(entry)
+        for entry in sorted(folder(base).iterdir())
+        if entry.is_dir() and not entry.name.startswith(".") and _images(folder(entry))
+    }
+
+
+def _images(base: Path) -> list[Path]:
+    return sorted(
+        Path(entry)
+        for entry in os.scandir(base)
+        if entry.name.lower().endswith(ENDINGS) and not entry.name.startswith(".")
+    )
+
+
+def _source(
+    root: Path,
+    items: dict[str, list[tuple[Path, int]]],
+    classes: int,
+    form: ImageFormat,
+    options: str,
+) -> Source:
+    for part, files in items.items():
+        if not files:
+            raise DataError(f"{where(root)}: holds no {part} images; see docs/data.md")
+
+    def read() -> Reading:
+        return Reading({part: _chunks(files, form) for part, files in items.items()}, classes)
+
+    return Source(root, tuple(file for one in items.values() for file, _ in one), options, read)
+
+
+def _chunks(items: Sequence[tuple[Path, int]], form: ImageFormat) -> Iterator[Chunk]:
+    shape: tuple[int, ...] | None = None
+    for start in range(0, len(items), _CHUNK):
+        part = items[start : start + _CHUNK]
+        pictures = []
+        for file, _ in part:
+            picture = decode(file, form.channels, form.size, form.interpolation)
+            shape = shape or picture.shape
+            if picture.shape != shape:
+                raise DataError(
+                    f"{where(file)}: {picture.shape[2]} x {picture.shape[1]} pixels, others are "
+                    f"{shape[2]} x {shape[1]}; give data.size to bring all to one size"
+                )
+            pictures.append(picture)
+        labels = np.array([label for _, label in part], np.int64)
+        yield Chunk(Images(np.stack(pictures)), labels)

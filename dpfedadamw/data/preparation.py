@@ -1,0 +1,96 @@
+"""What is done to records once, before they are stored: shrinking, tokenising, plain types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.images import shrink
+from dpfedadamw.data.source import Images, Numbers, Texts
+from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
+
+
+def fingerprint(preprocessing: Preprocessing) -> str:
+    """What of a preprocessing decides the stored records; the rest is done in each batch."""
+    if isinstance(preprocessing, TextPreprocessing):
+        return f"text {preprocessing.length} {preprocessing.fingerprint}"
+    if preprocessing.size is None:
+        return "images"
+    return f"images {preprocessing.size} {preprocessing.interpolation}"
+
+
+def prepare(content: Images | Texts | Numbers, preprocessing: Preprocessing) -> NDArray[Any]:
+    """Records as they are stored: uint8, float32 or int32, [b, …].
+
+    Images that are larger than the model's are shrunk here; smaller ones stay as they are and are
+    enlarged in each batch, which takes fifty times less space for 32 → 224.
+
+    Raises:
+        DataError: If the model reads another kind of records.
+    """
+    match content:
+        case Images():
+            if isinstance(preprocessing, TextPreprocessing):
+                raise DataError(
+                    "data.dataset: holds images, but the model reads texts; use mlp, cnn or vit"
+                )
+            pixels, size = content.pixels, preprocessing.size
+            if size is not None and max(pixels.shape[2:]) > size:
+                return shrink(pixels, size, preprocessing.interpolation)
+            return pixels
+        case Texts():
+            if not isinstance(preprocessing, TextPreprocessing):
+                raise DataError(
+                    "data.dataset: holds texts, but the model reads numbers; use a model for texts"
+                )
+            tokens = preprocessing.encode(content.first, content.second)
+            wanted = (len(content.first), 2, preprocessing.length)
+            if tokens.shape != wanted or tokens.dtype != np.int32:
+                raise DataError(
+                    f"model: its tokeniser made {tokens.dtype} {tokens.shape}, not int32 {wanted}"
+                )
+            return tokens
+        case Numbers():
+            if isinstance(preprocessing, TextPreprocessing):
+                return _tokens(content.values, preprocessing.length)
+            return _plain(content.values)
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype == np.uint8:
+        return values
+    plain = values.astype(np.float32)
+    if not np.isfinite(plain).all():
+        raise DataError("data.path: holds numbers beyond the range of float32; scale them first")
+    return plain
+
+
+def _tokens(values: NDArray[Any], length: int) -> NDArray[np.int32]:
+    fits = values.dtype.kind in "iu" and values.shape[1:] == (2, length)
+    if not fits or values.min() < 0 or values.max() > np.iinfo(np.int32).max:
+        raise DataError(
+            f"data.path: records have type {values.dtype} and shape {values.shape[1:]}; for this "
+            f"model give texts, or its tokens as whole numbers of shape (2, {length})"
+        )
+    return values.astype(np.int32)
+
+
+def content_bytes(content: Images | Texts | Numbers) -> Iterator[bytes]:
+    """The records themselves, for their digest."""
+    match content:
+        case Images():
+            yield np.ascontiguousarray(content.pixels).tobytes()
+        case Numbers():
+            yield np.ascontiguousarray(content.values).tobytes()
+        case Texts():
+            yield json.dumps([content.first, content.second]).encode()
+
+
+def batchwise(preprocessing: Preprocessing) -> ImagePreprocessing | None:
+    """What is left to do in each batch; None for tokens."""
+    return None if isinstance(preprocessing, TextPreprocessing) else preprocessing

@@ -1,0 +1,149 @@
+"""Records that stay on disk: rows are looked up, scaled and enlarged a batch at a time.
+
+Images are kept as the bytes they were published as and become float32 only in a batch: a quarter
+of the space, and a data set larger than memory trains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from dpfedadamw.data.augmentation import RandomBits, Views, draw_views
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.preprocessing import ImagePreprocessing
+
+_CPU = torch.device("cpu")
+# Luma of ITU-R BT.601, as Pillow's grey conversion.
+_LUMA = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class StoredRecords:
+    """Records [n, …] in memory or on disk.
+
+    Indexed by a tensor of row numbers it gives a lazy selection; by a slice, the tensor itself.
+
+    Attributes:
+        values: Stored records [m, …]: uint8 grey levels, float32, or int32 tokens.
+        rows: Which of them belong here, in order; None for all.
+        preprocessing: How images are finished; None for tokens.
+        device: Where tensors go.
+        augmentation: Of "flip" and "crop": what is drawn anew for each record of a selection.
+        stream: Where it is drawn from; None leaves records as they are.
+        views: The views that were drawn, one a row.
+    """
+
+    values: NDArray[Any]
+    rows: NDArray[np.int64] | None = None
+    preprocessing: ImagePreprocessing | None = None
+    device: torch.device = _CPU
+    augmentation: tuple[str, ...] = ()
+    stream: RandomBits | None = None
+    views: Views | None = None
+
+    def __len__(self) -> int:
+        return len(self.values) if self.rows is None else len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record as the model sees it."""
+        shape = tuple(self.values.shape[1:])
+        form = self.preprocessing
+        if form is None or len(shape) != 3:
+            return shape
+        channels, height, width = shape
+        side = form.size
+        return (form.channels or channels, side or height, side or width)
+
+    @overload
+    def __getitem__(self, chosen: Tensor) -> StoredRecords: ...
+    @overload
+    def __getitem__(self, chosen: slice) -> Tensor: ...
+    def __getitem__(self, chosen: Tensor | slice) -> StoredRecords | Tensor:
+        """A lazy selection by row numbers, or the tensor [b, …] of a slice."""
+        if isinstance(chosen, slice):
+            return self._tensor(chosen)
+        selection = self.select(chosen.cpu().numpy())
+        if not self.augmentation or self.stream is None:
+            return selection
+        views = draw_views(self.augmentation, self.stream, len(selection), self.values.shape[2:])
+        return replace(selection, stream=None, views=views)
+
+    def select(self, rows: NDArray[np.int64]) -> StoredRecords:
+        """These rows, in this order."""
+        return replace(self, rows=rows if self.rows is None else self.rows[rows])
+
+    def to(self, device: torch.device) -> StoredRecords:
+        """The same records, whose tensors go to a device."""
+        return replace(self, device=device)
+
+    def _tensor(self, part: slice) -> Tensor:
+        stored = self.values[part] if self.rows is None else self.values[self.rows[part]]
+        if not len(stored):
+            kind = torch.float32 if self.preprocessing is not None else torch.int32
+            return torch.empty((0, *self.shape), dtype=kind, device=self.device)
+        # A copy, because a mapped file must not be written to and torch has no such notion; into
+        # fresh memory, because odd strides of sides of length 1 would choose other kernels.
+        fresh = np.empty(stored.shape, stored.dtype)
+        fresh[...] = stored
+        batch = torch.from_numpy(fresh).to(self.device)
+        if self.preprocessing is None:
+            return batch
+        batch = batch.float() / 255 if batch.dtype == torch.uint8 else batch.float()
+        if self.views is not None:
+            batch = self.views.part(part).apply(batch)
+        return finish(batch, self.preprocessing) if batch.dim() == 4 else batch
+
+
+def check_shape(shape: tuple[int, ...], form: ImagePreprocessing, place: str) -> None:
+    """Check that records of a stored shape can be finished.
+
+    Raises:
+        DataError: If the model asks for images and these are none, or for other channels.
+    """
+    if len(shape) != 3:
+        if form != ImagePreprocessing():
+            raise DataError(
+                f"{place}: records have shape {shape}, but the model reads images (channels, "
+                "height, width); use another model"
+            )
+        return
+    if form.channels not in (None, shape[0]) and (shape[0], form.channels) not in ((1, 3), (3, 1)):
+        raise DataError(
+            f"{place}: images have {shape[0]} channels, the model reads {form.channels}; only "
+            "grey (1) and colour (3) can be turned into one another"
+        )
+
+
+def finish(batch: Tensor, form: ImagePreprocessing) -> Tensor:
+    """Images [b, channels, height, width] in [0, 1] as the model reads them.
+
+    Args:
+        batch: float32 images.
+        form: Size, channels, mean and deviation.
+    """
+    side = form.size
+    if side is not None and tuple(batch.shape[2:]) != (side, side):
+        sized = interpolate(
+            batch, (side, side), mode=form.interpolation, align_corners=False, antialias=True
+        )
+        # Bicubic curves overshoot; Pillow cuts them off as well.
+        batch = sized.clamp(0, 1)
+    if form.channels is not None and form.channels != batch.shape[1]:
+        if form.channels == 1:
+            weights = torch.tensor(_LUMA, device=batch.device)
+            batch = (batch * weights[:, None, None]).sum(1, keepdim=True)
+        else:
+            batch = batch.expand(-1, form.channels, -1, -1)
+    if form.mean:
+        batch = batch - torch.tensor(form.mean, device=batch.device)[:, None, None]
+    if form.deviation:
+        batch = batch / torch.tensor(form.deviation, device=batch.device)[:, None, None]
+    return batch.contiguous()
