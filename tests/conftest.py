@@ -15,6 +15,14 @@ def _keys_of_their_own(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _a_cache_of_their_own(tmp_path_factory):
+    """Tests prepare their records in a folder of their own, never in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     """One thread a test process, so that timings and results do not depend on the load."""
     torch.set_num_threads(1)

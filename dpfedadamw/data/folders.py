@@ -129,7 +129,7 @@ def _chunks(items: Sequence[tuple[Path, int]], form: ImageFormat) -> Iterator[Ch
             if picture.shape != shape:
                 raise DataError(
                     f"{where(file)}: {picture.shape[2]} x {picture.shape[1]} pixels, others are "
-                    f"{shape[2]} x {shape[1]}; give data.size to bring all to one size"
+                    f"{shape[2]} x {shape[1]}; all must have one; an image-folder takes data.size"
                 )
             pictures.append(picture)
         labels = np.array([label for _, label in part], np.int64)

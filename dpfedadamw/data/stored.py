@@ -96,10 +96,11 @@ class StoredRecords:
         batch = torch.from_numpy(fresh).to(self.device)
         if self.preprocessing is None:
             return batch
-        batch = batch.float() / 255 if batch.dtype == torch.uint8 else batch.float()
+        grey_levels = batch.dtype == torch.uint8
+        batch = batch.float() / 255 if grey_levels else batch.float()
         if self.views is not None:
             batch = self.views.part(part).apply(batch)
-        return finish(batch, self.preprocessing) if batch.dim() == 4 else batch
+        return finish(batch, self.preprocessing, grey_levels) if batch.dim() == 4 else batch
 
 
 def check_shape(shape: tuple[int, ...], form: ImagePreprocessing, place: str) -> None:
@@ -122,20 +123,24 @@ def check_shape(shape: tuple[int, ...], form: ImagePreprocessing, place: str) ->
         )
 
 
-def finish(batch: Tensor, form: ImagePreprocessing) -> Tensor:
-    """Images [b, channels, height, width] in [0, 1] as the model reads them.
+def finish(batch: Tensor, form: ImagePreprocessing, bounded: bool) -> Tensor:
+    """Images [b, channels, height, width] as the model reads them, each by itself.
 
     Args:
         batch: float32 images.
         form: Size, channels, mean and deviation.
+        bounded: Whether values lie in [0, 1] and are to stay there; numbers of somebody's own
+            may lie anywhere.
     """
     side = form.size
     if side is not None and tuple(batch.shape[2:]) != (side, side):
-        sized = interpolate(
-            batch, (side, side), mode=form.interpolation, align_corners=False, antialias=True
-        )
-        # Bicubic curves overshoot; Pillow cuts them off as well.
-        batch = sized.clamp(0, 1)
+        # Bicubic curves overshoot. Pillow cuts that off after each of its two passes, across and
+        # down; so must this, to give the same images.
+        for target in ((batch.shape[2], side), (side, side)):
+            batch = interpolate(
+                batch, target, mode=form.interpolation, align_corners=False, antialias=True
+            )
+            batch = batch.clamp(0, 1) if bounded else batch
     if form.channels is not None and form.channels != batch.shape[1]:
         if form.channels == 1:
             weights = torch.tensor(_LUMA, device=batch.device)

@@ -201,7 +201,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             "clients: 10}",
             "path: x.npz}",
             '3:31: data.path: found the text "x.npz"; must be left out (null); digits comes with '
-            "the package; only dataset arrays reads a file",
+            "the package",
         ),
         (
             "{dataset: digits, clients: 10}",

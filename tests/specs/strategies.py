@@ -98,6 +98,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     privacy = mapping["privacy"]
     drawn = federation["clients_per_round"]
     federation["clients_per_round"] = min(drawn, mapping["data"]["clients"])
+    _make_data_coherent(mapping["data"])
     if model["name"] == "vit":
         model["width"] = model["heads"] * max(1, min(model["width"] // model["heads"], 65536))
         if mapping["data"]["dataset"] == "digits":
@@ -132,6 +133,19 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         if second["aggregation"] == "none":
             second["counter"] = "global"
     return mapping
+
+
+def _make_data_coherent(data: dict[str, Any]) -> None:
+    if "revision" in data and (data["path"] is None) == (data["revision"] is None):
+        data["path"], data["revision"] = "records", None
+    if data["dataset"] == "table":
+        data["text"] = data["text"][:1] or ["words"]
+        data["numbers"] = []
+    if data["partition"]["kind"] == "column":
+        of_table = data["dataset"] == "table"
+        data["partition"]["column"] = "owner" if of_table else None
+        data["partition"]["file"] = None if of_table else "owners.txt"
+    data["validation"]["public"] = True
 
 
 def _fitting(name: str, unit: str) -> str:
@@ -307,9 +321,21 @@ def _forbidden_yaml(draw: st.DrawFn) -> Broken:
 def _contradiction(draw: st.DrawFn) -> Broken:
     mapping = draw(valid_specs())
     data, federation, privacy = mapping["data"], mapping["federation"], mapping["privacy"]
-    kinds = ["clients", "unit", "budget", "width", "channels", "floor", "pairing", "cohort"]
+    kinds = [
+        "clients",
+        "unit",
+        "budget",
+        "width",
+        "channels",
+        "floor",
+        "pairing",
+        "cohort",
+        "records",
+    ]
     kind = draw(st.sampled_from(kinds))
-    if kind == "clients":
+    if kind == "records":
+        data["validation"] = {"fraction": 0.5, "public": False}
+    elif kind == "clients":
         data["clients"] = draw(st.integers(1, 1000))
         federation["clients_per_round"] = data["clients"] + 1
     elif kind == "unit":

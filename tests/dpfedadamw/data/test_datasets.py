@@ -6,8 +6,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 
-from dpfedadamw.data.datasets import DataError, load
+from dpfedadamw.data.datasets import load
+from dpfedadamw.data.errors import DataError
 from dpfedadamw.spec import DataSpec, PartitionSpec
 
 DIGITS = DataSpec("digits", None, 10, PartitionSpec("iid", None, 1), 0.2, 0)
@@ -30,19 +32,19 @@ def good() -> dict[str, np.ndarray]:
 def test_digits_are_scaled_by_the_formats_constant_and_split_without_overlap():
     data = load(DIGITS)
     assert data.input_shape == (1, 8, 8)
-    assert len(data.train_labels) + len(data.test_labels) == 1797
-    assert data.train_inputs.min() == 0.0
-    assert data.train_inputs.max() == 1.0
+    assert len(data.train) + len(data.test) == 1797
+    assert data.train.inputs[:].min() == 0.0
+    assert data.train.inputs[:].max() == 1.0
     assert load(DIGITS).sha256 == data.sha256
     other = load(dataclasses.replace(DIGITS, seed=1))
-    assert (other.train_labels != data.train_labels).any()
+    assert (other.train.labels != data.train.labels).any()
 
 
 def test_arrays_are_read_from_a_file(tmp_path):
     np.savez(tmp_path / "mine.npz", **good())
     data = load(arrays(tmp_path / "mine.npz"))
     assert (data.input_shape, data.classes) == ((4,), 3)
-    assert data.train_inputs.dtype == np.float32
+    assert data.train.inputs[:].dtype == torch.float32
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,304 @@
+"""Files that are damaged, swapped, hostile or forbidden: one clear line each, and no traceback."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpfedadamw.data.datasets import load
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.spec import PartitionSpec
+from tests.dpfedadamw.data import published
+from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder, write_tar
+
+IMAGES, LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
+
+
+def refusal(spec, preprocessing=None) -> str:
+    """What is said; one line of it."""
+    with pytest.raises(DataError) as caught:
+        load(spec, preprocessing)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(("data.", "model"))
+    return text
+
+
+def header(*sizes: int, magic: int = 0x0803) -> bytes:
+    return struct.pack(f">I{len(sizes)}I", magic, *sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (IMAGES, gzip.compress(header(12, 28, 28) + bytes(500)), "ends within the images"),
+        (IMAGES, gzip.compress(header(12, 28, 28) + bytes(9408))[:-30], "damaged or cut off"),
+        (IMAGES, gzip.compress(header(12, 28, 28) + bytes(9409)), "goes on after its last record"),
+        (IMAGES, gzip.compress(header(9, 28, 28) + bytes(7056)), "do not belong together"),
+        (IMAGES, gzip.compress(header(12, magic=0x0801) + bytes(12)), "found IDX labels"),
+        (IMAGES, b"<html>not found</html>" * 99, "found magic number 0x3C68746D"),
+        (IMAGES, b"", "ends within its header"),
+        (IMAGES, gzip.compress(header(2**31, 28, 28)), "cannot hold"),
+        (IMAGES, gzip.compress(header(12, 2**30, 28)), "cannot hold"),
+        (IMAGES, gzip.compress(header(0, 28, 28)), "cannot hold"),
+        (LABELS, gzip.compress(header(12, 28, 28) + bytes(9408)), "found IDX images"),
+        (LABELS, gzip.compress(header(12, magic=0x0801) + bytes([10] * 12)), "the label 10"),
+        (LABELS, gzip.compress(header(100_000_000, magic=0x0801)), "cannot hold"),
+    ],
+)
+def test_a_damaged_idx_file_says_what_is_wrong(name, content, message, tmp_path):
+    published.write_mnist(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    text = refusal(data_spec("mnist", tmp_path))
+    assert message in text
+    assert name in text
+
+
+def test_swapped_files_are_noticed(tmp_path):
+    published.write_mnist(tmp_path)
+    images, labels = tmp_path / IMAGES, tmp_path / LABELS
+    content = images.read_bytes()
+    images.write_bytes(labels.read_bytes())
+    labels.write_bytes(content)
+    assert "swapped" in refusal(data_spec("mnist", tmp_path))
+
+
+def test_what_unpacks_beyond_reason_is_refused_before_it_fills_the_disk(tmp_path):
+    published.write_mnist(tmp_path)
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = packer.compress(header(12, 28, 28)) + packer.compress(bytes(9408))
+    for _ in range(100):
+        bomb += packer.compress(bytes(2**20))
+    (tmp_path / IMAGES).write_bytes(bomb + packer.flush())
+    assert "after its last record" in refusal(data_spec("mnist", tmp_path))
+    write_tar(tmp_path / "c.tar.gz", {"data_batch_1.bin": bytes(80 * 2**20)})
+    text = refusal(data_spec("cifar10", tmp_path / "c.tar.gz"))
+    assert "unpacks to more than" in text or "ends within a record" in text
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({**published.CIFAR10, "data_batch_3.bin": b"\1" * 3000}, "ends within a record"),
+        ({**published.CIFAR10, "data_batch_3.bin": b"\x0a" * 3073}, "the label 10"),
+        ({**published.CIFAR10, "data_batch_3.bin": b""}, "is empty"),
+        ({"test_batch.bin": b""}, "holds no data_batch_1.bin"),
+        ({**published.CIFAR10, "data_batch_3.bin": pickle.dumps({b"data": 1})}, "Python pickle"),
+        ({"data_batch_1": pickle.dumps({b"data": 1})}, "download the binary version"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_damaged_cifar_says_what_is_wrong(files, message, packed, tmp_path):
+    path = (
+        write_tar(tmp_path / "c.tar.gz", files) if packed else write_folder(tmp_path / "c", files)
+    )
+    assert message in refusal(data_spec("cifar10", path))
+
+
+class Explosive:
+    """Would leave a trace, were it ever unpickled."""
+
+    def __reduce__(self):
+        return (os.mkdir, (os.environ["TRACE"],))
+
+
+def test_a_pickle_is_never_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACE", str(tmp_path / "trace"))
+    (tmp_path / "data_batch_1").write_bytes(pickle.dumps(Explosive()))
+    assert "pickles" in refusal(data_spec("cifar10", tmp_path / "data_batch_1"))
+    assert "pickles" in refusal(data_spec("cifar10", tmp_path))
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("keep", [40, 400, -20])
+def test_a_cut_off_archive_says_so(keep, tmp_path):
+    path = write_tar(tmp_path / "c.tar.gz", published.CIFAR10)
+    path.write_bytes(path.read_bytes()[:keep])
+    text = refusal(data_spec("cifar10", path))
+    assert "cut off" in text or "not a whole tar archive" in text or "holds no" in text
+
+
+def huge_png() -> bytes:
+    """A few bytes that announce 60,000 x 60,000 pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
+
+    size = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + data + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train/n01/images/n01_0.JPEG": b"GIF89a nothing"}, "not an image of the kinds"),
+        ({"train/n01/images/n01_0.JPEG": published.picture(1)[:700]}, "a damaged image"),
+        ({"train/n01/images/n01_0.JPEG": huge_png()}, "announces more than"),
+        ({"train/n01/images/n01_0.JPEG": published.picture(1, (32, 64))}, "others are 32 x 64"),
+        ({"val/val_annotations.txt": b"val_0.JPEG\tn09\n"}, "line 1: the class 'n09'"),
+        ({"val/val_annotations.txt": b"../../secret\tn01\n"}, "line 1: needed are"),
+        ({"val/val_annotations.txt": b"gone.JPEG\tn01\n"}, "there is no such file"),
+        ({"val/val_annotations.txt": b"val_0\xff\tn01\n"}, "0xFF is not UTF-8"),
+        ({"wnids.txt": b""}, "two or more classes"),
+    ],
+)
+def test_a_damaged_tiny_imagenet_says_what_is_wrong(change, message, tmp_path):
+    write_folder(tmp_path, {**published.tiny_imagenet_files(), **change})
+    assert message in refusal(data_spec("tiny-imagenet", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "message"),
+    [
+        ("sst2", "train.tsv", b"sentence\tlabel\nfine\t2\n", "line 2: the label '2'"),
+        ("sst2", "train.tsv", b"sentence\tlabel\nfine\n", "line 2: 1 cells, expected 2"),
+        ("sst2", "train.tsv", b"sentence\tlabel\n\xfcber\t1\n", "line 2: the byte 0xFC"),
+        ("sst2", "train.tsv", b"sentence\tlabel\na\0b\t1\n", "line 2: holds a null character"),
+        ("sst2", "train.tsv", b"index\tsentence\n0\tfine\n", "no column 'label'"),
+        ("sst2", "train.tsv", b"sentence\tlabel\n", "holds no records"),
+        ("sst2", "train.tsv", b"x" * (2**20 + 2), "longer than"),
+        ("cola", "train.tsv", b"gj04\t7\t\tHe ran.\n", "line 1: the label '7'"),
+        ("qqp", "train.tsv", published.GLUE["qqp"][0]["dev.tsv"] + b"1\n" * 5, "cells, expected 6"),
+    ],
+)
+def test_a_damaged_table_of_glue_says_which_line(name, file, content, message, tmp_path):
+    write_folder(tmp_path, {**published.GLUE[name][0], file: content})
+    text = refusal(data_spec(name, tmp_path), TOY_TEXT)
+    assert message in text
+    assert file in text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("age,sick\n1,no\nx,yes\n", "line 3: the column age holds 'x'"),
+        ("age,sick\n1,no\nnan,yes\n", "holds 'nan'; give finite numbers"),
+        ("age,sick\n1,no\n2,yes,3\n", "line 3: 3 cells, the header has 2"),
+        ("age,ill\n1,no\n", "the column 'sick' is there 0 times"),
+        ("age,sick,sick\n1,no,no\n", "the column 'sick' is there 2 times"),
+        ("age,sick\n1,no\n", "holds 1 different labels"),
+        ('age,sick\n1,"no\n', "unexpected end of data"),
+        ("", "is empty"),
+    ],
+)
+def test_a_damaged_table_says_which_line(content, message, tmp_path):
+    (tmp_path / "t.csv").write_text(content)
+    spec = data_spec("table", tmp_path / "t.csv", label="sick", text=(), numbers=("age",))
+    assert message in refusal(spec)
+
+
+def test_labels_outside_the_declared_classes_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("age,sick\n1,no\n2,maybe\n")
+    spec = data_spec(
+        "table", tmp_path / "t.csv", label="sick", numbers=("age",), classes=("no", "yes")
+    )
+    assert "line 3: the label 'maybe' is not one of data.classes" in refusal(spec)
+
+
+def npz(change=None, packed=False) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED if packed else 0) as archive:
+        for name in ("x_train", "y_train", "x_test", "y_test"):
+            part = io.BytesIO()
+            np.save(part, np.ones((4, 3), np.float32) if name[0] == "x" else np.arange(4) % 2)
+            content = part.getvalue()
+            archive.writestr(f"{name}.npy", (change or {}).get(name, content))
+    return stream.getvalue()
+
+
+def lying_header() -> bytes:
+    part = io.BytesIO()
+    layout = {"descr": "<f4", "fortran_order": False, "shape": (2**40, 3)}
+    np.lib.format.write_array_header_1_0(part, layout)
+    return part.getvalue() + bytes(48)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npz({"x_train": lying_header()}), "does not hold what its header announces"),
+        (npz({"x_train": b"\x93NUMPY\x01\x00\x10\x00not a dictionary"}), "not a readable .npz"),
+        (npz()[:300], "not a readable .npz"),
+        (npz(packed=True)[:60] + b"\xff" * 20 + npz(packed=True)[80:], "damaged"),
+    ],
+)
+def test_a_damaged_npz_says_so(content, message, tmp_path):
+    (tmp_path / "a.npz").write_bytes(content)
+    assert message in refusal(data_spec("arrays", tmp_path / "a.npz"))
+
+
+def test_a_wrong_kind_of_path_is_told(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    assert "there is no such folder" in refusal(data_spec("mnist", tmp_path / "gone"))
+    assert "give the folder that holds it" in refusal(data_spec("mnist", tmp_path / "file"))
+    assert "holds no train-images" in refusal(data_spec("mnist", tmp_path))
+    assert "a folder; give a file" in refusal(data_spec("arrays", tmp_path))
+    os.mkfifo(tmp_path / "pipe.npz")
+    assert "not a plain file" in refusal(data_spec("arrays", tmp_path / "pipe.npz"))
+    assert "not a plain file" in refusal(data_spec("arrays", Path("/dev/zero")))
+
+
+_AS_NOBODY = """
+import os, sys
+from dpfedadamw.data import files
+from dpfedadamw.data.errors import DataError
+from pathlib import Path
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    files.fingerprint([Path(sys.argv[1])], Path(sys.argv[1]))
+except DataError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_may_not_be_read_is_told():
+    # The root user may read everything, so the reading is done as somebody else, and the file lies
+    # where everybody may look.
+    with tempfile.NamedTemporaryFile() as file:
+        os.chmod(file.name, 0)
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, file.name],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert "may not be read; check its permissions" in done.stdout, done.stderr
+
+
+def test_texts_need_a_model_that_reads_them_and_images_one_that_does_not(tmp_path):
+    write_folder(tmp_path / "sst2", published.GLUE["sst2"][0])
+    assert "holds texts" in refusal(data_spec("sst2", tmp_path / "sst2"))
+    published.write_mnist(tmp_path / "mnist")
+    assert "holds images" in refusal(data_spec("mnist", tmp_path / "mnist"), TOY_TEXT)
+
+
+def test_data_that_changed_are_an_error_with_both_digests(tmp_path):
+    published.write_mnist(tmp_path)
+    digest = load(data_spec("mnist", tmp_path)).sha256
+    assert load(data_spec("mnist", tmp_path, sha256=digest)).sha256 == digest
+    (tmp_path / LABELS).write_bytes(gzip.compress(published.idx(np.zeros(12))))
+    text = refusal(data_spec("mnist", tmp_path, sha256=digest))
+    assert digest in text
+    assert load(data_spec("mnist", tmp_path)).sha256 in text
+
+
+def test_a_file_of_owners_must_have_a_line_a_record(tmp_path):
+    published.write_mnist(tmp_path)
+    (tmp_path / "owners.txt").write_text("a\nb\n")
+    given = PartitionSpec("column", None, 1, file=str(tmp_path / "owners.txt"))
+    assert "has 2 lines" in refusal(data_spec("mnist", tmp_path, partition=given))

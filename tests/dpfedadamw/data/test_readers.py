@@ -1,0 +1,172 @@
+"""Readers of publishers' files: what they find, in each format."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from dpfedadamw.data.catalogue import CATALOGUE
+from dpfedadamw.data.datasets import load
+from dpfedadamw.spec import PartitionSpec, schema
+from tests.dpfedadamw.data import published
+from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder
+
+
+@pytest.mark.parametrize(("pack", "end"), [(gzip.compress, ".gz"), (bytes, "")])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_idx_files_give_their_images_in_order(name, pack, end, tmp_path):
+    images, labels = published.write_mnist(tmp_path, pack, end)
+    data = load(data_spec(name, tmp_path))
+    assert (len(data.train), len(data.test), data.classes) == (12, 6, 10)
+    assert (data.train.labels == labels).all()
+    expected = torch.from_numpy(images[:, None].astype(np.float32)) / 255
+    assert torch.equal(data.train.inputs[:], expected)
+
+
+@pytest.mark.parametrize(("split", "first", "classes"), [("letters", 1, 26), ("balanced", 0, 47)])
+def test_emnist_is_turned_upright_and_its_letters_start_at_0(split, first, classes, tmp_path):
+    images, labels = published.write_mnist(
+        tmp_path, prefix=f"emnist-{split}-", test="test", first=first
+    )
+    data = load(data_spec("emnist", tmp_path, split=split))
+    assert data.classes == classes
+    assert (data.train.labels == labels).all()
+    assert (data.train.inputs.values[:, 0] == images.swapaxes(1, 2)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "counts"),
+    [("cifar10", published.CIFAR10, (15, 4)), ("cifar100", published.CIFAR100, (8, 4))],
+)
+def test_an_archive_of_cifar_and_its_folder_hold_the_same(name, files, counts, tmp_path):
+    archive = load(data_spec(name, published.write_tar(tmp_path / "c.tar.gz", files)))
+    folder = load(data_spec(name, write_folder(tmp_path / "folder", files)))
+    assert (len(archive.train), len(archive.test)) == counts
+    assert archive.input_shape == (3, 32, 32)
+    assert (archive.train.inputs.values == folder.train.inputs.values).all()
+    assert (archive.train.labels == folder.train.labels).all()
+    record = 3072 + (1 if name == "cifar10" else 2)
+    first = np.frombuffer(next(iter(files.values())), np.uint8)[:record]
+    assert (archive.train.inputs.values[0].ravel() == first[-3072:]).all()
+
+
+def test_tiny_imagenet_takes_its_val_folder_for_testing(tmp_path):
+    data = load(data_spec("tiny-imagenet", write_folder(tmp_path, published.tiny_imagenet_files())))
+    assert (len(data.train), len(data.test), data.classes) == (6, 2, 2)
+    assert data.input_shape == (3, 64, 64)
+    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.test.labels.tolist() == [1, 0]
+    grey = data.train.inputs.values[2]
+    assert (grey[0] == grey[1]).all()
+
+
+@pytest.mark.parametrize("name", published.GLUE)
+def test_every_task_of_glue_is_read_as_its_publisher_writes_it(name, tmp_path):
+    files, train, test = published.GLUE[name]
+    data = load(data_spec(name, write_folder(tmp_path, files)), TOY_TEXT)
+    assert (len(data.train), len(data.test)) == (train, test)
+    assert data.classes == (3 if name.startswith("mnli") else 2)
+    tokens = data.train.inputs[:]
+    assert tokens.dtype == torch.int32
+    assert tokens.shape == (train, 2, 8)
+    assert (tokens[:, 0, 0] > 0).all()
+
+
+def test_quotes_mean_nothing_in_glue(tmp_path):
+    data = load(data_spec("sst2", write_folder(tmp_path, published.GLUE["sst2"][0])), TOY_TEXT)
+    expected = TOY_TEXT.encode(['a fine "film '], None)
+    assert (data.train.inputs.values[0] == expected[0]).all()
+
+
+def test_an_image_folder_is_a_class_a_folder(tmp_path):
+    files = {
+        f"{name}/{number}.png": published.picture(number, (20 + number, 30), form="PNG")
+        for name in ("cat", "dog")
+        for number in range(5)
+    }
+    write_folder(tmp_path, files)
+    data = load(data_spec("image-folder", tmp_path, size=16, channels=1))
+    assert data.input_shape == (1, 16, 16)
+    assert (len(data.train), len(data.test)) == (8, 2)
+
+
+def test_an_image_folder_may_bring_its_test_records(tmp_path):
+    files = {
+        f"{part}/{name}/a.png": published.picture(0, form="PNG")
+        for part in ("train", "test")
+        for name in ("cat", "dog")
+    }
+    data = load(data_spec("image-folder", write_folder(tmp_path, files), channels=3))
+    assert (len(data.train), len(data.test)) == (2, 2)
+
+
+TABLE = "who,text,more,age,sick\n" + "".join(
+    f'{"ab"[n % 2]},"word {n}, quoted",second,{n}.5,{"yes" if n % 3 else "no"}\n' for n in range(10)
+)
+
+
+def test_a_table_gives_texts_pairs_or_numbers(tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE)
+    columns = {"label": "sick", "classes": (), "test_path": None}
+    numbers = load(data_spec("table", tmp_path / "t.csv", numbers=("age",), text=(), **columns))
+    assert numbers.input_shape == (1,)
+    assert sorted(
+        numbers.train.inputs[:][:, 0].tolist() + numbers.test.inputs[:][:, 0].tolist()
+    ) == [n + 0.5 for n in range(10)]
+    texts = load(
+        data_spec("table", tmp_path / "t.csv", text=("text", "more"), numbers=(), **columns),
+        TOY_TEXT,
+    )
+    assert texts.input_shape == (2, 8)
+    assert texts.classes == 2
+
+
+def test_a_column_of_a_table_says_whose_a_record_is(tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE)
+    spec = data_spec(
+        "table",
+        tmp_path / "t.csv",
+        label="sick",
+        text=(),
+        numbers=("age",),
+        classes=("no", "yes"),
+        partition=PartitionSpec("column", None, 1, column="who"),
+    )
+    data = load(spec)
+    ages = data.train.inputs[:][:, 0].numpy() - 0.5
+    assert (data.clients == ages.astype(int) % 2).all()
+
+
+def test_a_file_says_whose_a_record_is(tmp_path):
+    published.write_mnist(tmp_path)
+    (tmp_path / "owners.txt").write_text("".join(f"clinic {n % 3}\n" for n in range(12)))
+    given = PartitionSpec("column", None, 1, file=str(tmp_path / "owners.txt"))
+    plain = load(data_spec("mnist", tmp_path))
+    data = load(data_spec("mnist", tmp_path, partition=given))
+    assert data.clients.tolist() == [n % 3 for n in range(12)]
+    assert data.sha256 != plain.sha256
+
+
+def test_the_digest_can_be_repeated_by_sha256sum(tmp_path):
+    published.write_mnist(tmp_path)
+    listing = "".join(
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n"
+        for file in sorted(tmp_path.iterdir())
+    )
+    assert load(data_spec("mnist", tmp_path)).sha256 == hashlib.sha256(listing.encode()).hexdigest()
+
+
+def test_every_data_set_of_the_vocabulary_is_in_the_catalogue():
+    definitions = schema()["$defs"]
+    named = [
+        name
+        for branch in schema()["properties"]["data"]["oneOf"]
+        for name in definitions[branch["$ref"].removeprefix("#/$defs/")]["properties"]["dataset"][
+            "enum"
+        ]
+    ]
+    assert sorted(named) == sorted(CATALOGUE)
