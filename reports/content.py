@@ -63,7 +63,10 @@ def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
         "accounting": budget.accounting(source, audience),
         "clients": budget.clients(source, audience),
         "outside_budget": _titled(
-            words.outside_budget if source.private else wording.OUTSIDE_NOTHING
+            [
+                *(words.outside_budget if source.private else wording.OUTSIDE_NOTHING),
+                *_validation(source),
+            ]
         ),
         "audit": {
             "auditor": findings.auditor(source),
@@ -274,6 +277,18 @@ def utility(source: RunSource) -> dict[str, Any]:
         if measured and measured[0]["round"] == 0
         else None,
     }
+
+
+def _validation(source: RunSource) -> list[tuple[str, str]]:
+    """What is to be said of a validation set that the spec declares public."""
+    declared = mapping(mapping(source.spec.get("data")).get("validation"))
+    fraction = number(declared.get("fraction"))
+    if not fraction:
+        return []
+    measured = [number(row.get("validation_accuracy")) for row in source.metrics]
+    known = [value for value in measured if value is not None]
+    result = formatting.percent(known[-1]) if known else "not measured"
+    return [(wording.VALIDATION_TITLE, wording.VALIDATION.format(fraction=fraction, result=result))]
 
 
 def communication(source: RunSource, audience: str) -> dict[str, Any]:

@@ -122,6 +122,12 @@ OUTSIDE_BUDGET = [
         "is a release outside the budget.",
     ),
 ]
+VALIDATION_TITLE = "Public validation records"
+VALIDATION = (
+    "The spec declares a share of {fraction:g} of the held-out records public and sets it aside "
+    "for tuning. They are evaluated without noise and not covered by the guarantee; accuracy on "
+    "them is {result}."
+)
 OUTSIDE_NOTHING = [
     (
         "Everything",

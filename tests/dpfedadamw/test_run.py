@@ -193,6 +193,7 @@ def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
         "learning_rate",
         "test_accuracy",
         "test_loss",
+        "validation_accuracy",
         "bytes_up",
         "bytes_down",
         "seconds",
