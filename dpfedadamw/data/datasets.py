@@ -155,13 +155,16 @@ def _digits() -> tuple[dict[str, Part], int, str]:
 def _clients_of_file(path: Path, count: int, digest: str) -> tuple[NDArray[np.int64], str]:
     """The client of each record by a file of names, and the digest of data and file together."""
     place = f"data.partition.file: {path}"
-    names = list(lines(path))
+    try:
+        names, read = list(lines(path)), fingerprint([path], path).sha256
+    except DataError as error:
+        raise DataError(str(error).replace("data.path", "data.partition.file", 1)) from None
     if len(names) != count:
         raise DataError(
             f"{place}: has {len(names)} lines, but the training file holds {count} records; give "
             "one client's name a line, in the records' order"
         )
-    together = f"{digest}  data\n{fingerprint([path], path).sha256}  clients\n"
+    together = f"{digest}  data\n{read}  clients\n"
     owners = np.unique(names, return_inverse=True)[1].astype(np.int64)
     return owners, hashlib.sha256(together.encode()).hexdigest()
 

@@ -141,7 +141,7 @@ def _range(part: Schema) -> str:
     if "const" in part:
         return write_value(part["const"])
     if "enum" in part:
-        return " | ".join(part["enum"])
+        return " | ".join(map(str, part["enum"]))
     if "pattern" in part:
         return str(part["pattern"])
     if "items" in part:
