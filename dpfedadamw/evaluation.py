@@ -12,6 +12,8 @@ from torch.nn.functional import cross_entropy
 from dpfedadamw.data.datasets import Dataset, Records
 
 _BATCH = 1024
+# Numbers in the inputs of one batch: 64 MiB of them.
+_NUMBERS = 2**24
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,11 @@ def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evalua
 def _measure(model: nn.Module, records: Records, device: torch.device) -> tuple[float, float]:
     """Accuracy and mean loss, a batch at a time."""
     inputs = records.inputs.to(device)
+    batch = max(1, min(_BATCH, _NUMBERS // math.prod(inputs.shape)))
     right, loss = 0, 0.0
     with torch.no_grad():
-        for start in range(0, len(records), _BATCH):
-            part = slice(start, start + _BATCH)
+        for start in range(0, len(records), batch):
+            part = slice(start, start + batch)
             labels = torch.from_numpy(records.labels[part]).to(device)
             outputs = model(inputs[part])
             right += int((outputs.argmax(1) == labels).sum())

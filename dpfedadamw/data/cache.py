@@ -98,14 +98,12 @@ def prepared(
         raise _unwritable(parent, error) from None
     try:
         _write(source, preprocessing, temporary)
+        # Another run may have been faster; what it wrote is the same.
+        if (faster := _open(place)) is not None:
+            return faster
         if place.exists():
             _discard(place)
-        try:
-            temporary.rename(place)
-        except OSError:
-            # Another run was faster; what it wrote is the same, or is found out just below.
-            if not place.exists():
-                raise
+        temporary.rename(place)
     except OSError as error:
         raise _unwritable(parent, error) from None
     finally:

@@ -173,7 +173,11 @@ def source(spec: DataSpec, preprocessing: Preprocessing) -> Source:
     entry = CATALOGUE[spec.dataset]
     assert entry.find is not None
     if spec.path is not None:
-        return entry.find(Path(spec.path), spec, preprocessing)
+        try:
+            return entry.find(Path(spec.path), spec, preprocessing)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise DataError(f"data.path: {spec.path}: cannot be read ({reason})") from None
     if entry.hub is None or spec.revision is None:
         raise DataError(f"data.path: missing; {spec.dataset} is read from a path")
     return hub.source(entry.hub.at(spec.repository, spec.revision))

@@ -145,7 +145,8 @@ def fingerprint(paths: Sequence[Path], root: Path) -> Fingerprint:
         DataError: If one cannot be read.
     """
     lines, stamps = [], []
-    for path in sorted(paths, key=lambda one: os.fsencode(one)):
+    named = {_name(path, root): path for path in paths}
+    for name, path in sorted(named.items(), key=lambda item: os.fsencode(item[0])):
         digest = hashlib.sha256()
         with opened(path) as stream:
             status = os.fstat(stream.fileno())
@@ -153,13 +154,18 @@ def fingerprint(paths: Sequence[Path], root: Path) -> Fingerprint:
                 raise DataError(f"{where(path)}: {status.st_size} bytes, more than can be read")
             while block := stream.read(_BLOCK):
                 digest.update(block)
-        name = path.relative_to(root).as_posix() if path != root else path.name
         lines.append((digest.hexdigest(), name))
         stamps.append((path, status.st_size, status.st_mtime_ns))
     if len(lines) == 1:
         return Fingerprint(lines[0][0], tuple(stamps))
     listing = "".join(f"{digest}  {name}\n" for digest, name in lines)
     return Fingerprint(hashlib.sha256(os.fsencode(listing)).hexdigest(), tuple(stamps))
+
+
+def _name(path: Path, root: Path) -> str:
+    """How a listing calls a file."""
+    inside = path != root and path.is_relative_to(root)
+    return path.relative_to(root).as_posix() if inside else str(path)
 
 
 def folder(path: Path) -> Path:

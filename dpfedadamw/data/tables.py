@@ -114,10 +114,6 @@ def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
         return Reading(parts, len(names))
 
     root = path if test_path is None else path.parent
-    if test_path is not None and not test_path.is_relative_to(root):
-        raise DataError(
-            f"data.test_path: {test_path}: must lie in the folder of data.path, {root}, or below"
-        )
     return Source(root, tuple(files.values()), repr(columns), read)
 
 

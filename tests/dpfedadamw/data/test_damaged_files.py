@@ -242,6 +242,7 @@ def test_a_damaged_npz_says_so(content, message, tmp_path):
 
 
 def test_a_wrong_kind_of_path_is_told(tmp_path):
+    assert "cannot be read (File name too long)" in refusal(data_spec("cifar10", Path("x" * 300)))
     (tmp_path / "file").write_bytes(b"x")
     assert "there is no such folder" in refusal(data_spec("mnist", tmp_path / "gone"))
     assert "give the folder that holds it" in refusal(data_spec("mnist", tmp_path / "file"))

@@ -170,3 +170,12 @@ def test_every_data_set_of_the_vocabulary_is_in_the_catalogue():
         ]
     ]
     assert sorted(named) == sorted(CATALOGUE)
+
+
+def test_a_second_table_with_the_test_records_may_lie_anywhere(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "t.csv").write_text(TABLE)
+    (tmp_path / "other.csv").write_text("sick,age\nno,7\n")
+    columns = {"label": "sick", "numbers": ("age",), "test_path": str(tmp_path / "other.csv")}
+    data = load(data_spec("table", tmp_path / "a" / "t.csv", **columns))
+    assert (len(data.train), data.test.inputs[:].tolist()) == (10, [[7.0]])
