@@ -41,6 +41,11 @@ def partition(
     minimum = spec.partition.minimum_records
     if spec.partition.kind == "column":
         return _as_given(spec, given)
+    if spec.clients > len(labels):
+        raise DataError(
+            f"data.clients: {spec.clients} clients cannot each hold one of {len(labels)} training "
+            f"records; use at most {len(labels)}"
+        )
     if spec.clients * minimum > len(labels):
         raise DataError(
             f"data.partition.minimum_records: {spec.clients} clients of at least {minimum} records "

@@ -94,6 +94,11 @@ def test_an_impossible_minimum_says_what_would_be_possible():
         partition(data_spec(minimum=51), np.arange(500) % 10)
 
 
+def test_more_clients_than_records_are_refused():
+    with pytest.raises(DataError, match=r"use at most 5$"):
+        partition(data_spec(clients=6), np.arange(5))
+
+
 def test_an_unlikely_minimum_is_reached_by_moving_records():
     owner = partition(data_spec(minimum=45, alpha=0.05), np.arange(500) % 10)
     assert np.bincount(owner).min() >= 45
