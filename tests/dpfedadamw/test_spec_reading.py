@@ -45,9 +45,12 @@ def test_defaults_are_those_of_the_vocabulary():
         "data": {
             "dataset": "digits",
             "path": None,
+            "sha256": None,
             "clients": 10,
             "partition": {"kind": "dirichlet", "alpha": 0.6, "minimum_records": 1},
             "test_fraction": 0.2,
+            "validation": {"fraction": 0.0, "public": False},
+            "augmentation": [],
             "seed": 0,
         },
         "model": {"name": "mlp", "hidden": [32]},
