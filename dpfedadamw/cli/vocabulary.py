@@ -88,7 +88,7 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
     columns, rows = _listing(kind)
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif kind in (Kind.algorithms, Kind.specs):
+    elif kind is not Kind.models:
         out.print(display.sourced(columns, rows))
     else:
         out.print(display.grid(columns, rows))
@@ -109,8 +109,8 @@ def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     if kind is Kind.datasets:
         from dpfedadamw.data.catalogue import CATALOGUE
 
-        return ("name", "what it is", "from", "licence"), [
-            (name, entry.summary, entry.origin, entry.licence) for name, entry in CATALOGUE.items()
+        return ("name", "licence", "what it is", "from"), [
+            (name, entry.licence, entry.summary, entry.origin) for name, entry in CATALOGUE.items()
         ]
     from dpfedadamw.models.registry import DESCRIPTIONS
 

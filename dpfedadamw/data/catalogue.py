@@ -64,7 +64,7 @@ def _glue(
     return Entry(
         f"{summary}; GLUE",
         "gluebenchmark.com",
-        "research; see the task's page",
+        "see the task's page",
         lambda path, _, __: glue.glue(path, name),
         hub.Published("nyu-mll/glue", configuration, columns, "label", "train", test),
     )
@@ -117,7 +117,7 @@ CATALOGUE: dict[str, Entry] = {
     "tiny-imagenet": Entry(
         "photographs, 100,000 + 10,000, 64x64 colour, 200 classes; its val is the test split",
         "cs231n.stanford.edu",
-        "ImageNet's terms: research",
+        "ImageNet's terms",
         _tiny,
         hub.Published("zh-plus/tiny-imagenet", "default", ("image",), "label", test="valid"),
     ),
