@@ -47,7 +47,9 @@ def rehearse(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> N
         BookKeepingError: If the two disagree, or if book-keeping fails.
     """
     try:
-        rehearsed = copy.deepcopy(model).eval()
+        # Frozen parameters stay as they are, so the copy shares them.
+        frozen: dict[int, object] = {id(p): p for p in model.parameters() if not p.requires_grad}
+        rehearsed = copy.deepcopy(model, frozen).eval()
     except Exception as error:
         raise BookKeepingError(f"the model cannot be copied for a rehearsal ({error})") from error
     generator = torch.Generator().manual_seed(0)

@@ -20,7 +20,11 @@ from dpfedadamw.privacy.gradient_forms import (
     Kept,
     form_of_product,
 )
-from dpfedadamw.privacy.layer_products import ConvolutionProducts, LinearProducts
+from dpfedadamw.privacy.layer_products import (
+    ConvolutionProducts,
+    LinearProducts,
+    TransposedLinearProducts,
+)
 from dpfedadamw.privacy.table_rows import form_of_lookup
 
 
@@ -57,6 +61,31 @@ class _Linear(Function):
         )
         receiver.receive(form)
         back = outputs.matmul(weight) if ctx.needs_input_grad[0] else None
+        return back, None, None, None
+
+
+class _TransposedLinear(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, receiver: Receiver
+    ) -> Tensor:
+        ctx.save_for_backward(inputs, weight)
+        ctx.receiver = receiver
+        return F.linear(inputs, weight.t(), bias)
+
+    @staticmethod
+    def backward(ctx: Any, outputs: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight = ctx.saved_tensors
+        receiver: Receiver = ctx.receiver
+        form = form_of_product(
+            TransposedLinearProducts(),
+            inputs.detach(),
+            outputs,
+            weight=receiver.weight,
+            bias=receiver.bias,
+        )
+        receiver.receive(form)
+        back = outputs.matmul(weight.t()) if ctx.needs_input_grad[0] else None
         return back, None, None, None
 
 
@@ -254,6 +283,11 @@ def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tenso
 def linear(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a ``Linear``."""
     return _apply(_Linear, inputs, layer.weight, layer.bias, receiver)
+
+
+def transposed_linear(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
+    """The outputs of a layer whose weight is [inputs, outputs], as ``Conv1D`` of GPT-2 has it."""
+    return _apply(_TransposedLinear, inputs, layer.weight, layer.bias, receiver)
 
 
 def convolution(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:

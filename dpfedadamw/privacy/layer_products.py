@@ -59,6 +59,18 @@ class LinearProducts:
         torch.mm(left.flatten(0, 1).t(), right.flatten(0, 1), out=table)
 
 
+class TransposedLinearProducts(LinearProducts):
+    """A linear layer whose weight, and gradient Aᵀ G, is [d, p]."""
+
+    def products(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Every record's weight gradient, [n, d, p]."""
+        return super().products(outputs, inputs)
+
+    def weighted(self, inputs: Tensor, outputs: Tensor, factors: Tensor, out: Tensor) -> None:
+        """Write Aᵀ diag(c) G into a flat tensor."""
+        super().weighted(outputs, inputs, factors, out)
+
+
 def _places(values: Tensor) -> Tensor:
     """Values [b, …, n] as [b, T, n]."""
     return values.reshape(len(values), -1, values.shape[-1])

@@ -8,6 +8,7 @@ itself (a class token, a position embedding) is swapped for such copies.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +91,8 @@ def sites_of(model: nn.Module) -> tuple[Site, ...]:
             sites.append(Site(name, module, own, "layer", forward))
             continue
         inside = {key: prefix + key for key, p in module.named_parameters() if p.requires_grad}
-        if is_whole or own.keys() == inside.keys():
+        alone = own.keys() == inside.keys() and not getattr(module, "accepts_copies", False)
+        if is_whole or alone:
             sites.append(Site(name, module, inside, "vmap"))
             whole += (prefix,)
         else:
@@ -103,12 +105,18 @@ def _known_forward(module: nn.Module) -> LayerForward | None:
         module.max_norm is not None or module.scale_grad_by_freq
     ):
         return None
-    for kind, forward in _KNOWN:
+    for kind, forward in (*_KNOWN, *_known_elsewhere()):
         same = isinstance(module, kind) and type(module).forward is kind.forward
         # A weight that is computed from other parameters is not among the module's own.
         if same and "weight" in module._parameters:
             return forward
     return None
+
+
+def _known_elsewhere() -> tuple[tuple[type[nn.Module], LayerForward], ...]:
+    """Layers of libraries that a model may come from; where it does, its library is loaded."""
+    library = sys.modules.get("transformers.pytorch_utils")
+    return () if library is None else ((library.Conv1D, layer_functions.transposed_linear),)
 
 
 @dataclass
@@ -214,6 +222,9 @@ class Pass:
         assert layer is not None
 
         def forward(input: Tensor) -> Tensor:
+            if len(input) == 1 and isinstance(site.module, nn.Embedding):
+                # Places that all records share, as 0, 1, 2, … for positions.
+                input = input.expand(self.batch, *input.shape[1:])
             self._check_records(site, input)
             return layer(site.module, input, record.receiver())
 
