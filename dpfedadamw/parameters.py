@@ -7,13 +7,14 @@ moment is averaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.roles import NO_ROLES, block_labels
 from dpfedadamw.workers import share_out
 
 BLOCK_KINDS = ("heads", "hessian", "tensor", "layer", "full", "none")
@@ -245,27 +246,6 @@ class Blocks:
         return Blocks(self.kind, self.names, runs, self.sizes.to(device))
 
 
-@dataclass(frozen=True)
-class ParameterRoles:
-    """What a model says about its parameters, so that blocks can follow its architecture.
-
-    A model attaches one to itself as ``parameter_roles``; a model without one has no heads, and its
-    output layer is unknown.
-
-    Attributes:
-        attention_heads: Number of heads of every query, key and value weight or bias, by name.
-        values: Names of the value projections (``hessian`` splits them by output neuron).
-        row_wise: Embedding tables and output layers, whose rows are tokens or classes.
-    """
-
-    attention_heads: Mapping[str, int]
-    values: frozenset[str] = frozenset()
-    row_wise: frozenset[str] = frozenset()
-
-
-NO_ROLES = ParameterRoles({})
-
-
 def blocks_of(module: nn.Module, kind: str) -> Blocks:
     """Partition the trainable coordinates of a module into blocks.
 
@@ -273,7 +253,8 @@ def blocks_of(module: nn.Module, kind: str) -> Blocks:
     one block. ``hessian`` (FedAdamW appendix D): embeddings and outputs by token or class row, Q
     and K by head, all other matrices by output neuron. ``tensor``: one block a parameter.
     ``layer``: one block a module. ``full`` and ``none`` have no blocks to average over and are
-    measured by ``tensor``.
+    measured by ``tensor``. Of a low-rank pair the factor at the outputs is split like the matrix
+    that it corrects; the factor at the inputs is one block.
 
     Args:
         module: The model; its ``parameter_roles`` are honoured.
@@ -290,31 +271,14 @@ def blocks_of(module: nn.Module, kind: str) -> Blocks:
     position: dict[str, int] = {}
     runs: list[Runs] = []
     for part in layout.slices:
-        labels = list(_block_labels(part, kind, roles))
+        labels, repeats = block_labels(part.name, part.shape, kind, roles)
         for label in labels:
             if label not in position:
                 position[label] = len(names)
                 names.append(label)
         of_rows = torch.tensor([position[label] for label in labels], dtype=torch.int64)
-        runs.append(Runs(part.name, part.start, part.stop, of_rows))
+        runs.append(Runs(part.name, part.start, part.stop, of_rows.repeat(repeats)))
     sizes = torch.zeros(len(names), dtype=torch.float64)
     for run in runs:
         sizes.index_add_(0, run.blocks, torch.full((len(run.blocks),), float(run.width)).double())
     return Blocks(kind, tuple(names), tuple(runs), sizes)
-
-
-def _block_labels(part: ParameterSlice, kind: str, roles: ParameterRoles) -> Iterable[str]:
-    """Labels of the equal runs of coordinates into which one parameter is cut, in order."""
-    heads = roles.attention_heads.get(part.name)
-    is_value = part.name in roles.values
-    layer = part.name.rpartition(".")[0] or part.name
-    if kind in ("heads", "hessian") and heads is not None and not (kind == "hessian" and is_value):
-        return [f"{layer}[head {head}]" for head in range(heads)]
-    if kind == "hessian" and part.shape:
-        if part.name in roles.row_wise or len(part.shape) > 1:
-            unit = "row" if part.name in roles.row_wise else "neuron"
-            return [f"{layer}[{unit} {row}]" for row in range(part.shape[0])]
-        return [part.name]
-    if kind in ("heads", "layer"):
-        return [layer]
-    return [part.name]

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from dpfedadamw.parameters import ParameterRoles
+from dpfedadamw.roles import ParameterRoles
 
 
 class MultiLayerPerceptron(nn.Module):
