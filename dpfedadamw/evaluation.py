@@ -14,6 +14,8 @@ from dpfedadamw.data.datasets import Dataset, Records
 _BATCH = 1024
 # Numbers in the inputs of one batch: 64 MiB of them.
 _NUMBERS = 2**24
+# Models with more parameters get smaller batches: their activations would not fit.
+_LARGE_MODEL, _SMALL_BATCH = 10_000_000, 64
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evalua
 def _measure(model: nn.Module, records: Records, device: torch.device) -> tuple[float, float]:
     """Accuracy and mean loss, a batch at a time."""
     inputs = records.inputs.to(device)
-    batch = max(1, min(_BATCH, _NUMBERS // math.prod(inputs.shape)))
+    large = sum(p.numel() for p in model.parameters()) > _LARGE_MODEL
+    most = _SMALL_BATCH if large else _BATCH
+    batch = max(1, min(most, _NUMBERS // math.prod(inputs.shape)))
     right, loss = 0, 0.0
     with torch.no_grad():
         for start in range(0, len(records), batch):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.federation.client import public_coordinates
+from dpfedadamw.models import registry as models
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy import updates as client_level
@@ -52,8 +53,9 @@ class EngineProbe:
     ) -> NDArray[np.float64]:
         """Σ_j clip(g_j) of records [b, …] with labels [b], float64 [d]."""
         vector = self._flat.vector
+        records = models.synthetic_records(self._flat.module, torch.from_numpy(np.array(inputs)))
         batch = (
-            torch.from_numpy(np.array(inputs)).to(vector.device),
+            records.to(vector.device),
             torch.from_numpy(np.array(labels)).to(vector.device),
         )
         total = oracle.clipped_sum(

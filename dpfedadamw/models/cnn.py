@@ -1,4 +1,4 @@
-"""A small convolutional network with GroupNorm, which normalises each record alone."""
+"""Small convolutional networks without layers that mix records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from dpfedadamw.parameters import ParameterRoles
+from dpfedadamw.roles import ParameterRoles
 
 
 class GroupNormCNN(nn.Module):
@@ -44,4 +44,43 @@ class GroupNormCNN(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Class scores [b, classes] of images [b, channels, height, width]."""
         scores: Tensor = self.head(self.pool(self.body(inputs)).flatten(1))
+        return scores
+
+
+class TwoPlusTwoCNN(nn.Module):
+    """Two 5x5 convolutions, each with ReLU and 2x2 max-pooling, and two linear layers.
+
+    The small network of DP-FedSAM (EMNIST) and ALI-DPFL, with the widths of McMahan et al. 2017 by
+    default: the two papers give none.
+
+    Args:
+        input_shape: Shape of one record, (channels, height, width), at least 4 pixels a side.
+        channels: Output channels of the two convolutions.
+        hidden: Width of the first linear layer.
+        classes: Number of classes.
+    """
+
+    def __init__(
+        self, input_shape: Sequence[int], channels: Sequence[int], hidden: int, classes: int
+    ) -> None:
+        super().__init__()
+        inputs, height, width = input_shape
+        first, second = channels
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, first, kernel_size=5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, kernel_size=5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(second * (height // 4) * (width // 4), hidden),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(hidden, classes)
+        self.parameter_roles = ParameterRoles({}, row_wise=frozenset({"head.weight", "head.bias"}))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Class scores [b, classes] of images [b, channels, height, width]."""
+        scores: Tensor = self.head(self.body(inputs))
         return scores

@@ -28,21 +28,28 @@ from dpfedadamw.spec.sections import (
     FirstMomentSpec,
     FloorSpec,
     LocalIterationsSpec,
+    LoraSpec,
     MLPSpec,
+    ModelSpec,
     NoiseDecaySpec,
     PartitionSpec,
+    PlainTuningSpec,
     PrivacySpec,
     RandomnessSpec,
     ReportSpec,
+    ResNetSpec,
     SamplingSpec,
     SamSpec,
     SecondMomentSpec,
     ServerSpec,
+    SimpleCNNSpec,
     SmoothingSpec,
     SparsificationSpec,
     Spec,
+    TransformerSpec,
     ValidationSpec,
     ViTSpec,
+    ViTTinySpec,
 )
 
 
@@ -159,25 +166,42 @@ def _no_such_file(path: Path) -> str:
     return f"no such file, and no shipped spec of that name; {hint}shipped: {', '.join(names)}"
 
 
-_MODELS: dict[str, type[MLPSpec] | type[CNNSpec] | type[ViTSpec]] = {
+_MODELS: dict[str, Callable[..., ModelSpec]] = {
     "mlp": MLPSpec,
     "cnn": CNNSpec,
+    "simple-cnn": SimpleCNNSpec,
+    "resnet18": ResNetSpec,
     "vit": ViTSpec,
+    "vit-tiny": ViTTinySpec,
 }
+
+
+def model_of(section: Mapping[str, Any]) -> ModelSpec:
+    """The section ``model`` of a resolved mapping.
+
+    Args:
+        section: Complete and checked, as `resolve` returns it.
+    """
+    plain = {key: _tuples(value) for key, value in section.items()}
+    if "fine_tuning" in plain:
+        tuning = {key: _tuples(value) for key, value in plain["fine_tuning"].items()}
+        kind = LoraSpec if tuning["kind"] == "lora" else PlainTuningSpec
+        return TransformerSpec(**{**plain, "fine_tuning": kind(**tuning)})
+    return _MODELS[plain["name"]](**plain)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _build(resolved: Mapping[str, Any]) -> Spec:
     data, algorithm, privacy = resolved["data"], resolved["algorithm"], resolved["privacy"]
-    model: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in resolved["model"].items()
-    }
     return Spec(
         version=resolved["version"],
         name=resolved["name"],
         description=resolved["description"],
         data=_data(data),
-        model=_MODELS[model["name"]](**model),
+        model=model_of(resolved["model"]),
         algorithm=AlgorithmSpec(**{**algorithm, **_subsections(algorithm)}),
         federation=FederationSpec(**resolved["federation"]),
         privacy=PrivacySpec(**{**privacy, "sampling": SamplingSpec(**privacy["sampling"])}),
@@ -189,9 +213,7 @@ def _build(resolved: Mapping[str, Any]) -> Spec:
 
 
 def _data(section: Mapping[str, Any]) -> DataSpec:
-    keys: dict[str, Any] = {
-        key: tuple(item) if isinstance(item, list) else item for key, item in section.items()
-    }
+    keys = {key: _tuples(value) for key, value in section.items()}
     keys["partition"] = PartitionSpec(**{"alpha": None, **section["partition"]})
     keys["validation"] = ValidationSpec(**section["validation"])
     return DataSpec(**{"test_fraction": None, **keys})

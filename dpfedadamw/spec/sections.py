@@ -148,7 +148,101 @@ class ViTSpec:
     mlp_ratio: int
 
 
-ModelSpec = MLPSpec | CNNSpec | ViTSpec
+@dataclass(frozen=True)
+class SimpleCNNSpec:
+    """Two 5 x 5 convolutions with pooling and two linear layers.
+
+    Attributes:
+        name: "simple-cnn".
+        channels: Output channels of the two convolutions.
+        hidden: Width of the first linear layer.
+    """
+
+    name: str
+    channels: tuple[int, ...]
+    hidden: int
+
+
+@dataclass(frozen=True)
+class ResNetSpec:
+    """ResNet-18 with group normalisation for small images.
+
+    Attributes:
+        name: "resnet18".
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ViTTinySpec:
+    """The ViT-Tiny that is trained from scratch in FedAdamW, appendix C.
+
+    Attributes:
+        name: "vit-tiny".
+        dropout: After attention and perceptron, in [0, 0.9].
+    """
+
+    name: str
+    dropout: float
+
+
+@dataclass(frozen=True)
+class PlainTuningSpec:
+    """All of a published model is trained, or its head alone.
+
+    Attributes:
+        kind: "all" or "head".
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """Low-rank pairs beside a published model's frozen layers are trained, and its head.
+
+    Attributes:
+        kind: "lora".
+        rank: Rank r of the pairs, ≥ 1.
+        alpha: The pairs' output is multiplied by alpha/rank, > 0.
+        dropout: On the pairs' inputs, in [0, 0.9].
+        target_modules: Layers that get a pair, by the last part of their name; empty for queries
+            and values.
+    """
+
+    kind: str
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.1
+    target_modules: tuple[str, ...] = ()
+
+
+FineTuningSpec = LoraSpec | PlainTuningSpec
+
+
+@dataclass(frozen=True)
+class TransformerSpec:
+    """A published transformer with a fresh head.
+
+    Attributes:
+        name: "vit-base", "swin-tiny", "swin-base", "roberta-base", or "transformers" for any other.
+        weights: "pretrained" or "random".
+        source: A folder, or a repository on the hub; None for the one that belongs to the name.
+        revision: The repository's commit, 40 hexadecimal digits; None for a folder.
+        fine_tuning: What is trained.
+        length: Tokens of a text; None for models of images.
+    """
+
+    name: str
+    weights: str
+    source: str | None
+    revision: str | None
+    fine_tuning: FineTuningSpec
+    length: int | None = None
+
+
+ModelSpec = MLPSpec | CNNSpec | SimpleCNNSpec | ResNetSpec | ViTSpec | ViTTinySpec | TransformerSpec
 
 
 @dataclass(frozen=True)

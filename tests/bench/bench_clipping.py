@@ -18,9 +18,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from models import LowRankEncoder, ResNet18, VisionTransformer
+from models import LowRankEncoder, VisionTransformer
 from torch import Tensor, nn
 
+from dpfedadamw.models.resnet import ResNet18
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy.clipping import choose
 

@@ -1,51 +1,10 @@
-"""Models that the timings are taken on: GroupNorm ResNet-18, ViT-Tiny, an encoder with LoRA."""
+"""Models that the timings are taken on beside ResNet-18: ViT-Tiny, an encoder with LoRA."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-
-class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with GroupNorm and a shortcut (He et al. 2016)."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.first_norm = nn.GroupNorm(32, outputs)
-        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.second_norm = nn.GroupNorm(32, outputs)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(32, outputs)
-            )
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = F.relu(self.first_norm(self.first(inputs)))
-        return F.relu(self.second_norm(self.second(hidden)) + self.shortcut(inputs))
-
-
-class ResNet18(nn.Module):
-    """ResNet-18 for 32x32 images, with GroupNorm."""
-
-    def __init__(self, classes: int = 10) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()
-        )
-        blocks: list[nn.Module] = []
-        width = 64
-        for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            blocks += [ResidualBlock(width, outputs, stride), ResidualBlock(outputs, outputs, 1)]
-            width = outputs
-        self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(512, classes)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = self.blocks(self.stem(inputs))
-        return self.head(hidden.mean((2, 3)))
 
 
 class LowRank(nn.Module):

@@ -7,6 +7,10 @@ import pytest
 from dpfedadamw import spec
 from dpfedadamw.errors import DpfedadamwError, SpecError
 
+MODELS = (
+    "mlp, cnn, simple-cnn, resnet18, vit, vit-tiny, vit-base, swin-tiny, swin-base, roberta-base, "
+    "transformers"
+)
 GOOD = """\
 version: 1
 name: good
@@ -164,21 +168,21 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             "model: {name: mlp}\n",
             "",
-            "1:1: model: missing; must be a section whose name is one of mlp, cnn, vit",
+            "1:1: model: missing; must be a section whose name is one of " + MODELS,
         ),
         # Unions
         (
             "{name: mlp}",
             "{name: vitt}",
-            '4:15: model.name: found the text "vitt"; must be one of mlp, cnn, vit; did you mean '
-            "vit?",
+            '4:15: model.name: found the text "vitt"; must be one of '
+            + MODELS
+            + "; did you mean vit?",
         ),
-        ("{name: mlp}", "{hidden: [3]}", "4:1: model.name: missing; must be one of mlp, cnn, vit"),
+        ("{name: mlp}", "{hidden: [3]}", "4:1: model.name: missing; must be one of " + MODELS),
         (
             "{name: mlp}",
             "mlp",
-            '4:8: model: found the text "mlp"; must be a section whose name is one of mlp, cnn, '
-            "vit",
+            '4:8: model: found the text "mlp"; must be a section whose name is one of ' + MODELS,
         ),
         (
             "{name: mlp}",

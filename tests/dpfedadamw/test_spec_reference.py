@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpfedadamw import spec
+from dpfedadamw.models.registry import DESCRIPTIONS
 from dpfedadamw.spec import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "spec.md"
@@ -38,7 +39,7 @@ def test_a_row_says_type_default_range_and_unit():
         "neurons",
     )
     assert rows()["model.name", ""].default == "required"
-    assert rows()["model.name", ""].range == "mlp | cnn | vit"
+    assert rows()["model.name", ""].range == " | ".join(DESCRIPTIONS)
 
 
 def test_a_field_of_every_choice_has_no_condition():

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dpfedadamw.models.registry import ModelError, build
-from dpfedadamw.spec import CNNSpec, MLPSpec, ViTSpec
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.registry import build, preprocessing, synthetic_records
+from dpfedadamw.models.vit import sines
+from dpfedadamw.preprocessing import ImagePreprocessing
+from dpfedadamw.spec import CNNSpec, MLPSpec, ResNetSpec, SimpleCNNSpec, ViTSpec, ViTTinySpec
 
 SPECS = {
     "mlp": MLPSpec("mlp", (16,)),
     "softmax": MLPSpec("mlp", ()),
     "cnn": CNNSpec("cnn", (8, 16), 4),
+    "simple-cnn": SimpleCNNSpec("simple-cnn", (4, 8), 16),
+    "resnet18": ResNetSpec("resnet18"),
+    "vit-tiny": ViTTinySpec("vit-tiny", 0.1),
     "vit": ViTSpec("vit", 2, 16, 2, 4, 2),
 }
 
@@ -31,7 +37,7 @@ def test_every_trainable_tensor_gets_a_gradient(name):
     model = build(SPECS[name], (1, 8, 8), 10, seed=0)
     model(torch.randn(3, 1, 8, 8)).square().sum().backward()
     for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
+        assert (parameter.grad is not None) == parameter.requires_grad, parameter_name
 
 
 def test_the_seed_decides_the_initial_weights_and_the_global_generator_is_left_alone():
@@ -51,3 +57,50 @@ def test_image_models_refuse_flat_records():
 def test_a_patch_that_does_not_divide_the_image_is_refused():
     with pytest.raises(ModelError, match="use a divisor of both"):
         build(ViTSpec("vit", 3, 16, 2, 4, 2), (1, 8, 8), 10, seed=0)
+
+
+def test_resnet18_has_the_published_number_of_parameters():
+    # He et al. 2016 with a 3x3 stem for 10 classes, as commonly trained on CIFAR-10.
+    model = build(ResNetSpec("resnet18"), (3, 32, 32), 10, seed=0)
+    assert sum(p.numel() for p in model.parameters()) == 11_173_962
+    assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in model.modules())
+
+
+def test_vit_tiny_is_that_of_its_paper():
+    model = build(ViTTinySpec("vit-tiny", 0.1), (3, 32, 32), 100, seed=0)
+    assert model.position.shape == (1, 65, 192)
+    assert torch.equal(model.position, sines(65, 192))
+    assert not model.position.requires_grad
+    assert len(model.layers) == 6
+    assert model.layers[0].attention.heads == 3
+    assert model.layers[0].mlp_dropout.probability == 0.1
+
+
+def test_images_too_small_for_pooling_are_refused():
+    with pytest.raises(ModelError, match="at least 4 pixels a side"):
+        build(SPECS["simple-cnn"], (1, 3, 8), 10, seed=0)
+
+
+def test_vit_tiny_refuses_images_that_its_patches_do_not_divide():
+    with pytest.raises(ModelError, match="use vit, with a patch that does"):
+        build(SPECS["vit-tiny"], (1, 6, 6), 10, seed=0)
+
+
+def test_the_packages_own_models_take_images_as_they_are():
+    assert preprocessing(SPECS["resnet18"]) == ImagePreprocessing()
+
+
+def test_any_numbers_become_records_of_tokens_one_by_one():
+    model = torch.nn.Flatten()
+    values = torch.tensor([0.0, 1.5, -2.0, torch.inf, -torch.inf, torch.nan, -1e38, 1e30])
+    batch = torch.stack([values.view(2, 4), values.flip(0).view(2, 4)])
+    assert synthetic_records(model, batch) is batch
+    model.vocabulary = 50
+    found = synthetic_records(model, batch)
+    assert found.dtype == torch.int32
+    assert found.shape == batch.shape
+    assert int(found.min()) >= 0
+    assert int(found.max()) < 50
+    assert (found[:, 1] == 0).all()
+    assert torch.equal(synthetic_records(model, batch[1:]), found[1:])
+    assert len(found[:, 0].unique()) > 2

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from dpfedadamw.models.cnn import GroupNormCNN
 from dpfedadamw.models.mlp import MultiLayerPerceptron
+from dpfedadamw.models.resnet import ResNet18
 from dpfedadamw.models.vit import VisionTransformer
 from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy import gradient_forms
 from dpfedadamw.privacy.clipped_sum import Clipping
 from dpfedadamw.privacy.clipping import choose
 from dpfedadamw.privacy.per_record import LoopEngine
-from tests.bench.models import LowRankEncoder, ResNet18
+from tests.bench.models import LowRankEncoder
 from tests.dpfedadamw.privacy.clipping_harness import (
     assert_agrees,
     assert_same,

