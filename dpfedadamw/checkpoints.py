@@ -68,7 +68,36 @@ def _round_of(line: bytes) -> int:
 
 
 def write_weights(path: Path, model: nn.Module) -> None:
-    """Write all of a model's tensors as safetensors."""
-    tensors = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    """Write a model's tensors as safetensors.
+
+    Tensors that come unchanged from pinned, published weights (``model.fetched``) are left out:
+    beside a frozen backbone, only its low-rank pairs and the head are written.
+    """
+    fetched: frozenset[str] = getattr(model, "fetched", frozenset())
+    tensors = {
+        name: value.detach().cpu().clone()
+        for name, value in model.state_dict().items()
+        if name not in fetched
+    }
     # One entry only: safetensors writes several in no fixed order, and the bytes would differ.
     write_atomically(path, save(tensors, metadata={"format": "pt"}))
+
+
+def read_weights(path: Path, model: nn.Module) -> None:
+    """Read the tensors that `write_weights` wrote into a model of the same make.
+
+    Raises:
+        RunDirectoryError: If the file cannot be read, or does not fit the model.
+    """
+    try:
+        tensors = load(path.read_bytes())
+    except Exception as error:
+        raise RunDirectoryError(f"{path}: not a readable safetensors file ({error})") from None
+    expected = {
+        name: value.shape
+        for name, value in model.state_dict().items()
+        if name not in getattr(model, "fetched", frozenset())
+    }
+    if {name: value.shape for name, value in tensors.items()} != expected:
+        raise RunDirectoryError(f"{path}: its tensors are not those of the model in model.json")
+    model.load_state_dict(tensors, strict=False)

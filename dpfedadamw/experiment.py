@@ -91,10 +91,19 @@ def divide(spec: Spec) -> tuple[Dataset, NDArray[np.int64]]:
     """The data set as the spec's model reads it, and the client of each training record, [n].
 
     Raises:
-        DataError: If it cannot be read or divided.
+        DpfedadamwError: If it cannot be read or divided.
     """
-    dataset = datasets.load(spec.data)
+    dataset = read_data(spec)
     return dataset, partition(spec.data, dataset.train.labels, dataset.clients)
+
+
+def read_data(spec: Spec) -> Dataset:
+    """The spec's data, as its model reads them.
+
+    Raises:
+        DpfedadamwError: If they cannot be read.
+    """
+    return datasets.load(spec.data, models.preprocessing(spec.model))
 
 
 def _model_seed(spec: Spec) -> int:

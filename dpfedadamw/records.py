@@ -9,12 +9,14 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
+from torch import nn
+
 from dpfedadamw import __version__
 from dpfedadamw.evaluation import Evaluation
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.rounds import RoundResult
 from dpfedadamw.privacy.randomness import RandomSource
-from dpfedadamw.rundir import RunDirectory, write_atomically
+from dpfedadamw.rundir import RunDirectory, RunDirectoryError, write_atomically
 from dpfedadamw.spec import Spec
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
@@ -107,6 +109,24 @@ def metrics_line(
     }
 
 
+def origin_of(model: nn.Module) -> dict[str, str] | None:
+    """Source, revision and digest of the published weights that a model began with, if any."""
+    return getattr(model, "origin", None) or None
+
+
+def recorded_origin(run: RunDirectory) -> dict[str, str] | None:
+    """What `origin_of` said when the run began.
+
+    Raises:
+        RunDirectoryError: If the run's model.json cannot be read.
+    """
+    try:
+        found: dict[str, str] | None = json.loads(run.model_config.read_bytes()).get("base")
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
+    return found
+
+
 def write_model_config(experiment: Experiment, run: RunDirectory) -> None:
     """Write what is needed to rebuild the model around its weights."""
     config = {
@@ -115,6 +135,8 @@ def write_model_config(experiment: Experiment, run: RunDirectory) -> None:
         "input_shape": list(experiment.dataset.input_shape),
         "classes": experiment.dataset.classes,
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
+        # Which published weights the file with the trained ones belongs to.
+        "base": origin_of(experiment.model),
         "qualifications": qualifications(experiment.spec),
     }
     write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())

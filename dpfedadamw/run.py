@@ -29,6 +29,7 @@ from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.client import Worker
 from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
+from dpfedadamw.models.dropout import drops
 from dpfedadamw.parameters import Blocks, FlatParameters
 from dpfedadamw.privacy import clipping
 from dpfedadamw.privacy.clipping import ClippedSumEngine
@@ -39,7 +40,13 @@ from dpfedadamw.privacy.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
-from dpfedadamw.records import header, metrics_line, write_model_config
+from dpfedadamw.records import (
+    header,
+    metrics_line,
+    origin_of,
+    recorded_origin,
+    write_model_config,
+)
 from dpfedadamw.rundir import RunDirectory, append_line, create, point_latest, write_atomically
 from dpfedadamw.spec import Spec
 
@@ -147,6 +154,11 @@ def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Tra
         raise RunError(f"{run.path}: the ledger has no header; start a new run")
     if ledger.of_kind("header")[0]["data_sha256"] != experiment.dataset.sha256:
         raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
+    if recorded_origin(run) != origin_of(experiment.model):
+        raise RunError(
+            f"{run.path}: the published weights have changed since the run began; put them back, "
+            "or start a new run"
+        )
     chosen = _engine(experiment, engine)
     flat = FlatParameters(experiment.model)
     state, completed = checkpoints.read(run.checkpoint, experiment.algorithm.server, flat.vector)
@@ -267,6 +279,11 @@ def record_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _engine(experiment: Experiment, name: str) -> ClippedSumEngine:
     experiment.model.train()
+    if name == "vmap" and drops(experiment.model):
+        raise RunError(
+            "--engine vmap: it hides the records, and dropout needs to see them; use auto, "
+            "book-keeping or loop, or a dropout of 0"
+        )
     if experiment.plan.unit != "record":
         return PlainSum(experiment.model, record_loss)
     return clipping.choose(

@@ -14,7 +14,15 @@ import typer
 from rich.text import Text
 
 from dpfedadamw import __version__
-from dpfedadamw.cli import budget, comparing, judging, keys, training, vocabulary
+from dpfedadamw.cli import (
+    budget,
+    comparing,
+    exporting,
+    judging,
+    keys,
+    training,
+    vocabulary,
+)
 from dpfedadamw.cli.terminal import EXIT_INTERNAL, EXIT_WRONG_INPUT, err, out
 from dpfedadamw.errors import DpfedadamwError, SpecError
 
@@ -36,6 +44,7 @@ for command in (
     judging.report,
     judging.verify,
     comparing.compare,
+    exporting.export,
     budget.epsilon,
     budget.calibrate,
 ):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -15,6 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dpfedadamw.rundir import LATEST
+
+if TYPE_CHECKING:
+    from dpfedadamw.blocks import BlockTable
 
 VERDICT_STYLES = {
     "PASS": "bold green",
@@ -207,6 +211,41 @@ _BATCHES = {
     "fixed-size": "of fixed size, without replacement",
     "shuffled": "shuffled epochs",
 }
+
+
+def block_table(found: BlockTable) -> Table:
+    """The blocks of a model, a row for those of one layer, and their sums."""
+    names = [group.name for group in found.groups]
+    shared = _shared_module(names)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=f"blocks: {found.kind}" + (f", of {shared}" if shared else ""),
+        title_justify="left",
+        pad_edge=False,
+        show_footer=True,
+    )
+    frozen = f"; {found.frozen:,} more are frozen" if found.frozen else ""
+    table.add_column("block", footer=f"trained{frozen}", overflow="fold")
+    tensors = {name for group in found.groups for name in group.tensors}
+    for title, total in (
+        ("blocks", found.blocks),
+        ("tensors", len(tensors)),
+        ("coordinates", found.trained),
+    ):
+        table.add_column(title, justify="right", footer=f"{total:,}", no_wrap=True)
+    for name, group in zip(names, found.groups, strict=True):
+        numbers = (group.blocks, len(group.tensors), group.coordinates)
+        short = name[len(shared) + 1 :] if shared else name
+        table.add_row(escape(short), *(f"{number:,}" for number in numbers))
+    return table
+
+
+def _shared_module(names: Sequence[str]) -> str:
+    """The module that all names lie in, dotted; "" for none."""
+    levels = zip(*(name.split(".")[:-1] for name in names), strict=False)
+    return ".".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
+
+
 _MOST_CLIENTS = 20
 
 

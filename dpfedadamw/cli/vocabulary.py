@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from dpfedadamw.cli.terminal import (
     out,
     print_json,
     refuse,
+    status,
 )
 
 
@@ -50,20 +52,33 @@ def spec_show(
         Path | None,
         typer.Option(metavar="FILE", help="With --partition: a picture, .svg, .png or .pdf."),
     ] = None,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="Show the model's parameter blocks instead.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the resolved spec, every default written out, or how it divides its data."""
+    """Print the resolved spec, every default written out; or its partition, or its blocks."""
     from dpfedadamw import spec as specs
 
     if not partition and (labels or output is not None):
         refuse("--labels, --output: these belong to --partition; add it")
+    if partition and blocks:
+        refuse("--partition, --blocks: give one of the two")
     loaded = specs.load(spec, changes or ())
     if partition:
         from dpfedadamw.cli import partition as division
 
         division.show(loaded, labels, output, as_json)
-        return
-    if as_json:
+    elif blocks:
+        from dpfedadamw.blocks import table_of
+
+        with status("building the model", quiet=as_json):
+            found = table_of(loaded)
+        if as_json:
+            print_json(asdict(found))
+        else:
+            out.print(display.block_table(found))
+    elif as_json:
         print_json(loaded.to_mapping())
     else:
         sys.stdout.write(specs.dump(loaded))

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from dpfedadamw import run as engine_run
 from dpfedadamw.claims import expected_claim
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
-from dpfedadamw.experiment import prepare
+from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
@@ -205,3 +205,10 @@ def test_what_a_known_seed_means_stands_on_ledger_and_model_config(mode, said, t
     training, _ = train(small_spec(mode=mode), tmp_path)
     for path in (training.run.ledger, training.run.model_config):
         assert (b"anyone who knows the seed" in path.read_bytes()) == said
+
+
+def test_the_engine_vmap_is_refused_for_dropout_before_anything_is_written(tmp_path):
+    spec = small_spec(overrides=("model={name: vit-tiny}",))
+    with pytest.raises(RunError, match="--engine vmap: it hides the records"):
+        begin(spec, tmp_path / "runs", engine="vmap")
+    assert not (tmp_path / "runs").exists()
