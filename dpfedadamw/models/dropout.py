@@ -33,18 +33,19 @@ class RecordDropout(nn.Module):
     Works inside `dropping` only, which tells it whose records are in the batch.
 
     Args:
-        probability: Of an entry to be zeroed, in [0, 1).
+        p: Probability of an entry to be zeroed, in [0, 1); named as torch's dropout names it, so
+            that what asks any dropout for its rate finds it.
     """
 
-    def __init__(self, probability: float) -> None:
+    def __init__(self, p: float) -> None:
         super().__init__()
-        self.probability = probability
+        self.p = p
         self.number = 0
         self.seeds: list[int] | None = None
 
     def forward(self, values: Tensor) -> Tensor:
         """Drop entries of values [b, …]; all of them stay in evaluation mode."""
-        if not self.training or not self.probability:
+        if not self.training or not self.p:
             return values
         if self.seeds is None or len(self.seeds) != len(values):
             raise DropoutError(
@@ -59,17 +60,17 @@ class RecordDropout(nn.Module):
             drawn = torch.rand(
                 record.shape, generator=generator, device=values.device, dtype=torch.float32
             )
-            torch.lt(drawn, self.probability, out=record)
-        return values.masked_fill(dropped, 0.0) * (1.0 / (1.0 - self.probability))
+            torch.lt(drawn, self.p, out=record)
+        return values.masked_fill(dropped, 0.0) * (1.0 / (1.0 - self.p))
 
     def extra_repr(self) -> str:
         """What ``print(model)`` shows."""
-        return f"p={self.probability}"
+        return f"p={self.p}"
 
 
 def drops(model: nn.Module) -> bool:
     """Whether a model drops entries while it trains."""
-    return any(layer.probability for layer in _layers(model))
+    return any(layer.p for layer in _layers(model))
 
 
 def number_layers(model: nn.Module) -> None:
@@ -91,7 +92,7 @@ def dropping(model: nn.Module, records: Tensor, weights: Tensor) -> Iterator[Non
     Raises:
         DropoutError: If the records are hidden by a transformation of functions (vmap).
     """
-    layers = [layer for layer in _layers(model) if layer.training and layer.probability]
+    layers = [layer for layer in _layers(model) if layer.training and layer.p]
     if not layers:
         yield
         return

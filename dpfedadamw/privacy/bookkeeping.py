@@ -47,7 +47,8 @@ class BookKeepingEngine:
         self._loss = loss
         self._clipping = clipping
         self.layers: Mapping[str, str] = {
-            site.name: "by size" if site.kind == "layer" else site.kind for site in sites_of(model)
+            site.name: "by size" if site.kind in ("layer", "pair") else site.kind
+            for site in sites_of(model)
         }
 
     def explain(self) -> str:

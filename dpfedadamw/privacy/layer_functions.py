@@ -271,23 +271,23 @@ def copies(parameter: Tensor, batch: int, receiver: Receiver) -> Tensor:
         The copies, [b, …].
     """
     shape = parameter.shape[1:] if parameter.shape[:1] == (1,) else parameter.shape
-    return _apply(_Copies, parameter, (batch, *shape), receiver)
+    return apply(_Copies, parameter, (batch, *shape), receiver)
 
 
-def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
-    # The one place that meets torch's untyped `apply`.
+def apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
+    """Apply an autograd function: the one place that meets torch's untyped ``apply``."""
     outputs: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
     return outputs
 
 
 def linear(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a ``Linear``."""
-    return _apply(_Linear, inputs, layer.weight, layer.bias, receiver)
+    return apply(_Linear, inputs, layer.weight, layer.bias, receiver)
 
 
 def transposed_linear(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a layer whose weight is [inputs, outputs], as ``Conv1D`` of GPT-2 has it."""
-    return _apply(_TransposedLinear, inputs, layer.weight, layer.bias, receiver)
+    return apply(_TransposedLinear, inputs, layer.weight, layer.bias, receiver)
 
 
 def convolution(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
@@ -305,7 +305,7 @@ def convolution(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
         _pair(layer.dilation),
         layer.groups,
     )
-    return _apply(_Convolution, inputs, layer.weight, layer.bias, products, receiver)
+    return apply(_Convolution, inputs, layer.weight, layer.bias, products, receiver)
 
 
 def _pair(values: tuple[int, ...]) -> tuple[int, int]:
@@ -315,7 +315,7 @@ def _pair(values: tuple[int, ...]) -> tuple[int, int]:
 def layer_norm(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a ``LayerNorm``."""
     assert isinstance(layer, nn.LayerNorm)
-    return _apply(
+    return apply(
         _LayerNorm, inputs, layer.weight, layer.bias, layer.normalized_shape, layer.eps, receiver
     )
 
@@ -323,7 +323,7 @@ def layer_norm(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
 def group_norm(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a ``GroupNorm``."""
     assert isinstance(layer, nn.GroupNorm)
-    return _apply(
+    return apply(
         _GroupNorm, inputs, layer.weight, layer.bias, layer.num_groups, layer.eps, receiver
     )
 
@@ -331,4 +331,4 @@ def group_norm(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
 def lookup(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of an ``Embedding``."""
     assert isinstance(layer, nn.Embedding)
-    return _apply(_Lookup, inputs, layer.weight, layer.padding_idx, receiver)
+    return apply(_Lookup, inputs, layer.weight, layer.padding_idx, receiver)

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
-from dpfedadamw.privacy import layer_functions
+from dpfedadamw.privacy import layer_functions, low_rank
 from dpfedadamw.privacy.clipped_sum import ClippingError
 from dpfedadamw.privacy.gradient_forms import GradientForm
 from dpfedadamw.privacy.layer_functions import Receiver
+from dpfedadamw.privacy.low_rank import LowRankPair
 
 LayerForward = Callable[[nn.Module, Tensor, Receiver], Tensor]
 
@@ -48,9 +49,10 @@ class Site:
         name: The module's name; the parameter's for a copied one.
         module: The module.
         parameters: Full names of its trainable parameters by "weight" or "bias"; by their own names
-            where the module runs under vmap; "weight" alone for a copied one.
-        kind: "layer", "vmap" or "copies".
+            where the module runs under vmap or is a low-rank pair; "weight" alone for a copied one.
+        kind: "layer", "pair", "vmap" or "copies".
         forward: The layer's forward, for "layer".
+        pair: The low-rank pair, for "pair".
     """
 
     name: str
@@ -58,6 +60,7 @@ class Site:
     parameters: Mapping[str, str]
     kind: str
     forward: LayerForward | None = None
+    pair: LowRankPair | None = None
 
 
 def sites_of(model: nn.Module) -> tuple[Site, ...]:
@@ -82,10 +85,16 @@ def sites_of(model: nn.Module) -> tuple[Site, ...]:
             if other != full:
                 raise BookKeepingError(f"{other!r} and {full!r} are one parameter")
         is_whole = isinstance(module, _WHOLE)
-        if not (own or is_whole) or (whole and name.startswith(whole)):
+        pair = low_rank.pair_of(module)
+        if not (own or is_whole or pair) or (whole and name.startswith(whole)):
             continue
         if "forward" in vars(module):
             raise BookKeepingError(f"the forward of {name or 'the model'!r} has been replaced")
+        if pair is not None:
+            inside = {f"{part}.weight": f"{prefix}{part}.weight" for part in pair.names}
+            sites.append(Site(name, module, inside, "pair", pair=pair))
+            whole += (prefix,)
+            continue
         forward = _known_forward(module)
         if forward is not None:
             sites.append(Site(name, module, own, "layer", forward))
@@ -157,9 +166,9 @@ class Record:
     @property
     def method(self) -> str:
         """How the norms were found."""
-        if self.site.kind != "layer" or self.form is None:
-            return self.site.kind if self.site.kind != "layer" else "no gradient"
-        return self.form.method
+        if self.site.kind in ("vmap", "copies"):
+            return self.site.kind
+        return "no gradient" if self.form is None else self.form.method
 
     def targets(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The views into the total that its form writes to, out of all by full name."""
@@ -195,6 +204,8 @@ class Pass:
                     self._swap_parameter(site, undo)
                 elif site.kind == "vmap":
                     self._swap_forward(site, self._under_vmap(site), undo)
+                elif site.kind == "pair":
+                    self._swap_forward(site, self._pair(site), undo)
                 else:
                     self._swap_forward(site, self._layer(site), undo)
             yield
@@ -230,8 +241,19 @@ class Pass:
 
         return forward
 
+    def _pair(self, site: Site) -> Callable[[Tensor], Tensor]:
+        pair = site.pair
+        assert pair is not None
+        down, up = (self._new(site, key) for key in site.parameters)
+
+        def forward(input: Tensor) -> Tensor:
+            self._check_records(site, input)
+            return low_rank.low_rank(pair, input, down.receiver(), up.receiver())
+
+        return forward
+
     def _check_records(self, site: Site, inputs: Tensor) -> None:
-        layer = site.kind == "layer" and not isinstance(site.module, nn.Embedding)
+        layer = site.kind in ("layer", "pair") and not isinstance(site.module, nn.Embedding)
         if inputs.dim() < (2 if layer else 1) or len(inputs) != self.batch:
             raise BookKeepingError(
                 f"layer {site.name!r} sees inputs of shape {tuple(inputs.shape)}, whose first "

@@ -64,7 +64,7 @@ def plain(name: str, kind: str, batch: int) -> dict[str, object]:
     for module in list(model.modules()):
         for key, child in list(module.named_children()):
             if isinstance(child, RecordDropout):
-                module._modules[key] = nn.Dropout(child.probability)
+                module._modules[key] = nn.Dropout(child.p)
     optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     for _ in range(2):
         started = time.perf_counter()

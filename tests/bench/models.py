@@ -4,21 +4,8 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
-
-
-class LowRank(nn.Module):
-    """A frozen linear layer with a trainable low-rank path beside it (Hu et al. 2022)."""
-
-    def __init__(self, base: nn.Linear, rank: int) -> None:
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        self.lora_A = nn.Linear(base.in_features, rank, bias=False)
-        self.lora_B = nn.Linear(rank, base.out_features, bias=False)
-        self.scaling = 2.0
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.base(inputs) + self.lora_B(self.lora_A(inputs)) * self.scaling
 
 
 class Attention(nn.Module):
@@ -96,14 +83,14 @@ class LowRankEncoder(nn.Module):
         self.positions = nn.Embedding(length, width)
         self.norm = nn.LayerNorm(width)
         self.layers = nn.Sequential(*(EncoderLayer(width, heads) for _ in range(depth)))
+        adapters = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["query", "value"])
+        inject_adapter_in_model(adapters, self)
         self.requires_grad_(False)
-        for layer in self.layers:
-            attention: Attention = layer.attention
-            attention.query = LowRank(attention.query, rank)
-            attention.value = LowRank(attention.value, rank)
-            # As after some training: at its usual start of zero the B factor hides A's gradient.
-            for low_rank in (attention.query, attention.value):
-                nn.init.normal_(low_rank.lora_B.weight, std=0.02)
+        for name, parameter in self.layers.named_parameters():
+            parameter.requires_grad_("lora_" in name)
+            if "lora_B" in name:
+                # As after some training: at its usual start of zero B hides A's gradient.
+                nn.init.normal_(parameter, std=0.02)
         self.head = nn.Linear(width, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:

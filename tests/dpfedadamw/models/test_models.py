@@ -73,7 +73,7 @@ def test_vit_tiny_is_that_of_its_paper():
     assert not model.position.requires_grad
     assert len(model.layers) == 6
     assert model.layers[0].attention.heads == 3
-    assert model.layers[0].mlp_dropout.probability == 0.1
+    assert model.layers[0].mlp_dropout.p == 0.1
 
 
 def test_images_too_small_for_pooling_are_refused():
