@@ -85,7 +85,6 @@ class ClaimJudgement:
                     "accountant": one.accountant,
                     "value": clean_numbers(one.value),
                     "bounds": one.bounds,
-                    "at_least": one.at_least,
                     "counts": one.key in self.relevant,
                     "relation": relation(claim, one),
                 }
@@ -102,14 +101,12 @@ def claimed_value(claim: Claim) -> float | None:
 
 
 def relation(claim: Claim, reading: Reading) -> str:
-    """Whether the claim covers a reading, equals it, lies below it, or none of it is known."""
+    """Whether the claim covers a reading, equals it or lies below it."""
     value = claimed_value(claim)
     if value is None:
         return "-"
     if understates(value, reading.value):
         return "below"
-    if reading.at_least:
-        return "open"
     return "equal" if value <= reading.value * (1.0 + _SAME) else "covers"
 
 
@@ -154,23 +151,10 @@ def _compare(claim: Claim, relevant: Sequence[Reading]) -> tuple[ClaimVerdict, s
         )
     covered = [one for one in ordered if relation(claim, one) in ("covers", "equal")]
     below = [one for one in ordered if relation(claim, one) == "below"]
-    undecided = [one for one in ordered if relation(claim, one) == "open"]
     if len(below) == len(ordered):
         return (
             ClaimVerdict.UNDERSTATED,
             f"{value:g} lies below every reading; the least is {_shown(ordered[0])}",
-        )
-    if not covered:
-        return (
-            ClaimVerdict.NOT_DETERMINABLE,
-            f"{value:g} covers no reading; whether it covers {_shown(undecided[0])} or more is "
-            "open",
-        )
-    if not below and undecided:
-        return (
-            ClaimVerdict.CONSISTENT,
-            f"{value:g} covers {len(covered)} of {len(ordered)} readings; whether it covers "
-            f"{_shown(undecided[0])} or more is open",
         )
     if not below:
         return (

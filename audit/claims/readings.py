@@ -16,7 +16,6 @@ from audit.accounting import Steps, ThirdParty, budget, closed_forms, effective_
 from audit.claims.claim import Claim
 
 SERVER, THIRD_PARTY = "server", "third-party"
-_FIXED_SIZE = "fixed-size"
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,6 @@ class Reading:
         accountant: how ε is computed.
         value: ε, or how many times that of one query a step; infinite where there is no bound.
         bounds: whether it bounds the loss of the mechanism it describes.
-        at_least: whether the loss may be larger still, so that no claim is known to cover it.
     """
 
     key: str
@@ -39,7 +37,6 @@ class Reading:
     accountant: str
     value: float
     bounds: bool
-    at_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,13 +52,7 @@ class _Draft:
 
     def reading(self) -> Reading:
         return Reading(
-            self.key,
-            self.means,
-            self.towards,
-            self.accountant,
-            self.compute(),
-            self.bounds,
-            at_least=self.key.endswith(_FIXED_SIZE),
+            self.key, self.means, self.towards, self.accountant, self.compute(), self.bounds
         )
 
 
@@ -76,6 +67,12 @@ class _Setting:
     rounds: int
     steps: int
     participation: float | None
+    fixed_size: bool = False
+
+    def composed(self, steps: int) -> Steps:
+        """So many steps of one client."""
+        fixed_size = self.fixed_size and self.rate < 1.0
+        return Steps(self.rate, self.sigma, steps, fixed_size)
 
 
 def readings(claim: Claim) -> tuple[Reading, ...]:
@@ -178,8 +175,9 @@ def _record_level(claim: Claim) -> Iterator[_Draft]:
         means = f"noise as printed, multiplier sigma*C = {printed.sigma:g}"
         yield from _views(printed, "{view}/noise-as-printed", means, private)
     if claim.sampling in ("fixed", "unstated"):
-        means = "batches of fixed size, one record replaced, at least"
-        yield from _views(_replaced(s), "{view}/fixed-size", means, private)
+        means = "batches of fixed size, one record replaced"
+        fixed = replace(_replaced(s), fixed_size=True)
+        yield from _views(fixed, "{view}/fixed-size", means, private)
     if claim.sampling in ("shuffled", "unstated"):
         # An epoch uses each record once, and a participation begins with a new one.
         uses = math.ceil(s.steps * s.rate - 1e-9)
@@ -192,12 +190,7 @@ def _record_level(claim: Claim) -> Iterator[_Draft]:
 
 
 def _replaced(s: _Setting) -> _Setting:
-    """The setting in which one record is replaced by another: the sum moves by up to 2C.
-
-    For batches of fixed size this is the exact cost of one pair of data sets: all gradients point
-    one way, and one record's the other way in the first of them. The worst pair costs no less, so
-    a claim below this is understated.
-    """
+    """The setting in which one record is replaced by another: the sum moves by up to 2C."""
     return replace(s, sigma=s.sigma / 2.0)
 
 
@@ -216,7 +209,7 @@ def _counts(s: _Setting) -> Iterator[tuple[int, str, str]]:
 def _plain(s: _Setting, private: bool) -> Iterator[_Draft]:
     """Poisson batches under add/remove, by every accountant."""
     for rounds, view, means in _counts(s):
-        steps = Steps(s.rate, s.sigma, rounds * s.steps)
+        steps = s.composed(rounds * s.steps)
         for method, name in _METHODS:
             key = view if method == "pld" else f"{view}/{method}"
             compute = partial(_epsilon, steps, s.delta, method)
@@ -231,7 +224,7 @@ _METHODS = (("pld", "PLD"), ("rdp", "RDP improved"), ("rdp-classic", "RDP classi
 def _views(s: _Setting, key: str, means: str, bounds: bool) -> Iterator[_Draft]:
     """The same change of mechanism in every view, by privacy loss distributions."""
     for rounds, view, _ in _counts(s):
-        compute = partial(_epsilon, Steps(s.rate, s.sigma, rounds * s.steps), s.delta)
+        compute = partial(_epsilon, s.composed(rounds * s.steps), s.delta)
         where = f"{means}; {rounds} rounds"
         yield _Draft(key.format(view=view), where, SERVER, "PLD", compute, bounds)
     if _chosen(s):
@@ -241,8 +234,7 @@ def _views(s: _Setting, key: str, means: str, bounds: bool) -> Iterator[_Draft]:
 def _mixture(s: _Setting, key: str, means: str, bounds: bool) -> _Draft:
     def compute() -> float:
         share = s.participation or 1.0
-        once = Steps(s.rate, s.sigma, s.steps)
-        return ThirdParty([(once, s.rounds)], share, s.delta).epsilon([s.rounds])
+        return ThirdParty([(s.composed(s.steps), s.rounds)], share, s.delta).epsilon([s.rounds])
 
     return _Draft(key, means, THIRD_PARTY, "PLD, mixture", compute, bounds)
 
@@ -287,8 +279,9 @@ def _client_level(claim: Claim) -> Iterator[_Draft]:
         compute = partial(_epsilon, Steps(share, s.sigma, s.rounds), s.delta, method)
         yield _Draft(key, means, THIRD_PARTY, name, compute)
     if claim.client_sampling in ("fixed", "unstated") and share < 1.0:
-        compute = partial(_epsilon, Steps(share, s.sigma / 2.0, s.rounds), s.delta)
-        means = "a fixed number of clients a round, one client replaced, at least"
+        fixed = replace(_replaced(s), rate=share, fixed_size=True)
+        compute = partial(_epsilon, fixed.composed(s.rounds), s.delta)
+        means = "a fixed number of clients a round, one client replaced"
         yield _Draft("fixed-size", means, THIRD_PARTY, "PLD", compute)
     if claim.rate_printed_twice and share < 1.0:
         compute = partial(_epsilon, Steps(share * share, s.sigma, s.rounds), s.delta, "rdp")

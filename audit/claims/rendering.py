@@ -11,7 +11,6 @@ _RELATIONS = {
     "covers": "covers it",
     "equal": "equals it",
     "below": "is below it",
-    "open": "is not below it",
     "-": "",
 }
 

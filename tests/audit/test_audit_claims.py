@@ -75,9 +75,10 @@ def test_the_accountants_agree_with_dp_accounting() -> None:
 
     # Both round upwards on grids of their own; 1 % is ten times what they differ by.
     assert found["every-round"] == pytest.approx(composed(1.0, 0.016, 2000), rel=1e-2)
-    assert found["every-round/fixed-size"] == pytest.approx(
-        composed(1.0, 0.016, 2000, replace_one=True), rel=1e-2
-    )
+    # The worst pair for fixed sizes costs no less than one pair of data sets whose cost the library
+    # can compose, a Poisson draw at half the noise. How much more is judged beside the engine.
+    least = composed(1.0, 0.016, 2000, replace_one=True)
+    assert least * 0.99 <= found["every-round/fixed-size"] <= 1.3 * least
     accountant = dp_accounting.rdp.RdpAccountant()
     event = dp_accounting.PoissonSampledDpEvent(0.016, dp_accounting.GaussianDpEvent(1.0))
     accountant.compose(event, 2000)
@@ -126,11 +127,13 @@ def test_each_verdict_has_its_range(epsilon: float, verdict: ClaimVerdict) -> No
     assert judge_claim(claim(claimed__epsilon=epsilon)).verdict is verdict
 
 
-def test_no_claim_is_conservative_where_a_reading_may_cost_more() -> None:
-    epsilon = 1.1 * values(sampling__kind="fixed")["every-round/fixed-size"]
-    judged = judge_claim(claim(sampling__kind="fixed", claimed__epsilon=epsilon))
-    assert judged.verdict is ClaimVerdict.CONSISTENT
-    assert "or more is open" in judged.reason
+def test_a_claim_that_covers_fixed_sizes_covers_everything_here() -> None:
+    epsilon = values(sampling__kind="fixed")["every-round/fixed-size"]
+    above = judge_claim(claim(sampling__kind="fixed", claimed__epsilon=1.01 * epsilon))
+    assert above.verdict is ClaimVerdict.CONSERVATIVE
+    below = judge_claim(claim(sampling__kind="fixed", claimed__epsilon=0.98 * epsilon))
+    assert below.verdict is ClaimVerdict.CONSISTENT
+    assert "lies below every-round/fixed-size" in below.reason
 
 
 def test_only_readings_towards_the_stated_view_decide() -> None:
