@@ -117,6 +117,11 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if name != algorithm["name"]:
         bare = {**mapping, "algorithm": {"name": name}}
         algorithm = mapping["algorithm"] = fill_defaults(bare)["algorithm"]
+    if algorithm["name"] in crosschecks._ADAPTIVE_ALGORITHMS:
+        federation["client_sampling"] = "fixed"
+        sampling = privacy["sampling"]
+        if algorithm["name"] in crosschecks.BUDGETED_ALGORITHMS and sampling["kind"] == "shuffled":
+            sampling["kind"] = "fixed"
     if "local_iterations" in algorithm:
         bounds = algorithm["local_iterations"]
         bounds["maximum"] = max(bounds["minimum"], bounds["maximum"])
