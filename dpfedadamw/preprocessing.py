@@ -46,12 +46,16 @@ class TextPreprocessing:
         length: Tokens of a record.
         padding: The token number that means nothing is there.
         fingerprint: Digest of the tokeniser's files and of ``length``, hexadecimal.
+        vocabulary: How many tokens the model knows, 0…vocabulary-1; None for any number.
+        types: How many token types it knows; None where it reads none.
     """
 
     encode: Callable[[Sequence[str], Sequence[str] | None], NDArray[np.int32]]
     length: int
     padding: int
     fingerprint: str
+    vocabulary: int | None = None
+    types: int | None = None
 
 
 Preprocessing = ImagePreprocessing | TextPreprocessing

@@ -18,7 +18,8 @@ from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPrep
 def fingerprint(preprocessing: Preprocessing) -> str:
     """What of a preprocessing decides the stored records; the rest is done in each batch."""
     if isinstance(preprocessing, TextPreprocessing):
-        return f"text {preprocessing.length} {preprocessing.fingerprint}"
+        known = f"{preprocessing.vocabulary} {preprocessing.types}"
+        return f"text {preprocessing.length} {known} {preprocessing.fingerprint}"
     if preprocessing.size is None:
         return "images"
     return f"images {preprocessing.size} {preprocessing.interpolation}"
@@ -46,7 +47,8 @@ def prepare(content: Images | Texts | Numbers, preprocessing: Preprocessing) -> 
         case Texts():
             if not isinstance(preprocessing, TextPreprocessing):
                 raise DataError(
-                    "data.dataset: holds texts, but the model reads numbers; use a model for texts"
+                    "data.dataset: holds texts, but the model reads numbers; use roberta-base or "
+                    "transformers"
                 )
             tokens = preprocessing.encode(content.first, content.second)
             wanted = (len(content.first), 2, preprocessing.length)
@@ -54,10 +56,11 @@ def prepare(content: Images | Texts | Numbers, preprocessing: Preprocessing) -> 
                 raise DataError(
                     f"model: its tokeniser made {tokens.dtype} {tokens.shape}, not int32 {wanted}"
                 )
+            _check_known(tokens, preprocessing, "model: its tokeniser made")
             return tokens
         case Numbers():
             if isinstance(preprocessing, TextPreprocessing):
-                return _tokens(content.values, preprocessing.length)
+                return _tokens(content.values, preprocessing)
             return _plain(content.values)
 
 
@@ -70,14 +73,27 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
     return plain
 
 
-def _tokens(values: NDArray[Any], length: int) -> NDArray[np.int32]:
+def _tokens(values: NDArray[Any], form: TextPreprocessing) -> NDArray[np.int32]:
+    length = form.length
     fits = values.dtype.kind in "iu" and values.shape[1:] == (2, length)
     if not fits or values.min() < 0 or values.max() > np.iinfo(np.int32).max:
         raise DataError(
             f"data.path: records have type {values.dtype} and shape {values.shape[1:]}; for this "
             f"model give texts, or its tokens as whole numbers of shape (2, {length})"
         )
+    _check_known(values, form, "data.path: holds")
     return values.astype(np.int32)
+
+
+def _check_known(tokens: NDArray[Any], form: TextPreprocessing, found: str) -> None:
+    """Check that a model knows all tokens and types of records [b, 2, length]."""
+    for row, kind, known in ((0, "token", form.vocabulary), (1, "token type", form.types)):
+        largest = int(tokens[:, row].max(initial=0))
+        if known is not None and largest >= known:
+            raise DataError(
+                f"{found} {kind} {largest}, but the model knows 0 to {known - 1}; use the "
+                "tokeniser that belongs to it"
+            )
 
 
 def content_bytes(content: Images | Texts | Numbers) -> Iterator[bytes]:

@@ -30,6 +30,7 @@ class Published:
             those that matter most even if they are.
         mean: Subtracted from each channel of an image.
         deviation: Each channel is divided by it.
+        interpolation: How images are resized.
     """
 
     repository: str
@@ -39,6 +40,7 @@ class Published:
     configuration: Mapping[str, Any] = field(default_factory=dict)
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
+    interpolation: str = "bilinear"
 
 
 def _swin(name: str, licence: str, width: int, depths: list[int], heads: list[int]) -> Published:
@@ -57,7 +59,14 @@ def _swin(name: str, licence: str, width: int, depths: list[int], heads: list[in
         "layer_norm_eps": 1e-5,
     }
     return Published(
-        name, licence, "swin", IMAGES, configuration, _IMAGENET_MEAN, _IMAGENET_DEVIATION
+        name,
+        licence,
+        "swin",
+        IMAGES,
+        configuration,
+        _IMAGENET_MEAN,
+        _IMAGENET_DEVIATION,
+        "bicubic",
     )
 
 

@@ -18,6 +18,9 @@ from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPrep
 from dpfedadamw.spec import TransformerSpec
 
 _DEFAULT_SCALE = (0.5, 0.5, 0.5)
+# Filters of Pillow, by the numbers under which publishers name them.
+_BILINEAR = 2
+_INTERPOLATIONS = {_BILINEAR: "bilinear", 3: "bicubic"}
 
 
 def preprocessing_of(spec: TransformerSpec) -> Preprocessing:
@@ -31,44 +34,54 @@ def preprocessing_of(spec: TransformerSpec) -> Preprocessing:
     configuration, reads = configure(spec, source, 2, {})
     if reads == IMAGES:
         size = getattr(configuration, "image_size", None)
-        mean, deviation = _scale(spec, source)
         return ImagePreprocessing(
             size=size if isinstance(size, int) else None,
             channels=getattr(configuration, "num_channels", 3),
-            mean=mean,
-            deviation=deviation,
+            **_look(spec, source),
         )
     length = spec.length or 128
+    types = getattr(configuration, "type_vocab_size", 0)
     return TextPreprocessing(
         encode=_Encoder(source, length),
         length=length,
         padding=configuration.pad_token_id,
         fingerprint=source.tokeniser_digest(length) if source is not None else "",
+        vocabulary=configuration.vocab_size,
+        # With one type alone, the model does not look at what a tokeniser writes.
+        types=types if types > 1 else None,
     )
 
 
-def _scale(
-    spec: TransformerSpec, source: Source | None
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation by channel: from the files, else as published."""
-    published = PUBLISHED.get(spec.name)
+def _look(spec: TransformerSpec, source: Source | None) -> dict[str, Any]:
+    """Mean and deviation by channel, and how images are resized: from the files or as published."""
     path = source.folder / "preprocessor_config.json" if source is not None else Path()
     if path.is_file():
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content.get("do_normalize", True):
-                return (
-                    tuple(float(one) for one in content["image_mean"]),
-                    tuple(float(one) for one in content["image_std"]),
-                )
-            return (), ()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise ModelError(
-                f"model.source: {path} gives no image_mean and image_std; correct it"
-            ) from None
-    if published is not None:
-        return published.mean, published.deviation
-    return _DEFAULT_SCALE, _DEFAULT_SCALE
+        return _look_of_file(path)
+    published = PUBLISHED.get(spec.name)
+    if published is None:
+        return {"mean": _DEFAULT_SCALE, "deviation": _DEFAULT_SCALE}
+    look = {"mean": published.mean, "deviation": published.deviation}
+    return {**look, "interpolation": published.interpolation}
+
+
+def _look_of_file(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        filter_ = content.get("resample", _BILINEAR)
+        mean, deviation = (), ()
+        if content.get("do_normalize", True):
+            mean, deviation = (
+                tuple(float(one) for one in content[key]) for key in ("image_mean", "image_std")
+            )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise ModelError(
+            f"model.source: {path} gives no image_mean and image_std; correct it"
+        ) from None
+    if filter_ not in _INTERPOLATIONS:
+        raise ModelError(
+            f"model.source: {path} says resample: {filter_}; give 2 (bilinear) or 3 (bicubic)"
+        )
+    return {"mean": mean, "deviation": deviation, "interpolation": _INTERPOLATIONS[filter_]}
 
 
 class _Encoder:

@@ -243,8 +243,24 @@ def _minilm() -> str:
 def test_images_need_what_their_publisher_says():
     spec = TransformerSpec("swin-tiny", "random", None, None, LORA)
     assert registry.preprocessing(spec) == ImagePreprocessing(
-        224, 3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+        224, 3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "bicubic"
     )
+
+
+@pytest.mark.parametrize(("number", "name"), [(2, "bilinear"), (3, "bicubic"), (None, "bilinear")])
+def test_images_are_resized_as_the_publishers_file_says(tmp_path, number, name):
+    file = {"image_mean": [0.5], "image_std": [0.25]}
+    file |= {} if number is None else {"resample": number}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(file))
+    needs = registry.preprocessing(_from(_folder(tmp_path, num_channels=1)))
+    assert needs == ImagePreprocessing(32, 1, (0.5,), (0.25,), name)
+
+
+def test_a_filter_that_is_not_there_is_refused(tmp_path):
+    file = {"image_mean": [0.5], "image_std": [0.25], "resample": 1}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(file))
+    with pytest.raises(ModelError, match="says resample: 1; give 2"):
+        registry.preprocessing(_from(_folder(tmp_path, num_channels=1)))
 
 
 def _folder(path: Path, **changes: object) -> str:
