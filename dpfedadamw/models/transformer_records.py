@@ -68,20 +68,18 @@ def _look_of_file(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         filter_ = content.get("resample", _BILINEAR)
-        mean, deviation = (), ()
-        if content.get("do_normalize", True):
-            mean, deviation = (
-                tuple(float(one) for one in content[key]) for key in ("image_mean", "image_std")
-            )
+        keys = ("image_mean", "image_std") if content.get("do_normalize", True) else ()
+        scale = [tuple(float(one) for one in content[key]) for key in keys]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ModelError(
             f"model.source: {path} gives no image_mean and image_std; correct it"
         ) from None
-    if filter_ not in _INTERPOLATIONS:
+    if filter_ not in list(_INTERPOLATIONS):
         raise ModelError(
             f"model.source: {path} says resample: {filter_}; give 2 (bilinear) or 3 (bicubic)"
         )
-    return {"mean": mean, "deviation": deviation, "interpolation": _INTERPOLATIONS[filter_]}
+    look = dict(zip(("mean", "deviation"), scale, strict=False))
+    return {**look, "interpolation": _INTERPOLATIONS[filter_]}
 
 
 class _Encoder:

@@ -256,10 +256,17 @@ def test_images_are_resized_as_the_publishers_file_says(tmp_path, number, name):
     assert needs == ImagePreprocessing(32, 1, (0.5,), (0.25,), name)
 
 
-def test_a_filter_that_is_not_there_is_refused(tmp_path):
-    file = {"image_mean": [0.5], "image_std": [0.25], "resample": 1}
+def test_images_that_are_not_scaled_are_left_as_they_are(tmp_path):
+    (tmp_path / "preprocessor_config.json").write_text('{"do_normalize": false, "resample": 3}')
+    needs = registry.preprocessing(_from(_folder(tmp_path, num_channels=1)))
+    assert needs == ImagePreprocessing(32, 1, (), (), "bicubic")
+
+
+@pytest.mark.parametrize("number", [1, [3]])
+def test_a_filter_that_is_not_there_is_refused(tmp_path, number):
+    file = {"image_mean": [0.5], "image_std": [0.25], "resample": number}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(file))
-    with pytest.raises(ModelError, match="says resample: 1; give 2"):
+    with pytest.raises(ModelError, match=r"says resample: .*; give 2"):
         registry.preprocessing(_from(_folder(tmp_path, num_channels=1)))
 
 
