@@ -18,10 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpfedadamw.parameters import Blocks, scratch
+from dpfedadamw.parameters import Blocks
 from dpfedadamw.rundir import write_arrays, write_json
 from dpfedadamw.upload_evidence import Exchange, UploadRecorder
-from dpfedadamw.workers import share_out
 
 _PRIVATE = 0o600
 _SAMPLED_NOISE_TOTAL = 400_000
@@ -104,9 +103,11 @@ class ClientEvidence:
         self.exchange.clean.append(_float32(clean))
         sampled = query.noisy_sum[self.sample].double() - clean
         self.noise_sample.append(_float32(sampled / self.clipping_norm))
-        noise, squares = sums_of_squares(self.blocks, query.noisy_sum, query.clean_sum)
-        self.noise_sum_squares.append(noise)
-        self.clean_sum_squares.append(squares / query.divisor**2)
+        # The noise is what really lies between the two sums, whatever was drawn.
+        noise = self.blocks.sum_of_squares(query.noisy_sum, minus=query.clean_sum)
+        clean = self.blocks.sum_of_squares(query.clean_sum)
+        self.noise_sum_squares.append(noise.cpu().numpy())
+        self.clean_sum_squares.append(clean.cpu().numpy() / query.divisor**2)
 
     def second_moment(self, moment: Any) -> None:
         """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
@@ -243,39 +244,6 @@ class EvidenceWriter:
         for squares in client.clean_sum_squares:
             shadow = beta2 * shadow + (1.0 - beta2) * squares / sizes
         return shadow
-
-
-def sums_of_squares(
-    blocks: Blocks, noisy: Tensor, clean: Tensor
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums over each block of the squared noise and of the squared clean sum, float64 [B] each.
-
-    The noise is what really lies between the two sums, whatever was drawn.
-    """
-    cuts = list(blocks.pieces())
-    parts: list[tuple[Tensor, Tensor]] = [(noisy, clean)] * len(cuts)
-
-    def measure(own: range) -> None:
-        noise = scratch(noisy)
-        for index in own:
-            start, stop, rows = cuts[index]
-            before = clean[start:stop]
-            between = torch.sub(noisy[start:stop], before, out=noise[: stop - start])
-            parts[index] = _squares(between, len(rows)), _squares(before, len(rows))
-
-    share_out(len(cuts), measure)
-    rows = torch.cat([rows for _, _, rows in cuts])
-    of_noise, of_clean = (
-        torch.zeros_like(blocks.sizes).index_add_(0, rows, torch.cat(part))
-        for part in zip(*parts, strict=True)
-    )
-    return of_noise.cpu().numpy(), of_clean.cpu().numpy()
-
-
-def _squares(values: Tensor, rows: int) -> Tensor:
-    """Sums of the squares of equal rows, float64 [rows]; to a relative 1e-6 from float32."""
-    norms: Tensor = torch.linalg.vector_norm(values.view(rows, -1), dim=1)
-    return norms.double().square()
 
 
 def sampled_coordinates(size: int, queries: int) -> NDArray[np.int64]:

@@ -118,8 +118,7 @@ class Exchange:
         """Take note of a gradient [d] that is handed out."""
         self.gradients.append(self._keep(gradient))
         if self.coordinates is not None:
-            squares: NDArray[np.float64] = self.blocks.sum(gradient.double().square()).cpu().numpy()
-            self.square_sums.append(squares)
+            self.square_sums.append(self.blocks.sum_of_squares(gradient).cpu().numpy())
 
     def _keep(self, vector: Tensor) -> NDArray[np.float32]:
         kept = vector if self.coordinates is None else vector[self.coordinates]

@@ -100,3 +100,18 @@ def test_frozen_parameters_are_left_out():
 def test_a_model_without_trainable_parameters_is_refused():
     with pytest.raises(ParameterError, match="no trainable parameter"):
         layout_of(nn.Flatten())
+
+
+@pytest.mark.parametrize("kind", ["tensor", "heads", "hessian"])
+def test_sums_of_squares_are_those_of_the_blocks_values(kind):
+    model = VisionTransformer((3, 8, 8), 4, 16, 2, 2, 2, 5)
+    blocks = blocks_of(model, kind)
+    values, minus = torch.randn(2, blocks.parameters)
+    for found, expected in (
+        (blocks.sum_of_squares(values), values),
+        (blocks.sum_of_squares(values, minus=minus), values.double() - minus.double()),
+    ):
+        # float32 sums of at most a few thousand squares.
+        torch.testing.assert_close(
+            found, blocks.sum(expected.double().square()), rtol=1e-6, atol=1e-12
+        )
