@@ -154,7 +154,8 @@ def test_each_unit_has_its_own_words(make_client_run: MakeRun) -> None:
     meanings = {check["name"]: check["meaning"] for check in report["audit"]["checks"]}
     assert meanings["participation"] == CLIENT.meanings["participation"]
     assert "one client" in meanings["sensitivity"]
-    assert "participation" not in RECORD.meanings
+    assert meanings["participation"] != RECORD.meanings["participation"]
+    assert "coordinates" not in RECORD.meanings
 
 
 @pytest.mark.parametrize("noise", BOTH)
