@@ -58,7 +58,8 @@ def fixed_size_profile(
     positive = np.maximum(positive, 0.0)
     # Mirrored: δ(-ε) = 1 - e^(-ε) + e^(-ε)·δ(ε) of the pair the other way round.
     mirrored = -np.expm1(-size) + np.exp(-size) * positive
-    return np.where(epsilons >= 0.0, positive, mirrored)
+    profile: NDArray[np.float64] = np.where(epsilons >= 0.0, positive, mirrored)
+    return profile
 
 
 def fixed_size_pld(
