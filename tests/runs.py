@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from dpfedadamw import cli
 from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import ALGORITHMS
@@ -89,3 +90,12 @@ def failing(findings: dict[str, object]) -> list[tuple[str, str]]:
         for check in findings["checks"]
         if check["verdict"] not in ("PASS", "NOT APPLICABLE")
     ]
+
+
+def call(*arguments: str) -> int:
+    """The exit code of a command."""
+    try:
+        cli.main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0

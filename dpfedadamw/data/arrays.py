@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,14 +98,14 @@ def _header(archive: zipfile.ZipFile, name: str, place: str) -> _Array:
 
 
 def _read_header(
-    stream: object, place: str, name: str
+    stream: IO[bytes], place: str, name: str
 ) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
     try:
-        version = np.lib.format.read_magic(stream)  # type: ignore[arg-type]
+        version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
             version, np.lib.format.read_array_header_2_0
         )
-        shape, fortran, dtype = read(stream)  # type: ignore[arg-type]
+        shape, fortran, dtype = read(stream)
     except (ValueError, SyntaxError, tokenize.TokenError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(

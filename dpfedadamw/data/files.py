@@ -68,10 +68,8 @@ class Unpacked(io.RawIOBase):
         stream.seek(0)
         self._path = path
         self.compressed = magic == b"\x1f\x8b"
-        self._stream: BinaryIO = (
-            gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]
-            if self.compressed
-            else stream
+        self._stream: BinaryIO | gzip.GzipFile = (
+            gzip.GzipFile(fileobj=stream) if self.compressed else stream
         )
         self.limit = size = os.fstat(stream.fileno()).st_size
         if self.compressed:

@@ -8,12 +8,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, opened, where
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _LONGEST_LINE = 2**20
 
@@ -72,9 +76,10 @@ class _Raw(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        content = self._unpacked.read(len(buffer))
-        buffer[: len(content)] = content
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        into = memoryview(buffer)
+        content = self._unpacked.read(len(into))
+        into[: len(content)] = content
         return len(content)
 
 

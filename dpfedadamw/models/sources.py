@@ -7,6 +7,7 @@ or a model that brings its own code could run anything, and is refused.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -193,8 +194,8 @@ def libraries() -> None:
         ModelError: If they are not.
     """
     try:
-        import peft  # noqa: F401
-        import transformers  # noqa: F401
+        for name in ("peft", "transformers"):
+            importlib.import_module(name)
     except ImportError as error:
         raise ModelError(
             f"model.name: this model needs the package {error.name}; install it with "

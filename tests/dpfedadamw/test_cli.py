@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from dpfedadamw import cli
 from dpfedadamw import run as engine_run
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.randomness import ReleaseRandomness
-from tests.runs import PRIVATE, SMALL
+from tests.runs import PRIVATE, SMALL, call
 from tests.specs.strategies import broken_specs
 
 
@@ -41,15 +40,6 @@ def run_dir(tmp_path_factory) -> Path:
         patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(b"k" * 32))
         assert call("run", str(spec), "--out", str(parent / "runs")) == 0
     return (parent / "runs" / "latest").resolve()
-
-
-def call(*arguments: str) -> int:
-    """The exit code of a command."""
-    try:
-        cli.main(list(arguments))
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture

@@ -10,20 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw import cli
 from dpfedadamw.cli import terminal
-from tests.runs import NOT_PRIVATE, PRIVATE, SMALL
+from tests.runs import NOT_PRIVATE, PRIVATE, SMALL, call
 
 TWO = (("dp-fedavg", PRIVATE), ("fedavg", NOT_PRIVATE))
-
-
-def call(*arguments: str) -> int:
-    """The exit code of a command."""
-    try:
-        cli.main(list(arguments))
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from dpfedadamw.exporting import export, load_model
 from dpfedadamw.parameters import layout_of
 from dpfedadamw.probe import probe_of
 from dpfedadamw.rundir import RunDirectory, open_existing
-from tests.runs import begin, small_spec, train, verdicts
+from tests.runs import begin, call, small_spec, train, verdicts
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -182,14 +182,6 @@ def finished(tmp_path_factory) -> Path:
     with pytest.raises(SystemExit):
         cli.main(["run", str(path), "--out", str(parent / "runs")])
     return (parent / "runs" / "latest").resolve()
-
-
-def call(*arguments: str) -> int:
-    try:
-        cli.main(list(arguments))
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_the_command_writes_model_and_card_and_leaves_the_run_as_it_was(finished, tmp_path):

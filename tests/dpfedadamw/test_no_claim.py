@@ -11,23 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw import cli
 from dpfedadamw.cli import terminal
-from tests.runs import NOT_PRIVATE, SMALL
+from tests.runs import NOT_PRIVATE, SMALL, call
 
 SAID = "no differential privacy"
 CLAIM = re.compile(
     r"epsilon|differentially private|(?<!no )differential privacy|ε =", re.IGNORECASE
 )
-
-
-def call(*arguments: str) -> int:
-    """The exit code of a command."""
-    try:
-        cli.main(list(arguments))
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,9 @@ def test_an_adjacency_mislabelled_in_the_ledger_fails(tmp_path, monkeypatch):
 
 
 def test_counting_empty_rounds_as_steps_of_the_second_moment_fails(tmp_path, monkeypatch):
-    every = lambda self, before: before * self.worker.plan.local_steps  # noqa: E731
+    def every(self, before):
+        return before * self.worker.plan.local_steps
+
     monkeypatch.setattr(Federation, "_earlier_steps", every)
     assert verdict_of("second-moment", BY_CHANCE, tmp_path) == "FAIL"
 
