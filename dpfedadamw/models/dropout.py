@@ -12,7 +12,7 @@ weights do.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -42,6 +42,7 @@ class RecordDropout(nn.Module):
         self.p = p
         self.number = 0
         self.seeds: list[int] | None = None
+        self.places: list[int] | None = None
 
     def forward(self, values: Tensor) -> Tensor:
         """Drop entries of values [b, …]; all of them stay in evaluation mode."""
@@ -52,9 +53,9 @@ class RecordDropout(nn.Module):
                 "dropout by record needs the records as the first dimension, and a model that "
                 "tells it which they are"
             )
-        dropped = torch.empty(values.shape, dtype=torch.bool, device=values.device)
+        dropped = torch.zeros(values.shape, dtype=torch.bool, device=values.device)
         generator = torch.Generator(values.device)
-        for record, seed in zip(dropped, self.seeds, strict=True):
+        for record, seed in zip(self._drawn(dropped), self.seeds, strict=True):
             generator.manual_seed((seed + self.number) % 2**63)
             # Always drawn in float32: masks are the same for a model in float64.
             drawn = torch.rand(
@@ -62,6 +63,16 @@ class RecordDropout(nn.Module):
             )
             torch.lt(drawn, self.p, out=record)
         return values.masked_fill(dropped, 0.0) * (1.0 / (1.0 - self.p))
+
+    def _drawn(self, dropped: Tensor) -> Iterable[Tensor]:
+        """Each record's part of a mask [b, …] that is drawn.
+
+        Of a text its own places alone. How many others the batch makes room for is up to who shares
+        it, and must not move the numbers that this record draws; nothing reads what stands there.
+        """
+        if self.places is None or dropped.dim() < 3 or dropped.shape[1] != max(self.places):
+            return dropped
+        return (record[:count] for record, count in zip(dropped, self.places, strict=True))
 
     def extra_repr(self) -> str:
         """What ``print(model)`` shows."""
@@ -81,13 +92,16 @@ def number_layers(model: nn.Module) -> None:
 
 
 @contextmanager
-def dropping(model: nn.Module, records: Tensor, weights: Tensor) -> Iterator[None]:
+def dropping(
+    model: nn.Module, records: Tensor, weights: Tensor, places: list[int] | None = None
+) -> Iterator[None]:
     """Tell a model's `RecordDropout` layers which records a forward pass is on.
 
     Args:
         model: Does nothing where it has no such layer, or is in evaluation mode.
         records: The batch [b, …] as the model gets it.
         weights: A small trained tensor; masks change whenever it does.
+        places: Of texts that are cut to the longest of them: how many places of each are its own.
 
     Raises:
         DropoutError: If the records are hidden by a transformation of functions (vmap).
@@ -103,12 +117,12 @@ def dropping(model: nn.Module, records: Tensor, weights: Tensor) -> Iterator[Non
         )
     seeds = _seeds(records, weights)
     for layer in layers:
-        layer.seeds = seeds
+        layer.seeds, layer.places = seeds, places
     try:
         yield
     finally:
         for layer in layers:
-            layer.seeds = None
+            layer.seeds = layer.places = None
 
 
 def _layers(model: nn.Module) -> list[RecordDropout]:

@@ -20,6 +20,7 @@ from dpfedadamw.models.attention_roles import roles_of
 from dpfedadamw.models.dropout import dropping, number_layers
 from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.lora import add_pairs
+from dpfedadamw.models.padding import BLIND_TO_PADDING, can_be_cut, places_in_use
 from dpfedadamw.models.published import IMAGES, PUBLISHED, TEXT
 from dpfedadamw.models.sources import Source, libraries, locate, sha256_of
 from dpfedadamw.spec import LoraSpec, TransformerSpec
@@ -34,6 +35,8 @@ class TransformerClassifier(nn.Module):
         vocabulary: Number of tokens; 0 for images.
         origin: Where pretrained weights came from, with their digest; empty for random ones.
         parameter_roles: For blocks.
+        cuts_padding: Whether batches of texts are cut to their longest record, which changes time
+            and memory alone.
 
     Args:
         network: The model.
@@ -57,6 +60,7 @@ class TransformerClassifier(nn.Module):
         self.vocabulary: int = configuration.vocab_size if reads == TEXT else 0
         self.padding: int = configuration.pad_token_id if reads == TEXT else 0
         self._types = getattr(configuration, "type_vocab_size", 0) if reads == TEXT else 0
+        self.cuts_padding = reads == TEXT and configuration.model_type in BLIND_TO_PADDING
         self.parameter_roles = roles_of(self, [f"network.{name}" for name in output_layers])
         # Of all trained tensors the last is the head's, and small.
         self._watched = [name for name, p in self.named_parameters() if p.requires_grad][-1]
@@ -76,8 +80,13 @@ class TransformerClassifier(nn.Module):
             inputs: Images, float [b, channels, height, width]; or texts, whole numbers
                 [b, 2, length] with token numbers, padded at the end, and token types.
         """
-        with dropping(self, inputs, self.get_parameter(self._watched)):
-            scores: Tensor = self.network(**self._arguments(inputs)).logits
+        places: list[int] | None = None
+        cut = inputs
+        if self.cuts_padding and can_be_cut(inputs):
+            places = places_in_use(inputs[:, 0], self.padding).tolist()
+            cut = inputs[:, :, : max(places)]
+        with dropping(self, inputs, self.get_parameter(self._watched), places):
+            scores: Tensor = self.network(**self._arguments(cut)).logits
         return scores
 
     def _arguments(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -252,7 +261,7 @@ def _network(
     if reads == IMAGES:
         kind = AutoModelForImageClassification
     if spec.weights == "random" or source is None:
-        network = kind.from_config(configuration, attn_implementation="sdpa")
+        network = kind.from_config(configuration)
         return network.float(), _heads(network)
     source.weights()
     try:
@@ -265,7 +274,6 @@ def _network(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             dtype=torch.float32,
-            attn_implementation="sdpa",
         )
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
