@@ -6,12 +6,13 @@ values, and no more passes than the ledger has been charged for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence import ClientEvidence, Query
@@ -72,20 +73,37 @@ def clipped_sum(
     """
     flat.assign(parameters)
     inputs, labels = batch
-    if len(labels) <= physical_batch_size:
+    if not len(labels):
         return engine(inputs[:], labels)
-    parts = [
-        engine(
-            inputs[start : start + physical_batch_size], labels[start : start + physical_batch_size]
-        )
-        for start in range(0, len(labels), physical_batch_size)
-    ]
-    return ClippedSum(
-        torch.stack([part.total for part in parts]).sum(0),
-        torch.cat([part.raw_norms for part in parts]),
-        torch.cat([part.clipped_norms for part in parts]),
-        sum(part.nonfinite for part in parts),
-    )
+    sums: list[ClippedSum] = []
+    places: list[Tensor] = []
+    for start in range(0, len(labels), physical_batch_size):
+        part = slice(start, start + physical_batch_size)
+        records, targets = inputs[part], labels[part]
+        for rows in _groups(flat.module, records):
+            whole = len(rows) == len(targets)
+            sums.append(engine(records if whole else records[rows], targets[rows]))
+            places.append(start + rows)
+    if len(sums) == 1:
+        return sums[0]
+    total = sums[0].total
+    for one in sums[1:]:
+        total += one.total
+    raw_norms = torch.cat([one.raw_norms for one in sums])
+    clipped_norms = torch.cat([one.clipped_norms for one in sums])
+    # Without privacy nothing is measured.
+    if len(raw_norms):
+        order = torch.cat(places).argsort()
+        raw_norms, clipped_norms = raw_norms[order], clipped_norms[order]
+    return ClippedSum(total, raw_norms, clipped_norms, sum(one.nonfinite for one in sums))
+
+
+def _groups(module: nn.Module, records: Tensor) -> Sequence[Tensor]:
+    """Rows of records that the model would rather see together; all of them by default."""
+    groups: Callable[[Tensor], Sequence[Tensor]] | None = getattr(module, "groups", None)
+    if groups is None:
+        return [torch.arange(len(records), device=records.device)]
+    return groups(records)
 
 
 class PrivateOracle:

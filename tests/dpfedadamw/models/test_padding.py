@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from torch import Tensor
 
 from dpfedadamw.models import transformer
 from dpfedadamw.models.dropout import RecordDropout, dropping
-from dpfedadamw.models.padding import BLIND_TO_PADDING, places_in_use
+from dpfedadamw.models.padding import BLIND_TO_PADDING, groups_of_like_length, places_in_use
 from dpfedadamw.models.transformer import TransformerClassifier
+from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.privacy.oracle import clipped_sum
 from dpfedadamw.spec import FineTuningSpec, LoraSpec, PlainTuningSpec, TransformerSpec
 from tests.dpfedadamw.privacy.clipping_harness import assert_same, cross_entropy, engine_of
 
@@ -136,3 +139,35 @@ def test_masks_are_drawn_for_a_records_own_places_alone():
     assert short[1].float().mean() > 0.3
     # What has no places, as a pooled output, is drawn whole.
     assert flat.float().mean(1).min() > 0.2
+
+
+def _cost(groups: list[list[int]], places: list[int], overhead: float) -> float:
+    return sum(overhead + len(group) * max(places[one] for one in group) for group in groups)
+
+
+@pytest.mark.parametrize("overhead", [0.0, 3.0, 10.0, 1e9])
+def test_groups_hold_each_record_once_and_no_other_division_is_cheaper(overhead: float):
+    places = [3, 9, 3, 4, 20, 8]
+    found = groups_of_like_length(places, overhead)
+    assert sorted(itertools.chain(*found)) == list(range(6))
+    # All ways to cut the records, sorted by length, into runs.
+    order = sorted(range(6), key=places.__getitem__)
+    cheapest = min(
+        _cost([order[a:b] for a, b in itertools.pairwise([0, *cuts, 6])], places, overhead)
+        for count in range(6)
+        for cuts in itertools.combinations(range(1, 6), count)
+    )
+    assert _cost(found, places, overhead) == cheapest
+    assert len(found) == {0.0: 5, 1e9: 1}.get(overhead, len(found))
+
+
+def test_a_steps_sum_and_the_order_of_its_norms_do_not_show_the_groups(tmp_path):
+    model = small("bert", TUNINGS["pairs with dropout"], tmp_path)
+    batch = texts(9, 2, 20, 5, 7, 2, 18), torch.arange(7) % CLASSES
+    engine, flat = choose(model, cross_entropy, 0.3), FlatParameters(model)
+    expected = engine(*batch)
+    for overhead, physical in [(0.0, 512), (5.0, 512), (5.0, 3), (1e9, 3)]:
+        model._overhead = overhead
+        assert overhead > 100 or len(model.groups(batch[0])) > 1
+        found = clipped_sum(engine, flat, flat.vector.clone(), batch, physical)
+        assert_same(found, expected)
