@@ -73,6 +73,7 @@ def header(
         "noise_added_by": plan.noise_added_by,
         "sparsification": asdict(plan.sparsification) if plan.sparsification else None,
         "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
+        "precision": spec.compute.precision,
         "randomness": spec.randomness.mode,
         "qualifications": qualifications(spec),
         "commitment": randomness.commitment,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -284,10 +285,21 @@ def _engine(experiment: Experiment, name: str) -> ClippedSumEngine:
             "--engine vmap: it hides the records, and dropout needs to see them; use auto, "
             "book-keeping or loop, or a dropout of 0"
         )
-    if experiment.plan.unit != "record":
-        return PlainSum(experiment.model, record_loss)
+    plan, precision = experiment.plan, experiment.spec.compute.precision
+    if plan.unit != "record":
+        return PlainSum(experiment.model, record_loss, precision)
+    if precision != "float32":
+        # Batches are of one size then, in every dimension.
+        vars(experiment.model)["cuts_padding"] = False
+    expected = plan.divisor(0)
     return clipping.choose(
-        experiment.model, record_loss, experiment.plan.clipping_norm, engine=name
+        experiment.model,
+        record_loss,
+        plan.clipping_norm,
+        engine=name,
+        precision=precision,
+        # Most Poisson batches fit; a public number either way.
+        batch=min(plan.physical_batch_size, math.ceil(expected + 2.0 * math.sqrt(expected))),
     )
 
 

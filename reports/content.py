@@ -167,6 +167,10 @@ def _mechanism(source: RunSource) -> dict[str, Any]:
             f"{formatting.plain(batch)}. Everything that leaves a client is computed from these "
             f"noisy gradients alone.{adaptation.statement(header)}"
         )
+        if clean(header.get("precision"), 20) == "bfloat16":
+            statement += (
+                " Layers multiply in bfloat16; gradients are clipped, summed and noised in float32."
+            )
     return {
         "algorithm": clean(algorithm.get("name"), 100) or "unknown",
         "statement": statement,

@@ -31,7 +31,9 @@ def _unequal(norms: Tensor, _: float) -> Tensor:
     return 1.0 / (1.0 + torch.arange(len(norms), dtype=norms.dtype, device=norms.device))
 
 
-def rehearse(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
+def rehearse(
+    model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, *, pairs: bool = True
+) -> None:
     """Compare book-keeping with the loop on made-up records of a batch's shape.
 
     Inputs of floating point are drawn at random. Whole numbers are the batch's first record, moved
@@ -42,6 +44,7 @@ def rehearse(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> N
         loss: Outputs and targets to one loss a record.
         inputs: A batch [b, …] with b ≥ 1, for its shape and dtype.
         targets: Its targets.
+        pairs: As the engine will have it.
 
     Raises:
         BookKeepingError: If the two disagree, or if book-keeping fails.
@@ -59,7 +62,8 @@ def rehearse(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> N
         batch = _made_up(inputs, size, generator), targets[torch.arange(size) % len(targets)]
         expected = _by_the_loop(rehearsed, loss, *batch)
         try:
-            found = BookKeepingEngine(rehearsed, loss, Clipping(1.0, _unequal))(*batch)
+            engine = BookKeepingEngine(rehearsed, loss, Clipping(1.0, _unequal), pairs=pairs)
+            found = engine(*batch)
         except BookKeepingError:
             raise
         except Exception as error:

@@ -23,7 +23,8 @@ from dpfedadamw.privacy.clipped_sum import (
     refuse_mixing,
     trainable_parameters,
 )
-from dpfedadamw.privacy.sites import BookKeepingError, Pass, sites_of, views_of
+from dpfedadamw.privacy.precision import FLOAT32, computing_in, wide
+from dpfedadamw.privacy.sites import BookKeepingError, Pass, Site, sites_of, views_of
 
 
 class BookKeepingEngine:
@@ -36,20 +37,41 @@ class BookKeepingEngine:
         layers: How each layer's norms were found in the last call, by module name ("by size" before
             the first).
 
+    Args:
+        model: The model.
+        loss: Outputs and targets to one loss a record.
+        clipping: The clipping norm and its rule.
+        precision: What the model's layers multiply in.
+        pairs: Whether low-rank pairs are one place with the layers beside them where they can be.
+
     Raises:
         BookKeepingError: If the model's parameters are shared between modules.
     """
 
     name = "book-keeping"
 
-    def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        clipping: Clipping,
+        precision: str = FLOAT32,
+        *,
+        pairs: bool = True,
+    ) -> None:
         self._model = model
         self._loss = loss
         self._clipping = clipping
+        self._precision = precision
+        # Merged in 16 bits, a frozen weight would swallow a small pair.
+        self._pairs = pairs and precision == FLOAT32
         self.layers: Mapping[str, str] = {
             site.name: "by size" if site.kind in ("layer", "pair") else site.kind
-            for site in sites_of(model)
+            for site in self._sites()
         }
+
+    def _sites(self) -> tuple[Site, ...]:
+        return sites_of(self._model, pairs=self._pairs)
 
     def explain(self) -> str:
         """One line for the run's summary."""
@@ -78,8 +100,10 @@ class BookKeepingEngine:
     def _backward(self, parameters: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> Pass:
         """Run both passes; every trainable parameter must have handed over its gradients."""
         done = Pass(len(targets))
-        with torch.enable_grad(), done.watching(sites_of(self._model)):
-            losses = record_losses(self._loss, self._model(inputs), targets)
+        with torch.enable_grad(), done.watching(self._sites()):
+            with computing_in(self._precision, inputs.device):
+                outputs = self._model(inputs)
+            losses = record_losses(self._loss, wide(outputs), targets)
             if not losses.requires_grad:
                 return done
             left = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)

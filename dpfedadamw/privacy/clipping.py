@@ -25,6 +25,7 @@ from dpfedadamw.privacy.clipped_sum import (
     trainable_parameters,
 )
 from dpfedadamw.privacy.per_record import LoopEngine, VmapEngine
+from dpfedadamw.privacy.precision import FLOAT32, PRECISIONS, EvenBatches
 from dpfedadamw.privacy.sites import BookKeepingError
 
 __all__ = [
@@ -47,6 +48,8 @@ def choose(
     *,
     engine: str = "auto",
     clip: ClipRule = flat_clip,
+    precision: str = FLOAT32,
+    batch: int = 1,
 ) -> ClippedSumEngine:
     """An engine that forms clipped sums of a model's per-record gradients.
 
@@ -59,6 +62,8 @@ def choose(
         clipping_norm: C > 0; infinity clips nothing.
         engine: One of :data:`ENGINES`.
         clip: Norms and C to one factor a record.
+        precision: "float32" or "bfloat16": what layers multiply in.
+        batch: How many records all batches hold in bfloat16; a public number.
 
     Raises:
         ClippingError: If a name is unknown, C is not positive, nothing is trainable, a layer mixes
@@ -69,28 +74,44 @@ def choose(
     clipping = Clipping(clipping_norm, clip)
     trainable_parameters(model)
     refuse_mixing(model)
-    if engine == "loop":
-        return LoopEngine(model, loss, clipping)
-    if engine == "vmap":
-        return VmapEngine(model, loss, clipping)
-    return _Rehearsed(model, loss, clipping, fall_back=engine == "auto")
+    if precision not in PRECISIONS:
+        raise ClippingError(f"precision {precision!r} is unknown; use one of {PRECISIONS}")
+
+    def make(loss: Loss) -> ClippedSumEngine:
+        if engine == "loop":
+            return LoopEngine(model, loss, clipping, precision)
+        if engine == "vmap":
+            return VmapEngine(model, loss, clipping, precision)
+        return _Rehearsed(model, loss, clipping, precision, fall_back=engine == "auto")
+
+    # The loop always has batches of one size: of one record.
+    if precision == FLOAT32 or engine == "loop":
+        return make(loss)
+    return EvenBatches(make, loss, batch, clipping_norm)
 
 
 class _Rehearsed:
     """Book-keeping after a rehearsal against the loop, and what else there is when that fails."""
 
     def __init__(
-        self, model: nn.Module, loss: Loss, clipping: Clipping, *, fall_back: bool
+        self,
+        model: nn.Module,
+        loss: Loss,
+        clipping: Clipping,
+        precision: str,
+        *,
+        fall_back: bool,
     ) -> None:
         self._model = model
         self._loss = loss
         self._clipping = clipping
+        self._precision = precision
         self._fall_back = fall_back
         self._rehearsed = False
         self._reason = ""
         self._engine: ClippedSumEngine
         try:
-            self._engine = BookKeepingEngine(model, loss, clipping)
+            self._engine = BookKeepingEngine(model, loss, clipping, precision)
         except BookKeepingError as error:
             self._engine = self._without(error)
 
@@ -115,7 +136,8 @@ class _Rehearsed:
             try:
                 if not self._rehearsed:
                     refuse_mixing(self._model)
-                    rehearse(self._model, self._loss, inputs, targets)
+                    pairs = self._precision == FLOAT32
+                    rehearse(self._model, self._loss, inputs, targets, pairs=pairs)
                     self._rehearsed = True
                 return self._engine(inputs, targets)
             except BookKeepingError as error:
@@ -131,7 +153,7 @@ class _Rehearsed:
                 f"book-keeping cannot follow this model: {error}; use engine auto, vmap or loop"
             ) from error
         self._reason = str(error)
-        return VmapEngine(self._model, self._loss, self._clipping)
+        return VmapEngine(self._model, self._loss, self._clipping, self._precision)
 
     def _vmap_or_loop(self, inputs: Tensor, targets: Tensor) -> ClippedSumEngine:
         """Vmap if it can run the model at all, tried on one record."""
@@ -143,7 +165,7 @@ class _Rehearsed:
         except Exception:
             # Whatever a foreign module raises under vmap, the plain loop can still run it, and if
             # the model itself is at fault, the loop raises the same error on the batch.
-            return LoopEngine(self._model, self._loss, self._clipping)
+            return LoopEngine(self._model, self._loss, self._clipping, self._precision)
         finally:
             torch.set_rng_state(state)
         return self._engine

@@ -15,6 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dpfedadamw.privacy.precision import wide
+
 # Largest number of per-record gradient entries that one layer may keep: 16 MiB in float32.
 KEPT_ENTRIES = 2**22
 # Keeping, measuring and adding up one entry of a record's gradient takes as long as this many
@@ -187,7 +189,7 @@ class Factored:
 
     Attributes:
         layer: How they are multiplied.
-        inputs: A, records first.
+        inputs: A, records first. Where it has 16 bits, all products are taken in float32.
         outputs: G, records first.
         bias: Per-record bias gradients [b, p], or None.
         method: "gram": ‖Σ_t g_t ⊗ a_t‖² = Σ_{s,t} ⟨a_s, a_t⟩⟨g_s, g_t⟩, no gradient is ever formed.
@@ -207,7 +209,9 @@ class Factored:
         measure = self._gram if gram else self._direct
         chunk = max(1, _CHUNK_ENTRIES // (2 * costs.places**2 if gram else costs.entries))
         parts = [
-            measure(self.inputs[start : start + chunk], self.outputs[start : start + chunk])
+            measure(
+                wide(self.inputs[start : start + chunk]), wide(self.outputs[start : start + chunk])
+            )
             for start in range(0, len(self.inputs), chunk)
         ]
         result = torch.cat(parts)
@@ -216,7 +220,9 @@ class Factored:
     def exact_squared_norms(self, rows: Tensor) -> Tensor:
         """The same of a few records [n], in float64 throughout."""
         parts = [
-            exact_squared_norms(self.layer.products(self.inputs[row], self.outputs[row]))
+            exact_squared_norms(
+                self.layer.products(wide(self.inputs[row]), wide(self.outputs[row]))
+            )
             for row in rows[:, None]
         ]
         result = torch.cat(parts)
@@ -241,14 +247,14 @@ class Factored:
 
     def weighted_sum(self, factors: Tensor, rows: Tensor | None, out: Mapping[str, Tensor]) -> None:
         """Write Σ_j c_j g_j: see `GradientForm`."""
-        inputs, outputs = select(self.inputs, rows), select(self.outputs, rows)
+        inputs, outputs = wide(select(self.inputs, rows)), wide(select(self.outputs, rows))
         self.layer.weighted(inputs, outputs, factors, out["weight"])
         if self.bias is not None:
             torch.mm(factors[None], select(self.bias, rows), out=out["bias"][None])
 
     def kept(self) -> Kept:
         """The same gradients in full."""
-        gradients = {"weight": self.layer.products(self.inputs, self.outputs)}
+        gradients = {"weight": self.layer.products(wide(self.inputs), wide(self.outputs))}
         if self.bias is not None:
             gradients["bias"] = self.bias
         return Kept(gradients)
@@ -269,14 +275,14 @@ def form_of_product(
         weight: Whether the weight is trained.
         bias: Whether there is a trained bias.
     """
-    bias_gradients = layer.bias(outputs) if bias else None
+    bias_gradients = layer.bias(wide(outputs)) if bias else None
     if not weight:
         assert bias_gradients is not None
         return Kept({"bias": bias_gradients})
     costs = layer.costs(inputs, outputs)
     small = len(inputs) * costs.entries <= KEPT_ENTRIES
     if small and costs.gram > min(_COST_OF_KEEPING * costs.entries, costs.product):
-        gradients = {"weight": layer.products(inputs, outputs)}
+        gradients = {"weight": layer.products(wide(inputs), wide(outputs))}
         if bias_gradients is not None:
             gradients["bias"] = bias_gradients
         return Kept(gradients)

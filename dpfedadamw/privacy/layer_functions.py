@@ -25,6 +25,7 @@ from dpfedadamw.privacy.layer_products import (
     LinearProducts,
     TransposedLinearProducts,
 )
+from dpfedadamw.privacy.precision import narrow, wide
 from dpfedadamw.privacy.table_rows import form_of_lookup
 
 
@@ -60,7 +61,7 @@ class _Linear(Function):
             LinearProducts(), inputs.detach(), outputs, weight=receiver.weight, bias=receiver.bias
         )
         receiver.receive(form)
-        back = outputs.matmul(weight) if ctx.needs_input_grad[0] else None
+        back = outputs.matmul(weight.to(outputs.dtype)) if ctx.needs_input_grad[0] else None
         return back, None, None, None
 
 
@@ -85,7 +86,7 @@ class _TransposedLinear(Function):
             bias=receiver.bias,
         )
         receiver.receive(form)
-        back = outputs.matmul(weight.t()) if ctx.needs_input_grad[0] else None
+        back = outputs.matmul(weight.t().to(outputs.dtype)) if ctx.needs_input_grad[0] else None
         return back, None, None, None
 
 
@@ -125,7 +126,7 @@ class _Convolution(Function):
             back = torch.ops.aten.convolution_backward(
                 outputs,
                 inputs,
-                weight,
+                weight.to(outputs.dtype),
                 None,
                 products.stride,
                 products.padding,
@@ -282,12 +283,12 @@ def apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor
 
 def linear(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a ``Linear``."""
-    return apply(_Linear, inputs, layer.weight, layer.bias, receiver)
+    return apply(_Linear, narrow(inputs), layer.weight, layer.bias, receiver)
 
 
 def transposed_linear(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a layer whose weight is [inputs, outputs], as ``Conv1D`` of GPT-2 has it."""
-    return apply(_TransposedLinear, inputs, layer.weight, layer.bias, receiver)
+    return apply(_TransposedLinear, narrow(inputs), layer.weight, layer.bias, receiver)
 
 
 def convolution(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
@@ -305,7 +306,7 @@ def convolution(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
         _pair(layer.dilation),
         layer.groups,
     )
-    return apply(_Convolution, inputs, layer.weight, layer.bias, products, receiver)
+    return apply(_Convolution, narrow(inputs), layer.weight, layer.bias, products, receiver)
 
 
 def _pair(values: tuple[int, ...]) -> tuple[int, int]:
@@ -316,7 +317,13 @@ def layer_norm(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a ``LayerNorm``."""
     assert isinstance(layer, nn.LayerNorm)
     return apply(
-        _LayerNorm, inputs, layer.weight, layer.bias, layer.normalized_shape, layer.eps, receiver
+        _LayerNorm,
+        wide(inputs),
+        layer.weight,
+        layer.bias,
+        layer.normalized_shape,
+        layer.eps,
+        receiver,
     )
 
 
@@ -324,7 +331,7 @@ def group_norm(layer: nn.Module, inputs: Tensor, receiver: Receiver) -> Tensor:
     """The outputs of a ``GroupNorm``."""
     assert isinstance(layer, nn.GroupNorm)
     return apply(
-        _GroupNorm, inputs, layer.weight, layer.bias, layer.num_groups, layer.eps, receiver
+        _GroupNorm, wide(inputs), layer.weight, layer.bias, layer.num_groups, layer.eps, receiver
     )
 
 

@@ -21,6 +21,7 @@ from dpfedadamw.privacy.clipped_sum import (
     refuse_mixing,
     trainable_parameters,
 )
+from dpfedadamw.privacy.precision import FLOAT32, computing_in, wide
 
 # Entries of per-record gradients that vmap holds at once: 256 MiB in float32.
 _CHUNK_ENTRIES = 2**26
@@ -36,10 +37,13 @@ class LoopEngine:
 
     name = "loop"
 
-    def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
+    def __init__(
+        self, model: nn.Module, loss: Loss, clipping: Clipping, precision: str = FLOAT32
+    ) -> None:
         self._model = model
         self._loss = loss
         self._clipping = clipping
+        self._precision = precision
         self.layers: Mapping[str, str] = {}
 
     def explain(self) -> str:
@@ -66,7 +70,9 @@ class LoopEngine:
 
     def _gradient(self, parameters: list[nn.Parameter], record: Tensor, target: Tensor) -> Tensor:
         with torch.enable_grad():
-            losses = record_losses(self._loss, self._model(record), target)
+            with computing_in(self._precision, record.device):
+                outputs = self._model(record)
+            losses = record_losses(self._loss, wide(outputs), target)
         if not losses.requires_grad:
             return torch.cat([torch.zeros_like(p).reshape(-1) for p in parameters]).detach()
         gradients = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
@@ -90,10 +96,13 @@ class VmapEngine:
 
     name = "vmap"
 
-    def __init__(self, model: nn.Module, loss: Loss, clipping: Clipping) -> None:
+    def __init__(
+        self, model: nn.Module, loss: Loss, clipping: Clipping, precision: str = FLOAT32
+    ) -> None:
         self._model = model
         self._loss = loss
         self._clipping = clipping
+        self._precision = precision
         self.layers: Mapping[str, str] = {}
 
     def explain(self) -> str:
@@ -110,8 +119,9 @@ class VmapEngine:
         total = empty.total
 
         def loss_of(values: dict[str, Tensor], record: Tensor, target: Tensor) -> Tensor:
-            outputs = functional_call(self._model, values, (record[None],))
-            return record_losses(self._loss, outputs, target[None]).sum()
+            with computing_in(self._precision, record.device):
+                outputs = functional_call(self._model, values, (record[None],))
+            return record_losses(self._loss, wide(outputs), target[None]).sum()
 
         gradients_of = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
         chunk = max(1, _CHUNK_ENTRIES // len(total))

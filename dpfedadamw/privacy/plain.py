@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.privacy.clipping import ClippedSum
+from dpfedadamw.privacy.precision import FLOAT32, computing_in, wide
 
 
 class PlainSum:
@@ -20,9 +21,15 @@ class PlainSum:
 
     name = "plain"
 
-    def __init__(self, model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        precision: str = FLOAT32,
+    ) -> None:
         self._model = model
         self._loss = loss
+        self._precision = precision
         self.layers: Mapping[str, str] = {}
 
     def explain(self) -> str:
@@ -36,7 +43,9 @@ class PlainSum:
         if not len(targets):
             total = torch.cat([torch.zeros_like(p).reshape(-1) for p in trainable])
             return ClippedSum(total.detach(), none, none, 0)
-        loss = self._loss(self._model(inputs), targets).sum()
+        with computing_in(self._precision, inputs.device):
+            outputs = self._model(inputs)
+        loss = self._loss(wide(outputs), targets).sum()
         gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
         total = torch.cat(
             [

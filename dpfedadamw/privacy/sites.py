@@ -63,8 +63,12 @@ class Site:
     pair: LowRankPair | None = None
 
 
-def sites_of(model: nn.Module) -> tuple[Site, ...]:
+def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
     """The places of all trainable parameters.
+
+    Args:
+        model: The model.
+        pairs: Whether a low-rank pair and the layer beside it are one place where they can be.
 
     Raises:
         BookKeepingError: If a parameter is shared between modules, or a module's forward has been
@@ -85,7 +89,7 @@ def sites_of(model: nn.Module) -> tuple[Site, ...]:
             if other != full:
                 raise BookKeepingError(f"{other!r} and {full!r} are one parameter")
         is_whole = isinstance(module, _WHOLE)
-        pair = low_rank.pair_of(module)
+        pair = low_rank.pair_of(module) if pairs else None
         if not (own or is_whole or pair) or (whole and name.startswith(whole)):
             continue
         if "forward" in vars(module):

@@ -540,13 +540,15 @@ class EvaluationSpec:
 
 @dataclass(frozen=True)
 class ComputeSpec:
-    """What changes memory and speed, and neither results nor privacy.
+    """What changes memory and speed, results by rounding alone, and privacy not at all.
 
     Attributes:
         physical_batch_size: Most records whose gradients are formed at once, >= 1.
+        precision: "float32" or "bfloat16": what layers multiply in.
     """
 
     physical_batch_size: int
+    precision: str
 
 
 @dataclass(frozen=True)

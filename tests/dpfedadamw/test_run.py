@@ -19,7 +19,7 @@ from dpfedadamw.federation import rounds
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
 from dpfedadamw.rundir import open_existing
-from tests.runs import begin, small_spec, train
+from tests.runs import begin, judged, small_spec, train
 
 
 def weights(training) -> bytes:
@@ -49,6 +49,15 @@ def test_the_weights_rebuild_the_model_from_the_run_alone(tmp_path):
         model.parameters(), training.experiment.model.parameters(), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_in_either_precision_passes_its_audit_and_says_which_it_was(precision, tmp_path):
+    spec = small_spec(overrides=(f"compute.precision={precision}",))
+    training, outcome = train(spec, tmp_path)
+    assert training.ledger.of_kind("header")[0]["precision"] == precision
+    assert ("bfloat16" in outcome.engine) == (precision == "bfloat16")
+    assert judged(spec, tmp_path)["verdict"] == "PASS"
 
 
 class PowerCutError(Exception):

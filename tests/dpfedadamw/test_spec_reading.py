@@ -91,7 +91,7 @@ def test_defaults_are_those_of_the_vocabulary():
         },
         "randomness": {"mode": "release", "seed": None},
         "evaluation": {"every": 1},
-        "compute": {"physical_batch_size": 512},
+        "compute": {"physical_batch_size": 512, "precision": "float32"},
         "report": {
             "purpose": None,
             "lawful_basis": None,

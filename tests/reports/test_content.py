@@ -47,6 +47,14 @@ def test_the_internal_guarantee_is_one_sentence_with_everything_in_it(make_run: 
     assert report["guarantee"]["view"] == "server"
 
 
+def test_the_mechanism_says_when_layers_multiply_in_bfloat16(make_run: MakeRun) -> None:
+    run = make_run()
+    assert "bfloat16" not in content.build(run)["mechanism"]["statement"]
+    rewrite_header(run, precision="bfloat16")
+    statement = content.build(run)["mechanism"]["statement"]
+    assert "multiply in bfloat16; gradients are clipped, summed and noised in float32" in statement
+
+
 def test_delta_times_records_uses_every_training_record(make_run: MakeRun) -> None:
     report = content.build(make_run())
     total = report["clients"]["records_total"]
