@@ -86,19 +86,27 @@ def write_statement(statement: Statement) -> bytes:
 def seal(payload: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
     """Sign a payload with ECDSA P-256 and SHA-256 and return the envelope as JSON."""
     signature = key.sign(pre_authentication_encoding(payload), ec.ECDSA(hashes.SHA256()))
+    return write_envelope(Envelope(payload, fingerprint(key.public_key()), signature))
+
+
+def write_envelope(envelope: Envelope) -> bytes:
+    """Return an envelope as JSON in the one layout that this package writes and accepts."""
     return (
         "{\n"
         f'"payloadType": {json.dumps(PAYLOAD_TYPE)},\n'
-        f'"payload": "{base64.b64encode(payload).decode("ascii")}",\n'
+        f'"payload": "{base64.b64encode(envelope.payload).decode("ascii")}",\n'
         '"signatures": [{\n'
-        f'"keyid": {json.dumps(fingerprint(key.public_key()))},\n'
-        f'"sig": "{base64.b64encode(signature).decode("ascii")}"\n'
+        f'"keyid": {json.dumps(envelope.keyid)},\n'
+        f'"sig": "{base64.b64encode(envelope.signature).decode("ascii")}"\n'
         "}]\n}\n"
     ).encode("ascii")
 
 
 def parse_envelope(data: bytes, where: str) -> Envelope:
-    """Read an envelope that holds exactly one signature.
+    """Read an envelope that holds exactly one signature, in the layout that `seal` writes.
+
+    The layout is not signed, so any other is refused: no byte may change unnoticed, and VERIFY.md's
+    commands read what is read here.
 
     Raises:
         EnvelopeError: `data` is no such envelope; `where` names it.
@@ -107,6 +115,18 @@ def parse_envelope(data: bytes, where: str) -> Envelope:
         document = mapping(parse_json(data, where))
     except SourceError as error:
         raise EnvelopeError(str(error)) from error
+    envelope = parse_signed(document, where)
+    if write_envelope(envelope) != data:
+        raise EnvelopeError(f"{where}: is not laid out as envelopes are; it was changed")
+    return envelope
+
+
+def parse_signed(document: dict[str, Any], where: str) -> Envelope:
+    """Read an envelope from JSON that is parsed already.
+
+    Raises:
+        EnvelopeError: `document` is no such envelope; `where` names it.
+    """
     if document.get("payloadType") != PAYLOAD_TYPE:
         raise EnvelopeError(f"{where}: payloadType must be {PAYLOAD_TYPE}")
     signatures = sequence(document.get("signatures"))

@@ -21,3 +21,11 @@ class KeyFileError(ReportError):
 
 class EnvelopeError(ReportError):
     """A signed envelope is malformed or its signature does not hold."""
+
+
+class TimestampError(ReportError):
+    """A timestamp cannot be had, or does not hold."""
+
+
+class PdfSignatureError(ReportError):
+    """A PDF cannot be signed, or its signature does not hold."""

@@ -1,4 +1,4 @@
-"""Writes VERIFY.md: how to check a signed run with sed, sha256sum and openssl alone.
+"""Writes VERIFY.md: how to check a signed run with sed, sha256sum, openssl and pdfsig alone.
 
 The commands stand in fenced `sh` blocks of templates/VERIFY.md that also work one after the other
 as a bash script; the test suite runs exactly these. They rely on the layout that `dsse` gives

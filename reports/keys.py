@@ -10,6 +10,7 @@ import base64
 import hashlib
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -61,47 +62,79 @@ def create(role: Role, directory: Path, passphrase: str | None = None) -> KeyFil
 
     Raises:
         KeyFileError: A key of this role exists there, the role or passphrase is unusable, or the
-        folder
-            cannot be written.
+            folder cannot be written.
     """
     if role not in ROLES:
         raise KeyFileError(f"role {role!r}: must be one of {', '.join(ROLES)}")
+    return store(ec.generate_private_key(ec.SECP256R1()), directory, role, passphrase)
+
+
+def store(
+    private: ec.EllipticCurvePrivateKey,
+    directory: Path,
+    stem: str,
+    passphrase: str | None = None,
+    beside: Mapping[str, bytes] | None = None,
+) -> KeyFiles:
+    """Write a key pair and what belongs to it, all or nothing, and never over an existing file.
+
+    Args:
+        private: The key.
+        directory: Where to; made with mode 0700 if it does not exist.
+        stem: The files are STEM.key and STEM.pub.
+        passphrase: Encrypts the private key if given.
+        beside: More public files, by their names. STEM.pub is written last: a key counts only
+            once it is there.
+
+    Raises:
+        KeyFileError: One of the files exists, the passphrase is empty, or the folder cannot be
+            written.
+    """
     if passphrase == "":
         raise KeyFileError("passphrase: is empty; give one, or none at all")
-    private_key = ec.generate_private_key(ec.SECP256R1())
     encryption: serialization.KeySerializationEncryption = (
         serialization.BestAvailableEncryption(passphrase.encode("utf-8"))
         if passphrase is not None
         else serialization.NoEncryption()
     )
-    private_pem = private_key.private_bytes(
+    private_pem = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
     )
-    private_path, public_path = directory / f"{role}.key", directory / f"{role}.pub"
+    files = {
+        f"{stem}.key": (private_pem, 0o600),
+        **{name: (data, 0o644) for name, data in (beside or {}).items()},
+        f"{stem}.pub": (public_pem(private.public_key()), 0o644),
+    }
+    made: list[Path] = []
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _create_exclusively(private_path, private_pem, 0o600)
-        try:
-            _create_exclusively(public_path, public_pem(private_key.public_key()), 0o644)
-        except OSError:
-            private_path.unlink()
-            raise
-    except FileExistsError as error:
-        raise KeyFileError(
-            f"{error.filename}: exists and is never overwritten; choose another folder"
-        ) from error
+        for name, (data, mode) in files.items():
+            _create_exclusively(directory / name, data, mode)
+            made.append(directory / name)
     except OSError as error:
+        for path in made:
+            path.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise KeyFileError(
+                f"{error.filename}: exists and is never overwritten; choose another folder"
+            ) from error
         raise KeyFileError(f"{directory}: no key can be written ({error.strerror})") from error
-    return KeyFiles(private_path, public_path, fingerprint(private_key.public_key()))
+    return KeyFiles(
+        directory / f"{stem}.key", directory / f"{stem}.pub", fingerprint(private.public_key())
+    )
 
 
 def _create_exclusively(path: Path, data: bytes, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        os.fchmod(stream.fileno(), mode)
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path, *, secret: bool) -> bytes:
@@ -186,7 +219,16 @@ def public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
 
 def fingerprint(public: ec.EllipticCurvePublicKey) -> str:
     """Return "SHA256:" and the unpadded base64 of the SHA-256 of the DER SubjectPublicKeyInfo."""
+    return "SHA256:" + base64.b64encode(_digest(public)).decode("ascii").rstrip("=")
+
+
+def fingerprint_digest(public: ec.EllipticCurvePublicKey) -> str:
+    """Return the same digest as `fingerprint` in 64 hexadecimal digits, for an attestation."""
+    return _digest(public).hex()
+
+
+def _digest(public: ec.EllipticCurvePublicKey) -> bytes:
     der = public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    return "SHA256:" + base64.b64encode(hashlib.sha256(der).digest()).decode("ascii").rstrip("=")
+    return hashlib.sha256(der).digest()

@@ -20,6 +20,7 @@ from dpfedadamw.cli import (
     exporting,
     judging,
     keys,
+    signatures,
     training,
     vocabulary,
 )
@@ -36,13 +37,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 spec_app = typer.Typer(help="Check, show and explain specs.", no_args_is_help=True)
-keys_app = typer.Typer(help="Make and show signing keys.", no_args_is_help=True)
+keys_app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
 
 for command in (
     training.run,
     judging.audit,
     judging.report,
     judging.verify,
+    signatures.sign,
     comparing.compare,
     exporting.export,
     budget.epsilon,
@@ -56,6 +58,10 @@ spec_app.command("show")(vocabulary.spec_show)
 spec_app.command("schema")(vocabulary.spec_schema)
 app.add_typer(keys_app, name="keys")
 keys_app.command("new")(keys.keys_new)
+keys_app.command("import")(keys.keys_import)
+keys_app.command("show")(keys.keys_show)
+keys_app.command("rotate")(keys.keys_rotate)
+keys_app.command("revoke")(keys.keys_revoke)
 
 
 def _version(shown: bool) -> None:

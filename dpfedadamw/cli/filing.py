@@ -12,17 +12,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
 import reports
 from audit import auditor, probing
 from audit.probing import Probe
 from audit.verdict import Findings
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.rundir import RunDirectory
-from reports import keys, signing
+from reports import bundles, keys, signing
+from reports.errors import TimestampError
+from reports.trust import keyring, signer
+from reports.trust.signer import SigningKey
+from reports.trust.timestamps import Authority
 
 PASSPHRASE_VARIABLE = "DPFEDADAMW_PASSPHRASE"
+PIN_VARIABLE = "DPFEDADAMW_PIN"
 
 
 class FilingError(DpfedadamwError):
@@ -39,9 +42,22 @@ class Signers:
         created: Files of keys that were made just now.
     """
 
-    trainer: EllipticCurvePrivateKey
-    auditor: EllipticCurvePrivateKey
+    trainer: SigningKey
+    auditor: SigningKey
     created: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Filed:
+    """A report that was written and signed.
+
+    Attributes:
+        files: Where it is.
+        unstamped: Why it has no timestamp although one was asked for, or None.
+    """
+
+    files: reports.ReportFiles
+    unstamped: str | None
 
 
 def passphrase() -> str | None:
@@ -49,26 +65,50 @@ def passphrase() -> str | None:
     return os.environ.get(PASSPHRASE_VARIABLE) or None
 
 
-def load_signers(trainer: Path | None, auditor_key: Path | None) -> Signers:
+def load_signers(trainer: str | Path | None, auditor_key: str | Path | None) -> Signers:
     """Load the two keys; those not named come from the key folder and are made on first use.
 
     Raises:
-        reports.errors.ReportError: If a key cannot be read.
+        reports.errors.ReportError: If a key cannot be read, has expired or is revoked.
     """
-    loaded, created = [], []
-    for role, named in zip(keys.ROLES, (trainer, auditor_key), strict=True):
-        path = named if named is not None else keys.default_directory() / f"{role}.key"
-        if named is None and not path.exists():
-            created.append(keys.create(role, path.parent, passphrase()).private)
-        loaded.append(keys.load_private(path, passphrase()))
-    return Signers(loaded[0], loaded[1], tuple(created))
+    made: list[Path] = []
+    loaded = [load_key("trainer", trainer, made), load_key("auditor", auditor_key, made)]
+    return Signers(loaded[0], loaded[1], tuple(made))
 
 
-def attest_training(run: RunDirectory, probe: Probe | None, signers: Signers) -> None:
+def load_key(role: keys.Role, named: str | Path | None, made: list[Path]) -> SigningKey:
+    """Load one key; if none is named, the newest of the key folder, made on first use.
+
+    Args:
+        role: Who signs.
+        named: A file or a PKCS#11 address.
+        made: Gets the file of a key that was made.
+
+    Raises:
+        reports.errors.ReportError: If the key cannot be read, has expired or is revoked.
+    """
+    if named is not None:
+        return signer.load(role, named, _secret(named))
+    folder = keys.default_directory()
+    if keyring.current(role, folder) is None:
+        made.append(keyring.new(role, folder, passphrase()).private)
+    present = keyring.current(role, folder)
+    assert present is not None
+    return signer.load(role, present.private, passphrase())
+
+
+def _secret(named: str | Path) -> str | None:
+    in_hardware = str(named).startswith(signer.HARDWARE_SCHEME)
+    return os.environ.get(PIN_VARIABLE) or None if in_hardware else passphrase()
+
+
+def attest_training(
+    run: RunDirectory, probe: Probe | None, signers: Signers, authority: Authority | None = None
+) -> None:
     """Record the active probe and sign what was run."""
     if probe is not None:
         probing.record_probe(run.path, probe)
-    signing.attest_training(run.path, signers.trainer)
+    signing.attest_training(run.path, signers.trainer, authority)
 
 
 def audit(run: RunDirectory, progress: Callable[[str], None] | None = None) -> Findings:
@@ -76,15 +116,51 @@ def audit(run: RunDirectory, progress: Callable[[str], None] | None = None) -> F
     return auditor.audit_run(run.path, progress=progress)
 
 
+def authority(url: str | None) -> Authority | None:
+    """Return the time-stamping authority at an address, after it answered once.
+
+    Raises:
+        TimestampError: If the address is none, or nobody answers as an authority does.
+    """
+    if url is None:
+        return None
+    found = Authority(url)
+    found.stamp(b"dpfedadamw")
+    return found
+
+
+def model_bundle(run: RunDirectory, key: SigningKey) -> bytes:
+    """Return the model's own signature by the trainer's key (OpenSSF Model Signing)."""
+    return bundles.sign_model(run.path, key, passphrase())
+
+
 def file_report(
-    run: RunDirectory, findings: Findings | None, signers: Signers, audience: str = "internal"
-) -> reports.ReportFiles:
+    run: RunDirectory,
+    findings: Findings | None,
+    key: SigningKey,
+    audience: str = "internal",
+    authority: Authority | None = None,
+) -> Filed:
     """Write findings (where given) and the report, and sign all of it as the auditor."""
     if findings is not None:
         auditor.write_findings(run.path, findings)
     files = reports.build_report(run.path, audience)
-    signing.attest_run(run.path, signers.auditor)
-    return files
+    unstamped = stamped(lambda by: signing.attest_run(run.path, key, by), authority)
+    return Filed(files, unstamped)
+
+
+def stamped(act: Callable[[Authority | None], object], authority: Authority | None) -> str | None:
+    """Do something with a timestamp; without one if the authority fails, so that no work is lost.
+
+    Returns:
+        Why there is no timestamp, or None.
+    """
+    try:
+        act(authority)
+    except TimestampError as error:
+        act(None)
+        return str(error)
+    return None
 
 
 def same_as_filed(run: RunDirectory, findings: Findings) -> bool:

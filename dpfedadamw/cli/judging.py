@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from dpfedadamw.cli import display
+from dpfedadamw.cli import display, signatures
 from dpfedadamw.cli.options import (
     RUNS,
     Audience,
@@ -17,6 +17,7 @@ from dpfedadamw.cli.options import (
     JsonOption,
     OutOption,
     RunArgument,
+    TimestampOption,
 )
 from dpfedadamw.cli.terminal import (
     EXIT_NOT_PASSED,
@@ -26,6 +27,7 @@ from dpfedadamw.cli.terminal import (
     out,
     print_json,
     refuse,
+    refuse_unstamped,
     status,
 )
 
@@ -37,6 +39,7 @@ def audit(
         bool, typer.Option("--write", help="Replace audit.json and the report, and sign them anew.")
     ] = False,
     auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
     paper_claim: Annotated[
         str | None,
         typer.Option(
@@ -56,13 +59,18 @@ def audit(
     under each way of reading them, and which of those the printed one covers.
     """
     if paper_claim is not None:
-        if run_dir is not None or write or auditor_key is not None:
+        if run_dir is not None or write or auditor_key is not None or timestamp is not None:
             refuse("--paper-claim: judges a claim without a run; leave out RUN_DIR and --write")
         _judge_claim(paper_claim, as_json)
         return
+    if timestamp is not None and not write:
+        refuse("--timestamp: nothing is signed without --write")
     from dpfedadamw.cli import filing
 
     found_run = find_run(run_dir, out_dir)
+    # The key is read before anything is written.
+    key = filing.load_key("auditor", auditor_key, []) if write else None
+    authority = filing.authority(timestamp)
     with status("auditing", quiet=as_json):
         findings = filing.audit(found_run)
     found = findings.to_json()
@@ -71,8 +79,9 @@ def audit(
     else:
         out.print(Text(f"run {found_run.identifier}", style="bold"))
         out.print(display.findings_table(found))
-    if write:
-        filing.file_report(found_run, findings, filing.load_signers(None, auditor_key))
+    if key is not None:
+        filed = filing.file_report(found_run, findings, key, authority=authority)
+        refuse_unstamped(filed.unstamped, found_run.path)
         err.print(Text("audit.json, report and attestation were written anew", style="dim"))
     elif not filing.same_as_filed(found_run, findings):
         err.print(
@@ -104,18 +113,22 @@ def report(
         Audience, typer.Option(help="internal, or public: nothing tells who took part how often.")
     ] = Audience.internal,
     auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a run's report again (report.json, report.pdf) and sign it as the auditor.
 
-    The same run gives the same bytes.
+    The same run gives the same bytes, up to the signature behind the PDF.
     """
     from dpfedadamw.cli import filing
 
     found_run = find_run(run_dir, out_dir)
-    signers = filing.load_signers(None, auditor_key)
+    key = filing.load_key("auditor", auditor_key, [])
+    authority = filing.authority(timestamp)
     with status("writing and signing the report", quiet=as_json):
-        files = filing.file_report(found_run, None, signers, audience.value)
+        filed = filing.file_report(found_run, None, key, audience.value, authority)
+    files = filed.files
+    refuse_unstamped(filed.unstamped, found_run.path)
     if as_json:
         print_json({"json": str(files.json), "pdf": str(files.pdf)})
     else:
@@ -132,25 +145,35 @@ def verify(
         Path | None,
         typer.Option(metavar="PUB", help="Public key that the auditor gave you by another way."),
     ] = None,
+    revocations: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="List of revoked keys that you were given. Repeatable."),
+    ] = None,
+    tsa_root: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PEM", help="Certificate of a time-stamping authority you trust. Repeatable."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every signature and hash of a run, offline.
+    """Check every signature, timestamp and hash of a run, offline.
 
     Without keys this proves integrity only: the files are the ones that were signed. With the keys
-    you trust it proves by whom. Exit code 1 names each file that does not hold.
+    you trust it proves by whom, also if the holder replaced them since. Revoked keys are refused:
+    those in the lists you give, and those revoked in your own key folder. Exit code 1 names each
+    file that does not hold.
     """
     from dpfedadamw.rundir import open_existing
     from reports.verification import verify as verify_run
 
-    result = verify_run(open_existing(run_dir).path, trainer_key, auditor_key)
+    run = open_existing(run_dir)
+    result = verify_run(run.path, trainer_key, auditor_key, revocations or (), tsa_root or ())
     if as_json:
         print_json(asdict(result))
     else:
-        out.print(Text(f"run {open_existing(run_dir).identifier}", style="bold"))
-        for problem in result.problems:
-            out.print(Text.assemble(("  does not hold  ", "bold red"), str(problem)))
-        for statement in result.statements:
-            out.print(Text(f"  {statement}"))
+        out.print(Text(f"run {run.identifier}", style="bold"))
+        out.print(signatures.verification(result))
         text = "every signature and hash holds" if result.ok else "NOT VALID"
         out.print(Text(text, style="bold green" if result.ok else "bold white on red"))
     if not result.ok:

@@ -29,12 +29,28 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder that holds runs.")]
 TrainerKeyOption = Annotated[
-    Path | None,
-    typer.Option("--trainer-key", metavar="PEM", help="Private key that signs what was run."),
+    str | None,
+    typer.Option(
+        "--trainer-key",
+        metavar="KEY",
+        help="Private key that signs what was run: a PEM file, or a pkcs11: address.",
+    ),
 ]
 AuditorKeyOption = Annotated[
-    Path | None,
-    typer.Option("--auditor-key", metavar="PEM", help="Private key that signs what was found."),
+    str | None,
+    typer.Option(
+        "--auditor-key",
+        metavar="KEY",
+        help="Private key that signs what was found: a PEM file, or a pkcs11: address.",
+    ),
+]
+TimestampOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp",
+        metavar="URL",
+        help="Have signatures timestamped (RFC 3161) by the authority at URL.",
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 

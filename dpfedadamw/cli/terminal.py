@@ -84,6 +84,15 @@ def refuse(message: str) -> NoReturn:
     stop(message, EXIT_WRONG_INPUT)
 
 
+def refuse_unstamped(reason: str | None, folder: Path) -> None:
+    """End because there is no timestamp, where one was asked for and a reason is given."""
+    if reason is not None:
+        refuse(
+            f"error: {reason}; all is signed, but without a timestamp: add one with "
+            f"dpfedadamw sign {folder} --timestamp URL"
+        )
+
+
 def stop(message: str, code: int) -> NoReturn:
     """End with a message and an exit code."""
     err.print(Text(message), soft_wrap=True)

@@ -17,6 +17,7 @@ from dpfedadamw.cli.options import (
     JsonOption,
     OutOption,
     SetOption,
+    TimestampOption,
     TrainerKeyOption,
 )
 from dpfedadamw.cli.terminal import (
@@ -27,6 +28,7 @@ from dpfedadamw.cli.terminal import (
     print_json,
     progress_bar,
     refuse,
+    refuse_unstamped,
     relative,
     status,
     stop,
@@ -59,6 +61,7 @@ def run(
     ] = None,
     trainer_key: TrainerKeyOption = None,
     auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train, audit, report and sign: SPEC in; model, ledger, audit and signed report out.
@@ -90,14 +93,16 @@ def run(
             assert wanted is not None
             experiment = prepare(wanted, chosen)
         signers = filing.load_signers(trainer_key, auditor_key)
+        # Asked once before training, so that a wrong address costs no training.
+        authority = filing.authority(timestamp)
         if resume is None:
             training = engine_run.start(experiment, out_dir, engine, escrow=escrow)
     for path in signers.created:
         err.print(Text(f"made a signing key: {path}", style="dim"))
-    _train_and_file(training, signers, as_json)
+    _train_and_file(training, signers, authority, as_json)
 
 
-def _train_and_file(training: Training, signers: Any, as_json: bool) -> None:
+def _train_and_file(training: Training, signers: Any, authority: Any, as_json: bool) -> None:
     from dpfedadamw import run as engine_run
     from dpfedadamw.cli import filing
     from dpfedadamw.probe import probe_of
@@ -119,10 +124,15 @@ def _train_and_file(training: Training, signers: Any, as_json: bool) -> None:
     except KeyboardInterrupt:
         stop(f"stopped; continue with: dpfedadamw run --resume {folder}", EXIT_INTERRUPTED)
     with status("auditing", quiet=as_json):
-        filing.attest_training(training.run, probe_of(training), signers)
+        probe = probe_of(training)
+        unstamped = filing.stamped(
+            lambda by: filing.attest_training(training.run, probe, signers, by), authority
+        )
         findings = filing.audit(training.run)
     with status("writing and signing the report", quiet=as_json):
-        filing.file_report(training.run, findings, signers)
+        filed = filing.file_report(
+            training.run, findings, signers.auditor, authority=None if unstamped else authority
+        )
     found = findings.to_json()
     summary = {
         "run": training.run.identifier,
@@ -141,6 +151,7 @@ def _train_and_file(training: Training, signers: Any, as_json: bool) -> None:
         out.print(display.run_summary(summary, found["verdict"], found["qualifications"], shown))
         if found["verdict"] not in ("PASS", "NO CLAIM"):
             out.print(display.findings_table(found))
+    refuse_unstamped(unstamped or filed.unstamped, folder)
     exit_by(found["verdict"])
 
 

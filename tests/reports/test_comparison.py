@@ -25,6 +25,7 @@ from reports.comparison.runs import BROKEN, HOLDS, UNSIGNED, ComparedRun, Signat
 from reports.comparison.terms import clusters
 from reports.errors import ReportError
 from reports.source import RunSource
+from reports.trust import signer
 
 MakeRun = Callable[..., Path]
 
@@ -448,7 +449,7 @@ def test_runs_without_a_rank_are_not_drawn():
 def signed(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two signed runs on disk, one of them without privacy."""
     folder = tmp_path_factory.mktemp("compared")
-    key = keys.load_private(keys.create("trainer", folder / "keys").private)
+    key = signer.load("trainer", keys.create("trainer", folder / "keys").private)
     made = []
     for name, private in (("private", True), ("plain", False)):
         run = run_builder(folder / name, rounds=3, private=private, identifier=f"0000000{private}")

@@ -22,6 +22,7 @@ import reports
 from reports import KeyFileError, ReportError, build_report, keys, signing
 from reports.dsse import parse_envelope, pre_authentication_encoding, seal
 from reports.keys import public_pem
+from reports.trust import signer
 from reports.verification import VerificationResult, verify
 
 MakeRun = Any  # the builder that conftest gives
@@ -49,8 +50,8 @@ def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPath
         build_report(run, audience)
     (run / "checkpoint").mkdir()
     (run / "checkpoint" / "state.bin").write_bytes(b"anything")
-    signing.attest_training(run, keys.load_private(trainer.private))
-    signing.attest_run(run, keys.load_private(auditor.private))
+    signing.attest_training(run, signer.load("trainer", trainer.private))
+    signing.attest_run(run, signer.load("auditor", auditor.private))
     return Signed(run, trainer, auditor)
 
 
@@ -71,7 +72,7 @@ def named(result: VerificationResult) -> set[str]:
 
 def shell_script(run: Path) -> str:
     blocks = re.findall(r"```sh\n(.*?)```", (run / "VERIFY.md").read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 11
     return "".join(blocks)
 
 
@@ -84,9 +85,11 @@ def test_a_signed_run_holds(signed: Signed) -> None:
     result = verify(signed.run)
     assert result.problems == ()
     assert result.ok
-    assert [(s.role, s.fingerprint, s.pinned) for s in result.signers] == [
-        ("trainer", signed.trainer.fingerprint, False),
-        ("auditor", signed.auditor.fingerprint, False),
+    assert [(s.role, s.fingerprint, s.envelope, s.pinned) for s in result.signers] == [
+        ("trainer", signed.trainer.fingerprint, "training.attestation.json", False),
+        ("auditor", signed.auditor.fingerprint, "attestation.json", False),
+        ("auditor", signed.auditor.fingerprint, "report-public.pdf", False),
+        ("auditor", signed.auditor.fingerprint, "report.pdf", False),
     ]
     assert any("integrity only" in text for text in result.statements)
 
@@ -116,7 +119,7 @@ def test_one_key_for_both_proves_integrity_not_independence(
 ) -> None:
     run = make_run(rounds=2)
     build_report(run)
-    private = keys.load_private(keys.create("trainer", tmp_path / "keys").private)
+    private = signer.load("trainer", keys.create("trainer", tmp_path / "keys").private)
     signing.attest_training(run, private)
     signing.attest_run(run, private)
     result = verify(run)
@@ -155,8 +158,10 @@ def test_attestations_tell_nothing_of_participation(signed: Signed) -> None:
 def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(private=False, rounds=2)
     build_report(run)
-    signing.attest_training(run, keys.load_private(keys.create("trainer", tmp_path / "k").private))
-    signing.attest_run(run, keys.load_private(keys.create("auditor", tmp_path / "k").private))
+    signing.attest_training(
+        run, signer.load("trainer", keys.create("trainer", tmp_path / "k").private)
+    )
+    signing.attest_run(run, signer.load("auditor", keys.create("auditor", tmp_path / "k").private))
     statement = payload(run / "attestation.json")
     assert statement["predicate"]["claims"]["statement"] == "no differential privacy"
     assert statement["predicate"]["verdict"] == "NO CLAIM"
@@ -168,7 +173,7 @@ def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Pa
 def test_valid_signatures_do_not_hide_a_bad_verdict(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(verdict="FAIL", rounds=2)
     build_report(run)
-    private = keys.load_private(keys.create("trainer", tmp_path / "k").private)
+    private = signer.load("trainer", keys.create("trainer", tmp_path / "k").private)
     signing.attest_training(run, private)
     signing.attest_run(run, private)
     result = verify(run)
@@ -203,7 +208,7 @@ def test_the_checkpoint_is_not_signed(signed: Signed) -> None:
 def test_another_auditor_can_sign_anew(signed: Signed, tmp_path: Path) -> None:
     before = (signed.run / "training.attestation.json").read_bytes()
     other = keys.create("auditor", tmp_path / "other")
-    signing.attest_run(signed.run, keys.load_private(other.private))
+    signing.attest_run(signed.run, signer.load("auditor", other.private))
     assert (signed.run / "training.attestation.json").read_bytes() == before
     assert verify(signed.run, signed.trainer.public, other.public).ok
 
@@ -283,8 +288,8 @@ def test_whatever_is_added_or_missing_is_named(
 
 
 def resign(signed: Signed) -> None:
-    signing.attest_training(signed.run, keys.load_private(signed.trainer.private))
-    signing.attest_run(signed.run, keys.load_private(signed.auditor.private))
+    signing.attest_training(signed.run, signer.load("trainer", signed.trainer.private))
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
 
 
 def test_a_report_beside_another_model_is_found_even_if_signed(
@@ -312,7 +317,7 @@ def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: S
     audit = json.loads((signed.run / "audit.json").read_text("utf-8"))
     audit["verdict"] = "FAIL"
     (signed.run / "audit.json").write_text(json.dumps(audit), "utf-8")
-    signing.attest_run(signed.run, keys.load_private(signed.auditor.private))
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
     problems = {str(problem) for problem in verify(signed.run).problems}
     assert problems == {
         "report.json: was made with another audit.json",
@@ -324,9 +329,9 @@ def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: S
 def test_an_attestation_of_another_run_is_found(signed: Signed, make_run: MakeRun) -> None:
     other = make_run("other", identifier="ffffffff")
     build_report(other)
-    signing.attest_training(other, keys.load_private(signed.trainer.private))
+    signing.attest_training(other, signer.load("trainer", signed.trainer.private))
     shutil.copy(other / "training.attestation.json", signed.run / "training.attestation.json")
-    signing.attest_run(signed.run, keys.load_private(signed.auditor.private))
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
     assert "training.attestation.json" in named(verify(signed.run))
 
 
@@ -335,8 +340,8 @@ def test_a_claim_that_the_ledger_does_not_make_is_found(signed: Signed) -> None:
     text = parse_envelope(path.read_bytes(), path.name).payload.decode("utf-8")
     forged = re.sub(r'"epsilon": [\d.]+', '"epsilon": 0.1', text)
     assert forged != text
-    path.write_bytes(seal(forged.encode(), keys.load_private(signed.trainer.private)))
-    signing.attest_run(signed.run, keys.load_private(signed.auditor.private))
+    path.write_bytes(seal(forged.encode(), signer.load("trainer", signed.trainer.private).private))
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
     problems = [str(problem) for problem in verify(signed.run).problems]
     assert problems == ["training.attestation.json: claims something else than the ledger"]
 
@@ -388,7 +393,7 @@ def test_hostile_envelopes_are_problems_not_tracebacks(signed: Signed, envelope:
 def test_hostile_statements_under_a_valid_signature_are_problems(
     signed: Signed, statement: bytes
 ) -> None:
-    private = keys.load_private(signed.auditor.private)
+    private = signer.load("auditor", signed.auditor.private).private
     (signed.run / "attestation.json").write_bytes(seal(statement or b" ", private))
     result = verify(signed.run)
     assert not result.ok
@@ -407,7 +412,7 @@ def test_an_empty_folder_is_a_list_of_problems(tmp_path: Path) -> None:
 def test_the_auditor_needs_the_trainers_signature_and_findings(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    private = keys.load_private(keys.create("auditor", tmp_path / "k").private)
+    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
     with pytest.raises(ReportError, match="the trainer signs first"):
         signing.attest_run(run, private)
@@ -418,7 +423,7 @@ def test_the_auditor_needs_the_trainers_signature_and_findings(
 
 
 def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -> None:
-    private = keys.load_private(keys.create("auditor", tmp_path / "k").private)
+    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
     signing.attest_training(run, private)
     (run / "a\nb").write_text("x")
@@ -433,7 +438,7 @@ def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -
 def test_a_run_identifier_that_a_shell_would_evaluate_is_refused(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    private = keys.load_private(keys.create("auditor", tmp_path / "k").private)
+    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2, identifier="$(touch x)")
     signing.attest_training(run, private)
     with pytest.raises(ReportError, match="identifier"):

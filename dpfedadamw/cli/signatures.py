@@ -1,0 +1,109 @@
+"""``sign``, and how signatures and keys look in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import (
+    RUNS,
+    AuditorKeyOption,
+    JsonOption,
+    OutOption,
+    Role,
+    RunArgument,
+    TimestampOption,
+    TrainerKeyOption,
+)
+from dpfedadamw.cli.terminal import err, find_run, out, print_json, refuse, relative, status
+
+if TYPE_CHECKING:
+    from reports.verification import VerificationResult
+
+
+def sign(
+    run_dir: RunArgument = None,
+    out_dir: OutOption = RUNS,
+    role: Annotated[
+        Role | None, typer.Option(help="Sign in this role only; in both if left out.")
+    ] = None,
+    trainer_key: TrainerKeyOption = None,
+    auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
+    model_signing: Annotated[
+        bool,
+        typer.Option(
+            "--model-signing",
+            help="Write model.sig too: the trainer's OpenSSF signature over the model alone.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign a run anew: with another key, with a timestamp, or with the model's own signature.
+
+    Nothing is judged or reported anew: the trainer signs what lies there, the auditor signs what
+    was found. Either all of it is written or, if a key or an authority fails, nothing.
+    """
+    from dpfedadamw.cli import filing
+    from reports import signing
+
+    if model_signing and role is Role.auditor:
+        refuse("--model-signing: the trainer signs the model; leave out --role auditor")
+    run = find_run(run_dir, out_dir)
+    trainer = filing.load_key("trainer", trainer_key, []) if role is not Role.auditor else None
+    auditor = filing.load_key("auditor", auditor_key, []) if role is not Role.trainer else None
+    with status("signing", quiet=as_json):
+        bundle = filing.model_bundle(run, trainer) if model_signing and trainer else None
+        authority = filing.authority(timestamp)
+        written = signing.sign(run.path, trainer, auditor, authority, bundle)
+    keys = [key for key in (trainer, auditor) if key is not None]
+    if as_json:
+        print_json(
+            {
+                "signed": [
+                    {"role": key.role, "fingerprint": key.fingerprint, "envelope": str(path)}
+                    for key, path in zip(keys, written, strict=True)
+                ]
+            }
+        )
+        return
+    out.print(display.facts([(key.role, key.fingerprint) for key in keys]))
+    if auditor is None:
+        err.print(
+            Text(
+                f"attestation.json covers what changed, so the auditor signs next: "
+                f"dpfedadamw sign {relative(run.path)} --role auditor",
+                style="yellow",
+            ),
+            soft_wrap=True,
+        )
+
+
+def verification(result: VerificationResult) -> RenderableType:
+    """What a check of signatures found: problems, who signed what, and how far that reaches."""
+    problems = [
+        Padding(Text.assemble(("does not hold  ", "bold red"), str(problem)), (0, 0, 0, 2))
+        for problem in result.problems
+    ]
+    signed = Table.grid(padding=(0, 2, 0, 0))
+    signed.add_column(style="dim", no_wrap=True)
+    signed.add_column(overflow="fold")
+    for role, key in dict.fromkeys((entry.role, entry.fingerprint) for entry in result.signers):
+        theirs = [e for e in result.signers if (e.role, e.fingerprint) == (role, key)]
+        source = "the key you gave" if theirs[0].pinned else "key from the run itself"
+        files = ", ".join(entry.envelope for entry in theirs)
+        signed.add_row(role, Text.assemble(key, "\n", (f"{source}: {files}", "dim")))
+    told = Table.grid(padding=(0, 1, 0, 0))
+    for statement in result.statements:
+        told.add_row("·", Text(statement))
+    return Group(
+        *problems,
+        Padding(signed, (1, 0, 1, 2) if result.signers else 0),
+        Padding(told, (0, 0, 1, 2)),
+    )
