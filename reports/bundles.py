@@ -8,15 +8,15 @@ v1.0 (predicate https://model_signing/signature/v1.0) in a Sigstore bundle v0.3.
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from reports.dsse import check_signature, parse_signed
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
 from reports.inventory import Problem
-from reports.keys import parse_public
 from reports.runfiles import (
     clean,
     mapping,
@@ -72,23 +72,21 @@ def sign_model(run_dir: Path, key: SigningKey, passphrase: str | None) -> bytes:
         return target.read_bytes()
 
 
-def check_bundle(run_dir: Path, key_file: str) -> list[Problem]:
-    """Check a model's bundle, if there is one, against the trainer's key and the files.
+def check_bundle(run_dir: Path, key: ec.EllipticCurvePublicKey) -> list[Problem]:
+    """Check a model's bundle against the trainer's key and the files.
 
     Args:
         run_dir: The run directory.
-        key_file: Name of the trainer's public key in it.
+        key: The trainer's key.
 
     Returns:
         What does not hold.
     """
-    if not os.path.lexists(run_dir / BUNDLE):
-        return []
     try:
-        resources = _signed_resources(run_dir, key_file)
+        resources = _signed_resources(run_dir, key)
         if sorted(resources) != sorted(MODEL_FILES):
             raise EnvelopeError(f"{BUNDLE}: covers other files than {' and '.join(MODEL_FILES)}")
-    except (SourceError, EnvelopeError, KeyFileError) as error:
+    except (SourceError, EnvelopeError) as error:
         reason = str(error).removeprefix(f"{BUNDLE}: ").replace(f" in {run_dir}", "")
         return [Problem(BUNDLE, reason)]
     problems = []
@@ -102,10 +100,9 @@ def check_bundle(run_dir: Path, key_file: str) -> list[Problem]:
     return problems
 
 
-def _signed_resources(run_dir: Path, key_file: str) -> dict[str, str]:
+def _signed_resources(run_dir: Path, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
     """Return file name to SHA-256 from a bundle whose signature holds."""
     bundle = mapping(parse_json(read_bytes(run_dir / BUNDLE, 1_000_000), BUNDLE))
-    key = parse_public(read_bytes(run_dir / key_file, 16_384), key_file)
     envelope = parse_signed(mapping(bundle.get("dsseEnvelope")), BUNDLE)
     check_signature(envelope, key, BUNDLE)
     statement = mapping(parse_json(envelope.payload, BUNDLE))

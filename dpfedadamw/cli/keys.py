@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -156,20 +157,25 @@ def keys_revoke(
         typer.Option(metavar="DATE", help="Not to be trusted since: 2026-11-21; now by default."),
     ] = None,
     directory: DirectoryOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Revoke a key: add it, signed, to ROLE.revocations.json, to be given to everybody.
 
     `verify --revocations FILE` then refuses what the key signed, unless a timestamp that the
-    reader trusts shows that it was signed before.
+    reader trusts shows that it was signed before. The key signs no more. This cannot be undone
+    for whoever has the list.
     """
     from dpfedadamw.cli import filing
     from reports import keys
     from reports.trust import keyring, statements
 
+    folder = directory or keys.default_directory()
+    if not yes:
+        _ask(f"revoke {key or f'the present {role.value} key'} of {folder} for good")
     path, entry = keyring.revoke(
         role.value,
-        directory or keys.default_directory(),
+        folder,
         keys.load_public(key) if key is not None else None,
         reason.value,
         _moment(since),
@@ -186,6 +192,13 @@ def keys_revoke(
         return
     out.print(display.facts([(name, str(value)) for name, value in found.items()]))
     err.print(Text(f"give {path.name} to everybody who has the public key", style="yellow"))
+
+
+def _ask(what: str) -> None:
+    if not sys.stdin.isatty():
+        refuse(f"this would {what}; give --yes if that is meant")
+    if not typer.confirm(f"{what}?", err=True):
+        refuse("nothing was done")
 
 
 def _moment(value: str | None) -> datetime | None:

@@ -96,7 +96,7 @@ def verification(result: VerificationResult) -> RenderableType:
     signed.add_column(overflow="fold")
     for role, key in dict.fromkeys((entry.role, entry.fingerprint) for entry in result.signers):
         theirs = [e for e in result.signers if (e.role, e.fingerprint) == (role, key)]
-        source = "the key you gave" if theirs[0].pinned else "key from the run itself"
+        source = "trusted by the key you gave" if theirs[0].pinned else "key from the run itself"
         files = ", ".join(entry.envelope for entry in theirs)
         signed.add_row(role, Text.assemble(key, "\n", (f"{source}: {files}", "dim")))
     told = Table.grid(padding=(0, 1, 0, 0))

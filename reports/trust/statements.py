@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.dsse import (
     SHA256,
+    Envelope,
     Statement,
     check_signature,
     parse_envelope,
@@ -112,7 +113,7 @@ def read_rotation(sealed: Sealed, signer: ec.EllipticCurvePublicKey, where: str)
         EnvelopeError: It is not, or is no rotation.
     """
     envelope = parse_envelope(sealed.envelope, where)
-    check_signature(envelope, signer, where)
+    _check_signature(envelope, signer, where)
     statement = parse_statement(envelope.payload, ROTATION_TYPE, where)
     said = statement.predicate
     following = _public(said.get("public_key"), where)
@@ -179,7 +180,7 @@ def read_revocation(data: bytes, where: str) -> Revocation:
         _public(said.get("issuer_key"), where),
         _public(said.get("revoked_key"), where),
     )
-    check_signature(envelope, issuer, where)
+    _check_signature(envelope, issuer, where)
     if said.get("revoked") != fingerprint(revoked) or claimed.subjects != {
         "revoked": (SHA256, fingerprint_digest(revoked))
     }:
@@ -212,7 +213,9 @@ def write_bundle(kind: str, entries: tuple[Sealed, ...]) -> bytes:
 
 
 def read_bundle(data: bytes, kind: str, where: str) -> tuple[Sealed, ...]:
-    """Read a file of sealed statements; signatures are not checked here.
+    """Read a file of sealed statements in the layout of `write_bundle`.
+
+    Signatures are not checked here.
 
     Raises:
         EnvelopeError: The bytes are no such file.
@@ -226,7 +229,10 @@ def read_bundle(data: bytes, kind: str, where: str) -> tuple[Sealed, ...]:
         raise EnvelopeError(f"{where}: is no list of {kind}")
     if len(entries) > MOST_STATEMENTS:
         raise EnvelopeError(f"{where}: more than {MOST_STATEMENTS} {kind}")
-    return tuple(_sealed_from_json(entry, where) for entry in entries)
+    found = tuple(_sealed_from_json(entry, where) for entry in entries)
+    if write_bundle(kind, found) != data:
+        raise EnvelopeError(f"{where}: is not laid out as lists of {kind} are; it was changed")
+    return found
 
 
 def written_time(moment: datetime) -> str:
@@ -244,6 +250,12 @@ def read_time(value: Any, where: str) -> datetime:
         return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError as error:
         raise EnvelopeError(f"{where}: {clean(value, 40)!r} is no time in UTC") from error
+
+
+def _check_signature(envelope: Envelope, key: ec.EllipticCurvePublicKey, where: str) -> None:
+    check_signature(envelope, key, where)
+    if envelope.keyid != fingerprint(key):
+        raise EnvelopeError(f"{where}: its keyid names another key than the one that signed")
 
 
 def _sealed_to_json(entry: Sealed) -> dict[str, str | None]:

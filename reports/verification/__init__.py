@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from reports import bundles, signing
 from reports.errors import SourceError
 from reports.keys import ROLES, default_directory, load_public
 from reports.runfiles import clean
@@ -19,7 +18,7 @@ from reports.source import load
 from reports.trust.revocations import list_path, read_lists
 from reports.trust.timestamps import load_roots
 from reports.verification import contents, envelopes
-from reports.verification.results import Found, Signer, VerificationResult
+from reports.verification.results import Found, Signer, VerificationResult, local
 from reports.verification.trust import Trust
 
 __all__ = ["Signer", "VerificationResult", "verify"]
@@ -64,12 +63,13 @@ def verify(
     envelopes.check_pages(run_dir, keys.get("auditor"), trust, found)
     contents.check_files(run_dir, statements, found)
     contents.check_evidence(run_dir, statements, found)
-    for problem in bundles.check_bundle(run_dir, signing.TRAINER_KEY):
-        found.add(problem.file, problem.reason)
+    envelopes.check_model(run_dir, keys.get("trainer"), trust, found)
     try:
         source = load(run_dir)
     except SourceError as error:
-        found.add(str(error).split(":")[0].split(",")[0], str(error).partition(": ")[2])
+        file = str(error).split(":")[0].split(",")[0]
+        if file not in {problem.file for problem in found.problems}:
+            found.add(file, str(local(error, run_dir)).partition(": ")[2])
     else:
         contents.check_claims(source, statements, found)
         contents.check_reports(run_dir, source, found)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports import pades, signing
+from reports import bundles, pades, signing
 from reports.dsse import (
     RUN_TYPE,
     TRAINING_TYPE,
@@ -26,7 +26,7 @@ from reports.errors import (
 from reports.keys import Role, fingerprint, parse_public
 from reports.runfiles import read_bytes
 from reports.trust import timestamps
-from reports.trust.statements import written_time
+from reports.trust.statements import read_time, written_time
 from reports.trust.timestamps import Timestamp
 from reports.verification import trust as judge
 from reports.verification.results import Found, Signer, local
@@ -163,3 +163,35 @@ def check_pages(
         judge.refuse_expired(signature.chain, name, stamp, found)
         time = written_time(stamp.time) if stamp is not None else None
         found.signers.append(Signer("auditor", key, name, "auditor" in trust.pinned, time))
+
+
+def check_model(
+    run_dir: Path, trainer: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
+) -> None:
+    """Check the model's own signature, if there is one, after the envelopes.
+
+    It has no timestamp; but the auditor's envelope covers it, so it is no younger than that.
+
+    Args:
+        run_dir: The run directory.
+        trainer: The key that it must be by; None if there is none, which is a problem by itself.
+        trust: What the caller brings along.
+        found: Gets what does not hold, and the signature if it does.
+    """
+    if trainer is None or not os.path.lexists(run_dir / bundles.BUNDLE):
+        return
+    problems = bundles.check_bundle(run_dir, trainer)
+    for problem in problems:
+        found.add(problem.file, problem.reason)
+    key = fingerprint(trainer)
+    covered = [entry for entry in found.signers if entry.envelope == signing.RUN_ENVELOPE]
+    time = covered[0].time if covered else None
+    stamp = (
+        Timestamp(read_time(time, signing.RUN_ENVELOPE), "", trusted=True)
+        if time is not None
+        else None
+    )
+    if not judge.refuse_revoked(key, bundles.BUNDLE, trust, stamp, found) and not problems:
+        found.signers.append(
+            Signer("trainer", key, bundles.BUNDLE, "trainer" in trust.pinned, time)
+        )

@@ -16,7 +16,7 @@ from tests.authority import LocalAuthority
 from tests.runs import PRIVATE, SMALL, call
 
 NOBODY = "http://127.0.0.1:9/"
-REVOKE = ("keys", "revoke", "--role", "auditor", "--reason", "superseded")
+REVOKE = ("keys", "revoke", "--role", "auditor", "--reason", "superseded", "--yes")
 
 
 def write_spec(folder: Path) -> Path:
@@ -152,7 +152,7 @@ def test_a_replaced_key_is_followed_and_a_revoked_one_refused(case, capsys):
     trusted = ("--auditor-key", str(keys / "auditor.pub"))
     assert call("verify", run, *trusted) == 0
     assert "was replaced by its holder" in " ".join(capsys.readouterr().out.split())
-    assert call("keys", "revoke", "--role", "auditor", "--reason", "key-compromise") == 0
+    assert call("keys", "revoke", "--role", "auditor", "--reason", "key-compromise", "--yes") == 0
     capsys.readouterr()
     assert call("verify", run) == 1
     shown = " ".join(capsys.readouterr().out.split())
@@ -164,7 +164,7 @@ def test_a_replaced_key_is_followed_and_a_revoked_one_refused(case, capsys):
 
 def test_a_list_of_revoked_keys_from_somebody_else_counts(case, monkeypatch, tmp_path):
     run, keys = case
-    assert call("keys", "revoke", "--role", "trainer", "--reason", "superseded") == 0
+    assert call("keys", "revoke", "--role", "trainer", "--reason", "superseded", "--yes") == 0
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "a stranger's"))
     assert call("verify", run) == 0
     assert call("verify", run, "--revocations", str(keys / "trainer.revocations.json")) == 1
@@ -201,7 +201,17 @@ def test_a_key_that_others_may_read_signs_nothing(case, capsys):
 def test_keys_are_shown_in_a_narrow_terminal_and_for_machines(case, capsys, monkeypatch):
     _, keys = case
     call("keys", "rotate", "--role", "trainer")
-    call("keys", "revoke", "--role", "auditor", "--reason", "superseded", "--since", "2026-01-02")
+    call(
+        "keys",
+        "revoke",
+        "--role",
+        "auditor",
+        "--reason",
+        "superseded",
+        "--since",
+        "2026-01-02",
+        "--yes",
+    )
     capsys.readouterr()
     monkeypatch.setattr(terminal.out, "width", 80)
     assert call("keys", "show") == 0
@@ -228,10 +238,9 @@ def test_a_key_can_be_brought_along(case, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("keys", "revoke", "--role", "auditor", "--reason", "superseded", "--since", "soon"),
-            "no date",
-        ),
+        (REVOKE[:-1], "give --yes if that is meant"),
+        ((*REVOKE, "--since", "soon"), "no date"),
+        ((*REVOKE, "--since", "2999-01-01"), "lies in the future"),
         (("keys", "new", "--role", "auditor", "--days", "0", "--directory", "empty"), "days: 0"),
         (("keys", "rotate", "--role", "auditor", "--directory", "empty"), "no auditor key"),
         (

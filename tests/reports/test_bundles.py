@@ -45,7 +45,8 @@ def run(original: Path, tmp_path: Path) -> Path:
 
 
 def problems(run: Path) -> dict[str, str]:
-    return {entry.file: entry.reason for entry in bundles.check_bundle(run, "trainer.pub")}
+    key = keys.load_public(run / "trainer.pub")
+    return {entry.file: entry.reason for entry in bundles.check_bundle(run, key)}
 
 
 def official(run: Path) -> int:
@@ -62,7 +63,9 @@ def test_the_librarys_own_command_accepts_it_and_refuses_another_model(run: Path
 
 
 def test_it_is_checked_here_without_the_library(run: Path) -> None:
-    assert verify(run).ok
+    result = verify(run)
+    assert result.ok
+    assert ("trainer", "model.sig") in {(s.role, s.envelope) for s in result.signers}
     assert problems(run) == {}
     listed = json.loads((run / "model.sig").read_text())
     assert "evidence" not in json.dumps(listed)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from test_pades import chain_of
 
 import reports
-from reports import KeyFileError, build_report, keys, signing
+from reports import KeyFileError, build_report, bundles, keys, signing
 from reports.dsse import parse_envelope
 from reports.errors import EnvelopeError, TimestampError
 from reports.keys import fingerprint, load_public
@@ -217,6 +217,18 @@ def test_the_callers_own_list_counts_without_being_named(
     assert named(verify(case.run)) == {"training.attestation.json"}
 
 
+def test_a_revoked_trainer_takes_the_models_own_signature_along(case: Case) -> None:
+    pytest.importorskip("model_signing")
+    loaded = [signer.load(role, case.keys / f"{role}.key") for role in keys.ROLES]
+    bundle = bundles.sign_model(case.run, loaded[0], None)
+    signing.sign(case.run, *loaded, bundle=bundle)
+    path, _ = keyring.revoke("trainer", case.keys, None, "key-compromise")
+    assert named(verify(case.run, revocations=[path])) == {
+        "training.attestation.json",
+        "model.sig",
+    }
+
+
 @pytest.mark.parametrize(
     ("signed", "revoked", "holds"),
     [(5, 3, True), (3, 5, False), (3, 3, False)],
@@ -308,9 +320,9 @@ def test_nobody_can_revoke_the_key_of_another(case: Case, tmp_path: Path) -> Non
 def test_a_changed_list_is_the_callers_error(case: Case) -> None:
     path, _ = keyring.revoke("trainer", case.keys, None, "unspecified")
     text = path.read_bytes()
-    for position in range(0, len(text), 97):
+    for position in range(0, len(text), 7):
         changed = bytearray(text)
-        changed[position] ^= 4
+        changed[position] ^= 1 + position % 31
         path.write_bytes(bytes(changed))
         with pytest.raises((EnvelopeError, KeyFileError)) as caught:
             revocations.read_lists([path])
