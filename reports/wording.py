@@ -248,6 +248,9 @@ VERIFICATION = [
     "only.",
     "training.attestation.json is signed by the trainer over what was run; attestation.json by the "
     "auditor over what was found, this report included.",
+    "The PDF carries the auditor's certification signature, which forbids every change: pdfsig and "
+    "PDF readers show it. They may call its certificate unknown; the key's fingerprint decides "
+    "whose it is.",
     "Compare both keys' fingerprints with ones that you received another way than with these "
     "files.",
     "A signature by a key that the trainer also holds proves integrity, not independence.",

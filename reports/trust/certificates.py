@@ -138,8 +138,17 @@ def expiry_problem(chain: Chain, moment: datetime) -> str | None:
 
 def common_name(certificate: x509.Certificate) -> str:
     """Return the name of a certificate's subject, cleaned for a terminal."""
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    value = names[0].value if names else certificate.subject.rfc4514_string()
+    return _shown(certificate.subject)
+
+
+def issuer_name(certificate: x509.Certificate) -> str:
+    """Return the name of a certificate's issuer, cleaned for a terminal."""
+    return _shown(certificate.issuer)
+
+
+def _shown(name: x509.Name) -> str:
+    found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    value = found[0].value if found else name.rfc4514_string()
     return clean(value if isinstance(value, str) else repr(value), 80)
 
 

@@ -102,11 +102,8 @@ def _certificate(entry: Generation) -> tuple[str | None, str]:
         raise KeyFileError(f"{entry.directory}/{error}") from error
     chain = certificates.parse_chain(data, str(entry.certificate))
     leaf = chain[0]
-    issuer = (
-        "self-signed"
-        if certificates.is_self_signed(leaf)
-        else f"issued by {certificates.common_name(chain[1]) if len(chain) > 1 else 'an authority'}"
-    )
+    own = certificates.is_self_signed(leaf)
+    issuer = "self-signed" if own else f"issued by {certificates.issuer_name(leaf)}"
     problem = certificates.expiry_problem(chain, certificates.now())
     until = f"valid until {leaf.not_valid_after_utc:%Y-%m-%d}"
     return f"{leaf.not_valid_before_utc:%Y-%m-%d}", f"{issuer}, {problem or until}"

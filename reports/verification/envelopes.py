@@ -26,6 +26,7 @@ from reports.errors import (
 from reports.keys import Role, fingerprint, parse_public
 from reports.runfiles import read_bytes
 from reports.trust import timestamps
+from reports.trust.certificates import common_name, is_self_signed, issuer_name
 from reports.trust.statements import read_time, written_time
 from reports.trust.timestamps import Timestamp
 from reports.verification import trust as judge
@@ -161,6 +162,12 @@ def check_pages(
         if judge.refuse_revoked(key, name, trust, stamp, found):
             continue
         judge.refuse_expired(signature.chain, name, stamp, found)
+        if not is_self_signed(signature.chain[0]):
+            found.say(
+                f"{name}: its certificate is for {common_name(signature.chain[0])}, issued by "
+                f"{issuer_name(signature.chain[0])}. Whether to trust that issuer is yours to "
+                "judge; here the key alone counts."
+            )
         time = written_time(stamp.time) if stamp is not None else None
         found.signers.append(Signer("auditor", key, name, "auditor" in trust.pinned, time))
 

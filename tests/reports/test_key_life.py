@@ -375,6 +375,15 @@ def test_what_was_signed_before_the_certificate_expired_holds_under_a_trusted_ti
     assert [(p.file, "expired on" in p.reason) for p in result.problems] == [("report.pdf", True)]
 
 
+def test_who_issued_the_certificate_is_said_and_left_to_the_reader(case: Case) -> None:
+    private = keys.load_private(case.keys / "auditor.key")
+    key = signer.SigningKey("auditor", private, chain_of(private))
+    signing.sign(case.run, signer.load("trainer", case.keys / "trainer.key"), key)
+    result = verify(case.run)
+    assert result.ok
+    assert any("for Auditors Ltd, issued by Authority." in text for text in result.statements)
+
+
 def test_an_envelope_has_no_certificate_to_expire(case: Case) -> None:
     private = keys.load_private(case.keys / "auditor.key")
     early = certificates.self_signed(private, "auditor", days=1, start=NOW - 6 * DAY)
