@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -30,35 +32,45 @@ class Evaluation:
         loss: Mean cross-entropy over the test records; None where it is not finite.
         validation_accuracy: Share of the public validation records classified rightly; None where
             there are none.
+        by_class: Test records of each class and how many of them were classified rightly.
     """
 
     accuracy: float | None
     loss: float | None
     validation_accuracy: float | None = None
+    by_class: tuple[tuple[int, int], ...] = ()
 
 
 def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evaluation:
     """Evaluate a model on test and validation records; leaves it in training mode."""
     model.eval()
-    accuracy, loss = _measure(model, dataset.test, device)
+    right, loss = _measure(model, dataset.test, device)
     validation = dataset.validation
-    tuned = None if validation is None else _measure(model, validation, device)[0]
+    tuned = None if validation is None else float(_measure(model, validation, device)[0].mean())
     model.train()
-    return Evaluation(accuracy, loss if math.isfinite(loss) else None, tuned)
+    labels = dataset.test.labels
+    counts = np.bincount(labels, minlength=dataset.classes)
+    hits = np.bincount(labels[right], minlength=dataset.classes)
+    by_class = tuple(zip(counts.tolist(), hits.tolist(), strict=True))
+    return Evaluation(
+        int(right.sum()) / len(right), loss if math.isfinite(loss) else None, tuned, by_class
+    )
 
 
-def _measure(model: nn.Module, records: Records, device: torch.device) -> tuple[float, float]:
-    """Accuracy and mean loss, a batch at a time."""
+def _measure(
+    model: nn.Module, records: Records, device: torch.device
+) -> tuple[NDArray[np.bool_], float]:
+    """Whether each record was classified rightly, [n], and the mean loss, a batch at a time."""
     inputs = records.inputs.to(device)
     large = sum(p.numel() for p in model.parameters()) > _LARGE_MODEL
     most = _SMALL_BATCH if large else _BATCH
     batch = max(1, min(most, _NUMBERS // math.prod(inputs.shape)))
-    right, loss = 0, 0.0
+    right, loss = np.zeros(len(records), dtype=np.bool_), 0.0
     with torch.no_grad():
         for start in range(0, len(records), batch):
             part = slice(start, start + batch)
             labels = torch.from_numpy(records.labels[part]).to(device)
             outputs = model(inputs[part])
-            right += int((outputs.argmax(1) == labels).sum())
+            right[part] = (outputs.argmax(1) == labels).cpu().numpy()
             loss += float(cross_entropy(outputs, labels, reduction="sum"))
-    return right / len(records), loss / len(records)
+    return right, loss / len(records)

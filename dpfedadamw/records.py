@@ -96,8 +96,12 @@ def metrics_line(
         evaluation: Test metrics, where the round was evaluated.
         result: The round's; None for the untrained model.
         publish_time: Whether the round's time may be told.
+
+    Returns:
+        The line; after the last round also test_classes, a pair for each class: its test records
+        and how many of them were classified rightly.
     """
-    return {
+    line: dict[str, Any] = {
         "round": completed,
         "learning_rate": result.learning_rate if result else None,
         "test_accuracy": evaluation.accuracy,
@@ -108,6 +112,9 @@ def metrics_line(
         # Where clients are drawn independently a round's time would tell how many took part.
         "seconds": (round(result.seconds, 4) if result else 0.0) if publish_time else None,
     }
+    if result is not None and result.last and evaluation.by_class:
+        line["test_classes"] = [list(pair) for pair in evaluation.by_class]
+    return line
 
 
 def origin_of(model: nn.Module) -> dict[str, str] | None:

@@ -1,8 +1,9 @@
 """Privacy reports and signatures for federated training runs.
 
-The last step of a run: `content` turns a run directory into data, `figures` and `pdf` into pages,
-`signing` puts the trainer's and the auditor's signatures beside the model, `verification` checks
-them. The package reads files only; it shares no code with the engine or the auditor.
+The last step of a run: `content` turns a run directory into data, `pages` that into a document,
+`pdf` and `html` show it, `signing` puts the trainer's and the auditor's signatures beside the
+model, `verification` checks them. The package reads files only; it shares no code with the engine
+or the auditor.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports import content, pdf
+from reports import content, html, pdf
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
 from reports.guarantee import INTERNAL
+from reports.pages.run import document
 from reports.runfiles import write_atomic
 
 __all__ = [
@@ -32,10 +34,12 @@ class ReportFiles:
     Attributes:
         json: The report as data.
         pdf: The report as pages, with the data embedded.
+        html: The same as one web page.
     """
 
     json: Path
     pdf: Path
+    html: Path
 
 
 def build_report(run_dir: Path, audience: str = INTERNAL) -> ReportFiles:
@@ -43,19 +47,21 @@ def build_report(run_dir: Path, audience: str = INTERNAL) -> ReportFiles:
 
     Args:
         run_dir: The run directory.
-        audience: "internal" writes report.json and report.pdf, "public" report-public.json and
-            report-public.pdf.
+        audience: "internal" writes report.json, report.pdf and report.html, "public"
+            report-public.json, report-public.pdf and report-public.html.
 
     Returns:
-        The two files. Each is replaced as a whole, and both only after both could be made.
+        The three files. Each is replaced as a whole, and all only after all could be made.
 
     Raises:
         ReportError: The run cannot be read, or the report cannot be made or written.
     """
     report = content.build(run_dir, audience)
-    pages = pdf.compose(report)
+    shown = document(report)
+    pages, page = pdf.typeset(shown), html.typeset(shown)
     stem = "report" if audience == INTERNAL else f"report-{audience}"
-    files = ReportFiles(json=run_dir / f"{stem}.json", pdf=run_dir / f"{stem}.pdf")
+    files = ReportFiles(*(run_dir / f"{stem}.{kind}" for kind in ("json", "pdf", "html")))
     write_atomic(files.json, content.serialise(report))
     write_atomic(files.pdf, pages)
+    write_atomic(files.html, page)
     return files

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from reports import client_level, findings, formatting, guarantee, wording
+from reports import client_level, events, findings, formatting, guarantee, wording
 from reports.guarantee import INTERNAL
 from reports.runfiles import clean, integer, mapping, number, sequence
 from reports.source import RunSource
@@ -41,12 +41,32 @@ def accounting(source: RunSource, audience: str) -> dict[str, Any]:
     return {
         "library": clean(library.get("library"), 60) or None,
         "version": clean(library.get("version"), 60) or None,
-        "conversions": [dict(entry) for entry in wording.CONVERSIONS] if private else [],
+        "conversions": _conversions(source, audience) if private else [],
+        "events": events.trees(source, audience == INTERNAL),
         "views": guarantee.views(source, audience),
         "closed_forms": _closed_forms(source, audience) if private else [],
         "over_rounds": [row for row in over_rounds if row["round"] is not None],
         "profile": [pair for pair in profile if None not in pair],
     }
+
+
+def _conversions(source: RunSource, audience: str) -> list[dict[str, Any]]:
+    """Return each conversion with the headline view's loss under it, where it was computed."""
+    view = guarantee.headline(source, audience)
+    stated: dict[str, Any] = {}
+    if view is not None and source.protects_clients:
+        stated = mapping(source.claim.get("third_party"))
+    elif view is not None and audience == INTERNAL:
+        rows = [
+            mapping(row) for row in sequence(mapping(source.claim.get("server")).get("clients"))
+        ]
+        stated = max(rows, key=lambda row: number(row.get("epsilon_pld")) or 0.0, default={})
+    found = {
+        "PLD": view["epsilon"] if view is not None else None,
+        "RDP, improved": number(stated.get("epsilon_rdp")),
+        "RDP, classic": number(stated.get("epsilon_rdp_classic")),
+    }
+    return [{**entry, "epsilon": found[entry["name"]]} for entry in wording.CONVERSIONS]
 
 
 def _closed_forms(source: RunSource, audience: str) -> list[dict[str, Any]]:

@@ -7,13 +7,9 @@ nothing that is not in it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import jsonschema
 
 from reports import (
     adaptation,
@@ -23,17 +19,19 @@ from reports import (
     findings,
     formatting,
     guarantee,
+    outcomes,
+    standing,
     wording,
 )
 from reports.errors import ReportError
 from reports.guarantee import INTERNAL, PUBLIC
 from reports.runfiles import clean, integer, mapping, number, sequence
-from reports.source import RunSource, load
+from reports.serialise import as_json, check
+from reports.source import PUBLIC_FILES, RunSource, load
 from reports.units import words_of
 
 FORMAT = 1
 AUDIENCES = (INTERNAL, PUBLIC)
-_PUBLIC_FILES = ("spec.yaml", "metrics.jsonl", "model.safetensors", "model.json")
 
 
 def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
@@ -59,24 +57,20 @@ def build(run_dir: Path, audience: str = INTERNAL) -> dict[str, Any]:
         "verdict": verdict,
         "guarantee": guarantee.guarantee(source, audience, verdict["value"]),
         "mechanism": _mechanism(source),
-        "sampling": _sampling(source),
+        "sampling": {**_sampling(source), **_participations(source, audience)},
         "accounting": budget.accounting(source, audience),
         "clients": budget.clients(source, audience),
-        "outside_budget": _titled(
-            [
-                *(words.outside_budget if source.private else wording.OUTSIDE_NOTHING),
-                *_validation(source),
-            ]
-        ),
+        "outside_budget": _titled(standing.outside_budget(source)),
         "audit": {
             "auditor": findings.auditor(source),
             "checks": findings.checks(source, audience),
             "second_moment": budget.second_moment(source),
+            "noise_quantiles": findings.noise_quantiles(source, audience),
         },
         "qualifications": findings.qualifications(source, audience),
         "randomness": _randomness(source, audience),
-        "utility": utility(source),
-        "communication": communication(source, audience),
+        "utility": outcomes.utility(source),
+        "communication": outcomes.communication(source, audience),
         "governance": _governance(source),
         "hazards": _titled(words.hazards if source.private else wording.HAZARDS_NO_PRIVACY),
         "verification": list(wording.VERIFICATION),
@@ -92,19 +86,12 @@ def validate(report: dict[str, Any]) -> None:
     Raises:
         ReportError: The report does not fit; the message names the place.
     """
-    text = resources.files("reports").joinpath("schema/report.schema.json").read_text("utf-8")
-    error = jsonschema.exceptions.best_match(
-        jsonschema.Draft202012Validator(json.loads(text)).iter_errors(report)
-    )
-    if error is not None:
-        place = "/".join(str(part) for part in error.absolute_path) or "the top"
-        raise ReportError(f"report, at {place}: {clean(error.message, 200)}")
+    check(report, "report")
 
 
 def serialise(report: dict[str, Any]) -> bytes:
     """Return the report as canonical, readable JSON: same report, same bytes."""
-    text = json.dumps(report, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return (text + "\n").encode("utf-8")
+    return as_json(report)
 
 
 def _titled(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
@@ -129,15 +116,14 @@ def _identity(source: RunSource, audience: str) -> dict[str, Any]:
         if audience == INTERNAL
         else None,
         "model": formatting.settings(model),
+        "pretrained": standing.pretrained(source),
         "input_shape": [side for side in shape if side is not None],
         "classes": integer(source.model.get("classes")),
         "parameters": integer(source.header.get("parameters")),
-        # The ledger's and the audit's contents tell participation and can be guessed in small runs;
-        # their hashes would confirm a guess, so a public report does not repeat them.
         "hashes": [
             {"file": name, "sha256": digest}
             for name, digest in sorted(source.hashes.items())
-            if audience == INTERNAL or name in _PUBLIC_FILES
+            if audience == INTERNAL or name in PUBLIC_FILES
         ],
     }
 
@@ -235,6 +221,19 @@ def _sampling(source: RunSource) -> dict[str, Any]:
     }
 
 
+def _participations(source: RunSource, audience: str) -> dict[str, Any]:
+    """Return how often each client took part; for the public only where that is no secret."""
+    header = source.header
+    clients, chosen = (integer(header.get(key)) for key in ("clients", "clients_per_round"))
+    fixed = clean(header.get("client_sampling"), 60) != "poisson" and clients == chosen
+    chance = chosen / clients if clients and chosen else None
+    return {
+        "client_sampling": clean(header.get("client_sampling"), 60) or "unstated",
+        "expected_participations": chance * source.rounds_completed if chance is not None else None,
+        "participations": list(source.participations) if audience == INTERNAL or fixed else [],
+    }
+
+
 def _randomness(source: RunSource, audience: str) -> dict[str, Any]:
     header = source.header
     mode = clean(header.get("randomness"), 40) or "unstated"
@@ -255,61 +254,6 @@ def _randomness(source: RunSource, audience: str) -> dict[str, Any]:
         "seed": integer(header.get("seed")) if internal else None,
         # Unguessable, so with it no one can confirm a guessed internal report by its public hash.
         "commitment": (clean(header.get("commitment"), 128) or None) if internal else None,
-    }
-
-
-def utility(source: RunSource) -> dict[str, Any]:
-    """Return test accuracy and loss over the rounds, and of the last round measured."""
-    rows = []
-    for raw in source.metrics:
-        index = integer(raw.get("round"))
-        if index is not None:
-            rows.append(
-                {
-                    "round": index,
-                    "test_accuracy": number(raw.get("test_accuracy")),
-                    "test_loss": number(raw.get("test_loss")),
-                }
-            )
-    measured = [row for row in rows if row["test_accuracy"] is not None]
-    return {
-        "rounds": rows,
-        "final_accuracy": measured[-1]["test_accuracy"] if measured else None,
-        "final_loss": measured[-1]["test_loss"] if measured else None,
-        "final_round": measured[-1]["round"] if measured else None,
-        "untrained_accuracy": measured[0]["test_accuracy"]
-        if measured and measured[0]["round"] == 0
-        else None,
-    }
-
-
-def _validation(source: RunSource) -> list[tuple[str, str]]:
-    """What is to be said of a validation set that the spec declares public."""
-    declared = mapping(mapping(source.spec.get("data")).get("validation"))
-    fraction = number(declared.get("fraction"))
-    if not fraction:
-        return []
-    measured = [number(row.get("validation_accuracy")) for row in source.metrics]
-    known = [value for value in measured if value is not None]
-    result = formatting.percent(known[-1]) if known else "not measured"
-    return [(wording.VALIDATION_TITLE, wording.VALIDATION.format(fraction=fraction, result=result))]
-
-
-def communication(source: RunSource, audience: str) -> dict[str, Any]:
-    """Return the run's bytes up and down, None where traffic would tell how many took part."""
-    # Where clients are drawn by chance, traffic is a multiple of how many took part.
-    shown = audience == INTERNAL or not source.protects_clients
-    rows = [row for row in source.metrics if integer(row.get("round")) != 0]
-
-    def total(key: str) -> float | None:
-        values = [number(row.get(key)) for row in rows]
-        known = [value for value in values if value is not None]
-        return sum(known) if known and shown else None
-
-    return {
-        "bytes_up": total("bytes_up"),
-        "bytes_down": total("bytes_down"),
-        "rounds": len(rows),
     }
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from reports import wording
 from reports.guarantee import INTERNAL, PUBLIC, for_audience
-from reports.runfiles import clean, mapping, sequence
+from reports.runfiles import clean, mapping, number, sequence
 from reports.source import RunSource
 from reports.units import words_of
 
 CHECK_VERDICTS = ("PASS", "FAIL", "NOT VERIFIED", "NOT APPLICABLE")
 SEVERITIES = ("critical", "theoretical", "negligible")
+_SIDES = ("inside", "below", "above")
 _MEASURED = ("claim", "measurement", "tolerance", "power", "limits")
 
 
@@ -117,4 +118,40 @@ def details(source: RunSource, name: str) -> dict[str, Any]:
     return {}
 
 
-__all__ = ["INTERNAL", "PUBLIC", "auditor", "checks", "details", "qualifications", "verdict"]
+def noise_quantiles(source: RunSource, audience: str) -> list[dict[str, Any]]:
+    """Return where quantiles of the noise are accepted, and whether they were found there.
+
+    The values themselves are private and not in the audit. The intervals tell how many queries
+    were made, which is for the internal audience.
+    """
+    found = mapping(details(source, "noise-scale").get("quantiles"))
+    if audience != INTERNAL or not source.private:
+        return []
+    names = ("levels", "expected", "low", "high", "verdicts")
+    rows = []
+    for values in zip(*(sequence(found.get(name))[:200] for name in names), strict=False):
+        level, expected, low, high = (number(value) for value in values[:4])
+        if None in (level, expected, low, high) or values[4] not in _SIDES:
+            return []
+        rows.append(
+            {
+                "level": level,
+                "expected": expected,
+                "low": low,
+                "high": high,
+                "verdict": values[4],
+            }
+        )
+    return rows
+
+
+__all__ = [
+    "INTERNAL",
+    "PUBLIC",
+    "auditor",
+    "checks",
+    "details",
+    "noise_quantiles",
+    "qualifications",
+    "verdict",
+]

@@ -16,6 +16,7 @@ from typing import Any
 from reports.errors import SourceError
 from reports.runfiles import (
     clean,
+    integer,
     mapping,
     number,
     parse_json,
@@ -25,6 +26,11 @@ from reports.runfiles import (
     sequence,
     sha256_file,
 )
+
+# Files whose digests anybody may see. The ledger's and the audit's contents tell participation and
+# can be guessed in small runs; their digests would confirm a guess.
+PUBLIC_FILES = ("spec.yaml", "metrics.jsonl", "model.safetensors", "model.json")
+_MOST_CLIENTS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class RunSource:
         header: First line of the ledger.
         claim: Last line of the ledger, empty if the run did not end.
         rounds_completed: Number of round lines in the ledger.
+        spends: What was charged, the ledger's spend lines in order.
+        participations: In how many completed rounds each client took part, in client order.
         metrics: Lines of metrics.jsonl, in order.
         audit: The auditor's findings, or None without a usable audit.json.
         model: How to rebuild the model, empty if unknown.
@@ -47,6 +55,8 @@ class RunSource:
     header: dict[str, Any]
     claim: dict[str, Any]
     rounds_completed: int
+    spends: list[dict[str, Any]]
+    participations: tuple[int, ...]
     metrics: list[dict[str, Any]]
     audit: dict[str, Any] | None
     model: dict[str, Any]
@@ -130,12 +140,30 @@ def load(run_dir: Path) -> RunSource:
         header=header,
         claim=claim,
         rounds_completed=len({line.get("round") for line in lines if line.get("kind") == "round"}),
+        spends=[line for line in lines if line.get("kind") == "spend"],
+        participations=_participations(header, lines),
         metrics=metrics,
         audit=audit,
         model=model,
         hashes=hashes,
         notes=tuple(notes),
     )
+
+
+def _participations(header: dict[str, Any], lines: list[dict[str, Any]]) -> tuple[int, ...]:
+    """Count the completed rounds of each client; empty where the ledger names no clients."""
+    clients = integer(header.get("clients")) or 0
+    if not 0 < clients <= _MOST_CLIENTS:
+        return ()
+    counts = [0] * clients
+    # A round that was repeated after a crash is one round; its last line stands.
+    finished = {line.get("round"): line for line in lines if line.get("kind") == "round"}
+    for line in finished.values():
+        for raw in sequence(line.get("clients")):
+            index = integer(raw)
+            if index is not None and 0 <= index < clients:
+                counts[index] += 1
+    return tuple(counts)
 
 
 def _usable_audit(

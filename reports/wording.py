@@ -122,6 +122,7 @@ OUTSIDE_BUDGET = [
         "is a release outside the budget.",
     ),
 ]
+PRETRAINING_TITLE = "Pre-training"
 VALIDATION_TITLE = "Public validation records"
 VALIDATION = (
     "The spec declares a share of {fraction:g} of the held-out records public and sets it aside "
@@ -240,7 +241,7 @@ GOVERNANCE = [
     ("necessity", "Necessity and proportionality"),
     ("risks", "Risks to the people concerned"),
     ("measures", "Measures taken"),
-    ("responsible", "Responsible person and date"),
+    ("responsible", "Sign-off: responsible person, date, signature"),
 ]
 
 VERIFICATION = [

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.correlation import any_repeated, largest_correlation
+from audit.quantiles import quantile_verdicts
 from audit.spends import Spend
 from audit.statistics import (
     FALSE_ALARM,
@@ -218,7 +219,9 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     queries = sum(one.shape[0] * one.shape[1] for one in noise.samples)
     length = len(layout.sample_coordinates)
     notes = ""
+    shape = None
     if length:
+        shape = quantile_verdicts(sample, FALSE_ALARM * _SHAPE_SHARE)
         p_value = kolmogorov_p_value(sample)
         private["kolmogorov_p_value"] = p_value
         if p_value < FALSE_ALARM * _SHAPE_SHARE:
@@ -241,6 +244,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         "sampled_coordinates": length,
         "tests": tests,
         "half_width_sigma": half_width,
+        "quantiles": shape,
     }
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons), details, private, power=power)

@@ -103,6 +103,24 @@ def compare(
         out.print(Text(text, style="dim"))
 
 
+def file_comparison(run_dirs: list[Path], folder: Path, audience: Audience, as_json: bool) -> None:
+    """Write the report on several runs, and say where it is."""
+    from reports.comparison import compare as compare_runs
+    from reports.comparison import filing
+    from reports.errors import ReportError
+
+    with status("reading runs, checking signatures, writing the report", quiet=as_json):
+        try:
+            files = filing.write(compare_runs(run_dirs, audience.value), folder)
+        except ReportError as error:
+            _refuse_all(error)
+    if as_json:
+        print_json({kind: str(path) for kind, path in files.items()})
+        return
+    names = {"pdf": "report", "html": "web page", "json": "data"}
+    out.print(display.facts([(name, str(files[kind])) for kind, name in names.items()]))
+
+
 def _refuse_all(error: Exception) -> NoReturn:
     """Say each directory that cannot be compared in a line of its own."""
     for line in str(error).splitlines():

@@ -107,22 +107,55 @@ def _judge_claim(source: str, as_json: bool) -> None:
 
 
 def report(
-    run_dir: RunArgument = None,
+    run_dirs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN_DIR]...",
+            help="A run's folder; the newest run if left out. Several with --compare.",
+            show_default=False,
+        ),
+    ] = None,
     out_dir: OutOption = RUNS,
     audience: Annotated[
         Audience, typer.Option(help="internal, or public: nothing tells who took part how often.")
     ] = Audience.internal,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="One report on all the runs named, ranked where claims agree; unsigned.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Where --compare writes; comparison/ if left out."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's report again (report.json, report.pdf) and sign it as the auditor.
+    """Write a run's report again (report.json, .pdf, .html) and sign it as the auditor.
 
-    The same run gives the same bytes, up to the signature behind the PDF.
+    The same run gives the same bytes, up to the signature behind the PDF. With --compare
+    RUN_DIR... one report on several runs: the table of `compare`, with every claim, its
+    assumptions and what may not be ranked with what.
     """
+    if compare:
+        from dpfedadamw.cli.comparing import file_comparison
+
+        if auditor_key is not None or timestamp is not None:
+            refuse("--auditor-key, --timestamp: a comparison is not signed; sign each run's report")
+        file_comparison(run_dirs or [], output or Path("comparison"), audience, as_json)
+        return
+    if output is not None:
+        refuse("--output: belongs to --compare; a run's report is written into its folder")
+    if run_dirs is not None and len(run_dirs) > 1:
+        refuse(f"{len(run_dirs)} runs named; a report on several runs needs --compare")
     from dpfedadamw.cli import filing
 
-    found_run = find_run(run_dir, out_dir)
+    found_run = find_run(run_dirs[0] if run_dirs else None, out_dir)
     key = filing.load_key("auditor", auditor_key, [])
     authority = filing.authority(timestamp)
     with status("writing and signing the report", quiet=as_json):
@@ -130,9 +163,10 @@ def report(
     files = filed.files
     refuse_unstamped(filed.unstamped, found_run.path)
     if as_json:
-        print_json({"json": str(files.json), "pdf": str(files.pdf)})
+        print_json({"json": str(files.json), "pdf": str(files.pdf), "html": str(files.html)})
     else:
-        out.print(display.facts([("report", str(files.pdf)), ("data", str(files.json))]))
+        rows = [("report", files.pdf), ("web page", files.html), ("data", files.json)]
+        out.print(display.facts([(name, str(path)) for name, path in rows]))
 
 
 def verify(

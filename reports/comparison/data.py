@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from reports import guarantee
 from reports.comparison import METRIC, Comparison, Entry, Group
 from reports.comparison.runs import ComparedRun
-from reports.guarantee import NO_PRIVACY
+from reports.guarantee import INTERNAL, NO_PRIVACY
+from reports.runfiles import clean
+from reports.source import PUBLIC_FILES
 
 FORMAT = 1
 
@@ -26,6 +29,31 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
         ],
         "notes": list(comparison.notes),
     }
+
+
+def as_report(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as the data of a report that leaves the machine.
+
+    As `as_dict`, without directories, and with the digests that tie each row to its run's signed
+    files. The public one has the digests of public files alone. Its schema is
+    reports/schema/comparison.schema.json.
+    """
+    found = as_dict(comparison)
+    for group, data in zip(comparison.groups, found["groups"], strict=True):
+        first = group.entries[0].runs[0]
+        data["assumptions"] = (
+            guarantee.assumptions(first.source, comparison.audience) if group.terms.private else []
+        )
+        for entry, shown in zip(group.entries, data["entries"], strict=True):
+            for run, row in zip(entry.runs, shown["runs"], strict=True):
+                del row["directory"]
+                row["created"] = clean(run.source.header.get("created"), 40)
+                row["hashes"] = {
+                    name: digest
+                    for name, digest in sorted(run.source.hashes.items())
+                    if comparison.audience == INTERNAL or name in PUBLIC_FILES
+                }
+    return found
 
 
 def _group_data(group: Group) -> dict[str, Any]:

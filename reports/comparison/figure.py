@@ -177,6 +177,19 @@ def _measured(entry: Entry) -> list[tuple[int, float, float | None]]:
     return rows
 
 
+def points(comparison: Comparison) -> list[tuple[str, int, float, float | None]]:
+    """Return what is drawn: label, round, mean accuracy in percent, mean ε spent or None."""
+    found = []
+    for family in _families(comparison):
+        for label, entry in _drawn(family):
+            curves = [{0: 0.0, **dict(run.spent)} for run in entry.runs]
+            for index, mean, _ in _measured(entry):
+                known = family[0].terms.private and all(index in curve for curve in curves)
+                loss = statistics.fmean(curve[index] for curve in curves) if known else None
+                found.append((label, index, mean, loss))
+    return found
+
+
 def _draw_accuracy(axes: Axes, entry: Entry, look: dict[str, Any], label: str) -> None:
     rows = _measured(entry)
     rounds, means = [row[0] for row in rows], [row[1] for row in rows]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports import budget, content, findings, guarantee, signing, verification
+from reports import budget, findings, guarantee, outcomes, signing, verification
 from reports.errors import ReportError, SourceError
 from reports.runfiles import clean, mapping
 from reports.source import RunSource, load
@@ -144,7 +144,7 @@ def read(path: Path, audience: str) -> ComparedRun:
     except SourceError as error:
         reason = str(error).removeprefix(f"{path}: ").replace(f" in {path}", "")
         raise SourceError(f"{clean(str(path), 400)}: {reason}") from error
-    utility, traffic = content.utility(source), content.communication(source, audience)
+    utility, traffic = outcomes.utility(source), outcomes.communication(source, audience)
     ended = utility["final_round"] == source.rounds_completed
     return ComparedRun(
         path=path,

@@ -206,7 +206,18 @@ def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
         "bytes_up",
         "bytes_down",
         "seconds",
+        "test_classes",
     }
+
+
+def test_the_classes_of_the_last_line_add_up_to_its_accuracy(tmp_path):
+    training, outcome = train(small_spec(), tmp_path)
+    lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()]
+    assert all("test_classes" not in line for line in lines[:-1])
+    classes = lines[-1]["test_classes"]
+    labels = training.experiment.dataset.test.labels
+    assert [records for records, _ in classes] == [int((labels == c).sum()) for c in range(10)]
+    assert sum(right for _, right in classes) / len(labels) == outcome.accuracy
 
 
 @pytest.mark.parametrize(("mode", "said"), [("reproducible", True), ("release", False)])

@@ -89,6 +89,8 @@ def run_of(
         },
         claim=claim if finished else {},
         rounds_completed=2,
+        spends=[],
+        participations=(),
         metrics=[],
         audit=None,
         model={},

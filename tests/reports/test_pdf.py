@@ -72,7 +72,7 @@ def test_the_pages_metadata_names_run_and_model(make_run: MakeRun) -> None:
 def test_the_embedded_data_is_the_report(make_run: MakeRun, tmp_path: Path) -> None:
     files = build_report(make_run())
     target = tmp_path / "embedded.json"
-    command = ["pdfdetach", "-save", "1", "-o", str(target), str(files.pdf)]
+    command = ["pdfdetach", "-savefile", "report.json", "-o", str(target), str(files.pdf)]
     subprocess.run(command, capture_output=True, check=True, timeout=60)
     assert target.read_bytes() == files.json.read_bytes()
 
@@ -152,11 +152,15 @@ def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> No
     report = content.build(make_run())
     names = [text.identifier for text in figures.describe(report)]
     assert names == [
+        "client-sampling",
         "epsilon-over-rounds",
         "privacy-profile",
         "epsilon-per-client",
+        "noise-quantiles",
         "bias-shift",
         "accuracy-over-rounds",
+        "accuracy-against-epsilon",
+        "accuracy-by-class",
     ]
     for text in figures.describe(report):
         assert len(text.alternative_text) > 40
@@ -168,13 +172,20 @@ def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> No
 def test_the_public_figures_leave_out_participation(make_run: MakeRun) -> None:
     report = content.build(make_run(), "public")
     names = [text.identifier for text in figures.describe(report)]
-    assert names == ["epsilon-over-rounds", "bias-shift", "accuracy-over-rounds"]
+    assert names == [
+        "epsilon-over-rounds",
+        "bias-shift",
+        "accuracy-over-rounds",
+        "accuracy-against-epsilon",
+        "accuracy-by-class",
+    ]
     assert b"towards the server" not in figures.draw(report, "epsilon-over-rounds")
 
 
 def test_a_run_without_privacy_has_no_privacy_figures(make_run: MakeRun) -> None:
     report = content.build(make_run(private=False))
-    assert [text.identifier for text in figures.describe(report)] == ["accuracy-over-rounds"]
+    names = [text.identifier for text in figures.describe(report)]
+    assert names == ["client-sampling", "accuracy-over-rounds", "accuracy-by-class"]
 
 
 @pytest.mark.parametrize("value", [1e308, 5e-324, -1e308])

@@ -22,6 +22,7 @@ from audit.coordinates import kept_by_block
 from audit.correlation import any_repeated, largest_correlation
 from audit.errors import UnverifiedError
 from audit.evidence import Layout
+from audit.quantiles import quantile_verdicts
 from audit.statistics import (
     FALSE_ALARM,
     chi_square_interval,
@@ -193,7 +194,9 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     _single_tests(noise, reasons)
     rounds, length = noise.samples.shape
     private: dict[str, object] = {"variance_ratios": ratios}
+    shape = None
     if length:
+        shape = quantile_verdicts(noise.samples, FALSE_ALARM * _SHAPE_SHARE)
         private |= _sample_tests(noise, reasons)
     alpha = FALSE_ALARM * _SCALE_SHARE / len(ratios)
     noised = int(noise.noised[0].sum())
@@ -209,6 +212,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         "sampled_coordinates": length,
         "tests": len(ratios),
         "half_width_sigma": half_width,
+        "quantiles": shape,
     }
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons), details, private, power=power)

@@ -1,0 +1,322 @@
+"""Shows a document as one web page that needs no network and no script.
+
+The same document as the PDF's, so the same words. Every text is escaped; figures stand inline as
+SVG with title and description, and their numbers in a table below. A content security policy inside
+the page forbids it everything but its own style.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from importlib import resources
+from typing import Any
+
+from reports.pages.blocks import Block, Text
+from reports.pages.document import Document, Picture, ended, sentence
+from reports.pages.run import document
+
+_MARKS = {
+    "PASS": "✓",
+    "FAIL": "✗",
+    "NOT VERIFIED": "?",
+    "NOT AUDITED": "?",
+    "NO CLAIM": "–",
+    "NOT APPLICABLE": "–",
+}
+# A table of more columns scrolls on a small screen instead of being squeezed.
+_NARROW = 3
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def compose(report: dict[str, Any]) -> bytes:
+    """Return a report's web page as bytes; same report, same bytes.
+
+    Args:
+        report: What `content.build` returned. Nothing else is read, so nothing else can be shown.
+
+    Raises:
+        ReportError: A figure cannot be drawn.
+    """
+    return typeset(document(report))
+
+
+def typeset(shown: Document) -> bytes:
+    """Return a document's web page as bytes; same document, same bytes."""
+    style = resources.files("reports").joinpath("templates/report.css").read_text("utf-8")
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f'<meta name="description" content="{escape(shown.description)}">',
+        f'<meta name="keywords" content="{escape(", ".join(shown.keywords))}">',
+        f"<title>{escape(shown.label)}: {escape(shown.title)}</title>",
+        f"<style>\n{style}</style>\n</head>\n<body>",
+        '<a class="skip" href="#content">Skip to the content</a>',
+        _header(shown),
+        _contents(shown),
+        '<main id="content">',
+        _first_page(shown),
+        *(_section(shown, index) for index in range(len(shown.sections))),
+        "</main>",
+        f"<footer><p>{_code(shown.identifier)} {escape(shown.footer)}</p></footer>",
+        "</body>\n</html>\n",
+    ]
+    return "\n".join(part for part in parts if part).encode("utf-8")
+
+
+def _header(shown: Document) -> str:
+    run = f"Run {_code(shown.identifier)} · " if shown.identifier else ""
+    masthead = (
+        f'<p class="label"><span>{escape(shown.label)}</span> '
+        f"<span>{escape(shown.audience)}</span></p>\n"
+        f"<h1>{escape(shown.title)}</h1>\n"
+        f'<p class="when">{run}{escape(shown.date)}</p>'
+    )
+    verdict = _band(shown)
+    alarming = shown.band is not None and shown.band.alarming
+    inner = [verdict, masthead] if alarming else [masthead, verdict]
+    return "<header>\n" + "\n".join(part for part in inner if part) + "\n</header>"
+
+
+def _band(shown: Document) -> str:
+    if shown.band is None:
+        return ""
+    band = shown.band
+    kind = "alarm" if band.alarming else "calm"
+    texts = [
+        f'<div class="band {kind} {_tone(band.value)}">'
+        f"<strong>{_mark(band.value)} {escape(band.value)}</strong> "
+        f"<span>{escape(band.statement)}</span></div>"
+    ]
+    if shown.qualifications:
+        inner = "".join(
+            f"<p><strong>Qualification.</strong> {escape(ended(sentence(text)))}</p>"
+            for text in shown.qualifications
+        )
+        texts.append(f'<div class="qualifications">{inner}</div>')
+    return "\n".join(texts)
+
+
+def _contents(shown: Document) -> str:
+    items = "".join(
+        f'<li><a href="#{escape(section.identifier)}">{escape(section.title)}</a></li>'
+        for section in shown.sections
+    )
+    return f'<nav aria-label="Contents"><ol>{items}</ol></nav>'
+
+
+def _first_page(shown: Document) -> str:
+    parts = []
+    if shown.introduction:
+        parts.append(f'<div class="quote">{_paragraphs(shown.introduction)}</div>')
+    if shown.claim is not None:
+        numbers = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            for name, value in shown.claim.numbers
+        )
+        parts.append('<section class="claim" aria-label="The guarantee in short">')
+        parts.append(f"<dl>{numbers}</dl>" if numbers else "")
+        if shown.claim.headline:
+            parts.append(f'<p class="headline">{escape(shown.claim.headline)}</p>')
+        parts.append(f"<p>{escape(shown.claim.statement)}</p>")
+        parts += [
+            f'<p class="other">{escape(label)}: <strong>{escape(value)}</strong>{escape(rest)}</p>'
+            for label, value, rest in shown.claim.others
+        ]
+        parts.append("</section>")
+    if shown.summary:
+        columns = "".join(
+            f"<section><h2>{escape(title)}</h2>{_blocks(shown, blocks)}</section>"
+            for title, blocks in shown.summary
+        )
+        parts.append(f'<div class="summary">{columns}</div>')
+    if shown.glance:
+        rows = "".join(
+            f"<li><span>{escape(title)}</span> {_badge(verdict)}</li>"
+            for verdict, title in shown.glance
+        )
+        parts.append(
+            f'<section><h2>The audit at a glance</h2><ul class="glance">{rows}</ul></section>'
+        )
+    return "\n".join(part for part in parts if part)
+
+
+def _section(shown: Document, index: int) -> str:
+    section = shown.sections[index]
+    name = escape(section.identifier)
+    return (
+        f'<section id="{name}" aria-labelledby="{name}-title">\n'
+        f'<h2 id="{name}-title"><span class="number">{index + 1}</span> '
+        f"{escape(section.title)}</h2>\n{_blocks(shown, section.blocks)}\n</section>"
+    )
+
+
+def _blocks(shown: Document, blocks: tuple[Block, ...]) -> str:
+    return "\n".join(_block(shown, block) for block in blocks)
+
+
+def _block(shown: Document, block: Block) -> str:
+    kind = block["kind"]
+    if kind == "paragraph":
+        name = "" if block["style"] == "plain" else f' class="{escape(block["style"])}"'
+        return f"<div{name}>{_paragraphs(block['text'])}</div>"
+    if kind == "subheading":
+        return f"<h3>{escape(block['text'])}</h3>"
+    if kind == "note":
+        loud = " loud" if block["loud"] else ""
+        return f'<p class="note{loud} {_tone(block["tone"])}">{_rich(block["text"])}</p>'
+    if kind == "list":
+        tag = "ol" if block["ordered"] else "ul"
+        items = "".join(f"<li>{_rich(item)}</li>" for item in block["items"])
+        return f"<{tag}>{items}</{tag}>"
+    if kind == "titled":
+        return "".join(
+            f"<p><strong>{escape(entry['title'])}.</strong> {escape(entry['text'])}</p>"
+            for entry in block["items"]
+        )
+    if kind == "table":
+        return _table(block["caption"], block["head"], block["rows"], block["align"])
+    if kind == "settings":
+        rows = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{_rich(value)}</dd></div>"
+            for name, value in block["rows"]
+        )
+        return f'<dl class="settings">{rows}</dl>'
+    if kind == "figure":
+        return _figure(shown, block["identifier"])
+    if kind == "tree":
+        root = _branch(block["root"])
+        return f'<h4>{escape(block["caption"])}</h4><ul class="tree">{root}</ul>'
+    if kind == "checks":
+        return "\n".join(_check(entry) for entry in block["items"])
+    if kind == "fields":
+        return "".join(_field(label, text) for label, text in block["items"])
+    raise AssertionError(f"no such block: {kind}")
+
+
+def _table(caption: str, head: list[str], rows: list[list[Text]], align: list[str]) -> str:
+    def cells(tag: str, values: list[Any], scope: str = "") -> str:
+        return "".join(
+            f'<{tag} class="{side}"{scope}>{_rich(value)}</{tag}>'
+            for value, side in zip(values, align, strict=True)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    top = cells("th", head, ' scope="col"')
+    # Wide tables scroll by themselves, by keyboard too; the page never does.
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f"<table{' class=wide' if len(head) > _NARROW else ''}>"
+        f'<caption class="hidden">{escape(caption)}</caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _figure(shown: Document, identifier: str) -> str:
+    picture = shown.pictures[identifier]
+    number = 1 + list(shown.pictures).index(identifier)
+    title = escape(ended(picture.title))
+    more = (
+        f"<p>{picture.omitted} more rows are in the data beside this page.</p>"
+        if picture.omitted
+        else ""
+    )
+    numbers = _table(
+        f"Numbers of figure {number}: {picture.title}",
+        list(picture.head),
+        [list(row) for row in picture.rows],
+        ["left"] * len(picture.head),
+    )
+    return (
+        f'<figure id="figure-{identifier}"><div class="scroll paper" role="region" tabindex="0" '
+        f'aria-label="Figure {number}: {escape(picture.title)}">{_drawing(picture)}</div>'
+        f"<figcaption>Figure {number}. <strong>{title}</strong> {escape(picture.caption)}"
+        f"</figcaption><details><summary>Numbers of figure {number}</summary>{numbers}{more}"
+        "</details></figure>"
+    )
+
+
+def _drawing(picture: Picture) -> str:
+    """Return the SVG for use inside a page: names of its own, and no style that leaves it."""
+    source = picture.drawing.decode("utf-8")
+    source = source[source.index("<svg") :]
+    source = re.sub(r"<metadata>.*?</metadata>", "", source, flags=re.DOTALL)
+    # matplotlib's style sheet addresses every element of the page.
+    source = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", source, flags=re.DOTALL)
+    prefix = f"{picture.identifier}-"
+    source = re.sub(r'\bid="', f'id="{prefix}', source)
+    source = re.sub(r'(?:xlink:)?href="#', f'href="#{prefix}', source)
+    source = source.replace("url(#", f"url(#{prefix}")
+    box = re.search(r'viewBox="[^"]*"', source)
+    title, about = f"{prefix}title", f"{prefix}desc"
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box[0] if box else ""} role="img" '
+        f'aria-labelledby="{title} {about}" stroke-linejoin="round" stroke-linecap="butt">'
+        f'<title id="{title}">{escape(picture.title)}</title>'
+        f'<desc id="{about}">{escape(picture.alternative_text)}</desc>'
+    )
+    return opening + source[source.index(">") + 1 :].strip()
+
+
+def _branch(node: dict[str, Any]) -> str:
+    inner = "".join(_branch(child) for child in node["of"])
+    return f"<li>{escape(node['text'])}{f'<ul>{inner}</ul>' if inner else ''}</li>"
+
+
+def _check(entry: dict[str, Any]) -> str:
+    parts = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
+        for name, text in entry["parts"]
+    )
+    return (
+        f'<article class="check"><h3>{escape(entry["title"])} <span class="severity">'
+        f"{escape(entry['severity'])}</span> {_badge(entry['verdict'])}</h3>"
+        f'<dl class="settings">{parts}</dl></article>'
+    )
+
+
+def _field(label: str, text: str | None) -> str:
+    body = '<p class="blank">left blank</p>' if text is None else _paragraphs(text)
+    return f'<div class="field"><h3>{escape(label)}</h3>{body}</div>'
+
+
+def _paragraphs(text: Text) -> str:
+    if isinstance(text, str):
+        return "".join(f"<p>{escape(part)}</p>" for part in text.split("\n") if part)
+    return f"<p>{_rich(text)}</p>"
+
+
+def _rich(text: Text) -> str:
+    if isinstance(text, str):
+        return escape(text)
+    return "".join(_span(span) for span in text)
+
+
+def _span(span: str | dict[str, str]) -> str:
+    if isinstance(span, str):
+        return escape(span)
+    (kind, text), *_ = span.items()
+    if kind == "strong":
+        return f"<strong>{escape(text)}</strong>"
+    if kind == "muted":
+        return f'<span class="muted">{escape(text)}</span>'
+    return _code(text) if kind == "code" else _badge(text)
+
+
+def _code(text: str) -> str:
+    return f"<code>{escape(text)}</code>" if text else ""
+
+
+def _badge(verdict: str) -> str:
+    return f'<span class="badge {_tone(verdict)}">{_mark(verdict)} {escape(verdict)}</span>'
+
+
+def _mark(verdict: str) -> str:
+    return f'<span aria-hidden="true">{_MARKS.get(verdict, "–")}</span>'
+
+
+def _tone(verdict: str) -> str:
+    """Return a verdict as the name of a style."""
+    return "is-" + re.sub(r"[^a-z]+", "-", verdict.lower())
