@@ -40,18 +40,20 @@ def quantile_verdicts(values: NDArray[np.float64], alpha: float) -> dict[str, An
 
     Returns:
         levels p, the normal law's quantiles at them (expected), the accepted interval (low, high)
-        and "inside", "below" or "above" for each (verdicts); levels whose interval is unbounded
-        are left out. Nothing in it but the verdicts depends on the values.
+        and "inside", "below" or "above" for each (verdicts), at levels at least 2c from 0 and
+        1. Nothing in it but the verdicts depends on the values.
     """
     ordered = np.sort(values, axis=None)
     count = len(ordered)
-    reach = kolmogorov_distance(count, alpha)
-    levels = [level for level in _LEVELS if reach < level < 1.0 - reach]
+    # scipy's inverse is good to 1e-5 of the distance; what the test accepts must be inside.
+    reach = (1.0 + 1e-4) * kolmogorov_distance(count, alpha)
+    # Nearer to 0 and 1 the intervals are so wide that they say nothing.
+    levels = [level for level in _LEVELS if 2.0 * reach < min(level, 1.0 - level)]
     rows = []
     for level in levels:
         low, high = (float(special.ndtri(level + side * reach)) for side in (-1.0, 1.0))
         found = ordered[min(count - 1, max(0, int(np.ceil(level * count - 1e-9)) - 1))]
-        verdict = "below" if found < low else "above" if found > high else "inside"
+        verdict = "below" if found < low else "inside" if found <= high else "above"
         rows.append((float(special.ndtri(level)), low, high, verdict))
     return {
         "levels": [round(level, 4) for level in levels],

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from reports.pages.blocks import Block, Text
-from reports.pages.document import Document, Picture, ended, sentence
+from reports.pages.document import Document, Picture, ended
 from reports.pages.run import document
 
 _MARKS = {
@@ -92,7 +92,7 @@ def _band(shown: Document) -> str:
     ]
     if shown.qualifications:
         inner = "".join(
-            f"<p><strong>Qualification.</strong> {escape(ended(sentence(text)))}</p>"
+            f"<p><strong>Qualification.</strong> {escape(text)}</p>"
             for text in shown.qualifications
         )
         texts.append(f'<div class="qualifications">{inner}</div>')

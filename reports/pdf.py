@@ -20,7 +20,7 @@ import matplotlib
 import typst
 
 from reports.errors import ReportError
-from reports.pages.document import Document, ended, sentence
+from reports.pages.document import Document
 from reports.pages.run import document, moment_of
 from reports.runfiles import clean, write_atomic
 
@@ -86,7 +86,6 @@ def _page(shown: Document, moment: datetime, files: list[list[str]]) -> dict[str
         "moment": [
             moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second,
         ],
-        "qualifications": [ended(sentence(text)) for text in shown.qualifications],
         "files": files,
     }  # fmt: skip
 

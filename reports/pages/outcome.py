@@ -31,6 +31,7 @@ def blocks(report: Report, has: set[str]) -> list[Block]:
                     for row in rows
                 ],
                 (RIGHT, RIGHT, RIGHT),
+                (0, 1, 1),
                 small=True,
             )
         )

@@ -8,7 +8,7 @@ from typing import Any
 from reports import figures, formatting
 from reports.errors import ReportError
 from reports.pages import first, sections
-from reports.pages.document import Document, Picture
+from reports.pages.document import Document, Picture, ended, sentence
 from reports.runfiles import clean
 from reports.serialise import as_json
 
@@ -54,7 +54,7 @@ def document(report: Report) -> Document:
         created=identity["created"],
         date=date_in_words(identity["created"]),
         band=first.band(report),
-        qualifications=tuple(report["qualifications"]),
+        qualifications=tuple(ended(sentence(text)) for text in report["qualifications"]),
         introduction=sections.short_description(report),
         claim=first.claim(report),
         summary=first.summary(report, parts),

@@ -420,6 +420,17 @@ def run_builder() -> MakeRun:
     return build_run
 
 
+@pytest.fixture(scope="session")
+def client_run_builder() -> MakeRun:
+    """Return a builder of runs that protect whole clients, for fixtures that outlive a test."""
+
+    def build(directory: Path, noise_added_by: str = "clients", **options: Any) -> Path:
+        run = build_run(directory, **options)
+        return protect_clients(run, write_ledger, noise_added_by=noise_added_by)
+
+    return build
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
     """Return a builder of run directories below the test's own folder."""
