@@ -97,6 +97,32 @@ def load_key(role: keys.Role, named: str | Path | None, made: list[Path]) -> Sig
     return signer.load(role, present.private, passphrase())
 
 
+def refuse_foreign(run: RunDirectory, role: keys.Role) -> None:
+    """Refuse to replace a signature that is not by one of the user's own keys.
+
+    Raises:
+        FilingError: If the run carries another holder's key in this role, or the user has none.
+    """
+    folder = keys.default_directory()
+    own = {
+        keys.fingerprint(keys.load_public(entry.public))
+        for entry in keyring.generations(role, folder)
+        if entry.public.exists()
+    }
+    if not own:
+        raise FilingError(
+            f"{folder}: no {role} key; make one with dpfedadamw keys new, or sign in one role "
+            "only, with --role"
+        )
+    path = run.path / f"{role}.pub"
+    signed = keys.fingerprint(keys.load_public(path)) if path.exists() else None
+    if signed is not None and signed not in own:
+        raise FilingError(
+            f"{path.name}: the {role} signed with {signed}, which is no key of yours; to replace "
+            f"that signature say --role {role}, to leave it name the other role"
+        )
+
+
 def _secret(named: str | Path) -> str | None:
     in_hardware = str(named).startswith(signer.HARDWARE_SCHEME)
     return os.environ.get(PIN_VARIABLE) or None if in_hardware else passphrase()

@@ -47,15 +47,20 @@ def sign(
 ) -> None:
     """Sign a run anew: with another key, with a timestamp, or with the model's own signature.
 
-    Nothing is judged or reported anew: the trainer signs what lies there, the auditor signs what
-    was found. Either all of it is written or, if a key or an authority fails, nothing.
+    Nothing is judged or reported anew: the trainer signs what lies there, the auditor what was
+    found. Without --role, a signature by a key that is not yours is not replaced. Either all of it
+    is written or, if a key or an authority fails, nothing.
     """
     from dpfedadamw.cli import filing
     from reports import signing
+    from reports.keys import ROLES
 
     if model_signing and role is Role.auditor:
         refuse("--model-signing: the trainer signs the model; leave out --role auditor")
     run = find_run(run_dir, out_dir)
+    for name, given in zip(ROLES, (trainer_key, auditor_key), strict=True):
+        if role is None and given is None:
+            filing.refuse_foreign(run, name)
     trainer = filing.load_key("trainer", trainer_key, []) if role is not Role.auditor else None
     auditor = filing.load_key("auditor", auditor_key, []) if role is not Role.trainer else None
     with status("signing", quiet=as_json):

@@ -145,6 +145,28 @@ def test_signing_in_one_role_leaves_the_others_signature_to_the_other(case, caps
     assert call("verify", run) == 0
 
 
+def test_the_signature_of_somebody_else_is_not_replaced_unasked(
+    case, tmp_path, monkeypatch, capsys
+):
+    run, _ = case
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "another auditor's"))
+    before = content(run)
+    assert call("sign", run) == 2
+    assert "no trainer key" in one_error(capsys)
+    assert not (tmp_path / "another auditor's").exists()
+    call("keys", "new", "--role", "trainer")
+    call("keys", "new", "--role", "auditor")
+    capsys.readouterr()
+    assert call("sign", run) == 2
+    assert "which is no key of yours" in one_error(capsys)
+    assert content(run) == before
+    assert call("sign", run, "--role", "auditor") == 0
+    assert call("verify", run) == 0
+    after = content(run)
+    for name in ("trainer.pub", "training.attestation.json"):
+        assert after[Path(run) / name] == before[Path(run) / name]
+
+
 def test_a_replaced_key_is_followed_and_a_revoked_one_refused(case, capsys):
     run, keys = case
     assert call("keys", "rotate", "--role", "auditor") == 0
