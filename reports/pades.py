@@ -39,7 +39,7 @@ from reports.trust.timestamps import (
     validation_context,
 )
 
-FIELD = "Auditor"
+FIELD, ATTACHMENT = "Auditor", "report.json"
 _ALT_TEXT = "Certification signature of the auditor"
 _REASON = "Certifies this privacy report as the auditor filed it; no change is allowed"
 _ESIC = "ESIC"
@@ -242,6 +242,28 @@ def _timestamp(status: Any, roots: tuple[x509.Certificate, ...], where: str) -> 
     if not (validity.intact and validity.valid):
         raise PdfSignatureError(f"{where}: its timestamp does not hold")
     return from_status(validity, roots)
+
+
+def attached(data: bytes, where: str) -> bytes:
+    """Return the report's data that a PDF carries.
+
+    Args:
+        data: The PDF, possibly hostile.
+        where: Named in errors.
+
+    Raises:
+        PdfSignatureError: It carries none.
+    """
+    try:
+        reader = PdfFileReader(io.BytesIO(data))
+        for entry in reader.root["/AF"]:
+            file = entry.get_object()
+            if file["/F"] == ATTACHMENT:
+                return bytes(file["/EF"]["/F"].data)
+    # The parser meets hostile bytes here and has no common error.
+    except Exception as error:
+        raise PdfSignatureError(f"{where}: its {ATTACHMENT} cannot be read") from error
+    raise PdfSignatureError(f"{where}: carries no {ATTACHMENT}")
 
 
 def signer_of(signature: PdfSignature) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
-from reports import findings, guarantee, signing
+from reports import findings, guarantee, pades, signing
 from reports.dsse import SALTED, SHA256, Statement
-from reports.errors import SourceError
+from reports.errors import PdfSignatureError, SourceError
 from reports.inventory import EVIDENCE, evidence_digest, has_evidence, list_run
 from reports.runfiles import clean, mapping, parse_json, read_bytes, sequence, sha256_file
 from reports.source import RunSource
@@ -106,18 +107,36 @@ _MEANING = {
 def check_reports(run_dir: Path, source: RunSource, found: Found) -> None:
     """Check that the reports beside the model are about this run, this model and this audit."""
     for stem in _REPORTS:
-        for suffix, check in ((".json", _report_data), (".pdf", _report_pages)):
+        for suffix, check in (
+            (".json", _report_data),
+            (".pdf", _report_pages),
+            (".html", _report_pages),
+        ):
             name = stem + suffix
             try:
                 data = read_bytes(run_dir / name)
             except SourceError as error:
-                if stem == "report" or (run_dir / name).is_symlink():
+                needed = stem == "report" and suffix != ".html"
+                if needed or os.path.lexists(run_dir / name):
                     found.add_error(name, local(error, run_dir))
                 continue
             try:
                 check(data, name, source, found)
             except SourceError as error:
                 found.add_error(name, error)
+            if suffix == ".pdf":
+                _check_attachment(run_dir, stem, data, found)
+
+
+def _check_attachment(run_dir: Path, stem: str, pages: bytes, found: Found) -> None:
+    """Check that the pages carry the data that lie beside them, so that both say the same."""
+    try:
+        if pades.attached(pages, f"{stem}.pdf") != read_bytes(run_dir / f"{stem}.json"):
+            found.add(f"{stem}.pdf", f"carries other data than {stem}.json beside it")
+    except PdfSignatureError as error:
+        found.add_error(f"{stem}.pdf", error)
+    except SourceError:
+        pass  # Named already: the data are missing.
 
 
 def _report_data(data: bytes, name: str, source: RunSource, found: Found) -> None:
@@ -140,7 +159,7 @@ def _report_data(data: bytes, name: str, source: RunSource, found: Found) -> Non
 
 
 def _report_pages(data: bytes, name: str, source: RunSource, found: Found) -> None:
-    # PDF/A keeps its metadata readable, and the page's keywords carry run and model.
+    # PDF/A keeps its metadata readable, and the keywords of PDF and page carry run and model.
     model = source.hashes.get(_MODEL)
     if f"run {source.run}".encode() not in data:
         found.add(name, f"is about another run than {source.run}")

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports import build_report
+from reports import build_report, pades
+from reports.trust.signer import with_own_certificate
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
 
@@ -26,6 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "no privacy": {"private": False},
     "japanese": {"name": "連合学習のための差分プライバシー"},
     "large": {"clients": 120, "rounds": 40, "blocks": 90},
+    "signed": {},
 }
 
 
@@ -39,6 +42,10 @@ def opened(
     audience, kind = request.param
     run = run_builder(tmp_path_factory.mktemp("conformance") / "run", **KINDS[kind])
     path = build_report(run, audience).pdf
+    if kind == "signed":
+        # The signature stands behind the file, and every rule must hold with it too.
+        key = with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+        path.write_bytes(pades.sign(path.read_bytes(), key, path.name))
     with pikepdf.open(path) as document:
         document.source = path
         yield document

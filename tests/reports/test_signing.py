@@ -223,8 +223,10 @@ SIGNED_FILES = (
     "audit.json",
     "report.json",
     "report.pdf",
+    "report.html",
     "report-public.json",
     "report-public.pdf",
+    "report-public.html",
     "VERIFY.md",
     "trainer.pub",
     "auditor.pub",
@@ -297,11 +299,22 @@ def test_a_report_beside_another_model_is_found_even_if_signed(
 ) -> None:
     other = make_run("other", identifier="ffffffff")
     files = build_report(other)
-    for path in (files.json, files.pdf):
+    for path in (files.json, files.pdf, files.html):
         shutil.copy(path, signed.run / path.name)
     resign(signed)
     result = verify(signed.run)
-    assert {"report.json", "report.pdf"} == named(result)
+    assert {"report.json", "report.pdf", "report.html"} == named(result)
+
+
+def test_pages_that_carry_other_data_than_lie_beside_them_are_found_even_if_signed(
+    signed: Signed,
+) -> None:
+    path = signed.run / "report.json"
+    path.write_bytes(path.read_bytes().rstrip() + b"\n\n")
+    resign(signed)
+    assert [str(problem) for problem in verify(signed.run).problems] == [
+        "report.pdf: carries other data than report.json beside it"
+    ]
 
 
 def test_a_report_beside_a_changed_model_is_found_even_if_signed(signed: Signed) -> None:
