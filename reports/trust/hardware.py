@@ -125,7 +125,8 @@ def open_key(address: str, pin: str | None) -> tuple[HardwareKey, Chain]:
         chain = _certificates(session, fields["object"])
         public = _public(session, fields["object"], chain)
     except pkcs11.PKCS11Error as error:
-        raise KeyFileError(f"{where}: {_said(error)}") from error
+        hint = "" if pin else "; no PIN was given (DPFEDADAMW_PIN)"
+        raise KeyFileError(f"{where}: {_said(error)}{hint}") from error
     except (OSError, RuntimeError) as error:
         raise KeyFileError(f"{where}: {module} is no usable PKCS#11 module") from error
     if chain:

@@ -105,13 +105,15 @@ def test_what_is_wrong_with_a_token_is_one_line(
     assert pin not in str(caught.value)
 
 
-def test_a_wrong_pin_is_one_line(token: str) -> None:
+def test_a_wrong_or_missing_pin_is_one_line(token: str) -> None:
     # In a process of its own, because this one has unlocked the token.
     script = "import sys; from reports.trust import signer; signer.load('auditor', *sys.argv[1:])"
-    command = [sys.executable, "-c", script, token, "0000"]
-    done = subprocess.run(command, capture_output=True, timeout=60)
-    last = done.stderr.decode().strip().splitlines()[-1]
-    assert last.endswith("pkcs11:token=Audit room;object=auditor: pin incorrect")
+    for pin, message in (("0000", "auditor: pin incorrect"), ("", "PIN was given")):
+        command = [sys.executable, "-c", script, token, *([pin] if pin else [])]
+        done = subprocess.run(command, capture_output=True, timeout=60)
+        last = done.stderr.decode().strip().splitlines()[-1]
+        assert "KeyFileError: pkcs11:token=Audit room;object=auditor: " in last
+        assert message in last
 
 
 def test_two_keys_of_one_token_can_be_used_at_once(token: str) -> None:
