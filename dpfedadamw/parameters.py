@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -109,9 +110,39 @@ def named_tensors(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
     }
 
 
-# Coordinates that are worked on at once: with a few vectors of them beside each other they fit a
-# core's cache.
-_PIECE = 32_768
+def empty(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory for a flat vector [size], not yet written.
+
+    On a CPU numpy asks for it: it tells the system to use large pages, so that a vector of tens of
+    millions of coordinates is there several times sooner than from torch.
+
+    Args:
+        size: d.
+        dtype: Floating point.
+        device: Where it lies.
+    """
+    if device.type != "cpu" or dtype not in _NUMPY_KINDS:
+        return torch.empty(size, dtype=dtype, device=device)
+    return torch.from_numpy(np.empty(size, dtype=_NUMPY_KINDS[dtype]))
+
+
+def zeros_like(vector: Tensor) -> Tensor:
+    """Zeros beside a flat vector [d]."""
+    return empty(len(vector), vector.dtype, vector.device).zero_()
+
+
+def copy_of(vector: Tensor) -> Tensor:
+    """A copy of a flat vector [d]."""
+    return empty(len(vector), vector.dtype, vector.device).copy_(vector)
+
+
+_NUMPY_KINDS = {torch.float32: np.float32, torch.float64: np.float64}
+
+# Coordinates that are worked on at once: a few vectors of them beside each other fit the cache that
+# cores share, and are long enough that threads seldom wait for the interpreter.
+_PIECE = 262_144
+# Coordinates that are summed at once: in float32 a longer sum of squares is less exact.
+_SUMMED = 32_768
 
 
 def pieces(vector: Tensor) -> list[slice]:
@@ -201,20 +232,20 @@ class Blocks:
         return torch.cat([run.blocks.repeat_interleave(run.width) for run in self.runs])
 
     def pieces(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Cut the flat vector into pieces that fit a core's cache.
+        """Cut the flat vector into pieces that are short enough to be summed in float32.
 
         Yields:
             First coordinate, one past the last, and the blocks of the equal rows in between.
         """
         for run in self.runs:
             width = run.width
-            if width >= _PIECE:
+            if width >= _SUMMED:
                 for row, start in enumerate(range(run.start, run.stop, width)):
-                    for first in range(start, start + width, _PIECE):
-                        last = min(first + _PIECE, start + width)
+                    for first in range(start, start + width, _SUMMED):
+                        last = min(first + _SUMMED, start + width)
                         yield first, last, run.blocks[row : row + 1]
             else:
-                rows = _PIECE // width
+                rows = _SUMMED // width
                 for row in range(0, len(run.blocks), rows):
                     blocks = run.blocks[row : row + rows]
                     first = run.start + row * width
@@ -259,7 +290,7 @@ class Blocks:
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every coordinate its block's value: [B] becomes [d]."""
-        spread = torch.empty(self.parameters, dtype=values.dtype, device=values.device)
+        spread = empty(self.parameters, values.dtype, values.device)
         for start, stop, blocks in self.pieces():
             spread[start:stop].view(len(blocks), -1).copy_(values[blocks].unsqueeze(1))
         return spread

@@ -23,7 +23,7 @@ from dpfedadamw.algorithms.base import (
     SecondMoment,
     Upload,
 )
-from dpfedadamw.parameters import Blocks, in_pieces
+from dpfedadamw.parameters import Blocks, copy_of, in_pieces, zeros_like
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class AdamW:
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
         start = broadcast.parameters
-        parameters = start.clone()
+        parameters = copy_of(start)
         first = self._start_first(broadcast)
         second = self._start_second(broadcast)
         global_update = broadcast.state.get(GLOBAL_UPDATE)
@@ -123,8 +123,8 @@ class AdamW:
         if not coupled:
             # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
             subtracted = oracle.noise_variance if self.debias else 0.0
-            corrected = second / correction
-            _, floored = self.denominator(corrected, oracle.noise_variance)
+            corrected = copy_of(second).div_(correction)
+            floored = self._floored(corrected, oracle.noise_variance)
             observer.second_moment(
                 SecondMoment(second, corrected, subtracted, behind_second, floored)
             )
@@ -140,12 +140,30 @@ class AdamW:
             corrected: v̂, [d].
             noise_variance: Φ of the oracle.
         """
-        if self.block_denominator and self.blocks is not None:
-            corrected = self.blocks.spread(self.blocks.mean(corrected)).to(corrected.dtype)
-        floored = corrected - noise_variance < self._floor(noise_variance)
+        shared = self._shared_by_blocks(corrected)
+        return (
+            self._root(copy_of(shared), noise_variance),
+            self._floored(corrected, noise_variance),
+        )
+
+    def _shared_by_blocks(self, corrected: Tensor) -> Tensor:
+        """v̂ as the denominator sees it: its block's mean where blocks share one."""
+        if not self.block_denominator or self.blocks is None:
+            return corrected
+        return self.blocks.spread(self.blocks.mean(corrected)).to(corrected.dtype)
+
+    def _floored(self, corrected: Tensor, noise_variance: float) -> Tensor:
+        """Where v̂ − Φ of a corrected v̂ [d] lies below the floor, bool [d]."""
+        floored = torch.zeros(len(corrected), dtype=torch.bool, device=corrected.device)
         if not self.debias:
-            floored = torch.zeros_like(floored)
-        return self._root(corrected.clone(), noise_variance), floored
+            return floored
+        shared, floor = self._shared_by_blocks(corrected), self._floor(noise_variance)
+
+        def compare(part: slice, memory: Tensor) -> None:
+            torch.lt(torch.sub(shared[part], noise_variance, out=memory), floor, out=floored[part])
+
+        in_pieces(corrected, compare)
+        return floored
 
     def _advance(
         self,
@@ -206,14 +224,14 @@ class AdamW:
 
     def _start_first(self, broadcast: Broadcast) -> Tensor:
         if self.aggregate_first:
-            return broadcast.state[FIRST_MOMENT].clone()
-        return torch.zeros_like(broadcast.parameters)
+            return copy_of(broadcast.state[FIRST_MOMENT])
+        return zeros_like(broadcast.parameters)
 
     def _start_second(self, broadcast: Broadcast) -> Tensor:
         if not self.aggregate_second:
-            return torch.zeros_like(broadcast.parameters)
+            return zeros_like(broadcast.parameters)
         received = broadcast.state[SECOND_MOMENT]
-        return self.blocks.spread(received) if self.blocks is not None else received.clone()
+        return self.blocks.spread(received) if self.blocks is not None else copy_of(received)
 
     def _upload_state(self, first: Tensor, second: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = {}

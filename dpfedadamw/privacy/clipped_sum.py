@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.parameters import empty
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs [b, …] and targets [b, …] to one loss a record, [b]."""
@@ -165,7 +166,7 @@ def empty_sum(parameters: Mapping[str, Tensor]) -> ClippedSum:
     some = next(iter(parameters.values()))
     size = sum(parameter.numel() for parameter in parameters.values())
     none = torch.zeros(0, dtype=torch.float64, device=some.device)
-    return ClippedSum(torch.zeros(size, dtype=some.dtype, device=some.device), none, none, 0)
+    return ClippedSum(empty(size, some.dtype, some.device).zero_(), none, none, 0)
 
 
 def record_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -14,8 +14,11 @@ from dpfedadamw.parameters import (
     FlatParameters,
     ParameterError,
     blocks_of,
+    copy_of,
+    empty,
     layout_of,
     named_tensors,
+    zeros_like,
 )
 
 MODELS = {
@@ -82,6 +85,16 @@ def test_the_vector_and_the_module_are_one_memory():
     assert all((p == 0.25).all() for p in module.parameters())
     flat.assign(torch.arange(flat.layout.size, dtype=torch.float32))
     assert module.body[1].weight[0, 1] == 1.0
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_memory_for_a_vector_is_of_the_kind_asked_for_and_nobody_elses(kind):
+    vector = torch.arange(5).to(kind)
+    zeros, copy = zeros_like(vector), copy_of(vector)
+    assert zeros.dtype == copy.dtype == empty(5, kind, vector.device).dtype == kind
+    assert zeros.tolist() == [0.0] * 5
+    vector.fill_(9.0)
+    assert copy.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_named_tensors_undo_the_flattening():
