@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from reports import formatting
-from reports.runfiles import clean, integer, mapping, number
+from reports.runfiles import clean, integer, mapping, number, sequence
 from reports.source import RunSource
 
 Node = dict[str, Any]
@@ -114,11 +114,10 @@ def _charged(kind: str, steps: int, records: float, batch: float) -> int:
 
 def _headline(source: RunSource) -> Node | None:
     """The tree of the client with the largest loss, from what it was charged."""
-    rows = [mapping(row) for row in mapping(source.claim.get("server")).get("clients") or []]
-    losses = [(number(row.get("epsilon_pld")) or 0.0, integer(row.get("client"))) for row in rows]
+    losses = _losses(source)
     if not losses:
         return None
-    client = max(losses, key=lambda pair: pair[0])[1]
+    client = max(losses)[1]
     counted: Counter[tuple[str, float, float, float, int]] = Counter()
     for line in source.spends:
         values = [
@@ -132,6 +131,16 @@ def _headline(source: RunSource) -> Node | None:
         counted[kind, batch, records, noise, queries] += _charged(kind, steps, records, batch)
     parts = [_times(count, _step(*key)) for key, count in sorted(counted.items())]
     return _composed(parts)
+
+
+def _losses(source: RunSource) -> list[tuple[float, int]]:
+    """Loss towards the server and number of each client that the claim names."""
+    rows = sequence(mapping(source.claim.get("server")).get("clients"))
+    pairs = (
+        (number(mapping(row).get("epsilon_pld")), integer(mapping(row).get("client")))
+        for row in rows
+    )
+    return [(loss, client) for loss, client in pairs if loss is not None and client is not None]
 
 
 def _composed(parts: list[Node]) -> Node | None:
@@ -159,11 +168,10 @@ def _of_clients(source: RunSource, internal: bool) -> list[tuple[str, Node | Non
         _times(count, _sampled("poisson", rate, noise))
         for (noise, rate), count in sorted(third.items())
     ]
-    rows = [mapping(row) for row in mapping(source.claim.get("server")).get("clients") or []]
-    losses = [(number(row.get("epsilon_pld")) or 0.0, integer(row.get("client"))) for row in rows]
+    losses = _losses(source)
     server = None
     if losses:
-        mine = own.get(max(losses, key=lambda pair: pair[0])[1] or 0, Counter())
+        mine = own.get(max(losses)[1], Counter())
         server = _composed(
             [_times(count, _gaussian(noise)) for noise, count in sorted(mine.items())]
         )

@@ -177,7 +177,9 @@ def _block(shown: Document, block: Block) -> str:
             for entry in block["items"]
         )
     if kind == "table":
-        return _table(block["caption"], block["head"], block["rows"], block["align"])
+        return _table(
+            block["caption"], block["head"], block["rows"], block["align"], small=block["small"]
+        )
     if kind == "settings":
         rows = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{_rich(value)}</dd></div>"
@@ -196,7 +198,9 @@ def _block(shown: Document, block: Block) -> str:
     raise AssertionError(f"no such block: {kind}")
 
 
-def _table(caption: str, head: list[str], rows: list[list[Text]], align: list[str]) -> str:
+def _table(
+    caption: str, head: list[str], rows: list[list[Text]], align: list[str], *, small: bool = False
+) -> str:
     def cells(tag: str, values: list[Any], scope: str = "") -> str:
         return "".join(
             f'<{tag} class="{side}"{scope}>{_rich(value)}</{tag}>'
@@ -205,10 +209,11 @@ def _table(caption: str, head: list[str], rows: list[list[Text]], align: list[st
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     top = cells("th", head, ' scope="col"')
+    kinds = ["wide"] * (len(head) > _NARROW) + ["dense"] * small
     # Wide tables scroll by themselves, by keyboard too; the page never does.
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f"<table{' class=wide' if len(head) > _NARROW else ''}>"
+        f'<table class="{" ".join(kinds)}">'
         f'<caption class="hidden">{escape(caption)}</caption>'
         f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from reports import formatting
 from reports.comparison import Comparison, Entry, Group, figure, tables
 from reports.comparison.data import as_report
 from reports.errors import ReportError
@@ -14,6 +15,7 @@ from reports.pages.blocks import (
     RIGHT,
     Block,
     Text,
+    badge,
     bullets,
     code,
     paragraph,
@@ -96,7 +98,7 @@ def document(comparison: Comparison) -> Document:
         qualifications=(),
         introduction="",
         claim=None,
-        summary=(("What may be ranked", tuple(_reading(comparison))),),
+        summary=(("Side by side", (_overview(comparison), *_reading(comparison))),),
         glance=(),
         sections=tuple(_sections(comparison, data, picture)),
         pictures={} if picture is None else {picture.identifier: picture},
@@ -126,6 +128,28 @@ def _band(comparison: Comparison) -> Band | None:
     return None
 
 
+def _overview(comparison: Comparison) -> Block:
+    """Return all entries in one table: what each reached, and under which ε towards whom."""
+    rows: list[list[Text]] = []
+    for group, entry in _entries(comparison):
+        row = tables.rows_of(group)[group.entries.index(entry)]
+        losses = entry.epsilons(group.terms.view)
+        rows.append(
+            [
+                group.name,
+                row.rank,
+                entry.label,
+                row.accuracy,
+                formatting.epsilon(max(losses)) if losses else "none",
+                group.terms.towards or "–",
+                [badge(entry.runs[0].verdict)],
+            ]
+        )
+    head = ("Group", "Rank", "What", "Accuracy, %", "ε", "Towards", "Audit")
+    align = (LEFT, RIGHT, LEFT, RIGHT, RIGHT, LEFT, LEFT)
+    return table("All runs side by side", head, rows, align, (0, 0, 1, 0, 0, 0.8, 0))
+
+
 def _reading(comparison: Comparison) -> list[Block]:
     refusals = [one.sentence() for one in comparison.refusals]
     others = [text for text in tables.closing(comparison) if text not in refusals]
@@ -136,12 +160,14 @@ def _reading(comparison: Comparison) -> list[Block]:
 def _sections(
     comparison: Comparison, data: dict[str, Any], picture: Picture | None
 ) -> Iterator[Section]:
+    said: dict[str, str] = {}
     for group, shown in zip(comparison.groups, data["groups"], strict=True):
-        yield Section(
-            f"group-{group.name.lower()}",
-            f"Group {group.name}: {group.privacy}",
-            tuple(_group(group, shown["assumptions"])),
-        )
+        assumptions = shown["assumptions"]
+        first = said.setdefault("\n".join(assumptions), group.name) if assumptions else group.name
+        alike = first if first != group.name else None
+        blocks = _group(group, assumptions, alike)
+        title = f"Group {group.name}: {group.privacy}"
+        yield Section(f"group-{group.name.lower()}", title, tuple(blocks))
     if picture is not None:
         yield Section("figures", "Accuracy and privacy spent", (figure_block(picture.identifier),))
     cautions = titled([{"title": title, "text": text} for title, text in _CAUTIONS])
@@ -149,7 +175,7 @@ def _sections(
     yield Section("verify", "The runs, and how to verify them", tuple(_verification(data)))
 
 
-def _group(group: Group, assumptions: list[str]) -> Iterator[Block]:
+def _group(group: Group, assumptions: list[str], alike: str | None) -> Iterator[Block]:
     yield paragraph(ended(sentence(group.terms.heading)))
     columns = tables.columns_of(group)
     words = ("what", "audit", "signed", "privacy")
@@ -164,7 +190,9 @@ def _group(group: Group, assumptions: list[str]) -> Iterator[Block]:
     said = tables.said_of(group)
     if said:
         yield bullets(said)
-    if assumptions:
+    if alike is not None:
+        yield paragraph(f"Every ε of this group holds under the assumptions of group {alike}.")
+    elif assumptions:
         yield subheading("Every ε of this group holds only if")
         yield bullets([sentence(text) for text in assumptions], ordered=True)
 
@@ -176,7 +204,7 @@ def _verification(data: dict[str, Any]) -> Iterator[Block]:
         for entry in group["entries"]:
             for run in entry["runs"]:
                 digest = run["hashes"].get("model.safetensors")
-                what: Text = [strong(f"{group['name']}, {entry['label']}"), f" {run['run']}"]
+                what: Text = [strong(f"{group['name']}, {entry['label']}"), " ", code(run["run"])]
                 rows.append([what, [code(digest)] if digest else "missing"])
     caption = "Every run with the SHA-256 of its model"
     yield table(caption, ("Run", "SHA-256 of its model"), rows, (LEFT, LEFT), (1.0, 0.0))

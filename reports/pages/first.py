@@ -91,9 +91,10 @@ def _open_points(report: Report, sections: Sequence[Section]) -> list[Block]:
         blocks.append(paragraph("No check that applies was left open."))
     if verdict["notes"]:
         blocks.append(bullets(verdict["notes"]))
-    skipped = [c["title"] for c in report["audit"]["checks"] if c["verdict"] == "NOT APPLICABLE"]
+    skipped = sum(c["verdict"] == "NOT APPLICABLE" for c in report["audit"]["checks"])
     if skipped:
-        blocks.append(paragraph(f"Not applicable here: {ended('; '.join(skipped))}"))
+        noun = "check does" if skipped == 1 else "checks do"
+        blocks.append(paragraph(f"{skipped} {noun} not apply to this run."))
     outside = ", ".join(entry["title"].lower() for entry in report["outside_budget"])
     where = f"section {number_of(sections, 'outside')}"
     blocks.append(paragraph(f"Outside the guarantee, whatever the verdict: {outside} ({where})."))

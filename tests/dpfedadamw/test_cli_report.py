@@ -1,0 +1,68 @@
+"""``report``: one run's three files again, several runs in one report, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.runs import call
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two runs of different privacy below one folder."""
+    home = tmp_path_factory.mktemp("reports")
+    small = ("--set", "federation.rounds=2", "--set", "federation.local_steps=1")
+    for spec in ("quickstart", "digits-baseline-fedavg"):
+        call("run", spec, *small, "--out", str(home))
+    return home
+
+
+def runs_in(folder):
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def test_a_run_leaves_three_forms_and_report_writes_the_public_ones(folder, capsys):
+    run = runs_in(folder)[-1]
+    for kind in ("json", "pdf", "html"):
+        assert (run / f"report.{kind}").is_file()
+    assert call("report", str(run), "--audience", "public", "--json") == 0
+    files = json.loads(capsys.readouterr().out)
+    assert set(files) == {"json", "pdf", "html"}
+    assert all(path.rsplit("/", 1)[1].startswith("report-public.") for path in files.values())
+    assert call("verify", str(run)) == 0
+
+
+def test_several_runs_make_one_report(folder, tmp_path, capsys):
+    target = tmp_path / "side by side"
+    runs = [str(run) for run in runs_in(folder)]
+    assert call("report", "--compare", *runs, "--output", str(target), "--json") == 0
+    files = json.loads(capsys.readouterr().out)
+    assert set(files) == {"json", "pdf", "html"}
+    data = json.loads((target / "comparison.json").read_text("utf-8"))
+    assert len(data["groups"]) == 2
+    assert data["not_ranked_together"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("RUN", "RUN"), "a report on several runs needs --compare"),
+        (("RUN", "--output", "x"), "--output: belongs to --compare"),
+        (("--compare",), "nothing to compare"),
+        (("--compare", "RUN", "--auditor-key", "k.pem"), "a comparison is not signed"),
+        (("--compare", "RUN", "nowhere"), "nowhere"),
+        (("nowhere",), "nowhere"),
+    ],
+)
+def test_wrong_wishes_are_refused_in_one_line(
+    folder, arguments, said, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    run = str(runs_in(folder)[0])
+    assert call("report", *(run if word == "RUN" else word for word in arguments)) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Traceback" not in shown
+    assert list(tmp_path.iterdir()) == []
