@@ -108,8 +108,8 @@ OUTSIDE_BUDGET = [
     ),
     (
         "Test metrics",
-        "Accuracy and loss on the test records are released without noise. Test records are not "
-        "covered by the guarantee, and choosing a round by them uses them.",
+        "Accuracy, also by class, and loss on the test records are released without noise. Test "
+        "records are not covered by the guarantee, and choosing a round by them uses them.",
     ),
     (
         "Client sizes",

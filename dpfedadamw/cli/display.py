@@ -95,7 +95,7 @@ def run_summary(
         ("audit", verdict_text(verdict)),
         *(("", Text(text, style="yellow")) for text in qualifications),
         ("run", str(folder)),
-        ("report", "report.pdf, in that folder"),
+        ("report", "report.pdf, report.html, in that folder"),
         ("check it", f"dpfedadamw verify {_shortest(folder)}"),
     ]
     return Panel(facts(rows), title=f"[bold]{escape(str(outcome['run']))}", title_align="left")

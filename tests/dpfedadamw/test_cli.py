@@ -64,6 +64,7 @@ def test_a_run_leaves_every_file_of_the_run_directory(run_dir):
         "audit.json",
         "report.json",
         "report.pdf",
+        "report.html",
         "attestation.json",
         "training.attestation.json",
         "VERIFY.md",
