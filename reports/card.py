@@ -28,6 +28,17 @@ _CLASSES = {
     "text": "AutoModelForSequenceClassification",
 }
 UNKNOWN_LICENCE = "unknown"
+_MEAN = """
+Class scores are taken from the mean over a text's tokens; left to itself, the loaded class looks at
+the first token, for which nothing was trained. With `batch` from the tokeniser:
+
+```python
+inner = model.get_base_model() if hasattr(model, "peft_config") else model
+hidden = getattr(inner, inner.base_model_prefix)(**batch).last_hidden_state
+mask = batch["attention_mask"][:, :, None]
+scores = inner.classifier((hidden * mask).sum(1) / mask.sum(1))
+```
+"""
 
 
 def write(
@@ -66,7 +77,8 @@ def write(
         "## Privacy\n",
         _privacy(report),
         "## How to load it\n",
-        _loading(form, reads, base, repository, with_backbone, report["identity"]["classes"]),
+        _loading(form, reads, base, repository, with_backbone, report["identity"]["classes"])
+        + _pooling(report),
         "## Training\n",
         _training(report),
         "## Evaluation\n",
@@ -169,6 +181,12 @@ def _loading(
     if base:
         text += f"\nThe base's weights have the SHA-256 `{base['weights_sha256']}`.\n"
     return text
+
+
+def _pooling(report: Mapping[str, Any]) -> str:
+    """How to get class scores where the loaded class would take them from elsewhere."""
+    settings = {one["name"]: one["value"] for one in report["identity"]["model"]}
+    return _MEAN if settings.get("pooling") == "mean" else ""
 
 
 def _training(report: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpfedadamw.models import pooling
 from dpfedadamw.models.attention_roles import roles_of
 from dpfedadamw.models.dropout import dropping, number_layers
 from dpfedadamw.models.errors import ModelError
@@ -46,12 +47,14 @@ class TransformerClassifier(nn.Module):
         parameter_roles: For blocks.
         cuts_padding: Whether batches of texts are cut to their longest record, which changes time
             and memory alone.
+        pooling: What class scores are taken from: "published" or "mean".
 
     Args:
         network: The model.
         reads: What it reads.
         origin: Where its weights came from.
         output_layers: Names inside ``network`` of the layers that give class scores.
+        pooled: "published" or "mean": what class scores are taken from.
     """
 
     def __init__(
@@ -60,9 +63,11 @@ class TransformerClassifier(nn.Module):
         reads: str,
         origin: Mapping[str, str],
         output_layers: Sequence[str],
+        pooled: str = "published",
     ) -> None:
         super().__init__()
         self.network = network
+        self.pooling = pooled
         self.reads = reads
         self.origin = dict(origin)
         configuration: Any = network.config
@@ -97,6 +102,8 @@ class TransformerClassifier(nn.Module):
             places = places_in_use(inputs[:, 0], self.padding).tolist()
             cut = inputs[:, :, : max(places)]
         with dropping(self, inputs, self.get_parameter(self._watched), places):
+            if self.pooling == pooling.MEAN:
+                return pooling.scores_of_mean(self.network, self._arguments(cut))
             scores: Tensor = self.network(**self._arguments(cut)).logits
         return scores
 
@@ -173,7 +180,10 @@ def build(
             "revision": source.revision,
             "weights_sha256": sha256_of(source.weights()),
         }
-    model = TransformerClassifier(network, reads, origin, scores)
+    pooled = spec.pooling or "published"
+    if pooled == pooling.MEAN:
+        pooling.check(configuration.model_type)
+    model = TransformerClassifier(network, reads, origin, scores, pooled)
     if tuning.kind == "all" and spec.name not in PUBLISHED:
         _freeze_unused(model, input_shape)
     return model

@@ -232,6 +232,8 @@ class TransformerSpec:
         revision: The repository's commit, 40 hexadecimal digits; None for a folder.
         fine_tuning: What is trained.
         length: Tokens of a text; None for models of images.
+        pooling: "published" or "mean": what class scores of texts are taken from; None for models
+            that have no choice.
     """
 
     name: str
@@ -240,6 +242,7 @@ class TransformerSpec:
     revision: str | None
     fine_tuning: FineTuningSpec
     length: int | None = None
+    pooling: str | None = None
 
 
 ModelSpec = MLPSpec | CNNSpec | SimpleCNNSpec | ResNetSpec | ViTSpec | ViTTinySpec | TransformerSpec
