@@ -154,8 +154,9 @@ def ended(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text that begins with a capital letter."""
-    return text[:1].upper() + text[1:]
+    """Return a text that begins with a capital letter, unless it begins with a file's name."""
+    first = text.split(" ", 1)[0].rstrip(".,:;")
+    return text if "." in first or "_" in first else text[:1].upper() + text[1:]
 
 
 __all__ = [

@@ -22,6 +22,8 @@ Report = dict[str, Any]
 
 ALARMING = ("FAIL", "NOT VERIFIED", "NOT AUDITED")
 _SHOWN_REASONS = 6
+# Longer reasons go on in the section on the audit, so that the page stays one page.
+_SHOWN_LETTERS = 130
 _TOWARDS = {"server": "towards the server", "third_party": "towards a third party"}
 
 
@@ -76,6 +78,7 @@ def summary(
 
 def _open_points(report: Report, sections: Sequence[Section]) -> list[Block]:
     verdict = report["verdict"]
+    where = f"section {number_of(sections, 'audit')}"
     blocks: list[Block] = []
     for title, reasons in (
         ("Contradicted", verdict["failed"]),
@@ -83,9 +86,8 @@ def _open_points(report: Report, sections: Sequence[Section]) -> list[Block]:
     ):
         if reasons:
             blocks.append(subheading(title))
-            blocks.append(bullets([_reason(entry) for entry in reasons[:_SHOWN_REASONS]]))
+            blocks.append(bullets([_reason(entry, where) for entry in reasons[:_SHOWN_REASONS]]))
         if len(reasons) > _SHOWN_REASONS:
-            where = f"section {number_of(sections, 'audit')}"
             blocks.append(paragraph(f"And {len(reasons) - _SHOWN_REASONS} more, in {where}."))
     if not verdict["failed"] and not verdict["not_verified"]:
         blocks.append(paragraph("No check that applies was left open."))
@@ -101,8 +103,11 @@ def _open_points(report: Report, sections: Sequence[Section]) -> list[Block]:
     return blocks
 
 
-def _reason(entry: dict[str, str]) -> Text:
-    return [strong(ended(entry["title"])), " " + sentence(entry["why"])]
+def _reason(entry: dict[str, str], where: str) -> Text:
+    why = sentence(entry["why"])
+    if len(why) > _SHOWN_LETTERS:
+        why = f"{why[:_SHOWN_LETTERS].rsplit(' ', 1)[0].rstrip(',;:')} … ({where})"
+    return [strong(ended(entry["title"])), f" {why}"]
 
 
 def _facts(report: Report) -> list[tuple[str, Text]]:

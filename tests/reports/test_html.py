@@ -252,3 +252,19 @@ def test_the_public_page_names_no_client(make_run: MakeRun) -> None:
     assert not re.search(r"client\s*\d|took part \d", page, re.IGNORECASE)
     assert "Server, as it happened" not in page
     assert json.loads(files.json.read_text())["sampling"]["participations"] == []
+
+
+def test_a_long_reason_is_cut_on_the_first_page_and_whole_in_its_section(
+    make_run: MakeRun,
+) -> None:
+    report = content.build(make_run(verdict="FAIL"))
+    reason = "model.bin: " + "is not what it was; " * 40
+    report["verdict"]["failed"][0]["why"] = reason
+    report["audit"]["checks"][2]["measurement"] = reason
+    shown = document(report)
+    first = json.dumps(shown.summary, ensure_ascii=False)
+    assert "… (section 6)" in first
+    assert reason not in first
+    # A file's name keeps its small letter.
+    assert "model.bin: is" in first
+    assert reason in json.dumps([section.blocks for section in shown.sections])
