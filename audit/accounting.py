@@ -192,11 +192,12 @@ class ThirdParty:
 
     def epsilon(self, rounds: Sequence[int]) -> float:
         """ε after these numbers of rounds of each kind; kinds left out at the end have none."""
-        if not any(rounds):
-            return 0.0
+        return self.losses(rounds).epsilon(self._delta) if any(rounds) else 0.0
+
+    def losses(self, rounds: Sequence[int]) -> LossPair:
+        """The whole mixture's privacy losses, after as many rounds; at least one in all."""
         counts = [*rounds, *[0] * (len(self._steps) - len(rounds))]
-        pair = self._composer.distribution(self._steps, (counts, self._participation))
-        return pair.epsilon(self._delta)
+        return self._composer.distribution(self._steps, (counts, self._participation))
 
 
 def server_delta(delta: float, participation: float) -> float:

@@ -17,6 +17,7 @@ import scipy
 
 from audit.bundle import Bundle, open_bundle
 from audit.checks import CHECKS, Check, Context, Judgement
+from audit.checks.canaries import CANARIES
 from audit.checks.client import CLIENT_CHECKS
 from audit.errors import AuditError, ProbeError
 from audit.evidence import ProbeResults, read_probe
@@ -49,6 +50,8 @@ def audit_run(
     context = Context(probe=live)
     header = bundle.ledger.header if bundle.ledger is not None else None
     checks = CLIENT_CHECKS if header is not None and header.unit == "client" else CHECKS
+    if header is not None and header.canaries is not None:
+        checks = (*checks, CANARIES)
     findings = []
     for check in checks:
         if progress is not None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from audit.archives import ArchiveError, read_archive
 from audit.arrays import Arrays, Integers
+from audit.canaries.evidence import CanaryEvidence, read_canaries
 from audit.client_evidence import UpdateRound, read_update_round
 from audit.documents import DocumentError, parse_json, parse_yaml
 from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
@@ -196,6 +197,19 @@ class Bundle:
         arrays = self._arrays(name)
         try:
             return read_probe(arrays)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def canaries(self) -> CanaryEvidence:
+        """What an audit run's releases said of its canaries.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name = "evidence/canaries.npz"
+        arrays = self._arrays(name)
+        try:
+            return read_canaries(arrays, self.header.clients, self.header.unit == "client")
         except FieldError as error:
             raise UntrustedFileError(name, str(error)) from error
 

@@ -21,6 +21,22 @@ from audit.spends import RoundSpend, Spend, read_spend
 MAXIMUM_LINE_BYTES = 1 << 20
 GENESIS = "0" * 64
 _HEX = r"[0-9a-f]{64}"
+_RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """What an audit run says it planted.
+
+    Attributes:
+        count: N.
+        kind: "gradient" or "label".
+        audited: identifier of the run whose spec was trained again, None for a spec alone.
+    """
+
+    count: int
+    kind: str
+    audited: str | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,7 @@ class Header:
     noise_added_by: str | None = None
     sparsification: Sparsification | None = None
     adaptation: Adaptation | None = None
+    canaries: Canaries | None = None
 
     @property
     def course(self) -> Course:
@@ -247,7 +264,7 @@ def _header(entry: Mapping[str, Any]) -> Header:
     if len(records) != clients:
         raise FieldError("records does not have one entry a client")
     return Header(
-        run=fields.text(entry, "run", pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
+        run=fields.text(entry, "run", pattern=_RUN),
         spec_sha256=fields.text(entry, "spec_sha256", pattern=_HEX),
         unit=unit,
         adjacency=word("adjacency"),
@@ -278,6 +295,15 @@ def _header(entry: Mapping[str, Any]) -> Header:
             lambda: read_sparsification(fields.mapping(entry, "sparsification")),
         ),
         adaptation=read_adaptation(entry),
+        canaries=_optional(entry, "canaries", lambda: _canaries(fields.mapping(entry, "canaries"))),
+    )
+
+
+def _canaries(entry: Mapping[str, Any]) -> Canaries:
+    return Canaries(
+        fields.integer(entry, "count", least=1, most=10_000_000),
+        fields.choice(entry, "kind", ("gradient", "label")),
+        _optional(entry, "audited", lambda: fields.text(entry, "audited", pattern=_RUN)),
     )
 
 

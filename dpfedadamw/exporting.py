@@ -63,6 +63,11 @@ def _load(run: RunDirectory) -> tuple[nn.Module, dict[str, Any]]:
         shape, classes = tuple(config["input_shape"]), int(config["classes"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
+    if "canaries" in config:
+        raise RunDirectoryError(
+            f"{run.path}: is an audit run with planted canaries, and its model is not for release; "
+            "export the run that it audits"
+        )
     model = registry.build(section, shape, classes, seed=0)
     base = config.get("base")
     if base != origin_of(model):

@@ -15,6 +15,7 @@ from dpfedadamw import __version__
 from dpfedadamw.evaluation import Evaluation
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.rounds import RoundResult
+from dpfedadamw.privacy.canaries import CanaryOrder
 from dpfedadamw.privacy.randomness import RandomSource
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError, write_atomically
 from dpfedadamw.spec import Spec
@@ -23,8 +24,11 @@ REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows t
 NO_PRIVACY = "no differential privacy"
 
 
-def qualifications(spec: Spec) -> list[str]:
+def qualifications(spec: Spec, order: CanaryOrder | None = None) -> list[str]:
     """What limits every claim about a run's artefacts, and so stands on each of them."""
+    if order is not None:
+        planted = f"audit run with {order.count} planted canaries: its model is not for release"
+        return [planted, *qualifications(spec)]
     if spec.privacy.unit == "none":
         # That a known seed voids the guarantee would read as if there were one.
         return [NO_PRIVACY]
@@ -37,6 +41,7 @@ def header(
     spec_text: bytes,
     created: datetime,
     randomness: RandomSource,
+    order: CanaryOrder | None = None,
 ) -> dict[str, Any]:
     """The ledger's first entry: what the run promises, and from which spec and data.
 
@@ -46,6 +51,7 @@ def header(
         spec_text: Bytes of the resolved spec.
         created: Time of creation, UTC.
         randomness: For the commitment to its key.
+        order: What canaries are planted; None in a run that is no audit run.
     """
     spec, plan = experiment.spec, experiment.plan
     private = plan.private
@@ -75,7 +81,8 @@ def header(
         "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
         "precision": spec.compute.precision,
         "randomness": spec.randomness.mode,
-        "qualifications": qualifications(spec),
+        "qualifications": qualifications(spec, order),
+        **({"canaries": asdict(order)} if order is not None else {}),
         "commitment": randomness.commitment,
         "seed": spec.randomness.seed,
         "accountant": {"library": "dp-accounting", "version": version("dp-accounting")},
@@ -88,6 +95,7 @@ def metrics_line(
     evaluation: Evaluation,
     result: RoundResult | None,
     publish_time: bool = True,
+    order: CanaryOrder | None = None,
 ) -> dict[str, Any]:
     """One line of the public metrics.
 
@@ -96,12 +104,14 @@ def metrics_line(
         evaluation: Test metrics, where the round was evaluated.
         result: The round's; None for the untrained model.
         publish_time: Whether the round's time may be told.
+        order: What canaries are planted; None in a run that is no audit run.
 
     Returns:
         The line; after the last round also test_classes, a pair for each class: its test records
         and how many of them were classified rightly.
     """
     line: dict[str, Any] = {
+        **({"canaries": order.count} if order is not None else {}),
         "round": completed,
         "learning_rate": result.learning_rate if result else None,
         "test_accuracy": evaluation.accuracy,
@@ -135,7 +145,9 @@ def recorded_origin(run: RunDirectory) -> dict[str, str] | None:
     return found
 
 
-def write_model_config(experiment: Experiment, run: RunDirectory) -> None:
+def write_model_config(
+    experiment: Experiment, run: RunDirectory, order: CanaryOrder | None = None
+) -> None:
     """Write what is needed to rebuild the model around its weights."""
     config = {
         "format": 1,
@@ -145,6 +157,7 @@ def write_model_config(experiment: Experiment, run: RunDirectory) -> None:
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
         # Which published weights the file with the trained ones belongs to.
         "base": origin_of(experiment.model),
-        "qualifications": qualifications(experiment.spec),
+        "qualifications": qualifications(experiment.spec, order),
+        **({"canaries": order.count} if order is not None else {}),
     }
     write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from dpfedadamw import checkpoints
+from dpfedadamw import checkpoints, planting
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms import registry as algorithms
 from dpfedadamw.algorithms.base import ServerState
@@ -27,12 +27,14 @@ from dpfedadamw.client_evidence import ClientLevelEvidence
 from dpfedadamw.evaluation import Evaluation, evaluate
 from dpfedadamw.evidence import EvidenceWriter, write_partition
 from dpfedadamw.experiment import Experiment, RunError, prepare
+from dpfedadamw.federation.canaries import CanaryWatch, ClientWatch
 from dpfedadamw.federation.client import Worker
 from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.models.dropout import drops
 from dpfedadamw.parameters import Blocks, FlatParameters
 from dpfedadamw.privacy import clipping
+from dpfedadamw.privacy.canaries import CanaryOrder
 from dpfedadamw.privacy.clipping import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.plain import PlainSum
@@ -84,6 +86,8 @@ class Training:
         ledger: The privacy ledger.
         state: The server's state.
         completed: Rounds completed.
+        order: What canaries are planted; None in a run that is no audit run.
+        watch: Looks at them.
     """
 
     experiment: Experiment
@@ -94,6 +98,8 @@ class Training:
     ledger: Ledger
     state: ServerState
     completed: int
+    order: CanaryOrder | None = None
+    watch: CanaryWatch | ClientWatch | None = None
 
 
 def start(
@@ -102,6 +108,7 @@ def start(
     engine: str = "auto",
     created: datetime | None = None,
     escrow: Path | None = None,
+    canaries: CanaryOrder | None = None,
 ) -> Training:
     """Open a new run directory and write the spec, the ledger's header and the layout.
 
@@ -111,13 +118,19 @@ def start(
         engine: Which clipped-sum engine to use; "auto" picks the fastest that fits the model.
         created: Time to write down; now by default.
         escrow: A new file for the noise key, mode 0600; None keeps the key in memory alone.
+        canaries: Makes it an audit run with planted canaries, which is named and marked as such.
 
     Raises:
-        RunError: If there is no key to keep, or the directory cannot be made.
+        RunError: If there is no key to keep, canaries cannot be planted, or the directory cannot
+            be made.
     """
     chosen = _engine(experiment, engine)
     created = created or datetime.now(UTC)
     randomness = _randomness(experiment.spec)
+    drawn = None
+    if canaries is not None:
+        drawn = planting.draw(experiment, canaries, randomness)
+        experiment = planting.renamed(experiment)
     if escrow is not None:
         if not isinstance(randomness, ReleaseRandomness):
             raise RunError("--escrow: only randomness: release has a key to keep")
@@ -128,14 +141,15 @@ def start(
     # Salted, the evidence's digest can be published: nobody can test guesses of it.
     write_atomically(run.evidence / "salt", secrets.token_bytes(32), 0o600)
     ledger = Ledger(run.ledger)
-    ledger.append("header", header(experiment, run, text, created, randomness))
+    ledger.append("header", header(experiment, run, text, created, randomness, canaries))
     flat = FlatParameters(experiment.model)
     state = experiment.algorithm.server.start(flat.vector)
     evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
-    append_line(run.metrics, metrics_line(0, evaluation, None))
-    write_model_config(experiment, run)
-    point_latest(run)
-    return _training(experiment, run, chosen, flat, randomness, ledger, state, 0)
+    append_line(run.metrics, metrics_line(0, evaluation, None, order=canaries))
+    write_model_config(experiment, run, canaries)
+    if canaries is None:
+        point_latest(run)
+    return _training(experiment, run, chosen, flat, randomness, ledger, state, 0, drawn)
 
 
 def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Training:
@@ -153,6 +167,8 @@ def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Tra
         raise RunError(f"{run.path}: this run is finished; start a new one with `dpfedadamw run`")
     if not ledger.of_kind("header"):
         raise RunError(f"{run.path}: the ledger has no header; start a new run")
+    if "canaries" in ledger.of_kind("header")[0]:
+        raise RunError(f"{run.path}: an audit run is not continued; plant its canaries anew")
     if ledger.of_kind("header")[0]["data_sha256"] != experiment.dataset.sha256:
         raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
     if recorded_origin(run) != origin_of(experiment.model):
@@ -193,11 +209,14 @@ def train(
                 training.flat.assign(result.state.parameters)
                 evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
             published = not experiment.plan.participants_hidden
-            append_line(run.metrics, metrics_line(result.completed, evaluation, result, published))
+            line = metrics_line(result.completed, evaluation, result, published, training.order)
+            append_line(run.metrics, line)
             if on_round is not None:
                 on_round(result, evaluation)
     training.flat.assign(training.state.parameters)
     checkpoints.write_weights(run.weights, experiment.model)
+    if training.watch is not None:
+        training.watch.close()
     claim = close_claim(training)
     explained = training.engine.explain()
     if experiment.plan.unit == "client":
@@ -226,12 +245,16 @@ def _training(
     ledger: Ledger,
     state: ServerState,
     completed: int,
+    drawn: planting.Planting | None = None,
 ) -> Training:
     plan, dataset = experiment.plan, experiment.dataset
     if plan.private:
         write_partition(run.evidence, experiment.owner)
     clients = client_data(dataset.train, experiment.owner, len(plan.records), experiment.device)
-    worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness)
+    watch: CanaryWatch | ClientWatch | None = None
+    if drawn is not None:
+        engine, watch, clients = drawn.plant(experiment, run, engine, flat, clients)
+    worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness, watch)
     algorithm = experiment.algorithm
     wiring = (experiment.spec, worker, algorithm.server, algorithm.pace, clients, ledger)
     if plan.unit == "client":
@@ -248,7 +271,10 @@ def _training(
         if evidence is not None:
             evidence.restore(completed)
         federation = Federation(*wiring, evidence)
-    return Training(experiment, run, engine, flat, federation, ledger, state, completed)
+    order = drawn.order if drawn is not None else None
+    return Training(
+        experiment, run, engine, flat, federation, ledger, state, completed, order, watch
+    )
 
 
 def _blocks(experiment: Experiment) -> Blocks:

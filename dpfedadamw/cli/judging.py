@@ -14,9 +14,9 @@ from dpfedadamw.cli.options import (
     RUNS,
     Audience,
     AuditorKeyOption,
+    DeviceOption,
     JsonOption,
     OutOption,
-    RunArgument,
     TimestampOption,
 )
 from dpfedadamw.cli.terminal import (
@@ -33,7 +33,13 @@ from dpfedadamw.cli.terminal import (
 
 
 def audit(
-    run_dir: RunArgument = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN_DIR",
+            help="A run's folder; the newest run if left out. With --canaries also a SPEC.",
+        ),
+    ] = None,
     out_dir: OutOption = RUNS,
     write: Annotated[
         bool, typer.Option("--write", help="Replace audit.json and the report, and sign them anew.")
@@ -48,6 +54,19 @@ def audit(
             help="Judge a printed privacy claim instead of a run: a YAML file or a shipped claim.",
         ),
     ] = None,
+    canaries: Annotated[
+        int | None,
+        typer.Option(
+            "--canaries",
+            metavar="N",
+            help="Train the run's spec again with N planted records, and bound epsilon from below.",
+        ),
+    ] = None,
+    canary_kind: Annotated[
+        str,
+        typer.Option(help="gradient (the strongest), or label: real records with wrong labels."),
+    ] = "gradient",
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Judge a run by its evidence: PASS, FAIL or NOT VERIFIED, check by check.
@@ -57,7 +76,21 @@ def audit(
 
     With --paper-claim no run is needed: what epsilon follows from the settings that a paper states,
     under each way of reading them, and which of those the printed one covers.
+
+    With --canaries an audit run is made of the same spec, in DIR/canaries: records planted by fair
+    coins, and how well the coins can be guessed from what is released. The run that is audited
+    stays as it is.
     """
+    if canaries is not None:
+        if paper_claim is not None or write or timestamp is not None:
+            refuse(
+                "--canaries: makes a run of its own; leave out --paper-claim, --write and "
+                "--timestamp"
+            )
+        from dpfedadamw.cli.canaries import audit_with_canaries
+
+        audit_with_canaries(run_dir, out_dir, canaries, canary_kind, device, auditor_key, as_json)
+        return
     if paper_claim is not None:
         if run_dir is not None or write or auditor_key is not None or timestamp is not None:
             refuse("--paper-claim: judges a claim without a run; leave out RUN_DIR and --write")

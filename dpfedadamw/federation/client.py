@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -88,6 +89,28 @@ def public_coordinates(
     return torch.from_numpy(sparsification.draw(round_index)).to(device)
 
 
+class Watch(Protocol):
+    """Looks at what an audit run releases (`federation.canaries`)."""
+
+    def oracle(self, oracle: GradientOracle, client: int, round_index: int) -> GradientOracle:
+        """An oracle whose answers are looked at."""
+        ...
+
+    def update(self, client: int, update: Tensor) -> Tensor:
+        """The update [d] of a client, or what is planted in its place, before it is clipped."""
+        ...
+
+    def release(
+        self,
+        round_index: int,
+        released: Tensor,
+        clients: Sequence[int],
+        clipped: Sequence[ClippedUpdate],
+    ) -> None:
+        """Look at a round's noised mean update [d], of clients whose clipped updates are known."""
+        ...
+
+
 @dataclass(frozen=True)
 class Worker:
     """What every client of this process shares: the model is rebuilt for none of them.
@@ -98,6 +121,7 @@ class Worker:
         engine: Computes clipped sums for the module in ``flat``.
         flat: The module, overwritten at every query.
         randomness: Gives each client and round its own streams.
+        watch: Looks at every noised gradient, in an audit run.
     """
 
     plan: PrivacyPlan
@@ -105,6 +129,7 @@ class Worker:
     engine: ClippedSumEngine
     flat: FlatParameters
     randomness: RandomSource
+    watch: Watch | None = None
 
     def take_part(
         self,
@@ -144,8 +169,10 @@ class Worker:
             evidence,
         )
         asked: GradientOracle = oracle
+        if self.watch is not None:
+            asked = self.watch.oracle(asked, client, round_index)
         if evidence is not None:
-            asked = RecordingOracle(oracle, evidence.exchange)
+            asked = RecordingOracle(asked, evidence.exchange)
         upload: Upload = self.rule.run(
             replace(broadcast, parameters=parameters, state=state),
             asked,
@@ -157,9 +184,10 @@ class Worker:
         kept = public_coordinates(
             self.plan.sparsification, round_index, state, upload.update.device
         )
-        clipped = updates.contribute(
-            upload.update, self.plan.clipping_norm, self.plan.sparsification, kept
-        )
+        whole = upload.update
+        if self.watch is not None:
+            whole = self.watch.update(client, whole)
+        clipped = updates.contribute(whole, self.plan.clipping_norm, self.plan.sparsification, kept)
         update = clipped.update
         if self.plan.noise_added_by == "clients":
             deviation = self.plan.update_noise_standard_deviation

@@ -109,6 +109,8 @@ class ClientLevelFederation(Federation):
             plan.gaussian_sampler,
         )
         released = spread(mean.to(state.parameters.dtype), kept, whole)
+        if self.worker.watch is not None:
+            self.worker.watch.release(index, released, chosen, clipped)
         self.update_evidence.write_round(
             index,
             attempt,

@@ -1,0 +1,188 @@
+"""Who sees what of an audit run, what the ledger claims towards them, and what they would guess.
+
+Three views. Towards the server, who sees every noised gradient: all of the run, and its beginning,
+where the claim is small and a fault therefore shows with fewer canaries. Towards a third party, who
+sees the final model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from audit.accounting import Steps, ThirdParty, budget, merge, privacy_profile, rdp_estimate
+from audit.arrays import Floats
+from audit.canaries.bounds import Mechanism, Shares, scaled
+from audit.canaries.evidence import CanaryEvidence
+from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
+from audit.errors import UnverifiedError
+from audit.ledger import Header, Ledger
+from audit.sampling import cost_of
+from audit.spends import Spend
+from audit.worst_case import most_spent, participation
+
+_BEGINNING, _BEGINNING_OF_FEW, _FEW = 2.0, 1.0, 200
+# More different clients than that are put into groups, each counted as its worst.
+_MOST_HISTORIES = 12
+
+
+@dataclass(frozen=True)
+class View:
+    """What somebody sees.
+
+    Attributes:
+        name: "uploads", "beginning" or "final-model".
+        words: for the reader.
+        mechanism: what the ledger claims towards them.
+        scores: [N] how much what they see speaks for each canary.
+    """
+
+    name: str
+    words: str
+    mechanism: Mechanism
+    scores: Floats
+
+
+def views(evidence: CanaryEvidence, ledger: Ledger, header: Header, delta: float) -> list[View]:
+    """The views of an audit run at record level.
+
+    Raises:
+        UnverifiedError: the ledger does not charge what the evidence shows.
+    """
+    charged = _charges(ledger, header, evidence)
+    planted = Counter(evidence.client.tolist())
+    whole = _mechanism(charged, planted, delta)
+    found = [View("uploads", "every noised gradient", whole, _scores(evidence, charged))]
+    spent = beginning(len(evidence.client))
+    part = {client: _beginning(events, spent, delta) for client, events in charged.items()}
+    if part != charged:
+        some = max(map(len, part.values()))
+        words = f"the noised gradients of each client's first {some} participations at most"
+        if some == 1:
+            words = "the noised gradients of each client's first participation"
+        begun = _mechanism(part, planted, delta)
+        found.append(View("beginning", words, begun, _scores(evidence, part)))
+    reduction = loss_reduction(evidence.loss_before, evidence.loss_after)
+    third = _third_party(ledger, header, delta)
+    return [*found, View("final-model", "the final model", third, reduction)]
+
+
+def beginning(canaries: int) -> float:
+    """What the beginning of a run may spend that is looked at by itself: ε = 2, of few canaries 1.
+
+    Few right guesses can contradict a small claim only.
+    """
+    return _BEGINNING if canaries >= _FEW else _BEGINNING_OF_FEW
+
+
+_Events = list[tuple[Spend, Steps]]
+_Charges = dict[int, _Events]
+
+
+def _charges(ledger: Ledger, header: Header, evidence: CanaryEvidence) -> _Charges:
+    """Each client's charges, in the order of the rounds, and what each costs a record."""
+    planted = set(evidence.client.tolist())
+    found: _Charges = {}
+    for spend, noise, steps in header.course.accounted(ledger.spends):
+        if spend.client in planted:
+            paid = cost_of(replace(spend, noise_multiplier=noise, steps=steps))
+            found.setdefault(spend.client, []).append((spend, paid))
+    if not found:
+        raise UnverifiedError("no client with a canary took part in any round")
+    for events in found.values():
+        events.sort(key=lambda event: event[0].round)
+    return found
+
+
+def _scores(evidence: CanaryEvidence, charges: _Charges) -> Floats:
+    """Sum of the log-likelihood ratios over what is charged; what is not is not looked at."""
+    at = {(spend.round, client): spend for client, events in charges.items() for spend, _ in events}
+    steps: dict[tuple[int, int, int], tuple[slice, Floats]] = {}
+    standardised: list[Floats] = [np.zeros(0)]
+    for number, step, canaries, projections in evidence.rows():
+        client = int(evidence.client[canaries.start])
+        if (number, client) not in at:
+            continue
+        standardised.append(projections / at[number, client].noise_multiplier)
+        key = (number, client, step)
+        # Answers on one batch are one draw: their sum is looked at.
+        so_far = steps[key][1] if key in steps else 0.0
+        steps[key] = (canaries, so_far + projections)
+    shown = noise_shown(np.concatenate(standardised))
+    scores = np.zeros(len(evidence.client))
+    for (number, client, _), (canaries, sums) in steps.items():
+        spend = at[number, client]
+        scores[canaries] += log_likelihood_ratio(
+            sums,
+            spend.noise_multiplier * shown,
+            spend.sampling_rate,
+            spend.queries_per_step,
+            evidence.opposed,
+        )
+    return scores
+
+
+def _mechanism(charges: _Charges, planted: Mapping[int, int], delta: float) -> Mechanism:
+    """What the ledger claims of each client's records, weighted by their canaries."""
+    total = sum(planted.values())
+    alike: dict[tuple[Steps, ...], float] = {}
+    for client, events in charges.items():
+        history = merge([paid for _, paid in events])
+        alike[history] = alike.get(history, 0.0) + planted[client] / total
+    ordered = sorted(alike.items(), key=lambda item: rdp_estimate(item[0], delta))
+    size = -(-len(ordered) // _MOST_HISTORIES)
+    groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    together = [
+        (sum(share for _, share in group), _worst([history for history, _ in group]))
+        for group in groups
+    ]
+
+    def losses(factor: float) -> Shares:
+        return [
+            (share, privacy_profile(scaled(history, factor), delta)) for share, history in together
+        ]
+
+    return losses
+
+
+def _worst(histories: Sequence[tuple[Steps, ...]]) -> tuple[Steps, ...]:
+    """A history that costs at least what any of some histories costs."""
+    if len(histories) == 1:
+        return histories[0]
+    rate = max(item.sampling_rate for history in histories for item in history)
+    most: dict[tuple[float, bool], int] = {}
+    for history in histories:
+        own: Counter[tuple[float, bool]] = Counter()
+        for item in history:
+            own[item.noise_multiplier, item.fixed_size] += item.steps
+        for kind, steps in own.items():
+            most[kind] = max(most.get(kind, 0), steps)
+    return merge([Steps(rate, noise, steps, fixed) for (noise, fixed), steps in most.items()])
+
+
+def _beginning(events: _Events, most: float, delta: float) -> _Events:
+    """The participations of a client that spend up to ε = `most`, at least its first.
+
+    Fixed by the ledger alone, before any score is seen.
+    """
+    low, high = 1, len(events)
+    while low < high:
+        middle = (low + high + 1) // 2
+        spent = budget([paid for _, paid in events[:middle]], delta).epsilon_pld
+        low, high = (middle, high) if spent <= most else (low, middle - 1)
+    return events[:low]
+
+
+def _third_party(ledger: Ledger, header: Header, delta: float) -> Mechanism:
+    most = most_spent(ledger, header)
+    kinds = most.kinds(header.rounds)
+
+    def losses(factor: float) -> Shares:
+        steps = [(scaled([item], factor)[0], rounds) for item, rounds in kinds]
+        mixture = ThirdParty(steps, participation(header), delta)
+        return [(1.0, mixture.losses([rounds for _, rounds in kinds]))]
+
+    return losses

@@ -1,0 +1,162 @@
+"""Check "canaries": do planted records betray more than the claim allows?
+
+Made for audit runs alone: the ledger's header says that canaries were planted. From what every
+release said of them (`audit.canaries`) coins are guessed, and the right guesses bound ε from below.
+What is found concerns planted records only, so that nothing of it is private.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from audit.bundle import Bundle
+from audit.canaries.bounds import (
+    CONFIDENCE,
+    Bound,
+    Outcome,
+    canaries_needed,
+    epsilon,
+    judge,
+)
+from audit.canaries.client_views import client_views
+from audit.canaries.evidence import CanaryEvidence
+from audit.canaries.guessing import guess
+from audit.canaries.views import View, views
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.errors import UnverifiedError
+from audit.ledger import Header, Ledger
+from audit.statistics import FALSE_ALARM, binomial_p_value
+from audit.verdict import Severity, Verdict
+
+PLANTED = "audit run with {} planted canaries: its model is not for release"
+_FAIR = 1e-6
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    header, ledger = bundle.header, bundle.readable_ledger
+    if header.canaries is None:
+        raise UnverifiedError("the ledger's header names no canaries")
+    said = (PLANTED.format(header.canaries.count),)
+    if header.delta is None or header.delta >= 1.0:
+        raise UnverifiedError("the ledger's header lacks a delta below 1")
+    evidence = bundle.canaries()
+    fault = _fault(evidence, header, ledger)
+    if fault is not None:
+        return Judgement(Verdict.NOT_VERIFIED, fault, qualifications=said)
+    look = client_views if header.unit == "client" else views
+    seen = look(evidence, ledger, header, header.delta)
+    outcomes = [
+        (
+            view,
+            judge(guess(view.scores, evidence.included), view.mechanism, header.delta, len(seen)),
+        )
+        for view in seen
+    ]
+    details: dict[str, Any] = {
+        "canaries": header.canaries.count,
+        "kind": header.canaries.kind,
+        "audited": header.canaries.audited,
+        "confidence": CONFIDENCE,
+        "false_alarm": FALSE_ALARM,
+        "delta": header.delta,
+        "views": [_details(view, outcome, header.delta) for view, outcome in outcomes],
+    }
+    contradicted = [
+        f"{view.words}: {_words(outcome.bound)}, but the claim is "
+        f"{epsilon(view.mechanism(1.0), header.delta):.2f}"
+        for view, outcome in outcomes
+        if outcome.contradicted
+    ]
+    if contradicted:
+        text = f"contradicts the claim: {listed(contradicted)}"
+        return Judgement(Verdict.FAIL, text, details, qualifications=said)
+    if not any(outcome.can_contradict for _, outcome in outcomes):
+        needed = min(
+            (canaries_needed(view.mechanism, len(seen)) or 10**9 for view in seen), default=0
+        )
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            f"{header.canaries.count} canaries are too few: even if every guess were right they "
+            f"could not contradict this claim; plant at least {needed}",
+            details,
+            qualifications=said,
+        )
+    told = [
+        f"{view.words} {_of(outcome.bound.any_mechanism, outcome.ceiling.any_mechanism)}, for "
+        f"these steps {_of(outcome.bound.these_steps, outcome.ceiling.these_steps)}, claimed "
+        f"{epsilon(view.mechanism(1.0), header.delta):.2f}"
+        for view, outcome in outcomes
+    ]
+    text = (
+        "not contradicted. Lower bounds on epsilon for any mechanism, and for these steps if the "
+        f"noise alone is in question, of what {header.canaries.count} canaries could show at most: "
+        + "; ".join(told)
+    )
+    return Judgement(Verdict.PASS, text, details, qualifications=said)
+
+
+def _of(bound: float, ceiling: float) -> str:
+    return f"{bound:.2f} of {ceiling:.2f}"
+
+
+def _words(bound: Bound) -> str:
+    return f"epsilon >= {bound.any_mechanism:.2f} ({bound.these_steps:.2f} of these steps)"
+
+
+def _fault(evidence: CanaryEvidence, header: Header, ledger: Ledger) -> str | None:
+    """Why the evidence cannot be judged, if it cannot."""
+    planted = len(evidence.client)
+    if header.canaries is None or planted != header.canaries.count:
+        return "the evidence has another number of canaries than the ledger's header"
+    if binomial_p_value(int(evidence.included.sum()), planted, 0.5) < _FAIR:
+        return "the coins that included the canaries are not fair, so that no bound holds"
+    if header.unit == "client":
+        seen = [number for number, _, canaries, _ in evidence.rows() if canaries.stop == planted]
+        if sorted(seen) != [item.round for item in ledger.rounds]:
+            return "the evidence has not every round's release"
+        return None
+    made: dict[tuple[int, int], int] = {}
+    for number, _, canaries, _ in evidence.rows():
+        key = (number, int(evidence.client[canaries.start]))
+        made[key] = made.get(key, 0) + 1
+    clients = set(evidence.client.tolist())
+    for item in ledger.rounds:
+        for client, queries in zip(item.clients, item.queries, strict=True):
+            if client in clients and made.get((item.round, client), 0) != queries:
+                return f"round {item.round}: the evidence has not every answer to client {client}"
+    return None
+
+
+def _details(view: View, outcome: Outcome, delta: float) -> dict[str, Any]:
+    return {
+        "view": view.name,
+        "claimed_epsilon": epsilon(view.mechanism(1.0), delta),
+        "epsilon_any_mechanism": outcome.bound.any_mechanism,
+        "epsilon_these_steps": outcome.bound.these_steps,
+        "ceiling_any_mechanism": outcome.ceiling.any_mechanism,
+        "ceiling_these_steps": outcome.ceiling.these_steps,
+        "noise_share_excluded": outcome.bound.noise_share,
+        "contradicted": outcome.contradicted,
+        "could_contradict": outcome.can_contradict,
+        "guesses": [[one.made, one.correct] for one in outcome.guesses],
+    }
+
+
+CANARIES = Check(
+    name="canaries",
+    title="Is ε refuted by canaries?",
+    severity=Severity.CRITICAL,
+    claim="Whoever sees the releases cannot tell better whether a canary was in than the claimed "
+    "privacy profile allows.",
+    tolerance=f"a claim is contradicted where its own profile gives the right guesses a chance "
+    f"below {FALSE_ALARM:g}, over all views and numbers of guesses; lower bounds are printed at "
+    f"{CONFIDENCE:.0%} confidence each",
+    power="the largest bound that so many canaries can show stands beside each bound; the "
+    "documentation has a table of faults and numbers of canaries",
+    limits="A claim that is not contradicted is not proved. What is judged is an audit run of the "
+    "same spec, not the released model. The bound of these steps blames the noise alone. Gradient "
+    "canaries pass sampler, clipping, sum and noise but no backward pass. The evidence is what "
+    "the engine wrote.",
+    judge=_judge,
+)

@@ -1,0 +1,80 @@
+"""What an audit run writes down of its canaries, for an auditor who has no engine.
+
+One archive, ``evidence/canaries.npz``: the coins, what every release said along every canary's
+direction, and the losses under the initial and the final model. All of it concerns planted records.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.rundir import write_arrays
+
+FILE = "canaries.npz"
+
+
+class CanaryEvidence:
+    """Collects rows, one a query, and writes the archive.
+
+    Args:
+        directory: The run's ``evidence/``.
+        client: The client of each canary, ascending, int64 [N].
+        included: The coins, bool [N].
+        opposed: Whether a canary that is not included has the opposite gradient.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        client: NDArray[np.int64],
+        included: NDArray[np.bool_],
+        opposed: bool,
+    ) -> None:
+        self._directory = directory
+        self._client = client
+        self._included = included
+        self._opposed = opposed
+        self._rows: list[tuple[int, int, int, int]] = []
+        self._projections: list[NDArray[np.float32]] = []
+
+    def note(
+        self, round_index: int, step: int, first: int, projections: NDArray[np.float64]
+    ) -> None:
+        """Take note of what one release says of some canaries that lie side by side.
+
+        Args:
+            round_index: t.
+            step: Local step of the round, from 0; 0 for a round's release at client level.
+            first: The first canary.
+            projections: One a canary: the released sum, without what others put in, along the
+                canary's own clipped gradient, in units of C².
+        """
+        self._rows.append((round_index, step, first, len(projections)))
+        self._projections.append(projections.astype(np.float32))
+
+    def write(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> None:
+        """Write the archive.
+
+        Args:
+            before: Each canary's loss under the initial model, [N].
+            after: Under the final model, [N].
+        """
+        rows = np.asarray(self._rows, dtype=np.int64).reshape(-1, 4)
+        write_arrays(
+            self._directory / FILE,
+            {
+                "client": self._client,
+                "included": self._included.astype(np.uint8),
+                "opposed": np.asarray(self._opposed, dtype=np.uint8),
+                "row_round": rows[:, 0],
+                "row_step": rows[:, 1],
+                "row_first": rows[:, 2],
+                "row_count": rows[:, 3],
+                "projections": np.concatenate([np.zeros(0, np.float32), *self._projections]),
+                "loss_before": before,
+                "loss_after": after,
+            },
+        )

@@ -1,0 +1,192 @@
+"""``audit --canaries N``: trains a spec again with planted records and bounds ε from below."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.terminal import (
+    EXIT_INTERRUPTED,
+    exit_by,
+    find_run,
+    out,
+    print_json,
+    progress_bar,
+    refuse,
+    relative,
+    status,
+    stop,
+)
+
+if TYPE_CHECKING:
+    from dpfedadamw.privacy.canaries import CanaryOrder
+    from dpfedadamw.run import Training
+    from dpfedadamw.spec import Spec
+
+# Beside the runs and not among them: an audit run is nobody's newest run.
+FOLDER = "canaries"
+
+
+def audit_with_canaries(
+    subject: Path | None,
+    out_dir: Path,
+    count: int,
+    kind: str,
+    device: str,
+    auditor_key: str | None,
+    as_json: bool,
+) -> None:
+    """Train, judge, report and sign an audit run, and tell what its canaries say.
+
+    Args:
+        subject: A run's folder, a spec file or a shipped spec's name; None for the newest run.
+        out_dir: Folder that holds runs.
+        count: N.
+        kind: "gradient" or "label".
+        device: As for ``run``.
+        auditor_key: Signs what was found.
+        as_json: Whether to print JSON.
+    """
+    from dpfedadamw import run as engine_run
+    from dpfedadamw.cli import filing
+    from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.privacy.canaries import KINDS, CanaryOrder
+    from dpfedadamw.probe import probe_of
+
+    if kind not in KINDS:
+        refuse(f"--canary-kind {kind}: unknown; use {' or '.join(KINDS)}")
+    if count < 1:
+        refuse(f"--canaries {count}: must be at least 1")
+    spec, audited, data = _subject(subject, out_dir)
+    order = CanaryOrder(count, kind, audited)
+    with status("reading data and dividing it among clients", quiet=as_json):
+        experiment = prepare(spec, pick_device(device))
+        if data is not None and data != experiment.dataset.sha256:
+            refuse(
+                f"{subject}: the data set has changed since this run; canaries would say nothing "
+                "of it. Audit its spec instead"
+            )
+        signers = filing.load_signers(None, auditor_key)
+        training = engine_run.start(experiment, out_dir / FOLDER, canaries=order)
+    try:
+        _train(training, as_json)
+    except KeyboardInterrupt:
+        stop("stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED)
+    with status("auditing", quiet=as_json):
+        filing.attest_training(training.run, probe_of(training), signers)
+        findings = filing.audit(training.run)
+    with status("writing and signing the report", quiet=as_json):
+        filing.file_report(training.run, findings, signers.auditor)
+    found = findings.to_json()
+    check = findings.named("canaries").to_json()
+    if as_json:
+        print_json(
+            {
+                "run": training.run.identifier,
+                "directory": str(training.run.path),
+                "audited": audited,
+                "verdict": found["verdict"],
+                "canaries": check,
+            }
+        )
+    else:
+        out.print(summary(training.run.identifier, relative(training.run.path), order, check))
+        if found["verdict"] not in ("PASS", "NO CLAIM"):
+            out.print(display.findings_table(found))
+    exit_by(found["verdict"])
+
+
+def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str | None]:
+    """The spec to train again, and of a run its identifier and the digest of its data."""
+    from dpfedadamw import spec as specs
+
+    if subject is not None and not subject.is_dir():
+        return specs.load(str(subject)), None, None
+    run = find_run(subject, out_dir)
+    header: Mapping[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError), run.ledger.open(encoding="utf-8") as lines:
+        header = json.loads(next(lines, "{}"))
+    if "canaries" in header:
+        refuse(f"{run.path}: is an audit run itself; give the run or the spec that it audits")
+    return specs.load(run.spec), run.identifier, header.get("data_sha256")
+
+
+def _train(training: Training, quiet: bool) -> None:
+    from dpfedadamw import run as engine_run
+
+    rounds = training.experiment.spec.federation.rounds
+    with progress_bar(quiet=quiet) as progress:
+        task = progress.add_task("training with canaries", total=rounds)
+
+        def after_round(result: Any, evaluation: Any) -> None:
+            del evaluation
+            progress.update(task, completed=result.completed)
+
+        engine_run.train(training, on_round=after_round)
+
+
+_VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}
+_VIEWS = {
+    "uploads": "every noised gradient",
+    "beginning": "  of its first rounds alone",
+    "final-model": "the final model",
+}
+
+
+def summary(
+    identifier: str, folder: Path, order: CanaryOrder, check: Mapping[str, Any]
+) -> RenderableType:
+    """What the canaries of an audit run say: the bounds by view, their ceilings, the verdict.
+
+    Args:
+        identifier: The audit run's.
+        folder: Where it lies.
+        order: What was planted.
+        check: The finding, as audit.json has it.
+    """
+    verdict = display.verdict_text(check["verdict"])
+    verdict.plain = _VERDICTS.get(check["verdict"], check["verdict"])
+    rows: list[tuple[str, RenderableType]] = [
+        ("the claim", verdict),
+        ("canaries", f"{order.count} of the kind {order.kind}, each there by a fair coin"),
+        ("audits", order.audited or "the spec"),
+        ("audit run", str(folder)),
+    ]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("who sees", no_wrap=True)
+    for heading in ("claimed ε", "any mechanism", "these steps"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for view in check["details"].get("views", []):
+        table.add_row(
+            _VIEWS[view["view"]],
+            display.epsilon_text(view["claimed_epsilon"]),
+            *(
+                f"{view[f'epsilon_{name}']:.2f} of {view[f'ceiling_{name}']:.2f}"
+                for name in ("any_mechanism", "these_steps")
+            ),
+        )
+    parts: list[RenderableType] = [display.facts(rows)]
+    if check["details"]:
+        parts += [table, Text()]
+        delta, confidence = check["details"]["delta"], check["details"]["confidence"]
+        parts.append(
+            Text(
+                f"ε at least, at δ = {delta:g} and {confidence:.0%} confidence: whatever the "
+                "mechanism is, and if the steps are the ledger's and the noise alone is in "
+                f"question; and what {order.count} canaries could show at most. Not contradicted "
+                "is not proved.",
+                style="dim",
+            )
+        )
+    if check["verdict"] != "PASS":
+        parts.append(Text(check["measurement"], style="bold"))
+    return Panel(Group(*parts), title=f"[bold]{identifier}", title_align="left")

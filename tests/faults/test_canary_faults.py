@@ -1,0 +1,122 @@
+"""Canaries in broken mechanisms: the claim is contradicted; in correct ones it is not.
+
+Every run goes through the real engine with one part of it broken, and is judged by the check
+"canaries" alone, which knows nothing of noise, norms or batches but what releases betray.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from audit.bundle import open_bundle
+from audit.checks import Context
+from audit.checks.canaries import CANARIES
+from dpfedadamw import run as engine_run
+from dpfedadamw import spec as specs
+from dpfedadamw.experiment import prepare
+from dpfedadamw.privacy import oracle, updates
+from dpfedadamw.privacy.canaries import CanaryOrder
+from dpfedadamw.privacy.clipped_sum import Clipping
+from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy.updates import ClippedUpdate
+from tests.runs import small_spec
+
+SETTING = (
+    "data.clients=3",
+    "federation.clients_per_round=3",
+    "federation.rounds=8",
+    "privacy.sampling.expected_batch_size=80",
+    "privacy.noise_multiplier=3.0",
+)
+CANARY_COUNT = 400
+
+
+def judged(parent, seed=2, kind="gradient"):
+    """What the check says of an audit run of ε = 1.48."""
+    spec = small_spec(seed=seed, overrides=SETTING)
+    order = CanaryOrder(CANARY_COUNT, kind)
+    training = engine_run.start(prepare(spec, torch.device("cpu")), parent, canaries=order)
+    engine_run.train(training)
+    return CANARIES.judge(open_bundle(training.run.path), Context())
+
+
+def contradicted_views(judgement):
+    return {view["view"] for view in judgement.details["views"] if view["contradicted"]}
+
+
+def test_canaries_contradict_a_claim_whose_noise_was_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(oracle, "add_gaussian_noise", lambda total, *rest, **more: total.clone())
+    found = judged(tmp_path)
+    assert found.verdict.value == "FAIL"
+    assert "uploads" in contradicted_views(found)
+    (view,) = [one for one in found.details["views"] if one["view"] == "uploads"]
+    assert view["epsilon_any_mechanism"] > view["claimed_epsilon"]
+
+
+def test_canaries_contradict_a_claim_whose_noise_is_a_quarter(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        oracle,
+        "add_gaussian_noise",
+        lambda total, deviation, *rest, **more: add_gaussian_noise(
+            total, deviation / 4, *rest, **more
+        ),
+    )
+    found = judged(tmp_path)
+    assert found.verdict.value == "FAIL"
+    assert "uploads" in contradicted_views(found)
+
+
+def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch):
+    weights = Clipping.weights
+    monkeypatch.setattr(
+        Clipping,
+        "weights",
+        lambda self, squared_norms, dtype: weights(Clipping(math.inf), squared_norms, dtype),
+    )
+    found = judged(tmp_path)
+    assert found.verdict.value == "FAIL"
+    assert "uploads" in contradicted_views(found)
+
+
+def judged_at_client_level(parent):
+    """What the check says of an audit run that claims ε = 1.6 for whole clients."""
+    changes = ["federation.rounds=10", "privacy.noise_multiplier=2.5", "privacy.delta=1e-3"]
+    changes.append("randomness={mode: reproducible, seed: 1}")
+    experiment = prepare(specs.load("digits-client-level", changes), torch.device("cpu"))
+    training = engine_run.start(experiment, parent, canaries=CanaryOrder(100))
+    engine_run.train(training)
+    return CANARIES.judge(open_bundle(training.run.path), Context())
+
+
+def test_canary_clients_do_not_contradict_a_correct_run(tmp_path):
+    found = judged_at_client_level(tmp_path)
+    assert found.verdict.value == "PASS", found.measurement
+
+
+def test_canary_clients_contradict_a_claim_whose_noise_was_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(updates, "add_gaussian_noise", lambda total, *rest, **more: total.clone())
+    found = judged_at_client_level(tmp_path)
+    assert found.verdict.value == "FAIL", found.measurement
+    assert {"uploads", "final-model"} <= contradicted_views(found)
+
+
+def test_canary_clients_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch):
+    def unclipped(update, clipping_norm):
+        return ClippedUpdate(update, float(update.norm()), clipping_norm)
+
+    monkeypatch.setattr(updates, "clip_update", unclipped)
+    found = judged_at_client_level(tmp_path)
+    assert found.verdict.value == "FAIL", found.measurement
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 21))]
+)
+def test_canaries_do_not_contradict_a_correct_run(tmp_path, seed):
+    """20 seeds, each contradicted with probability at most 0.1 %: 2 % for all of them together."""
+    found = judged(tmp_path, seed)
+    assert found.verdict.value == "PASS", found.measurement
+    assert not contradicted_views(found)
