@@ -7,25 +7,14 @@ the page forbids it everything but its own style.
 
 from __future__ import annotations
 
-import re
 from html import escape
 from importlib import resources
 from typing import Any
 
-from reports.pages.blocks import Block, Text
-from reports.pages.document import Document, Picture, ended
+from reports.html_blocks import badge, blocks, code, mark, paragraphs, tone
+from reports.pages.document import Document
 from reports.pages.run import document
 
-_MARKS = {
-    "PASS": "✓",
-    "FAIL": "✗",
-    "NOT VERIFIED": "?",
-    "NOT AUDITED": "?",
-    "NO CLAIM": "–",
-    "NOT APPLICABLE": "–",
-}
-# A table of more columns scrolls on a small screen instead of being squeezed.
-_NARROW = 3
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -60,14 +49,14 @@ def typeset(shown: Document) -> bytes:
         _first_page(shown),
         *(_section(shown, index) for index in range(len(shown.sections))),
         "</main>",
-        f"<footer><p>{_code(shown.identifier)} {escape(shown.footer)}</p></footer>",
+        f"<footer><p>{code(shown.identifier)} {escape(shown.footer)}</p></footer>",
         "</body>\n</html>\n",
     ]
     return "\n".join(part for part in parts if part).encode("utf-8")
 
 
 def _header(shown: Document) -> str:
-    run = f"Run {_code(shown.identifier)} · " if shown.identifier else ""
+    run = f"Run {code(shown.identifier)} · " if shown.identifier else ""
     masthead = (
         f'<p class="label"><span>{escape(shown.label)}</span> '
         f"<span>{escape(shown.audience)}</span></p>\n"
@@ -86,8 +75,8 @@ def _band(shown: Document) -> str:
     band = shown.band
     kind = "alarm" if band.alarming else "calm"
     texts = [
-        f'<div class="band {kind} {_tone(band.value)}">'
-        f"<strong>{_mark(band.value)} {escape(band.value)}</strong> "
+        f'<div class="band {kind} {tone(band.value)}">'
+        f"<strong>{mark(band.value)} {escape(band.value)}</strong> "
         f"<span>{escape(band.statement)}</span></div>"
     ]
     if shown.qualifications:
@@ -110,7 +99,7 @@ def _contents(shown: Document) -> str:
 def _first_page(shown: Document) -> str:
     parts = []
     if shown.introduction:
-        parts.append(f'<div class="quote">{_paragraphs(shown.introduction)}</div>')
+        parts.append(f'<div class="quote">{paragraphs(shown.introduction)}</div>')
     if shown.claim is not None:
         numbers = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
@@ -128,13 +117,13 @@ def _first_page(shown: Document) -> str:
         parts.append("</section>")
     if shown.summary:
         columns = "".join(
-            f"<section><h2>{escape(title)}</h2>{_blocks(shown, blocks)}</section>"
-            for title, blocks in shown.summary
+            f"<section><h2>{escape(title)}</h2>{blocks(shown, given)}</section>"
+            for title, given in shown.summary
         )
         parts.append(f'<div class="summary">{columns}</div>')
     if shown.glance:
         rows = "".join(
-            f"<li><span>{escape(title)}</span> {_badge(verdict)}</li>"
+            f"<li><span>{escape(title)}</span> {badge(verdict)}</li>"
             for verdict, title in shown.glance
         )
         parts.append(
@@ -149,179 +138,5 @@ def _section(shown: Document, index: int) -> str:
     return (
         f'<section id="{name}" aria-labelledby="{name}-title">\n'
         f'<h2 id="{name}-title"><span class="number">{index + 1}</span> '
-        f"{escape(section.title)}</h2>\n{_blocks(shown, section.blocks)}\n</section>"
+        f"{escape(section.title)}</h2>\n{blocks(shown, section.blocks)}\n</section>"
     )
-
-
-def _blocks(shown: Document, blocks: tuple[Block, ...]) -> str:
-    return "\n".join(_block(shown, block) for block in blocks)
-
-
-def _block(shown: Document, block: Block) -> str:
-    kind = block["kind"]
-    if kind == "paragraph":
-        name = "" if block["style"] == "plain" else f' class="{escape(block["style"])}"'
-        return f"<div{name}>{_paragraphs(block['text'])}</div>"
-    if kind == "subheading":
-        return f"<h3>{escape(block['text'])}</h3>"
-    if kind == "note":
-        loud = " loud" if block["loud"] else ""
-        return f'<p class="note{loud} {_tone(block["tone"])}">{_rich(block["text"])}</p>'
-    if kind == "list":
-        tag = "ol" if block["ordered"] else "ul"
-        items = "".join(f"<li>{_rich(item)}</li>" for item in block["items"])
-        return f"<{tag}>{items}</{tag}>"
-    if kind == "titled":
-        return "".join(
-            f"<p><strong>{escape(entry['title'])}.</strong> {escape(entry['text'])}</p>"
-            for entry in block["items"]
-        )
-    if kind == "table":
-        return _table(
-            block["caption"], block["head"], block["rows"], block["align"], small=block["small"]
-        )
-    if kind == "settings":
-        rows = "".join(
-            f"<div><dt>{escape(name)}</dt><dd>{_rich(value)}</dd></div>"
-            for name, value in block["rows"]
-        )
-        return f'<dl class="settings">{rows}</dl>'
-    if kind == "figure":
-        return _figure(shown, block["identifier"])
-    if kind == "tree":
-        root = _branch(block["root"])
-        return f'<h4>{escape(block["caption"])}</h4><ul class="tree">{root}</ul>'
-    if kind == "checks":
-        return "\n".join(_check(entry) for entry in block["items"])
-    if kind == "fields":
-        return "".join(_field(label, text) for label, text in block["items"])
-    raise AssertionError(f"no such block: {kind}")
-
-
-def _table(
-    caption: str, head: list[str], rows: list[list[Text]], align: list[str], *, small: bool = False
-) -> str:
-    def cells(tag: str, values: list[Any], scope: str = "") -> str:
-        return "".join(
-            f'<{tag} class="{side}"{scope}>{_rich(value)}</{tag}>'
-            for value, side in zip(values, align, strict=True)
-        )
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    top = cells("th", head, ' scope="col"')
-    kinds = ["wide"] * (len(head) > _NARROW) + ["dense"] * small
-    # Wide tables scroll by themselves, by keyboard too; the page never does.
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f'<table class="{" ".join(kinds)}">'
-        f'<caption class="hidden">{escape(caption)}</caption>'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _figure(shown: Document, identifier: str) -> str:
-    picture = shown.pictures[identifier]
-    number = 1 + list(shown.pictures).index(identifier)
-    title = escape(ended(picture.title))
-    more = (
-        f"<p>{picture.omitted} more rows are in the data beside this page.</p>"
-        if picture.omitted
-        else ""
-    )
-    numbers = _table(
-        f"Numbers of figure {number}: {picture.title}",
-        list(picture.head),
-        [list(row) for row in picture.rows],
-        ["left"] * len(picture.head),
-    )
-    return (
-        f'<figure id="figure-{identifier}"><div class="scroll paper" role="region" tabindex="0" '
-        f'aria-label="Figure {number}: {escape(picture.title)}">{_drawing(picture)}</div>'
-        f"<figcaption>Figure {number}. <strong>{title}</strong> {escape(picture.caption)}"
-        f"</figcaption><details><summary>Numbers of figure {number}</summary>{numbers}{more}"
-        "</details></figure>"
-    )
-
-
-def _drawing(picture: Picture) -> str:
-    """Return the SVG for use inside a page: names of its own, and no style that leaves it."""
-    source = picture.drawing.decode("utf-8")
-    source = source[source.index("<svg") :]
-    source = re.sub(r"<metadata>.*?</metadata>", "", source, flags=re.DOTALL)
-    # matplotlib's style sheet addresses every element of the page.
-    source = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", source, flags=re.DOTALL)
-    prefix = f"{picture.identifier}-"
-    source = re.sub(r'\bid="', f'id="{prefix}', source)
-    source = re.sub(r'(?:xlink:)?href="#', f'href="#{prefix}', source)
-    source = source.replace("url(#", f"url(#{prefix}")
-    box = re.search(r'viewBox="[^"]*"', source)
-    title, about = f"{prefix}title", f"{prefix}desc"
-    opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {box[0] if box else ""} role="img" '
-        f'aria-labelledby="{title} {about}" stroke-linejoin="round" stroke-linecap="butt">'
-        f'<title id="{title}">{escape(picture.title)}</title>'
-        f'<desc id="{about}">{escape(picture.alternative_text)}</desc>'
-    )
-    return opening + source[source.index(">") + 1 :].strip()
-
-
-def _branch(node: dict[str, Any]) -> str:
-    inner = "".join(_branch(child) for child in node["of"])
-    return f"<li>{escape(node['text'])}{f'<ul>{inner}</ul>' if inner else ''}</li>"
-
-
-def _check(entry: dict[str, Any]) -> str:
-    parts = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
-        for name, text in entry["parts"]
-    )
-    return (
-        f'<article class="check"><h3>{escape(entry["title"])} <span class="severity">'
-        f"{escape(entry['severity'])}</span> {_badge(entry['verdict'])}</h3>"
-        f'<dl class="settings">{parts}</dl></article>'
-    )
-
-
-def _field(label: str, text: str | None) -> str:
-    body = '<p class="blank">left blank</p>' if text is None else _paragraphs(text)
-    return f'<div class="field"><h3>{escape(label)}</h3>{body}</div>'
-
-
-def _paragraphs(text: Text) -> str:
-    if isinstance(text, str):
-        return "".join(f"<p>{escape(part)}</p>" for part in text.split("\n") if part)
-    return f"<p>{_rich(text)}</p>"
-
-
-def _rich(text: Text) -> str:
-    if isinstance(text, str):
-        return escape(text)
-    return "".join(_span(span) for span in text)
-
-
-def _span(span: str | dict[str, str]) -> str:
-    if isinstance(span, str):
-        return escape(span)
-    (kind, text), *_ = span.items()
-    if kind == "strong":
-        return f"<strong>{escape(text)}</strong>"
-    if kind == "muted":
-        return f'<span class="muted">{escape(text)}</span>'
-    return _code(text) if kind == "code" else _badge(text)
-
-
-def _code(text: str) -> str:
-    return f"<code>{escape(text)}</code>" if text else ""
-
-
-def _badge(verdict: str) -> str:
-    return f'<span class="badge {_tone(verdict)}">{_mark(verdict)} {escape(verdict)}</span>'
-
-
-def _mark(verdict: str) -> str:
-    return f'<span aria-hidden="true">{_MARKS.get(verdict, "–")}</span>'
-
-
-def _tone(verdict: str) -> str:
-    """Return a verdict as the name of a style."""
-    return "is-" + re.sub(r"[^a-z]+", "-", verdict.lower())

@@ -76,8 +76,10 @@ def test_the_schema_refuses_an_unknown_field_and_a_loss_without_privacy(make_run
         content.validate(report)
 
 
-def test_the_schema_describes_every_field() -> None:
-    schema = json.loads((Path(content.__file__).parent / "schema/report.schema.json").read_text())
+@pytest.mark.parametrize("name", ["report", "comparison"])
+def test_the_schema_describes_every_field(name: str) -> None:
+    folder = Path(content.__file__).parent / "schema"
+    schema = json.loads((folder / f"{name}.schema.json").read_text("utf-8"))
 
     def walk(node: Any, path: str) -> None:
         if not isinstance(node, dict):
@@ -92,8 +94,8 @@ def test_the_schema_describes_every_field() -> None:
         walk(node.get("items"), f"{path}/items")
 
     walk(schema, "")
-    for name, definition in schema["$defs"].items():
-        walk(definition, name)
+    for definition, node in schema.get("$defs", {}).items():
+        walk(node, definition)
 
 
 def test_an_unknown_audience_is_refused(make_run: MakeRun) -> None:
