@@ -123,7 +123,8 @@ def communication(source: RunSource, audience: str) -> dict[str, Any]:
     Bytes and seconds are None where they would tell how many took part.
     """
     # Where clients are drawn by chance, traffic is a multiple of how many took part.
-    shown = audience == INTERNAL or not source.protects_clients
+    by_chance = source.protects_clients or source.header.get("client_sampling") == "poisson"
+    shown = audience == INTERNAL or not by_chance
     rows = [row for row in source.metrics if integer(row.get("round")) != 0]
 
     def total(key: str) -> float | None:

@@ -96,6 +96,14 @@ def test_time_and_gradients_are_told(make_run: MakeRun, make_client_run: MakeRun
     assert (public["seconds"], public["bytes_up"], public["expected_gradients"]) == (None,) * 3
 
 
+def test_traffic_is_kept_wherever_clients_are_drawn_by_chance(make_run: MakeRun) -> None:
+    run = make_run()
+    assert content.build(run, "public")["communication"]["bytes_up"] is not None
+    rewrite_header(run, client_sampling="poisson")
+    assert content.build(run, "public")["communication"]["bytes_up"] is None
+    assert content.build(run)["communication"]["bytes_up"] is not None
+
+
 def test_quantiles_of_the_noise_are_verdicts_and_stay_inside(make_run: MakeRun) -> None:
     run = make_run(verdict="FAIL")
     rows = content.build(run)["audit"]["noise_quantiles"]
