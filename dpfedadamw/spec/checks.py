@@ -17,7 +17,14 @@ from jsonschema.exceptions import ValidationError
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec.crosschecks import contradictions
-from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, bad_character
+from dpfedadamw.spec.document import (
+    MAXIMUM_DEPTH,
+    Document,
+    KeyPath,
+    Place,
+    bad_character,
+    dotted,
+)
 from dpfedadamw.spec.vocabulary import (
     Schema,
     discriminators,
@@ -28,6 +35,8 @@ from dpfedadamw.spec.vocabulary import (
     the_schema,
 )
 from dpfedadamw.spec.words import expected, mismatch, one_of, show
+
+_UNKNOWN = "unknown key"
 
 
 def check(document: Document) -> dict[str, Any]:
@@ -138,6 +147,8 @@ def _schema_problems(
         seen.add(path)
         ours = error.validator in ("oneOf", "required", "additionalProperties")
         message = error.message if ours else mismatch(error.instance, error.schema)
+        if message == _UNKNOWN:
+            message = f"{_UNKNOWN}; {_hint(path, error.schema)}"
         yield path, message, error.validator == "additionalProperties"
 
 
@@ -212,15 +223,19 @@ def _required(names: Sequence[str], value: Any, schema: Schema) -> Iterator[Vali
 def _closed(value: Any, schema: Schema) -> Iterator[ValidationError]:
     if not isinstance(value, dict):
         return
-    known = list(schema["properties"])
     for name in value:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*known], 1)
-            elsewhere = sorted(paths_of(name))
-            if near:
-                hint = f"did you mean {near[0]}?"
-            elif elsewhere:
-                hint = f"did you mean {' or '.join(elsewhere)}?"
-            else:
-                hint = f"known here: {', '.join(known)}"
-            yield ValidationError(f"unknown key; {hint}", path=[name])
+        if name not in schema["properties"]:
+            yield ValidationError(_UNKNOWN, path=[name], schema=schema)
+
+
+def _hint(path: KeyPath, schema: Schema) -> str:
+    """What may have been meant by an unknown key of a section with this schema."""
+    name, known = str(path[-1]), list(schema["properties"])
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    # Where another choice of this section has the key, it is not meant elsewhere.
+    elsewhere = sorted(paths_of(name) - {dotted(path)})
+    if elsewhere:
+        return f"did you mean {' or '.join(elsewhere)}?"
+    return f"known here: {', '.join(known)}"

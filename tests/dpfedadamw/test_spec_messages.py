@@ -404,6 +404,14 @@ def test_each_refusal_says_what_where_and_what_would_be_right(old, new, message)
     assert problems_of(replaced(old, new)) == [f"a.yaml:{message}"]
 
 
+def test_a_key_of_the_same_section_under_another_choice_is_not_suggested_for_itself():
+    problems = problems_of(replaced("{name: dp-fedadamw}", "{name: fedadam, server: {rule: adam}}"))
+    assert problems[-1] == (
+        "a.yaml:5:37: algorithm.server.rule: unknown key; known here: learning_rate, beta1, beta2, "
+        "epsilon"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
