@@ -20,6 +20,8 @@ from audit.spends import RoundSpend, Spend, read_spend
 
 MAXIMUM_LINE_BYTES = 1 << 20
 GENESIS = "0" * 64
+# The bounds on guesses take time that grows with their number.
+MOST_CANARIES = 100_000
 _HEX = r"[0-9a-f]{64}"
 _RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
@@ -301,7 +303,7 @@ def _header(entry: Mapping[str, Any]) -> Header:
 
 def _canaries(entry: Mapping[str, Any]) -> Canaries:
     return Canaries(
-        fields.integer(entry, "count", least=1, most=10_000_000),
+        fields.integer(entry, "count", least=1, most=MOST_CANARIES),
         fields.choice(entry, "kind", ("gradient", "label")),
         _optional(entry, "audited", lambda: fields.text(entry, "audited", pattern=_RUN)),
     )

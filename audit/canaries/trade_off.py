@@ -9,8 +9,10 @@ bounds weaker, never wrong.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +45,35 @@ class TradeOff:
         """The smallest Q(event) that P(event) = `true_positives` asks for; infinite above 1."""
         if true_positives > 1.0:
             return float("inf")
-        return float(max(0.0, np.max((true_positives - self.intercepts) / self.slopes)))
+        breaks, rises, starts = self._inverse
+        line = bisect_right(breaks, true_positives)
+        return max(0.0, rises[line] * true_positives + starts[line])
+
+    @cached_property
+    def _inverse(self) -> tuple[list[float], list[float], list[float]]:
+        """The lines (p − intercept)/slope that are largest somewhere, and where the next one is.
+
+        `least` is asked thousands of times for each bound; with these it takes one bisection.
+        """
+        rises, starts = 1.0 / self.slopes, -self.intercepts / self.slopes
+        breaks: list[float] = []
+        kept: list[int] = []
+        for line in np.lexsort((starts, rises)).tolist():
+            while kept:
+                rise = rises[line] - rises[kept[-1]]
+                # The line that came last is nowhere largest if this one is as steep and not lower,
+                # or overtakes it before it overtook the one below.
+                meets = (starts[kept[-1]] - starts[line]) / rise if rise > 0.0 else -np.inf
+                if len(kept) > 1 and meets <= breaks[-1]:
+                    breaks.pop()
+                    kept.pop()
+                elif len(kept) == 1 and rise <= 0.0:
+                    kept.pop()
+                else:
+                    breaks.append(float(meets))
+                    break
+            kept.append(line)
+        return breaks, rises[kept].tolist(), starts[kept].tolist()
 
 
 def from_profile(epsilons: Sequence[float], deltas: Sequence[float]) -> TradeOff:

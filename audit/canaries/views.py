@@ -27,6 +27,8 @@ from audit.worst_case import most_spent, participation
 _BEGINNING, _BEGINNING_OF_FEW, _FEW = 2.0, 1.0, 200
 # More different clients than that are put into groups, each counted as its worst.
 _MOST_HISTORIES = 12
+# Of more clients than that, what their beginnings spend is estimated from above.
+_MOST_EXACT = 64
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ def views(evidence: CanaryEvidence, ledger: Ledger, header: Header, delta: float
     planted = Counter(evidence.client.tolist())
     whole = _mechanism(charged, planted, delta)
     found = [View("uploads", "every noised gradient", whole, _scores(evidence, charged))]
-    spent = beginning(len(evidence.client))
-    part = {client: _beginning(events, spent, delta) for client, events in charged.items()}
+    most, exactly = beginning(len(evidence.client)), len(charged) <= _MOST_EXACT
+    part = {client: _beginning(events, most, delta, exactly) for client, events in charged.items()}
     if part != charged:
         some = max(map(len, part.values()))
         words = f"the noised gradients of each client's first {some} participations at most"
@@ -163,7 +165,7 @@ def _worst(histories: Sequence[tuple[Steps, ...]]) -> tuple[Steps, ...]:
     return merge([Steps(rate, noise, steps, fixed) for (noise, fixed), steps in most.items()])
 
 
-def _beginning(events: _Events, most: float, delta: float) -> _Events:
+def _beginning(events: _Events, most: float, delta: float, exactly: bool) -> _Events:
     """The participations of a client that spend up to ε = `most`, at least its first.
 
     Fixed by the ledger alone, before any score is seen.
@@ -171,7 +173,8 @@ def _beginning(events: _Events, most: float, delta: float) -> _Events:
     low, high = 1, len(events)
     while low < high:
         middle = (low + high + 1) // 2
-        spent = budget([paid for _, paid in events[:middle]], delta).epsilon_pld
+        history = [paid for _, paid in events[:middle]]
+        spent = budget(history, delta).epsilon_pld if exactly else rdp_estimate(history, delta)
         low, high = (middle, high) if spent <= most else (low, middle - 1)
     return events[:low]
 

@@ -32,6 +32,8 @@ from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clippin
 from dpfedadamw.privacy.streams import Stream
 
 KINDS = ("gradient", "label")
+# The auditor reads no more.
+MOST_CANARIES = 100_000
 # Times C: far outside, so that a canary shows whether clipping works.
 MAGNITUDE = 10.0
 # In the place of a class: -1 - i marks the canary i.
@@ -119,6 +121,10 @@ def draw_canaries(
     """
     count, kind = order.count, order.kind
     sizes = [len(own) for own in labels]
+    if count > MOST_CANARIES:
+        raise PrivacyError(
+            f"{count} canaries take too long to judge; plant at most {MOST_CANARIES}"
+        )
     if not 1 <= count <= sum(sizes):
         raise PrivacyError(
             f"{count} canaries cannot take the places of {sum(sizes)} training records, and added "

@@ -339,6 +339,16 @@ def test_losses_that_are_not_finite_tell_nothing():
     np.testing.assert_array_equal(found, [0.75, 0.0, 0.0])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_inverse_of_an_envelope_is_that_of_its_largest_line(seed):
+    rng = np.random.default_rng(seed)
+    slopes = np.round(np.exp(rng.normal(size=40)), 1) + 0.1
+    allowed = TradeOff(slopes, np.round(rng.random(40), 2))
+    for rate in np.linspace(0.0, 1.0, 101):
+        expected = max(0.0, float(np.max((rate - allowed.intercepts) / slopes)))
+        assert allowed.least(float(rate)) == pytest.approx(expected, abs=1e-12)
+
+
 def test_a_true_positive_rate_above_one_needs_more_than_everything():
     assert TradeOff(np.array([1.0]), np.array([0.0])).least(1.1) == np.inf
 
