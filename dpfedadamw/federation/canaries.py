@@ -85,6 +85,8 @@ class CanaryWatch:
     def note(self, answer: Tensor, client: int, round_index: int, step: int) -> None:
         """Take note of a noised mean gradient [d] that was just handed out."""
         own = self._canaries.of_client(client)
+        if own.start == own.stop:
+            return
         released = answer.detach().double() * self._plan.divisor(client)
         if self._knows_others and self.engine.others is not None:
             released -= self.engine.others.double()
