@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from audit.archives import ArchiveError, read_archive
-from audit.arrays import Arrays, Integers
+from audit.arrays import Arrays
 from audit.canaries.evidence import CanaryEvidence, read_canaries
 from audit.client_evidence import UpdateRound, read_update_round
 from audit.documents import DocumentError, parse_json, parse_yaml
@@ -25,7 +25,6 @@ from audit.evidence import (
     ProbeResults,
     RoundEvidence,
     read_layout,
-    read_partition,
     read_probe,
     read_round,
 )
@@ -33,6 +32,7 @@ from audit.exchanges import Exchange, Release, read_exchange, read_release
 from audit.fields import FieldError
 from audit.files import hash_file, read_bytes
 from audit.ledger import Header, Ledger, read_ledger
+from audit.record_evidence import Holdings, Moments, read_holdings, read_moments
 
 # Parsing YAML takes seconds for every 100 kB; a resolved spec has a few.
 MAXIMUM_SPEC_BYTES = 1 << 17
@@ -43,6 +43,7 @@ MAXIMUM_SALT_BYTES = 1 << 12
 _CACHE_BYTES = 1 << 28
 
 _Evidence = TypeVar("_Evidence")
+_Content = TypeVar("_Content")
 
 HASHED_FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
 
@@ -174,18 +175,21 @@ class Bundle:
         """
         return self._every(self.update_round)
 
-    def partition(self) -> Integers:
-        """Client of every training record.
+    def holdings(self) -> Holdings:
+        """Who was given which training record, and who works on which.
 
         Raises:
             UntrustedFileError: it cannot be read.
         """
-        name = "evidence/partition.npz"
-        arrays = self._arrays(name)
-        try:
-            return read_partition(arrays)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
+        return self._of_archive("evidence/partition.npz", read_holdings)
+
+    def moments(self) -> Moments:
+        """Moments of each client's numbers as the model reads them.
+
+        Raises:
+            UntrustedFileError: they cannot be read.
+        """
+        return self._of_archive("evidence/inputs.npz", read_moments)
 
     def probe_results(self) -> ProbeResults:
         """The recorded active probe.
@@ -193,12 +197,7 @@ class Bundle:
         Raises:
             UntrustedFileError: it cannot be read.
         """
-        name = "evidence/probe.npz"
-        arrays = self._arrays(name)
-        try:
-            return read_probe(arrays)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
+        return self._of_archive("evidence/probe.npz", read_probe)
 
     def canaries(self) -> CanaryEvidence:
         """What an audit run's releases said of its canaries.
@@ -262,6 +261,13 @@ class Bundle:
         arrays = self._arrays(name)
         try:
             return read(arrays, layout)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def _of_archive(self, name: str, read: Callable[[Arrays], _Content]) -> _Content:
+        arrays = self._arrays(name)
+        try:
+            return read(arrays)
         except FieldError as error:
             raise UntrustedFileError(name, str(error)) from error
 

@@ -1,7 +1,7 @@
 """The private evidence as typed arrays: shapes, types and ranges checked before any use.
 
-`bundle` reads the archives; this module turns them into the layout, one round's evidence, the
-partition and the active probe's raw results. Every fault is one `FieldError` with its reason.
+`bundle` reads the archives; this module turns them into the layout, one round's evidence and the
+active probe's raw results. Every fault is one `FieldError` with its reason.
 """
 
 from __future__ import annotations
@@ -213,11 +213,6 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         second_moment=moment,
         upload_sha256=integers(arrays, "upload_sha256", (participants, 32)),
     )
-
-
-def read_partition(arrays: Arrays) -> Integers:
-    """Client of every training record, [n]."""
-    return integers(arrays, "client_of_record", (None,))
 
 
 def read_probe(arrays: Arrays) -> ProbeResults:

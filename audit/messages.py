@@ -40,18 +40,43 @@ def read_tensors(
     Raises:
         MessageError: the message is malformed, or holds more than its tensors.
     """
+    try:
+        header, data = _opened(raw)
+        if header.pop("__metadata__", None) is not None and not metadata:
+            raise MessageError("carries texts beside its tensors")
+        return _tensors(header, data, whole)
+    except (DocumentError, FieldError) as error:
+        raise MessageError(f"has a malformed header ({error})") from error
+
+
+def read_names(raw: bytes) -> tuple[dict[str, bool], Mapping[str, Any]]:
+    """All tensors by name, each with whether it holds real numbers; and the texts beside them.
+
+    Raises:
+        MessageError: the message is malformed.
+    """
+    try:
+        header, _ = _opened(raw)
+        texts = fields.mapping(header, "__metadata__") if "__metadata__" in header else {}
+        names = {
+            name: "F" in fields.text(entry, "dtype")
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
+    except (DocumentError, FieldError) as error:
+        raise MessageError(f"has a malformed header ({error})") from error
+    return names, texts
+
+
+def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
+    """The parsed header, and the numbers behind it."""
     length = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 or length > min(MAXIMUM_HEADER_BYTES, len(raw) - 8):
         raise MessageError("is not a serialised message")
-    try:
-        header = parse_json(raw[8 : 8 + length].rstrip(b" "))
-        if not isinstance(header, dict):
-            raise MessageError("has a header that is no mapping")
-        if header.pop("__metadata__", None) is not None and not metadata:
-            raise MessageError("carries texts beside its tensors")
-        return _tensors(header, raw[8 + length :], whole)
-    except (DocumentError, FieldError) as error:
-        raise MessageError(f"has a malformed header ({error})") from error
+    header = parse_json(raw[8 : 8 + length].rstrip(b" "))
+    if not isinstance(header, dict):
+        raise MessageError("has a header that is no mapping")
+    return header, raw[8 + length :]
 
 
 def _tensors(header: Mapping[str, Any], data: bytes, whole: str | None) -> dict[str, Floats]:

@@ -281,11 +281,6 @@ def write_layout(
     write_json(directory / "layout.json", layout, _PRIVATE)
 
 
-def write_partition(directory: Path, client_of_record: NDArray[np.int64]) -> None:
-    """Write which client holds which training record."""
-    write_arrays(directory / "partition.npz", {"client_of_record": client_of_record})
-
-
 def round_file(index: int) -> str:
     """Name of one round's file."""
     return f"round-{index:05d}.npz"

@@ -24,8 +24,9 @@ from dpfedadamw.algorithms import registry as algorithms
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.claims import realised_claim
 from dpfedadamw.client_evidence import ClientLevelEvidence
+from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evaluation import Evaluation, evaluate
-from dpfedadamw.evidence import EvidenceWriter, write_partition
+from dpfedadamw.evidence import EvidenceWriter
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.canaries import CanaryWatch, ClientWatch
 from dpfedadamw.federation.client import Worker
@@ -43,6 +44,7 @@ from dpfedadamw.privacy.randomness import (
     ReleaseRandomness,
     ReproducibleRandomness,
 )
+from dpfedadamw.record_evidence import write_inputs, write_partition
 from dpfedadamw.records import (
     header,
     metrics_line,
@@ -248,12 +250,14 @@ def _training(
     drawn: planting.Planting | None = None,
 ) -> Training:
     plan, dataset = experiment.plan, experiment.dataset
-    if plan.private:
-        write_partition(run.evidence, experiment.owner)
     clients = client_data(dataset.train, experiment.owner, len(plan.records), experiment.device)
     watch: CanaryWatch | ClientWatch | None = None
     if drawn is not None:
         engine, watch, clients = drawn.plant(experiment, run, engine, flat, clients)
+    if plan.private:
+        held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
+        write_partition(run.evidence, experiment.owner, held)
+        write_inputs(run.evidence, held)
     worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness, watch)
     algorithm = experiment.algorithm
     wiring = (experiment.spec, worker, algorithm.server, algorithm.pace, clients, ledger)

@@ -29,6 +29,10 @@ CHECK_MEANINGS = {
         "If it fails, files were changed or are missing, and no other finding can be relied on."
     ),
     "promise": "If it fails, the run was not the one that was described, whatever its numbers say.",
+    "partition": (
+        "If it fails, a record is used by more than one client, or more than once, and its losses "
+        "add up."
+    ),
     "sensitivity": "If it fails, one record can weigh more than the noise was made to hide.",
     "noise-scale": "If it fails, the noise is not what the loss was computed for.",
     "uploads": (
@@ -43,10 +47,16 @@ CHECK_MEANINGS = {
     "publication": (
         "If it fails, public numbers tell how many took part, which the stated loss keeps secret."
     ),
+    "disclosure": (
+        "If it fails, files that others read tell something of private records that no noise hides."
+    ),
     "second-moment": (
         "If it fails, the optimiser corrects for noise that is not there, or not enough."
     ),
     "randomness": "If it fails, somebody may be able to draw the noise again and remove it.",
+    "outside-budget": (
+        "If it fails, private records were used, or may have been, in a way that nothing pays for."
+    ),
     "canaries": "If it fails, planted records were recognised more often than the claim allows.",
 }
 

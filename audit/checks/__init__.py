@@ -5,9 +5,12 @@ from __future__ import annotations
 from audit.checks.accounting import ACCOUNTING
 from audit.checks.base import Check, Context, Judgement
 from audit.checks.client.publication import PUBLICATION
+from audit.checks.disclosure import DISCLOSURE
 from audit.checks.integrity import INTEGRITY
 from audit.checks.noise import NOISE
+from audit.checks.outside import OUTSIDE_BUDGET
 from audit.checks.participation import PARTICIPATION
+from audit.checks.partition import PARTITION
 from audit.checks.promise import PROMISE
 from audit.checks.randomness import RANDOMNESS
 from audit.checks.second_moment import SECOND_MOMENT
@@ -18,6 +21,7 @@ from audit.checks.views import VIEWS
 CHECKS: tuple[Check, ...] = (
     INTEGRITY,
     PROMISE,
+    PARTITION,
     SENSITIVITY,
     NOISE,
     UPLOADS,
@@ -25,8 +29,10 @@ CHECKS: tuple[Check, ...] = (
     VIEWS,
     PARTICIPATION,
     PUBLICATION,
+    DISCLOSURE,
     SECOND_MOMENT,
     RANDOMNESS,
+    OUTSIDE_BUDGET,
 )
 
 __all__ = ["CHECKS", "Check", "Context", "Judgement"]

@@ -1,4 +1,4 @@
-"""What spec, ledger and partition must agree on, whatever the run protects.
+"""What spec and ledger must agree on, whatever the run protects.
 
 The part of the check "promise" that both units share.
 """
@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from audit import fields
-from audit.bundle import Bundle
 from audit.ledger import Header, Ledger
 from audit.statistics import relative_difference
 
@@ -50,21 +47,3 @@ def claimed_delta(ledger: Ledger, delta: float, reasons: list[str]) -> None:
         reasons.append("there is no claim")
     elif differs(fields.number(ledger.claim, "delta"), delta):
         reasons.append("the claim's delta is not the header's")
-
-
-def partition_faults(bundle: Bundle, header: Header, reasons: list[str]) -> None:
-    """Every client holds the declared number of records, and no record belongs to nobody.
-
-    Raises:
-        UntrustedFileError: the partition cannot be read.
-    """
-    clients = bundle.partition()
-    if clients.size and int(clients.max()) >= header.clients:
-        reasons.append("evidence/partition.npz: a record belongs to a client that does not exist")
-        return
-    counts = np.bincount(clients, minlength=header.clients)
-    for client, records in enumerate(header.records):
-        if counts[client] != records:
-            reasons.append(
-                f"evidence/partition.npz: client {client} does not hold the declared records"
-            )

@@ -124,9 +124,10 @@ def layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: 
     return True
 
 
-def look_for_partition(bundle: Bundle, unreadable: list[str]) -> None:
-    """Note where the partition cannot be read."""
-    try:
-        bundle.partition()
-    except UntrustedFileError as error:
-        unreadable.append(str(error))
+def look_for_records(bundle: Bundle, unreadable: list[str]) -> None:
+    """Note where the partition or the inputs' moments cannot be read."""
+    for read in (bundle.holdings, bundle.moments):
+        try:
+            read()
+        except UntrustedFileError as error:
+            unreadable.append(str(error))

@@ -186,18 +186,19 @@ def _pair_tests(noise: _Noise, reasons: list[str]) -> tuple[float, float]:
 
 
 def _sum_tests(noise: _Noise, reasons: list[str]) -> None:
-    """Sums over clients, steps and rounds must have the variance of independent terms."""
-    totals = np.zeros((3, 2))
+    """Sums over clients, steps, coordinates, rounds must have the variance of independent terms."""
+    totals = np.zeros((4, 2))
     shapes = {sample.shape for sample in noise.samples}
     for sample in noise.samples:
-        for axis in (0, 1):
+        for axis in (0, 1, 2):
             summed = sample.sum(axis=axis) / np.sqrt(sample.shape[axis])
             totals[axis] += float(np.square(summed).sum()), summed.size
     if len(shapes) == 1:
         summed = np.sum(noise.samples, axis=0) / np.sqrt(len(noise.samples))
-        totals[2] = float(np.square(summed).sum()), summed.size
-    alpha = FALSE_ALARM * _SUM_SHARE / 3.0
-    for name, (total, degrees) in zip(("clients", "steps", "rounds"), totals, strict=True):
+        totals[3] = float(np.square(summed).sum()), summed.size
+    alpha = FALSE_ALARM * _SUM_SHARE / len(totals)
+    names = ("clients", "steps", "coordinates", "rounds")
+    for name, (total, degrees) in zip(names, totals, strict=True):
         if degrees:
             low, high = chi_square_interval(float(degrees), alpha)
             if not low <= total / degrees <= high:
@@ -213,8 +214,9 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     noise, reasons = _collect(bundle)
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons))
-    half_width, private = _scale_tests(noise, reasons, layout.names)
+    # Silence is told first: it says more than the scale that follows from it.
     _query_tests(noise, reasons)
+    half_width, private = _scale_tests(noise, reasons, layout.names)
     sample = np.concatenate([one.ravel() for one in noise.samples])
     queries = sum(one.shape[0] * one.shape[1] for one in noise.samples)
     length = len(layout.sample_coordinates)

@@ -1,7 +1,7 @@
 """Check "promise": does the ledger record what the spec promised, and no more?
 
-Compares spec, header and every charge; then the public divisor and the partition, on which the
-sensitivity argument rests.
+Compares spec, header and every charge; then the public divisor, on which the sensitivity
+argument rests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from audit.checks.agreement import (
     claimed_delta,
     count_faults,
     differs,
-    partition_faults,
 )
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.checks.noise import last_attempts
-from audit.errors import UntrustedFileError
+from audit.errors import AuditError
 from audit.fields import FieldError
 from audit.ledger import Header, Ledger
 from audit.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
@@ -141,7 +140,6 @@ def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
                 "batch size, which makes the sensitivity depend on the data"
             )
             break
-    partition_faults(bundle, header, reasons)
 
 
 def _adapted(header: Header) -> str:
@@ -176,7 +174,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     if header.unit == "record":
         try:
             _private_part(bundle, header, reasons)
-        except UntrustedFileError as error:
+        except AuditError as error:
             unreadable.append(str(error))
     largest = max(header.records)
     details = {
@@ -197,8 +195,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     return Judgement(
         Verdict.PASS,
         "spec, header and every charge agree on sigma, C, B, q, K, T, S, delta, unit, sampling and "
-        f"adjacency{_adapted(header)}; no more queries than charged; sums divided by the public B; "
-        "every record in one client",
+        f"adjacency{_adapted(header)}; no more queries than charged; sums divided by the public B",
         details,
     )
 
@@ -213,8 +210,7 @@ PROMISE = Check(
     tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
     power="any different parameter in spec, header or a single charge; of rules that adapt, a "
     "round with other steps or noise than the rule gives it",
-    limits="Client sizes, and with them B/n, are taken as public metadata. That a client's "
-    "records are different people is outside the run. The released values that adaptive rules go "
-    "by are read from the ledger.",
+    limits="Client sizes, and with them B/n, are taken as public metadata. The released values "
+    "that adaptive rules go by are read from the ledger.",
     judge=_judge,
 )

@@ -6,7 +6,10 @@ check does not forbid that, it makes sure that it is said.
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterator
+from functools import cache
 
 from audit import fields
 from audit.bundle import Bundle
@@ -14,7 +17,30 @@ from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.fields import FieldError
 from audit.verdict import Severity, Verdict
 
+# What a release key is hashed behind, as the ledger's format has it.
+_DOMAIN = b"dpfedadamw release key commitment 1\x00"
+_KEY_BYTES, _SEEDS = 32, 4096
+
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
+
+
+def _obvious_keys() -> Iterator[bytes]:
+    """Keys that somebody writes into a program: one byte repeated, or a small seed spread out."""
+    for value in range(256):
+        yield bytes([value]) * _KEY_BYTES
+    for seed in range(_SEEDS):
+        text = str(seed).encode()
+        for short in (seed.to_bytes(8, "big"), seed.to_bytes(8, "little"), text):
+            yield hashlib.sha256(short).digest()
+        yield seed.to_bytes(_KEY_BYTES, "big")
+        yield seed.to_bytes(_KEY_BYTES, "little")
+        yield text.ljust(_KEY_BYTES, b"\x00")
+
+
+@cache
+def obvious_commitments() -> frozenset[str]:
+    """Commitments (hex) to keys that anybody would try first."""
+    return frozenset(hashlib.sha256(_DOMAIN + key).hexdigest() for key in _obvious_keys())
 
 
 def _judge(bundle: Bundle, context: Context) -> Judgement:
@@ -40,6 +66,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
             reasons.append("release mode, but the run went on without a commitment to its new key")
         if len({header.commitment, *resumed}) != 1 + len(resumed):
             reasons.append("the run went on with a key that was used before: noise may repeat")
+        if obvious_commitments() & {header.commitment, *resumed}:
+            reasons.append("release mode, but the key is a fixed one that anybody would try first")
         if seed is not None or header.seed is not None:
             reasons.append("release mode, but a seed is stored")
     elif seed is None or header.seed != seed:
@@ -65,8 +93,10 @@ RANDOMNESS = Check(
     claim="In release mode noise and sampling come from a key that only its commitment witnesses; "
     "in reproducible mode the seed is named and so is the consequence.",
     tolerance="none: fields are compared exactly",
-    power="a stored seed in release mode, a missing commitment, modes that disagree",
-    limits="That the key was drawn from the operating system's entropy and then destroyed cannot "
-    "be seen from a run directory.",
+    power="a stored seed in release mode, a missing commitment, modes that disagree, a key that is "
+    "one byte repeated or made of a seed below 4096 in one of six usual ways",
+    limits="A fixed key that is not among these looks like any other in one run; the same "
+    "commitment in two runs would give it away. That the key was drawn from the operating system's "
+    "entropy and then destroyed cannot be seen from a run directory.",
     judge=_judge,
 )

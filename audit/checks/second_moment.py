@@ -3,7 +3,8 @@
 The heart of the audit of DP-FedAdamW. Noise of variance Φ = (σC/B)² on each coordinate of the
 averaged gradient shifts the second moment by (1−β2^τ)Φ after τ steps. The check (1) tests that
 shift against the recorded clean recursion, in both directions, (2) compares the bias correction
-really used with 1−β2^τ and (3) the subtracted term with Φ.
+really used with 1−β2^τ, (3) the subtracted term with Φ, and (4) the coordinates raised to the floor
+with as many as the estimate's mean leaves below it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.errors import UnverifiedError
 from audit.evidence import RoundEvidence, SecondMoment
 from audit.fields import FieldError
+from audit.floors import Floor, floor_faults, promised_floor
 from audit.moments import Array, InnovationSums, accumulate, step_weights, steps_gain
 from audit.statistics import FALSE_ALARM, gamma_interval, relative_difference
 from audit.verdict import Severity, Verdict
@@ -40,6 +42,7 @@ class _Rule:
     debias: bool
     local_counter: bool
     restarts: bool
+    floor: Floor | None = None
 
 
 def _without_evidence(algorithm: Mapping[str, Any]) -> Judgement:
@@ -81,6 +84,7 @@ def _rule(spec: Mapping[str, Any], beta2: float) -> _Rule:
         debias=bool(moment.get("debias", False)),
         local_counter=moment.get("counter", "global") == "local",
         restarts=restarts,
+        floor=promised_floor(moment) if moment.get("debias") is True else None,
     )
 
 
@@ -196,6 +200,11 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         difference = accumulate(sums, evidence, moment, start, rule.beta2, phi, sizes)
         if not reasons:
             _correction_tests(index, evidence, moment, rule, phi, earlier, reasons)
+        if rule.floor is not None:
+            for fault in floor_faults(moment.corrected, moment.floored, sizes, phi, rule.floor):
+                reasons.append(f"round {index}: {fault}")
+        elif np.any(moment.floored):
+            reasons.append(f"round {index}: a floor was reached where nothing is subtracted")
         steps = evidence.batch_size.shape[1]
         fresh = float(np.square(step_weights(rule.beta2, steps)).sum()) * 2.0 * phi**2 / sizes
         kept = rule.beta2 ** (2 * steps) if rule.carried else 0.0
@@ -248,8 +257,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     return Judgement(
         Verdict.PASS,
         f"shift of the second moment over {sums.count} client rounds against (1-beta2^tau) Phi: "
-        f"inside the interval for all blocks and pooled; divisor, tau and subtracted term as "
-        f"they must be{note}",
+        "inside the interval for all blocks and pooled; divisor, tau, subtracted term and the "
+        f"coordinates at the floor as they must be{note}",
         details,
         private,
         power=power,
@@ -261,15 +270,18 @@ SECOND_MOMENT = Check(
     title="Is the noise's bias of the second moment exactly what is corrected?",
     severity=Severity.CRITICAL,
     claim="E[v] exceeds the noiseless second moment by (1-beta2^tau) Phi, v-hat divides by "
-    "1-beta2^tau with tau all steps since the start, and debiasing subtracts Phi = (sigma C/B)^2 "
-    "(DP-FedAdamW, Algorithm 1 with the global counter of FedAdamW, Algorithm 2).",
+    "1-beta2^tau with tau all steps since the start, debiasing subtracts Phi = (sigma C/B)^2, and "
+    "what is left, an estimate that may be negative, is held above a floor (DP-FedAdamW, Algorithm "
+    "1 with the global counter of FedAdamW, Algorithm 2).",
     tolerance="Innovations of the difference, independent given the past, have mean "
     "(1-beta2^K) Phi and a variance that follows from the recursion; gamma law of the same two "
     "moments, 99.9 % over all blocks together (Bonferroni). Divisor: 1e-4 relative, from float32 "
-    "moments; subtracted term: 1e-6.",
-    power="noise at half or twice its scale (factors 1/4 and 4) lies far outside",
-    limits="The noiseless recursion is the recorder's; it runs along the noised trajectory. A "
-    "second moment in which all steps' weights have died out cannot tell counters apart, and "
-    "then they do not matter.",
+    "moments; subtracted term: 1e-6. Floor: coordinates not raised have v-hat of Phi and the floor "
+    "at least, so by Markov's inequality no more than mean(v-hat) over that are not raised; 1e-4 "
+    "and one coordinate more are allowed.",
+    power="noise at half or twice its scale (factors 1/4 and 4) lies far outside; no floor at all",
+    limits="Whether a floor is high enough for training to be stable is not judged. The noiseless "
+    "recursion is the recorder's; it runs along the noised trajectory. A second moment in which "
+    "all steps' weights have died out cannot tell counters apart, and then they do not matter.",
     judge=_judge,
 )

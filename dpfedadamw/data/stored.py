@@ -6,6 +6,8 @@ of the space, and a data set larger than memory trains.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -22,6 +24,8 @@ from dpfedadamw.preprocessing import ImagePreprocessing
 _CPU = torch.device("cpu")
 # Luma of ITU-R BT.601, as Pillow's grey conversion.
 _LUMA = (0.299, 0.587, 0.114)
+# Numbers that are finished at once where all records are gone through.
+_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,19 @@ class StoredRecords:
     def to(self, device: torch.device) -> StoredRecords:
         """The same records, whose tensors go to a device."""
         return replace(self, device=device)
+
+    def plain(self) -> Iterator[Tensor]:
+        """The numbers that a model reads, float32 [b, …]: not resized, and without random views.
+
+        Tokens are no numbers, so there are none.
+        """
+        form = self.preprocessing
+        if form is None:
+            return
+        plain = replace(self, preprocessing=replace(form, size=None), stream=None, views=None)
+        step = max(1, _AT_ONCE // max(1, math.prod(plain.shape)))
+        for start in range(0, len(self), step):
+            yield plain[start : start + step]
 
     def _tensor(self, part: slice) -> Tensor:
         stored = self.values[part] if self.rows is None else self.values[self.rows[part]]

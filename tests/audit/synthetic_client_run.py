@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from synthetic_run import chain, pack, runs, save
+from synthetic_run import chain, pack, runs, save, write_model, write_records
 
 from audit.accounting import Steps, budget, privacy_profile
 from audit.coordinates import Sparsification, digest, public_choices
@@ -135,8 +135,6 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
     raw_spec = yaml.safe_dump(_spec(s), sort_keys=False).encode()
     (path / "spec.yaml").write_bytes(raw_spec)
     participants: list[int] = []
-    (path / "model.safetensors").write_bytes(bytes(64))
-    (path / "model.json").write_text('{"format":1}\n')
     size = sum(s.sizes)
     within = s.kept if s.public else size
     sample = np.sort(np.random.default_rng(size).choice(within, s.sample, replace=False))
@@ -158,10 +156,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
         "per_round_files": s.rounds,
     }
     (evidence / "layout.json").write_text(json.dumps(layout))
-    save(
-        evidence / "partition.npz",
-        {"client_of_record": rng.permutation(np.repeat(np.arange(s.clients), records))},
-    )
+    write_records(evidence, rng.permutation(np.repeat(np.arange(s.clients), records)), s.clients)
     header = {
         "kind": "header", "format": 1, "run": "synthetic-20260101T000000Z-00000000",
         "spec_sha256": hashlib.sha256(raw_spec).hexdigest(), "package": "0.1.0",
@@ -217,6 +212,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
                 "released_sha256": hashlib.sha256(released.tobytes()).hexdigest(),
             }
         )  # fmt: skip
+    write_model(path, parameters, s.sizes)
     entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))
     (path / "ledger.jsonl").write_bytes(chain(entries))
     metrics = [{"round": 0, "test_accuracy": 0.1, "bytes_up": 0, "seconds": 0.0}]
@@ -367,6 +363,9 @@ def client_claim(s: ClientSettings, sigma: float, spends: list[dict[str, Any]]) 
             "participation": share, "rounds": len(spends), "delta_clients": s.delta * s.clients,
         },
         "server": server,
-        "assumptions": ["neighbouring data sets differ by one client with all its records"],
+        "assumptions": [
+            "neighbouring data sets differ by one client with all its records",
+            "hyper-parameters were not chosen on these data",
+        ],
         "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * third.epsilon_pld, 12)],
     }  # fmt: skip

@@ -206,8 +206,6 @@ def build_run(path: Path, s: Settings) -> Path:
     raw_spec = yaml.safe_dump(_spec(s), sort_keys=False).encode()
     (path / "spec.yaml").write_bytes(raw_spec)
     (path / "metrics.jsonl").write_text('{"round":0,"test_accuracy":0.1}\n')
-    (path / "model.safetensors").write_bytes(bytes(64))
-    (path / "model.json").write_text('{"format":1}\n')
     size = sum(s.sizes)
     blocks = len(s.sizes)
     sample = np.sort(np.random.default_rng(size).choice(size, s.sample, replace=False))
@@ -227,10 +225,7 @@ def build_run(path: Path, s: Settings) -> Path:
         "per_round_files": s.rounds,
     }
     (evidence / "layout.json").write_text(json.dumps(layout))
-    save(
-        evidence / "partition.npz",
-        {"client_of_record": rng.permutation(np.repeat(np.arange(s.clients), records))},
-    )
+    write_records(evidence, rng.permutation(np.repeat(np.arange(s.clients), records)), s.clients)
     header = {
         "kind": "header", "format": 1, "run": "synthetic-20260101T000000Z-00000000",
         "spec_sha256": hashlib.sha256(raw_spec).hexdigest(), "package": "0.1.0",
@@ -285,12 +280,44 @@ def build_run(path: Path, s: Settings) -> Path:
                 "uploads_sha256": hashlib.sha256(b"".join(digests)).hexdigest(),
             }
         )
+    write_model(path, state.parameters, s.sizes)
     entries.append(_claim(s, sigma, records, charged, times))
     (path / "ledger.jsonl").write_bytes(chain(entries))
     (evidence / "salt").write_bytes(bytes(32))
     if s.with_probe:
         record_probe(path, SoftmaxProbe(s.clipping_norm))
     return path
+
+
+def write_records(evidence: Path, owner: np.ndarray, clients: int) -> None:
+    """Whose record is whose, and moments of grey levels in [0, 1]."""
+    held = [np.flatnonzero(owner == client) for client in range(clients)]
+    sizes = [len(one) for one in held]
+    save(
+        evidence / "partition.npz",
+        {
+            "client_of_record": owner,
+            "held": np.concatenate(held),
+            "held_offsets": np.cumsum([0, *sizes]),
+        },
+    )
+    save(
+        evidence / "inputs.npz",
+        {
+            "numbers": 64 * np.asarray([*sizes, len(owner)]),
+            "mean": np.full(clients + 1, 0.3),
+            "deviation": np.full(clients + 1, 0.37),
+            "varying": 60 * np.asarray([*sizes, len(owner)]),
+        },
+    )
+
+
+def write_model(path: Path, parameters: np.ndarray, sizes: tuple[int, ...]) -> None:
+    """The published weights, one tensor a layer, and their configuration."""
+    parts = np.split(parameters, np.cumsum(sizes)[:-1])
+    tensors = {f"layer-{index}": part for index, part in enumerate(parts)}
+    (path / "model.safetensors").write_bytes(pack(tensors))
+    (path / "model.json").write_text(json.dumps({"format": 1, "parameters": len(parameters)}))
 
 
 def _charge(
@@ -458,7 +485,7 @@ def _round(
         "noise_sample": (noise[:, :, sample] / s.clipping_norm).astype(np.float32),
         "clean_sum_squares": np.add.reduceat(mean**2, edges, axis=2),
     }
-    files = _descend(s, index, state, released, edges)
+    files, floored = _descend(s, index, state, released, edges)
     for row, file in enumerate(files):
         file["clean_sample"] = clean[row][:, sample].astype(np.float32)
     if s.algorithm == "dp-fedavg":
@@ -481,7 +508,7 @@ def _round(
         "v_corrected": noisy / (1 - s.beta2**tau),
         "subtracted": np.full(many, phi * s.subtracted_scale if debias else 0.0),
         "tau": np.full(many, state.steps, np.int64),
-        "floored": np.zeros((many, blocks), np.int64),
+        "floored": floored,
     }
     state.noisy, state.clean = noisy.mean(axis=0), shadow.mean(axis=0)
     return arrays, files
@@ -489,14 +516,18 @@ def _round(
 
 def _descend(
     s: Settings, index: int, state: _State, released: np.ndarray, edges: np.ndarray
-) -> list[dict[str, np.ndarray]]:
-    """Every client's steps along its noised gradients [S, K, d]; moves the server's parameters."""
+) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
+    """Every client's steps along its noised gradients [S, K, d]; moves the server's parameters.
+
+    Also says how many coordinates of each block were at the floor in the last step.
+    """
     rate = 0.02 * 0.5 * (1 + np.cos(np.pi * index / s.rounds))
     phi = (s.noise_multiplier * s.clipping_norm / s.expected_batch_size) ** 2
     start = state.parameters.astype(np.float64)
     files = []
     updates = []
-    for gradients in released:
+    floored = np.zeros((len(released), len(edges)), np.int64)
+    for row, gradients in enumerate(released):
         theta, points = start.copy(), []
         v = np.repeat(state.noisy, s.sizes) if shares(s) else np.zeros_like(start)
         for k, gradient in enumerate(gradients, start=1):
@@ -507,6 +538,7 @@ def _descend(
                 tau = k if s.counter == "local" or not shares(s) else state.steps + k
                 corrected = v / (1 - s.beta2**tau)
                 if s.debias and s.algorithm == "dp-fedadamw":
+                    floored[row] = np.add.reduceat((corrected < 2 * phi).astype(int), edges)
                     corrected = np.maximum(corrected - phi, phi)
                 step = gradient / np.sqrt(corrected)
             theta = theta - rate * step
@@ -524,7 +556,7 @@ def _descend(
             }
         )
     state.parameters = (start + np.mean(updates, axis=0)).astype(np.float32)
-    return files
+    return files, floored
 
 
 def _claim(
@@ -583,7 +615,10 @@ def _claim(
                 share, s.delta,
             )
         ),
-        "assumptions": ["client sizes are public"],
+        "assumptions": [
+            "each record belongs to one client and occurs there once",
+            "hyperparameters were not tuned on the private records",
+        ],
         "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * leader["epsilon_pld"], 12)],
     }  # fmt: skip
 

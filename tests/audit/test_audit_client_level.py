@@ -249,6 +249,7 @@ def test_a_run_without_evidence_is_not_verified(good_client_run: Path) -> None:
     shutil.rmtree(good_client_run / "evidence")
     findings = audit_run(good_client_run)
     evidence = {"integrity", "promise", "sensitivity", "coordinates", "noise-scale", "uploads"}
+    evidence |= {"partition", "disclosure", "outside-budget"}
     assert unverified(findings) == evidence
     assert findings.named("accounting").verdict is Verdict.PASS
 

@@ -2,7 +2,8 @@
 
 One file each, beside the record level's of the same name. "participation" and "publication" are new
 here, because the third party's ε rests on them, and "coordinates", on which sparse updates rest;
-"randomness" is the same check.
+"partition", "disclosure",
+"randomness" and "outside-budget" are the same checks.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from audit.checks.client.second_moment import CLIENT_SECOND_MOMENT
 from audit.checks.client.sensitivity import CLIENT_SENSITIVITY
 from audit.checks.client.uploads import CLIENT_UPLOADS
 from audit.checks.client.views import CLIENT_VIEWS
+from audit.checks.disclosure import DISCLOSURE
+from audit.checks.outside import OUTSIDE_BUDGET
+from audit.checks.partition import PARTITION
 from audit.checks.randomness import RANDOMNESS
 
 CLIENT_CHECKS: tuple[Check, ...] = (
     CLIENT_INTEGRITY,
     CLIENT_PROMISE,
+    PARTITION,
     CLIENT_SENSITIVITY,
     PARTICIPATION,
     COORDINATES,
@@ -32,8 +37,10 @@ CLIENT_CHECKS: tuple[Check, ...] = (
     CLIENT_ACCOUNTING,
     CLIENT_VIEWS,
     PUBLICATION,
+    DISCLOSURE,
     CLIENT_SECOND_MOMENT,
     RANDOMNESS,
+    OUTSIDE_BUDGET,
 )
 
 __all__ = ["CLIENT_CHECKS"]

@@ -12,7 +12,7 @@ from audit.checks.completeness import (
     charged_in_time,
     judge_run,
     layout_fits,
-    look_for_partition,
+    look_for_records,
     sequence_faults,
 )
 from audit.checks.integrity import INTEGRITY
@@ -70,7 +70,7 @@ def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: li
             continue
         if index in charges:
             _round(index, evidence, charges[index], reasons, unreadable)
-    look_for_partition(bundle, unreadable)
+    look_for_records(bundle, unreadable)
 
 
 def _round(

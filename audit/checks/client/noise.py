@@ -167,15 +167,16 @@ def _single_tests(noise: _Noise, reasons: list[str]) -> None:
 
 
 def _sample_tests(noise: _Noise, reasons: list[str]) -> dict[str, float]:
-    """Shape, independence over rounds, and reuse, at the sampled coordinates."""
+    """Shape, independence over rounds and coordinates, and reuse, at the sampled coordinates."""
     rounds, length = noise.samples.shape
     private = {"kolmogorov_p_value": kolmogorov_p_value(noise.samples.ravel())}
     if private["kolmogorov_p_value"] < FALSE_ALARM * _SHAPE_SHARE:
         reasons.append("the sampled noise does not have the shape of the charged Gaussian")
-    summed = float(np.square(noise.samples.sum(axis=0)).sum()) / rounds
-    low, high = chi_square_interval(float(length), FALSE_ALARM * _SUM_SHARE)
-    if not low <= summed / length <= high:
-        reasons.append("noise is correlated between rounds")
+    for name, axis in (("rounds", 0), ("coordinates", 1)):
+        summed = np.square(noise.samples.sum(axis=axis)) / noise.samples.shape[axis]
+        low, high = chi_square_interval(float(summed.size), FALSE_ALARM * _SUM_SHARE / 2.0)
+        if not low <= float(summed.mean()) <= high:
+            reasons.append(f"noise is correlated between {name}")
     if length >= _LEAST_SAMPLE:
         alpha = FALSE_ALARM * _PAIR_SHARE / 2.0
         private["largest_pair_correlation"] = largest_correlation(noise.samples)

@@ -1,0 +1,133 @@
+"""What each file of a run may hold: the fields and names that the check "disclosure" knows.
+
+Three circles. Evidence is private and not in this list. The ledger is restricted: server and
+auditor read it. Metrics, model and its configuration are public. A field that is not here may still
+be harmless, but nobody has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# A shape is a mapping of names to shapes; None stands for whatever a known field holds.
+Shape = Mapping[str, Any]
+
+_CHAIN = dict.fromkeys(("kind", "previous", "digest"))
+
+METRICS: Shape = dict.fromkeys(
+    (
+        "round",
+        "learning_rate",
+        "test_accuracy",
+        "test_loss",
+        "validation_accuracy",
+        "bytes_up",
+        "bytes_down",
+        "seconds",
+    )
+)
+
+MODEL: Shape = {
+    "format": None,
+    "model": None,
+    "input_shape": None,
+    "classes": None,
+    "parameters": None,
+    "base": None,
+    "qualifications": None,
+}
+
+_HEADER = (
+    "format", "run", "spec_sha256", "data_sha256", "package", "created", "unit", "adjacency",
+    "delta", "rounds", "local_steps", "clients", "clients_per_round", "client_sampling", "records",
+    "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
+    "noise_added_by", "randomness", "qualifications", "commitment", "seed", "parameters",
+)  # fmt: skip
+
+_SPEND = (
+    "round", "client", "attempt", "records", "sampling", "sampling_rate", "expected_batch_size",
+    "clipping_norm", "noise_multiplier", "steps", "queries_per_step", "unit", "expected_clients",
+    "noise_added_by", "clients", "upload_noise_multiplier",
+)  # fmt: skip
+
+_ROUND = (
+    "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
+)  # fmt: skip
+
+_EPSILONS = ("epsilon_pld", "epsilon_rdp", "epsilon_rdp_classic")
+
+_CLIENT = (
+    "client", "records", "sampling_rate", "participations", "steps", "delta_records", *_EPSILONS,
+)  # fmt: skip
+
+_THIRD_PARTY = (
+    "epsilon", "accountant", "epsilon_rdp", "epsilon_rdp_classic", "participation", "rounds",
+    "delta_clients",
+)  # fmt: skip
+
+_FORMS = (
+    "third_party_noble", "server_noble", "equation_13", "equation_14", "delta_server",
+    "sampling_rate",
+)  # fmt: skip
+
+LEDGER: Mapping[str, Shape] = {
+    "header": {
+        **_CHAIN,
+        **dict.fromkeys(_HEADER),
+        "accountant": dict.fromkeys(("library", "version")),
+        "sparsification": dict.fromkeys(("kind", "size", "kept", "seed")),
+        "adaptation": {
+            **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
+            "decay": dict.fromkeys(("factor", "patience", "floor")),
+        },
+    },
+    "spend": {**_CHAIN, **dict.fromkeys(_SPEND)},
+    # What an adaptive rule goes by was released, and "uploads" sees that it was.
+    "round": {
+        **_CHAIN,
+        **dict.fromkeys(_ROUND),
+        "released": dict.fromkeys(("strong_convexity", "slope")),
+    },
+    "resume": {**_CHAIN, **dict.fromkeys(("round", "commitment"))},
+    "claim": {
+        **_CHAIN,
+        **dict.fromkeys(("view_headline", "delta", "adjacency", "assumptions", "profile")),
+        "server": {
+            **dict.fromkeys(("epsilon", "accountant")),
+            "clients": dict.fromkeys(_CLIENT),
+        },
+        "server_worst_case": dict.fromkeys(("epsilon",)),
+        "third_party": dict.fromkeys(_THIRD_PARTY),
+        "closed_forms": dict.fromkeys(_FORMS),
+    },
+}
+
+# Patterns of the files that a run, its audit and its report write outside the evidence.
+RUN_FILES = (
+    r"(spec\.yaml|ledger\.jsonl|metrics\.jsonl|model\.safetensors|model\.json)",
+    r"(audit\.json|report(-[a-z]+)?\.(json|pdf)|VERIFY\.md)",
+    r"((training\.)?attestation\.json|(trainer|auditor)\.pub)",
+    r"checkpoint/state\.safetensors",
+)
+
+
+def unknown_fields(value: Any, shape: Shape, prefix: str = "") -> Iterator[str]:
+    """Names of fields that a shape does not have, dotted; each once where entries share it.
+
+    Args:
+        value: a parsed document, or part of one; what is no mapping has no fields.
+        shape: the fields that it may have.
+        prefix: where the part lies.
+    """
+    found: dict[str, None] = {}
+    for part in value if isinstance(value, list) else [value]:
+        if not isinstance(part, dict):
+            continue
+        for key, inner in part.items():
+            name = f"{prefix}{key}"
+            if key not in shape:
+                found[name] = None
+            elif shape[key] is not None:
+                found |= dict.fromkeys(unknown_fields(inner, shape[key], f"{name}."))
+    yield from found

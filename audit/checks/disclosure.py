@@ -1,0 +1,175 @@
+"""Check "disclosure": do the files outside the evidence hold only what they may?
+
+Training loss, gradient norms, realised batches and clean moments are functions of private records
+that no noise hides. They belong into `evidence/`. Everything else of a run is read by the server or
+by everybody, so each of its files may hold known fields and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from audit import fields
+from audit.bundle import MAXIMUM_LEDGER_BYTES, Bundle
+from audit.checks.agreement import differs
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.circles import LEDGER, METRICS, MODEL, RUN_FILES, unknown_fields
+from audit.checks.following import learning_rate
+from audit.documents import DocumentError, parse_json
+from audit.errors import AuditError, UntrustedFileError, UnverifiedError
+from audit.fields import FieldError
+from audit.files import read_bytes
+from audit.messages import MessageError, read_names
+from audit.verdict import Severity, Verdict
+
+# Running statistics of a batch-wise normalisation: means over records, which no noise hides.
+_STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
+_MOST_NAMES = 3
+
+
+def _lines(bundle: Bundle, name: str) -> list[Any]:
+    try:
+        raw = read_bytes(bundle.root, name, MAXIMUM_LEDGER_BYTES)
+        return [parse_json(line) for line in raw.splitlines() if line.strip()]
+    except (UntrustedFileError, DocumentError) as error:
+        raise UnverifiedError(f"{name} cannot be read, so not judged") from error
+
+
+def _metrics(bundle: Bundle, reasons: list[str]) -> int:
+    lines = _lines(bundle, "metrics.jsonl")
+    rates = _learning_rates(bundle)
+    for number, line in enumerate(lines, start=1):
+        where = f"metrics.jsonl:{number}"
+        if not isinstance(line, dict):
+            reasons.append(f"{where}: is not a line of metrics")
+            continue
+        for key in unknown_fields(line, METRICS):
+            reasons.append(f"metrics.jsonl holds {shown(key)}, which is no public metric")
+        if any(isinstance(value, str | list | dict) for value in line.values()):
+            reasons.append(f"{where}: holds more than numbers")
+        rate, due = line.get("learning_rate"), rates.get(line.get("round"))
+        if due is not None and isinstance(rate, int | float) and differs(due, rate):
+            reasons.append(f"{where}: its learning rate is not the schedule's")
+    return len(lines)
+
+
+def _learning_rates(bundle: Bundle) -> Mapping[object, float]:
+    """The spec's step size of every finished round, by how many rounds are then completed.
+
+    Compared so that no other number travels under the name.
+    """
+    rounds = bundle.header.rounds
+    try:
+        algorithm = fields.mapping(bundle.readable_spec, "algorithm")
+        return {index + 1: learning_rate(algorithm, index, rounds) for index in range(rounds)}
+    except FieldError as error:
+        raise UnverifiedError(f"spec.yaml: {error}") from error
+
+
+def _ledger(bundle: Bundle, reasons: list[str]) -> None:
+    for line in _lines(bundle, "ledger.jsonl"):
+        kind = str(line.get("kind")) if isinstance(line, dict) else ""
+        for key in unknown_fields(line, LEDGER[kind]) if kind in LEDGER else ():
+            reasons.append(f"the ledger's lines of kind {kind} hold {shown(key)}, which is unknown")
+
+
+def _model(bundle: Bundle, reasons: list[str]) -> None:
+    try:
+        config = parse_json(read_bytes(bundle.root, "model.json", 1 << 24))
+        names, texts = read_names(bundle.weights())
+    except (UntrustedFileError, DocumentError, MessageError) as error:
+        raise UnverifiedError(f"the model's files cannot be read ({error})") from error
+    for key in unknown_fields(config, MODEL):
+        reasons.append(f"model.json holds {shown(key)}, which is unknown")
+    if texts not in ({}, {"format": "pt"}):
+        reasons.append("model.safetensors carries texts beside its tensors")
+    trained = {name for name, _ in bundle.layout().tensors}
+    # Where nothing is frozen, what is no trained parameter is none that noise was added to.
+    complete = isinstance(config, dict) and config.get("parameters") == bundle.header.parameters
+    for name, real in names.items():
+        further = complete and real and name not in trained and not trained.isdisjoint(names)
+        if further or _STATISTICS.search(name):
+            reasons.append(
+                f"model.safetensors holds {shown(name)}, which is no trained parameter: what it "
+                "was made of was never noised"
+            )
+
+
+def _strange_files(bundle: Bundle) -> list[str]:
+    """Names of files outside the evidence that no run writes."""
+    try:
+        names = [one.name for one in os.scandir(bundle.root) if one.name != "evidence"]
+        if "checkpoint" in names and (bundle.root / "checkpoint").is_dir():
+            names.remove("checkpoint")
+            names += [f"checkpoint/{one.name}" for one in os.scandir(bundle.root / "checkpoint")]
+    except OSError as error:
+        raise UnverifiedError("the run directory cannot be listed") from error
+    return sorted(
+        name for name in names if not any(re.fullmatch(known, name) for known in RUN_FILES)
+    )
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    reasons: list[str] = []
+    unjudged: list[str] = []
+    lines = 0
+    for part in (_ledger, _model):
+        try:
+            part(bundle, reasons)
+        except AuditError as error:
+            unjudged.append(str(error))
+    try:
+        lines = _metrics(bundle, reasons)
+        strange = [shown(name) for name in _strange_files(bundle)]
+    except AuditError as error:
+        strange = []
+        unjudged.append(str(error))
+    if strange:
+        unjudged.append(
+            f"no run writes {', '.join(strange[:_MOST_NAMES])}"
+            f"{' and others' if len(strange) > _MOST_NAMES else ''}: what is told there was not "
+            "judged; move it out of the run directory"
+        )
+    details = {"lines_of_metrics": lines}
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    if unjudged:
+        return Judgement(Verdict.NOT_VERIFIED, listed(unjudged), details)
+    return Judgement(
+        Verdict.PASS,
+        "metrics, ledger, model and its configuration hold the fields that they are for and no "
+        "others; the learning rates published are the schedule's; every tensor of the model is a "
+        "trained parameter or was frozen; no other file lies beside them",
+        details,
+    )
+
+
+def shown(name: str) -> str:
+    """A name as it may be printed."""
+    plain = name if name.isprintable() else ascii(name)
+    return repr(plain if len(plain) <= 64 else plain[:64] + "…")
+
+
+DISCLOSURE = Check(
+    name="disclosure",
+    title="Does nothing outside the evidence tell more than it may?",
+    severity=Severity.CRITICAL,
+    claim="Training losses, gradient norms, realised batches and clean moments stay in evidence/. "
+    "Outside it each file holds known fields alone, and the model no tensor but trained "
+    "parameters and what was frozen.",
+    tolerance="none for names; 1e-9 relative for learning rates, written and read again in decimal",
+    power="any further field of metrics, ledger or model.json; running statistics, or any further "
+    "tensor of a model that is trained in full; any further file",
+    limits="What a known field holds is not compared with the private evidence: a training loss "
+    "that is called test_loss is not seen, for the test records are not at hand. Tensors of a "
+    "backbone that is trained in part are taken to be frozen. Running times are published where "
+    "everybody knows who takes part; they may depend on the records. Reports are not read.",
+    judge=_judge,
+)

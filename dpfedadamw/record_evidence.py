@@ -1,0 +1,137 @@
+"""What the engine writes down of the records themselves: whose they are, and how they were scaled.
+
+No record is written, only where each lies in the data set, and the mean and deviation of each
+client's numbers as the model reads them. Private, like all evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpfedadamw.rundir import write_arrays
+
+# Moments of more numbers than these would delay a run by seconds; they are then left out.
+_MOST_NUMBERS = 1 << 28
+
+
+class HeldRecords(Protocol):
+    """One client's records, in memory or on disk."""
+
+    @property
+    def rows(self) -> NDArray[np.int64] | None:
+        """Which rows of the data set they are, [R]; None for all."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record as the model reads it."""
+        ...
+
+    def __len__(self) -> int:
+        """How many they are."""
+        ...
+
+    def plain(self) -> Iterator[Tensor]:
+        """The numbers that a model reads, before resizing, [b, …]; none for tokens."""
+        ...
+
+
+class _Moments:
+    """Sums over records, and the range of each column, one place of a record."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.total = self.squares = 0.0
+        self.least: Tensor | None = None
+        self.greatest: Tensor | None = None
+
+    def add(self, batch: Tensor) -> None:
+        """Add numbers [b, …]."""
+        rows = batch.reshape(len(batch), -1)
+        whole = rows.double()
+        self.records += len(rows)
+        self.total += float(whole.sum())
+        self.squares += float(whole.square_().sum())
+        self._widen(rows.amin(0), rows.amax(0))
+
+    def merge(self, other: _Moments) -> None:
+        """Add what another one has gathered."""
+        self.records += other.records
+        self.total += other.total
+        self.squares += other.squares
+        if other.least is not None and other.greatest is not None:
+            self._widen(other.least, other.greatest)
+
+    def _widen(self, least: Tensor, greatest: Tensor) -> None:
+        self.least = least if self.least is None else torch.minimum(self.least, least)
+        known = self.greatest
+        self.greatest = greatest if known is None else torch.maximum(known, greatest)
+
+    def row(self) -> tuple[int, float, float, int]:
+        """Numbers, mean, deviation, and how many of the numbers lie in columns that vary."""
+        if self.least is None or self.greatest is None:
+            return 0, 0.0, 0.0, 0
+        numbers = self.records * len(self.least)
+        mean = self.total / numbers
+        variance = max(0.0, self.squares / numbers - mean * mean)
+        varying = self.records * int((self.greatest > self.least).sum())
+        return numbers, mean, math.sqrt(variance), varying
+
+
+def write_partition(
+    directory: Path, client_of_record: NDArray[np.int64], held: Sequence[HeldRecords]
+) -> None:
+    """Write which client each training record was given to, and which rows each really works on.
+
+    Args:
+        directory: The run's ``evidence/``.
+        client_of_record: The client of each training record by the partition, [n].
+        held: The records that each client trains on, by client.
+    """
+    rows = [np.arange(len(one)) if one.rows is None else one.rows for one in held]
+    write_arrays(
+        directory / "partition.npz",
+        {
+            "client_of_record": client_of_record,
+            "held": np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64),
+            "held_offsets": np.cumsum([0, *map(len, rows)]).astype(np.int64),
+        },
+    )
+
+
+def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
+    """Write the moments of the clients' numbers as the model reads them, before resizing.
+
+    One row a client, and a last one for all together. Records scaled by statistics of their own
+    show there: their mean is 0, and their variance 1 in every column that is not constant.
+
+    Args:
+        directory: The run's ``evidence/``.
+        held: The records that each client trains on, by client.
+    """
+    numbers = sum(len(one) * math.prod(one.shape) for one in held)
+    together, rows = _Moments(), []
+    for one in held:
+        own = _Moments()
+        for batch in one.plain() if numbers <= _MOST_NUMBERS else ():
+            own.add(batch)
+        together.merge(own)
+        rows.append(own.row())
+    counts, means, deviations, varying = zip(*rows, together.row(), strict=True)
+    write_arrays(
+        directory / "inputs.npz",
+        {
+            "numbers": np.asarray(counts, np.int64),
+            "mean": np.asarray(means, np.float64),
+            "deviation": np.asarray(deviations, np.float64),
+            "varying": np.asarray(varying, np.int64),
+        },
+    )

@@ -1,0 +1,281 @@
+"""Right mechanisms under a wrong account: what is claimed is not what was spent."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from scipy import optimize, stats
+
+from dpfedadamw import claims, experiment
+from dpfedadamw import run as engine_run
+from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.privacy import pld, views
+from dpfedadamw.privacy.composition import Composition, mu_gdp
+from dpfedadamw.privacy.sampling import ShuffledEpochs
+from dpfedadamw.records import header
+from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.sampling_faults import FIXED, SHUFFLED
+from tests.runs import small_spec
+
+
+def of_parts(change: Callable[[Composition], Composition]):
+    """Every ε towards the server is that of another composition, taken for the real one."""
+
+    def patch(patch: Patch) -> None:
+        for name in ("epsilon_pld", "epsilon_rdp"):
+            patch.setattr(views, name, _changed(getattr(views, name), change))
+
+    return patch
+
+
+def _changed(epsilon, change):
+    def changed(parts, delta, **more):
+        parts = [parts] if isinstance(parts, Composition) else parts
+        return epsilon([change(part) for part in parts], delta, **more)
+
+    return changed
+
+
+def apart(part: Composition) -> Composition:
+    """Two queries on one batch as two steps with a batch each."""
+    return dataclasses.replace(part, steps=part.steps * part.queries_per_step, queries_per_step=1)
+
+
+def amplified(part: Composition) -> Composition:
+    """As if leaving out clients (2 of 5 take part) made a record's batches rarer."""
+    return dataclasses.replace(part, sampling_rate=part.sampling_rate * 2 / 5)
+
+
+def averaged_noise(patch: Patch) -> None:
+    """As if the noise of S clients averaged out up to the release: σ√S towards a third party."""
+    mixture = views.mixture_epsilon_pld
+
+    def larger(kinds, participation, delta):
+        kinds = [
+            (dataclasses.replace(part, noise_multiplier=part.noise_multiplier * math.sqrt(2)), many)
+            for part, many in kinds
+        ]
+        return mixture(kinds, participation, delta)
+
+    patch.setattr(views, "mixture_epsilon_pld", larger)
+
+
+def by_the_central_limit(patch: Patch) -> None:
+    """ε of a Gaussian with the μ to which many small steps tend."""
+
+    def epsilon(parts, delta, **more):
+        parts = [parts] if isinstance(parts, Composition) else parts
+        mu = math.sqrt(sum(mu_gdp(part) ** 2 for part in parts))
+
+        def excess(value: float) -> float:
+            upper = stats.norm.cdf(mu / 2 - value / mu)
+            return upper - math.exp(value) * stats.norm.cdf(-mu / 2 - value / mu) - delta
+
+        return float(optimize.brentq(excess, 0.0, 200.0))
+
+    patch.setattr(views, "epsilon_pld", epsilon)
+
+
+def classic_as_tight(patch: Patch) -> None:
+    epsilon_rdp = views.epsilon_rdp
+    patch.setattr(
+        views,
+        "epsilon_pld",
+        lambda parts, delta: epsilon_rdp(parts, delta, conversion="classic"),
+    )
+
+
+def charged_with_more_noise(patch: Patch) -> None:
+    charge = Federation._charge
+
+    def told_more(self, index, attempt, chosen):
+        plan = self.worker.plan
+        richer = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier + 0.5)
+        worker = dataclasses.replace(self.worker, plan=richer)
+        charge(dataclasses.replace(self, worker=worker), index, attempt, chosen)
+
+    patch.setattr(Federation, "_charge", told_more)
+
+
+def more_noise(part: Composition) -> Composition:
+    return dataclasses.replace(part, noise_multiplier=part.noise_multiplier + 0.5)
+
+
+def charged_for_one_query(patch: Patch) -> None:
+    """Two gradients are asked for on each batch, and one is paid."""
+    charge = Federation._charge
+
+    def once(self, index, attempt, chosen):
+        plan = dataclasses.replace(self.worker.plan, queries_per_step=1)
+        worker = dataclasses.replace(self.worker, plan=plan)
+        charge(dataclasses.replace(self, worker=worker), index, attempt, chosen)
+
+    patch.setattr(Federation, "_charge", once)
+
+
+def sensitivity_of_c(patch: Patch) -> None:
+    """A replaced record counts as if it were only added."""
+    pld._epsilon_pld.cache_clear()
+    patch.setattr(Composition, "sensitivity", 1.0)
+    # What is computed under the patch must not outlive it.
+    patch.setattr(pld, "_epsilon_pld", pld._epsilon_pld.__wrapped__)
+
+
+def epochs_over_the_whole_run(patch: Patch) -> None:
+    """Rounds that end in mid-epoch do not fill each other up."""
+    patch.setattr(
+        ShuffledEpochs, "charged_steps", lambda self, records, steps: max(1, steps * 24 // records)
+    )
+
+
+def adjacency_of_the_claim(patch: Patch) -> None:
+    claim = claims.accounting.claim
+    patch.setattr(
+        claims.accounting,
+        "claim",
+        lambda *some, **more: {**claim(*some, **more), "adjacency": "add-remove"},
+    )
+
+
+def adjacency_of_the_ledger(patch: Patch) -> None:
+    patch.setattr(engine_run, "header", lambda *some: {**header(*some), "adjacency": "add-remove"})
+
+
+def delta_above_one_over_n(patch: Patch) -> None:
+    """The refusal is taken out: a plan for a small δ is made and gets the spec's afterwards."""
+    make_plan = experiment.make_plan
+
+    def careless(spec, *rest):
+        small = dataclasses.replace(spec.privacy, delta=1e-6)
+        plan = make_plan(dataclasses.replace(spec, privacy=small), *rest)
+        return dataclasses.replace(plan, delta=spec.privacy.delta)
+
+    patch.setattr(experiment, "make_plan", careless)
+
+
+def sam():
+    return small_spec("dp-fedsam")
+
+
+ROOM = Room(
+    "Accounting",
+    (
+        Fault(
+            "two-queries-billed-as-one",
+            "a sharpness-aware step asks for two gradients, and one is on the ledger",
+            "sharpness-aware training with an accountant stepped once per optimiser step",
+            ("promise",),
+            sam,
+            charged_for_one_query,
+            says="more queries than were charged",
+        ),
+        Fault(
+            "two-queries-billed-as-independent-batches",
+            "two queries on one batch are composed as if each had a batch of its own",
+            "sharpness-aware training with an accountant stepped twice",
+            ("accounting",),
+            sam,
+            of_parts(apart),
+        ),
+        Fault(
+            "client-amplification-at-record-level",
+            "the rate of a record's batches is multiplied by the clients' participation",
+            "federated papers that put q·l into a subsampling accountant",
+            ("accounting",),
+            lambda: small_spec(clients_per_round=2),
+            of_parts(amplified),
+        ),
+        Fault(
+            "noise-averaged-over-clients-for-adamw",
+            "towards a third party the noise is taken as σ√S, which steps that divide by it break",
+            "adaptive federated methods that borrow a theorem on averaged gradients",
+            ("views",),
+            lambda: small_spec(clients_per_round=2),
+            averaged_noise,
+        ),
+        Fault(
+            "gdp-accountant-as-claim",
+            "ε by the central limit theorem of Gaussian privacy, which lies below the truth",
+            "training scripts that choose the accountant with the smallest number",
+            ("accounting",),
+            small_spec,
+            by_the_central_limit,
+        ),
+        Fault(
+            "classic-conversion-as-tight",
+            "a loose Rényi conversion under the name of the tight accountant",
+            "comparisons in which the own method is composed tightly and the baseline is not",
+            ("accounting",),
+            small_spec,
+            classic_as_tight,
+            says="overstated",
+        ),
+        Fault(
+            "ledger-told-more-noise",
+            "every charge names a larger noise multiplier than was used",
+            "configuration files from which training and accounting read different keys",
+            ("promise", "noise-scale"),
+            small_spec,
+            charged_with_more_noise,
+        ),
+        Fault(
+            "accountant-told-more-noise",
+            "ε is computed from a larger noise multiplier than is on the ledger",
+            "notebooks whose privacy cell was run with other settings",
+            ("accounting",),
+            small_spec,
+            of_parts(more_noise),
+        ),
+        Fault(
+            "fixed-size-batches-accounted-with-sensitivity-c",
+            "a record that is replaced moves a sum by 2C, and C is accounted for",
+            "accountants fed with the noise multiplier of add-or-remove neighbours",
+            ("accounting",),
+            lambda: small_spec(overrides=FIXED),
+            sensitivity_of_c,
+        ),
+        Fault(
+            "epochs-accounted-with-sensitivity-c",
+            "as before, for shuffled epochs",
+            "accountants fed with the noise multiplier of add-or-remove neighbours",
+            ("accounting",),
+            lambda: small_spec(overrides=SHUFFLED),
+            sensitivity_of_c,
+        ),
+        Fault(
+            "epochs-counted-over-the-whole-run",
+            "steps of different rounds are put together into epochs that nobody went through",
+            "scripts that convert steps into epochs before accounting",
+            ("accounting",),
+            lambda: small_spec(overrides=(*SHUFFLED[:2], "federation.local_steps=9")),
+            epochs_over_the_whole_run,
+        ),
+        Fault(
+            "adjacency-mislabelled-in-the-claim",
+            "replaced neighbours are accounted and added or removed ones are claimed",
+            "papers that define one adjacency and use the accountant of the other",
+            ("promise",),
+            lambda: small_spec(overrides=FIXED),
+            adjacency_of_the_claim,
+        ),
+        Fault(
+            "adjacency-mislabelled-on-the-ledger",
+            "the ledger names an adjacency under which its batches have no accounting",
+            "papers that define one adjacency and use the accountant of the other",
+            ("promise",),
+            lambda: small_spec(overrides=FIXED),
+            adjacency_of_the_ledger,
+        ),
+        Fault(
+            "delta-above-one-over-n",
+            "δ is so large that publishing one record in the clear would pass",
+            "scripts with δ = 1e-2 or 1/n by default",
+            ("promise",),
+            lambda: small_spec(overrides=("privacy.delta=0.01",)),
+            delta_above_one_over_n,
+            says="delta is not below 1/",
+        ),
+    ),
+)

@@ -1,0 +1,88 @@
+"""What a fault of the gallery is, and how one is run from its spec to the audit's findings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpfedadamw import run as engine_run
+from dpfedadamw.cli import filing
+from dpfedadamw.probe import probe_of
+from dpfedadamw.run import Training
+from dpfedadamw.spec import Spec
+from tests.runs import begin, judged
+
+Findings = dict[str, Any]
+Patch = pytest.MonkeyPatch
+
+
+def unpatched(patch: Patch) -> None:
+    """For faults that are in the spec, or come after the run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """A way in which published code has been wrong, as a small patch to the real engine.
+
+    Attributes:
+        name: Unique, in words joined by hyphens.
+        breaks: What goes wrong, in one sentence without a full stop.
+        seen: The kind of project where it was seen.
+        caught_by: The checks that must say FAIL, all of them.
+        spec: Makes the spec of the run.
+        patch: Breaks the engine.
+        judge: From spec and folder to findings; a plain run and its audit by default.
+        says: Words that the first of these checks must use.
+    """
+
+    name: str
+    breaks: str
+    seen: str
+    caught_by: tuple[str, ...]
+    spec: Callable[[], Spec]
+    patch: Callable[[Patch], None] = unpatched
+    judge: Callable[[Spec, Path], Findings] = judged
+    says: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """Faults that belong together.
+
+    Attributes:
+        title: A heading.
+        faults: In the order in which they are shown.
+    """
+
+    title: str
+    faults: tuple[Fault, ...]
+
+
+def findings_of(fault: Fault, folder: Path) -> Findings:
+    """Run a fault and audit it."""
+    with pytest.MonkeyPatch.context() as patch:
+        fault.patch(patch)
+        return fault.judge(fault.spec(), folder)
+
+
+def failed(findings: Findings) -> list[str]:
+    """The checks that say FAIL, in the audit's order."""
+    return [check["name"] for check in findings["checks"] if check["verdict"] == "FAIL"]
+
+
+def with_training(spec: Spec, folder: Path, prepare: Callable[[Training], None]) -> Findings:
+    """Findings on a run whose wiring was changed after it was set up."""
+    training = begin(spec, folder)
+    prepare(training)
+    engine_run.train(training)
+    return filed(training)
+
+
+def filed(training: Training) -> Findings:
+    """Sign a finished run and audit it."""
+    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    return filing.audit(training.run).to_json()

@@ -1,0 +1,199 @@
+"""Batches and clients that are not drawn as the accountant assumes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
+from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
+from tests.faults.declaring import Fault, Patch, Room
+from tests.runs import small_spec
+
+SIX_STEPS = "federation.local_steps=6"
+FIXED = (
+    "privacy.adjacency=replace-one",
+    "privacy.sampling={kind: fixed, batch_size: 24}",
+    SIX_STEPS,
+)
+SHUFFLED = (
+    "privacy.adjacency=replace-one",
+    "privacy.sampling={kind: shuffled, batch_size: 24}",
+    SIX_STEPS,
+)
+BY_CHANCE = (
+    "federation.client_sampling=poisson",
+    "federation.clients_per_round=1",
+    "federation.rounds=8",
+)
+
+
+def epochs_as_poisson(patch: Patch) -> None:
+    patch.setattr(PoissonSampling, "batches", ShuffledEpochs(24).batches)
+
+
+def epochs_in_poisson_sizes(patch: Patch) -> None:
+    """Sizes are those of a Poisson sample; only that no record repeats gives them away."""
+
+    def batches(self, records, stream):
+        while True:
+            order = stream.permutation(records)
+            start = 0
+            while start < records:
+                size = int(stream.bernoulli(self.rate(records), records).sum())
+                yield order[start : start + size]
+                start += max(size, 1)
+
+    patch.setattr(PoissonSampling, "batches", batches)
+
+
+def fixed_as_poisson(patch: Patch) -> None:
+    patch.setattr(PoissonSampling, "draw", lambda self, records, stream: stream.choice(records, 24))
+
+
+def epochs_as_fixed(patch: Patch) -> None:
+    def batches(self, records, stream):
+        whole = records - records % self.batch_size
+        while True:
+            order = stream.permutation(records)
+            for start in range(0, whole, self.batch_size):
+                yield order[start : start + self.batch_size]
+
+    patch.setattr(FixedSizeSampling, "batches", batches)
+
+
+def independent_as_epochs(patch: Patch) -> None:
+    patch.setattr(ShuffledEpochs, "batches", FixedSizeSampling(24).batches)
+
+
+def larger_batches(patch: Patch) -> None:
+    """Batches are drawn half as large again as is accounted for."""
+    patch.setattr(
+        PoissonSampling,
+        "draw",
+        lambda self, records, stream: np.flatnonzero(
+            stream.bernoulli(1.5 * self.rate(records), records)
+        ),
+    )
+
+
+def always_the_same(law):
+    return lambda patch: patch.setattr(law, "draw", lambda self, clients, stream: np.arange(2))
+
+
+def a_rota(patch: Patch) -> None:
+    turn = itertools.count()
+    patch.setattr(
+        FixedClients, "draw", lambda self, clients, stream: np.array([next(turn) % clients])
+    )
+
+
+def telling_how_many(patch: Patch) -> None:
+    patch.setattr(
+        Federation,
+        "_traffic",
+        lambda self, message, answers: (1000 * len(answers), len(message) * len(answers)),
+    )
+
+
+def twelve_rounds(how: str):
+    return lambda: small_spec(
+        overrides=(
+            f"federation.client_sampling={how}",
+            "federation.clients_per_round=2",
+            "federation.rounds=12",
+        )
+    )
+
+
+ROOM = Room(
+    "Sampling",
+    (
+        Fault(
+            "shuffled-batches-billed-as-poisson",
+            "each epoch goes through all records in random order, and Poisson batches are billed",
+            "nearly every training loop around a shuffling data loader",
+            ("sensitivity",),
+            lambda: small_spec(overrides=(SIX_STEPS,)),
+            epochs_as_poisson,
+        ),
+        Fault(
+            "epochs-cut-into-poisson-sizes",
+            "batches have the sizes of Poisson samples, but no record repeats within an epoch",
+            "data loaders that imitate Poisson batches by varying their length",
+            ("sensitivity",),
+            lambda: small_spec(overrides=(SIX_STEPS,)),
+            epochs_in_poisson_sizes,
+        ),
+        Fault(
+            "fixed-size-batches-billed-as-poisson",
+            "every batch has the same size, which no Poisson sample has",
+            "federated simulators that call random.choice with a batch size",
+            ("sensitivity",),
+            small_spec,
+            fixed_as_poisson,
+        ),
+        Fault(
+            "shuffled-batches-billed-as-fixed-size",
+            "epochs pose as independent draws without replacement",
+            "training loops that drop the last short batch",
+            ("sensitivity",),
+            lambda: small_spec(overrides=FIXED),
+            epochs_as_fixed,
+        ),
+        Fault(
+            "independent-batches-billed-as-epochs",
+            "records repeat although each epoch is accounted as using them once",
+            "samplers with replacement behind an epoch counter",
+            ("sensitivity",),
+            lambda: small_spec(overrides=SHUFFLED),
+            independent_as_epochs,
+        ),
+        Fault(
+            "batches-larger-than-billed",
+            "records are drawn at one and a half times the rate that is accounted for",
+            "scripts in which a batch size is multiplied by the number of devices",
+            ("sensitivity",),
+            small_spec,
+            larger_batches,
+        ),
+        Fault(
+            "the-same-clients-every-round",
+            "the cohort is drawn once, so that its clients spend in every round",
+            "simulators that take the first S of a list of clients",
+            ("participation",),
+            twelve_rounds("fixed"),
+            always_the_same(FixedClients),
+        ),
+        Fault(
+            "the-same-clients-billed-as-independent",
+            "as before, where each client is said to join by itself",
+            "simulators that take the first S of a list of clients",
+            ("participation",),
+            twelve_rounds("poisson"),
+            always_the_same(PoissonClients),
+        ),
+        Fault(
+            "a-rota-of-clients",
+            "clients take turns, so that everybody knows who is next",
+            "schedulers that spread the load evenly",
+            ("participation",),
+            lambda: small_spec(
+                overrides=("federation.clients_per_round=1", "federation.rounds=40")
+            ),
+            a_rota,
+        ),
+        Fault(
+            "participants-told-by-traffic",
+            "published traffic is a multiple of how many clients took part",
+            "dashboards that log bytes per round",
+            ("publication",),
+            lambda: small_spec(
+                overrides=("federation.client_sampling=poisson", "federation.clients_per_round=3")
+            ),
+            telling_how_many,
+        ),
+    ),
+)

@@ -1,0 +1,109 @@
+"""The published table of faults: `python -m tests.faults.table docs/faults.md` runs them all.
+
+What is written between the page's marks comes from the gallery and from the verdicts of these runs.
+It takes a minute; `test_table` holds the page's rows to the gallery in milliseconds, and its
+verdicts to fresh runs where slow tests are run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from audit.checks import CHECKS
+from audit.checks.client import CLIENT_CHECKS
+from tests.faults.declaring import Fault, failed, findings_of
+from tests.faults.gallery import GALLERY, ROOMS
+
+BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
+CAUGHT, ALSO = "**FAIL**", "FAIL"
+CHECK_ORDER = tuple(dict.fromkeys(check.name for check in (*CHECKS, *CLIENT_CHECKS)))
+
+
+def verdict_cells(fault: Fault, fails: Sequence[str], checks: Sequence[str]) -> list[str]:
+    """One cell a check: bold where it must say FAIL, plain where it does so too."""
+    return [
+        "" if check not in fails else CAUGHT if check in fault.caught_by else ALSO
+        for check in checks
+    ]
+
+
+def description(fault: Fault) -> str:
+    """What the page says of a fault beside its name."""
+    return f"{fault.breaks}. *Seen in {fault.seen}.*"
+
+
+def row(fault: Fault, fails: Sequence[str], checks: Sequence[str]) -> str:
+    """A fault's row in the table of its room."""
+    cells = [f"`{fault.name}`: {description(fault)}", *verdict_cells(fault, fails, checks)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def tables(fails: Mapping[str, Sequence[str]]) -> str:
+    """All rooms as Markdown, one table each, with the checks that fail in it.
+
+    Args:
+        fails: by a fault's name the checks that said FAIL.
+    """
+    parts = [
+        f"{len(GALLERY)} faults, each caught by the check that should. Checks that are not in a "
+        "table's head found nothing in its faults."
+    ]
+    for room in ROOMS:
+        seen = {check for fault in room.faults for check in fails[fault.name]}
+        checks = [check for check in CHECK_ORDER if check in seen]
+        head = ["fault", *checks]
+        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        lines += [row(fault, fails[fault.name], checks) for fault in room.faults]
+        parts.append(f"## {room.title}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def published(page: str) -> dict[str, tuple[str, list[str], list[str]]]:
+    """Description, checks in bold and checks that say FAIL, by fault, as a page has them."""
+    found: dict[str, tuple[str, list[str], list[str]]] = {}
+    head: list[str] = []
+    for line in page.partition(BEGIN)[2].partition(END)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if line.startswith("| fault"):
+            head = cells[1:]
+        elif line.startswith("| `"):
+            name, _, text = cells[0].partition(": ")
+            said = dict(zip(head, cells[1:], strict=True))
+            bold = [check for check, cell in said.items() if cell == CAUGHT]
+            found[name.strip("`")] = (text, bold, [check for check, cell in said.items() if cell])
+    return found
+
+
+def run_all(folder: Path) -> dict[str, list[str]]:
+    """Run every fault; the checks that said FAIL, by name."""
+    fails = {}
+    for fault in GALLERY:
+        fails[fault.name] = failed(findings_of(fault, folder / fault.name))
+        if not set(fault.caught_by) <= set(fails[fault.name]):
+            raise SystemExit(f"{fault.name}: not caught by {', '.join(fault.caught_by)}")
+        print(f"{fault.name}: {', '.join(fails[fault.name])}", file=sys.stderr)
+    return fails
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run all faults and rewrite the tables of the page that is named."""
+    path = Path(arguments[0])
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DPFEDADAMW_KEYS"] = f"{folder}/keys"
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        text = tables(run_all(Path(folder)))
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

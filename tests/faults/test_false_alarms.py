@@ -1,0 +1,45 @@
+"""Correct runs of every algorithm are not flagged more often than the checks' own level allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpfedadamw.algorithms.registry import ALGORITHMS
+from tests.faults.false_alarms import BEGIN, END, RUNS, kinds, level, most_fails, plan, run
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
+
+
+def test_the_plan_has_every_algorithm_under_every_unit_it_runs_under():
+    made = {(kind.algorithm, kind.unit) for kind, _ in plan()}
+    assert made == {(name, unit) for name, entry in ALGORITHMS.items() for unit in entry.units}
+    assert len(plan()) == RUNS
+    assert {kind for kind, _ in plan()} == set(kinds())
+
+
+def test_the_level_follows_from_the_checks():
+    # Four checks judge by chance at record level, each with one false alarm in a thousand runs.
+    assert (level("record"), level("client"), level("none")) == (4e-3, 2e-3, 0.0)
+    # P(more than 4 of 200 at 0.35 %) = 0.0007.
+    assert most_fails(plan()) == 4
+
+
+def test_the_page_tells_the_count_of_a_full_plan():
+    told = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert f"{RUNS} runs, " in told
+    for unit in ("record", "client", "none"):
+        runs = sum(kind.unit == unit for kind, _ in plan())
+        assert any(
+            line.startswith(f"| {unit} |") and f"| {runs} |" in line for line in told.splitlines()
+        )
+
+
+@pytest.mark.slow
+def test_correct_runs_fail_no_oftener_than_the_level_allows(tmp_path):
+    """A correct engine fails this test once in a thousand times at most."""
+    outcomes = [run(kind, seed, tmp_path / str(i)) for i, (kind, seed) in enumerate(plan())]
+    fails = [one for one in outcomes if one.verdict == "FAIL"]
+    assert len(fails) <= most_fails(plan()), fails
+    assert not [one for one in outcomes if one.verdict == "NOT VERIFIED"]

@@ -1,0 +1,38 @@
+"""Every fault of the gallery, run end to end: the audit says FAIL, by the check that should."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit.checks import CHECKS
+from audit.checks.client import CLIENT_CHECKS
+from tests.faults.declaring import failed, findings_of
+from tests.faults.gallery import GALLERY, ROOMS
+from tests.runs import failing
+
+
+@pytest.mark.parametrize("fault", GALLERY, ids=lambda fault: fault.name)
+def test_a_fault_is_caught_by_the_check_that_should(fault, tmp_path):
+    findings = findings_of(fault, tmp_path)
+    assert findings["verdict"] == "FAIL"
+    assert set(fault.caught_by) <= set(failed(findings)), failing(findings)
+    said = {check["name"]: check["measurement"] for check in findings["checks"]}
+    assert fault.says in said[fault.caught_by[0]]
+
+
+def test_names_are_unique_and_descriptions_are_sentences():
+    names = [fault.name for fault in GALLERY]
+    assert len(set(names)) == len(names) >= 30
+    for fault in GALLERY:
+        assert fault.breaks
+        assert fault.seen
+        assert not fault.breaks.endswith(".")
+
+
+def test_every_check_catches_a_fault():
+    known = {check.name for check in (*CHECKS, *CLIENT_CHECKS)}
+    assert {check for fault in GALLERY for check in fault.caught_by} == known
+
+
+def test_every_room_has_faults():
+    assert all(room.faults for room in ROOMS)
