@@ -42,7 +42,8 @@ _HEADER = (
     "format", "run", "spec_sha256", "data_sha256", "package", "created", "unit", "adjacency",
     "delta", "rounds", "local_steps", "clients", "clients_per_round", "client_sampling", "records",
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
-    "noise_added_by", "randomness", "qualifications", "commitment", "seed", "parameters",
+    "noise_added_by", "precision", "randomness", "qualifications", "commitment", "seed",
+    "parameters",
 )  # fmt: skip
 
 _SPEND = (
@@ -107,7 +108,8 @@ LEDGER: Mapping[str, Shape] = {
 RUN_FILES = (
     r"(spec\.yaml|ledger\.jsonl|metrics\.jsonl|model\.safetensors|model\.json)",
     r"(audit\.json|report(-[a-z]+)?\.(json|pdf)|VERIFY\.md)",
-    r"((training\.)?attestation\.json|(trainer|auditor)\.pub)",
+    r"((training\.)?attestation\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
+    r"model\.sig",
     r"checkpoint/state\.safetensors",
 )
 

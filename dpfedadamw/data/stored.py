@@ -88,6 +88,18 @@ class StoredRecords:
         """The same records, whose tensors go to a device."""
         return replace(self, device=device)
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers `plain` gives."""
+        return len(self) * self._numbers_each
+
+    @property
+    def _numbers_each(self) -> int:
+        form = self.preprocessing
+        if form is None:
+            return 0
+        return math.prod(replace(self, preprocessing=replace(form, size=None)).shape)
+
     def plain(self) -> Iterator[Tensor]:
         """The numbers that a model reads, float32 [b, …]: not resized, and without random views.
 
@@ -97,7 +109,7 @@ class StoredRecords:
         if form is None:
             return
         plain = replace(self, preprocessing=replace(form, size=None), stream=None, views=None)
-        step = max(1, _AT_ONCE // max(1, math.prod(plain.shape)))
+        step = max(1, _AT_ONCE // max(1, self._numbers_each))
         for start in range(0, len(self), step):
             yield plain[start : start + step]
 

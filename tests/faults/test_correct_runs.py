@@ -10,6 +10,7 @@ from dpfedadamw import run as engine_run
 from dpfedadamw.cli import filing
 from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.privacy.cohorts import PoissonClients
+from dpfedadamw.probe import probe_of
 from dpfedadamw.rundir import open_existing
 from tests.faults.adaptive_faults import adap, ali
 from tests.faults.client_level_faults import client_spec
@@ -32,6 +33,17 @@ def passes(spec, folder):
 @pytest.mark.parametrize("algorithm", ["dp-fedadamw", "dp-fedavg", "dp-localadamw"])
 def test_the_correct_engine_passes(algorithm, tmp_path):
     passes(small_spec(algorithm), tmp_path)
+
+
+def test_a_run_passes_again_with_all_its_reports_beside_it(tmp_path):
+    training, _ = train(small_spec(), tmp_path)
+    signers = filing.load_signers(None, None)
+    filing.attest_training(training.run, probe_of(training), signers)
+    findings = filing.audit(training.run)
+    for audience in ("internal", "public"):
+        filing.file_report(training.run, findings, signers.auditor, audience)
+    again = filing.audit(training.run).to_json()
+    assert again["verdict"] == "PASS", failing(again)
 
 
 @pytest.mark.parametrize("overrides", [SPARSE, SHORT_BATCHES], ids=["empty", "short"])
