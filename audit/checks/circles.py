@@ -21,6 +21,7 @@ METRICS: Shape = dict.fromkeys(
         "learning_rate",
         "test_accuracy",
         "test_loss",
+        "test_classes",
         "validation_accuracy",
         "bytes_up",
         "bytes_down",
@@ -107,7 +108,7 @@ LEDGER: Mapping[str, Shape] = {
 # Patterns of the files that a run, its audit and its report write outside the evidence.
 RUN_FILES = (
     r"(spec\.yaml|ledger\.jsonl|metrics\.jsonl|model\.safetensors|model\.json)",
-    r"(audit\.json|report(-[a-z]+)?\.(json|pdf)|VERIFY\.md)",
+    r"(audit\.json|report(-[a-z]+)?\.(json|pdf|html)|VERIFY\.md)",
     r"((training\.)?attestation\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
     r"model\.sig",
     r"checkpoint/state\.safetensors",

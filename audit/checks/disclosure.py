@@ -48,12 +48,23 @@ def _metrics(bundle: Bundle, reasons: list[str]) -> int:
             continue
         for key in unknown_fields(line, METRICS):
             reasons.append(f"metrics.jsonl holds {shown(key)}, which is no public metric")
-        if any(isinstance(value, str | list | dict) for value in line.values()):
+        if not all(_public(key, value) for key, value in line.items()):
             reasons.append(f"{where}: holds more than numbers")
         rate, due = line.get("learning_rate"), rates.get(line.get("round"))
         if due is not None and isinstance(rate, int | float) and differs(due, rate):
             reasons.append(f"{where}: its learning rate is not the schedule's")
     return len(lines)
+
+
+def _public(key: str, value: Any) -> bool:
+    """Whether a metric has the form of its kind: a number, or for test_classes pairs of counts."""
+    if key == "test_classes":
+        pairs = value if isinstance(value, list) else [None]
+        return all(
+            isinstance(pair, list) and [type(count) for count in pair] == [int, int]
+            for pair in pairs
+        )
+    return not isinstance(value, str | list | dict)
 
 
 def _learning_rates(bundle: Bundle) -> Mapping[object, float]:

@@ -132,9 +132,17 @@ def test_private_numbers_in_public_metrics_are_found(run: Path, name: str) -> No
     assert name in audit_run(run).named("disclosure").measurement
 
 
-def test_text_in_public_metrics_is_found(run: Path) -> None:
-    add_metric(run, test_loss=["a list of losses", 0.7])
+@pytest.mark.parametrize(
+    "more", [{"test_loss": ["a loss", 0.7]}, {"test_classes": [[3, 2, 9]]}, {"test_classes": "x"}]
+)
+def test_more_than_numbers_in_public_metrics_is_found(run: Path, more: dict[str, Any]) -> None:
+    add_metric(run, **more)
     assert failing(run) == {"disclosure"}
+
+
+def test_counts_by_class_are_public(run: Path) -> None:
+    add_metric(run, test_classes=[[30, 21], [28, 28]])
+    assert failing(run) == set()
 
 
 def test_a_learning_rate_that_is_another_number_is_found(run: Path) -> None:

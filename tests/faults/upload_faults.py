@@ -286,7 +286,7 @@ ROOM = Room(
         Fault(
             "recorder-that-shows-fresh-noise",
             "hardly any noise is added, and evidence shows fresh noise of the right size",
-            "nothing that was seen: whoever writes both engine and evidence could do it",
+            "no published code; whoever writes both engine and evidence could do it",
             ("uploads",),
             lambda: small_spec("dp-fedavg"),
             flattering_with_fresh_noise,
@@ -296,7 +296,7 @@ ROOM = Room(
         Fault(
             "recorder-that-calls-missing-noise-clean",
             "as before, and the difference is declared to be the clean sum",
-            "nothing that was seen: whoever writes both engine and evidence could do it",
+            "no published code; whoever writes both engine and evidence could do it",
             ("uploads",),
             lambda: small_spec("dp-fedavg"),
             calling_the_missing_noise_clean,
@@ -306,7 +306,7 @@ ROOM = Room(
         Fault(
             "recorder-of-another-upload",
             "evidence shows an upload that the server did not combine",
-            "nothing that was seen: whoever writes both engine and evidence could do it",
+            "no published code; whoever writes both engine and evidence could do it",
             ("uploads",),
             lambda: small_spec("dp-fedavg"),
             recording_another_upload,
