@@ -305,8 +305,8 @@ def write_records(evidence: Path, owner: np.ndarray, clients: int) -> None:
         evidence / "inputs.npz",
         {
             "numbers": 64 * np.asarray([*sizes, len(owner)]),
-            "mean": np.full(clients + 1, 0.3),
-            "deviation": np.full(clients + 1, 0.37),
+            "mean": np.full(clients + 1, 0.30497),
+            "deviation": np.full(clients + 1, 0.37583),
             "varying": 60 * np.asarray([*sizes, len(owner)]),
         },
     )
