@@ -14,7 +14,7 @@ from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.randomness import ReleaseRandomness
 from reports import pades
-from tests.runs import PRIVATE, SMALL, call
+from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 from tests.specs.strategies import broken_specs
 
 
@@ -38,7 +38,7 @@ def run_dir(tmp_path_factory) -> Path:
         )
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(b"k" * 32))
+        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
         assert call("run", str(spec), "--out", str(parent / "runs")) == 0
     return (parent / "runs" / "latest").resolve()
 

@@ -11,6 +11,7 @@ from dpfedadamw import cli
 from dpfedadamw import run as engine_run
 from dpfedadamw.privacy.randomness import ReleaseRandomness
 from tests.dpfedadamw.data import published
+from tests.runs import key_of_a_test
 
 SPEC = """
 version: 1
@@ -47,7 +48,7 @@ def call(*arguments) -> int:
 def test_a_run_on_publishers_files_is_audited_and_names_its_public_validation_set(
     spec, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(b"k" * 32))
+    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
     assert call("run", spec, "--out", tmp_path / "runs", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
     run = (tmp_path / "runs" / "latest").resolve()

@@ -13,7 +13,7 @@ from dpfedadamw import run as engine_run
 from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.randomness import ReleaseRandomness
 from tests.authority import LocalAuthority
-from tests.runs import PRIVATE, SMALL, call
+from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 
 NOBODY = "http://127.0.0.1:9/"
 REVOKE = ("keys", "revoke", "--role", "auditor", "--reason", "superseded", "--yes")
@@ -40,7 +40,7 @@ def finished(tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("signatures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPFEDADAMW_KEYS", str(folder / "keys"))
-        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(b"k" * 32))
+        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
         call("run", str(write_spec(folder)), "--out", str(folder / "runs"))
     return (folder / "runs" / "latest").resolve(), folder / "keys"
 

@@ -13,6 +13,7 @@ from dpfedadamw import cli, experiment, spec
 from dpfedadamw import run as engine_run
 from dpfedadamw.privacy.randomness import ReleaseRandomness
 from tests.dpfedadamw.data import published
+from tests.runs import key_of_a_test
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
@@ -80,7 +81,7 @@ def call(*arguments) -> int:
 
 
 def test_texts_are_read_trained_on_audited_and_exported(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(b"k" * 32))
+    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
     assert call("run", folder / "texts.yaml", "--out", tmp_path / "runs", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
     run = (tmp_path / "runs" / "latest").resolve()

@@ -16,7 +16,7 @@ from dpfedadamw.privacy.randomness import ReleaseRandomness, ReproducibleRandomn
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
 from tests.faults.declaring import Fault, Findings, Patch, Room, filed
-from tests.runs import begin, small_spec
+from tests.runs import begin, key_of_a_test, small_spec
 
 HIDDEN = "model={name: mlp, hidden: [8]}"
 C_OF_A_TENTH = 0.1
@@ -161,16 +161,8 @@ class PowerCutError(Exception):
     """The power goes."""
 
 
-def key_of_a_test(number: int) -> bytes:
-    """A release key that nobody would try first."""
-    return hashlib.sha256(f"release key {number} of a test".encode()).digest()
-
-
 def fixed_keys(patch: Patch) -> None:
-    """One key before the cut and another after it, the same in every test.
-
-    The audit's statistical checks have a false-alarm rate, which a test that must pass cannot have.
-    """
+    """One key before the cut and another after it, the same in every test."""
     count = itertools.count(1)
     patch.setattr(
         engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test(next(count)))
