@@ -17,6 +17,7 @@ _CHAIN = dict.fromkeys(("kind", "previous", "digest"))
 
 METRICS: Shape = dict.fromkeys(
     (
+        "canaries",
         "round",
         "learning_rate",
         "test_accuracy",
@@ -37,6 +38,7 @@ MODEL: Shape = {
     "parameters": None,
     "base": None,
     "qualifications": None,
+    "canaries": None,
 }
 
 _HEADER = (
@@ -79,6 +81,7 @@ LEDGER: Mapping[str, Shape] = {
         **dict.fromkeys(_HEADER),
         "accountant": dict.fromkeys(("library", "version")),
         "sparsification": dict.fromkeys(("kind", "size", "kept", "seed")),
+        "canaries": dict.fromkeys(("count", "kind", "audited")),
         "adaptation": {
             **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
             "decay": dict.fromkeys(("factor", "patience", "floor")),
