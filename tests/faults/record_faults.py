@@ -108,12 +108,12 @@ def publishing(number):
 
         opened = []
 
-        def opening(*some):
-            opened.append(training(*some))
+        def opening(*some, **more):
+            opened.append(training(*some, **more))
             return opened[-1]
 
-        def telling(*some):
-            line = metrics_line(*some)
+        def telling(*some, **more):
+            line = metrics_line(*some, **more)
             return line | number(clients, opened[-1]) if opened else line
 
         patch.setattr(engine_run, "client_data", holding)
