@@ -56,6 +56,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     details: dict[str, Any] = {
         "canaries": header.canaries.count,
         "kind": header.canaries.kind,
+        "unit": header.unit,
         "audited": header.canaries.audited,
         "confidence": CONFIDENCE,
         "false_alarm": FALSE_ALARM,
@@ -86,6 +87,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         f"{view.words} {_of(outcome.bound.any_mechanism, outcome.ceiling.any_mechanism)}, for "
         f"these steps {_of(outcome.bound.these_steps, outcome.ceiling.these_steps)}, claimed "
         f"{epsilon(view.mechanism(1.0), header.delta):.2f}"
+        + ("" if outcome.can_contradict else " (more than so many could contradict)")
         for view, outcome in outcomes
     ]
     text = (

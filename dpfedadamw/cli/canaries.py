@@ -135,8 +135,8 @@ def _train(training: Training, quiet: bool) -> None:
 
 
 _VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}
+_RELEASES = {"record": "every noised gradient", "client": "every noised mean"}
 _VIEWS = {
-    "uploads": "every noised gradient",
     "beginning": "  of its first rounds alone",
     "final-model": "the final model",
 }
@@ -167,8 +167,9 @@ def summary(
         table.add_column(heading, justify="right", no_wrap=True)
     for view in check["details"].get("views", []):
         table.add_row(
-            _VIEWS[view["view"]],
-            display.epsilon_text(view["claimed_epsilon"]),
+            _VIEWS.get(view["view"], _RELEASES[check["details"]["unit"]]),
+            display.epsilon_text(view["claimed_epsilon"])
+            + (" " if view["could_contradict"] else "*"),
             *(
                 f"{view[f'epsilon_{name}']:.2f} of {view[f'ceiling_{name}']:.2f}"
                 for name in ("any_mechanism", "these_steps")
@@ -187,6 +188,9 @@ def summary(
                 style="dim",
             )
         )
+        if not all(view["could_contradict"] for view in check["details"]["views"]):
+            text = f"* more than {order.count} canaries could contradict, whatever they showed"
+            parts.append(Text(text, style="yellow"))
     if check["verdict"] != "PASS":
-        parts.append(Text(check["measurement"], style="bold"))
+        parts += [Text(), Text(check["measurement"], style="bold")]
     return Panel(Group(*parts), title=f"[bold]{identifier}", title_align="left")
