@@ -16,6 +16,8 @@ binomial's masses evaluates it: the efficient form of the paper's Appendix D.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import special, stats
 
@@ -69,14 +71,13 @@ def epsilon_lower_bound(
     )
 
 
-def largest_excluded(excluded: object, largest: float = _LARGEST_EPSILON) -> float:
+def largest_excluded(excluded: Callable[[float], bool], largest: float = _LARGEST_EPSILON) -> float:
     """The largest value that a test excludes, where it excludes everything below that; else 0.
 
     Args:
         excluded: from a value ≥ 0 to whether it is excluded.
         largest: the largest value worth asking for.
     """
-    assert callable(excluded)
     if not excluded(0.0):
         return 0.0
     low, high = 0.0, 1.0

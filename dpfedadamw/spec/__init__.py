@@ -7,7 +7,39 @@ downstream takes a `Spec` or one of its sections. Importing this package loads n
 
 from __future__ import annotations
 
+from dpfedadamw.spec.algorithm_section import (
+    AlgorithmSpec,
+    FirstMomentSpec,
+    FloorSpec,
+    SamSpec,
+    SecondMomentSpec,
+    ServerSpec,
+    SmoothingSpec,
+)
+from dpfedadamw.spec.data_section import (
+    DataSpec,
+    PartitionSpec,
+    ValidationSpec,
+)
 from dpfedadamw.spec.fields import Field, describe
+from dpfedadamw.spec.model_section import (
+    CNNSpec,
+    FineTuningSpec,
+    LoraSpec,
+    MLPSpec,
+    ModelSpec,
+    PlainTuningSpec,
+    ResNetSpec,
+    SimpleCNNSpec,
+    TransformerSpec,
+    ViTSpec,
+    ViTTinySpec,
+)
+from dpfedadamw.spec.privacy_section import (
+    PrivacySpec,
+    RandomnessSpec,
+    SamplingSpec,
+)
 from dpfedadamw.spec.reading import (
     ShippedSpec,
     dump,
@@ -19,35 +51,11 @@ from dpfedadamw.spec.reading import (
     shipped,
 )
 from dpfedadamw.spec.sections import (
-    AlgorithmSpec,
-    CNNSpec,
     ComputeSpec,
-    DataSpec,
     EvaluationSpec,
     FederationSpec,
-    FineTuningSpec,
-    FirstMomentSpec,
-    FloorSpec,
-    LoraSpec,
-    MLPSpec,
-    ModelSpec,
-    PartitionSpec,
-    PlainTuningSpec,
-    PrivacySpec,
-    RandomnessSpec,
     ReportSpec,
-    ResNetSpec,
-    SamplingSpec,
-    SamSpec,
-    SecondMomentSpec,
-    ServerSpec,
-    SimpleCNNSpec,
-    SmoothingSpec,
     Spec,
-    TransformerSpec,
-    ValidationSpec,
-    ViTSpec,
-    ViTTinySpec,
 )
 from dpfedadamw.spec.vocabulary import schema
 

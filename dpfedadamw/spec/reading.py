@@ -16,40 +16,48 @@ import specs
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import checks, yamlreader, yamlwriter
 from dpfedadamw.spec import overrides as override
-from dpfedadamw.spec.document import one_line
-from dpfedadamw.spec.sections import (
+from dpfedadamw.spec.algorithm_section import (
     AlgorithmSpec,
     BlurSpec,
-    CNNSpec,
-    ComputeSpec,
-    DataSpec,
-    EvaluationSpec,
-    FederationSpec,
     FirstMomentSpec,
     FloorSpec,
     LocalIterationsSpec,
-    LoraSpec,
-    MLPSpec,
-    ModelSpec,
     NoiseDecaySpec,
-    PartitionSpec,
-    PlainTuningSpec,
-    PrivacySpec,
-    RandomnessSpec,
-    ReportSpec,
-    ResNetSpec,
-    SamplingSpec,
     SamSpec,
     SecondMomentSpec,
     ServerSpec,
-    SimpleCNNSpec,
     SmoothingSpec,
     SparsificationSpec,
-    Spec,
-    TransformerSpec,
+)
+from dpfedadamw.spec.data_section import (
+    DataSpec,
+    PartitionSpec,
     ValidationSpec,
+)
+from dpfedadamw.spec.document import one_line
+from dpfedadamw.spec.model_section import (
+    CNNSpec,
+    LoraSpec,
+    MLPSpec,
+    ModelSpec,
+    PlainTuningSpec,
+    ResNetSpec,
+    SimpleCNNSpec,
+    TransformerSpec,
     ViTSpec,
     ViTTinySpec,
+)
+from dpfedadamw.spec.privacy_section import (
+    PrivacySpec,
+    RandomnessSpec,
+    SamplingSpec,
+)
+from dpfedadamw.spec.sections import (
+    ComputeSpec,
+    EvaluationSpec,
+    FederationSpec,
+    ReportSpec,
+    Spec,
 )
 
 
