@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from audit import fields
+from audit import fields, leaks
 from audit.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.checks.agreement import differs
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
@@ -109,6 +109,14 @@ def _model(bundle: Bundle, reasons: list[str]) -> None:
             )
 
 
+def _copies(bundle: Bundle, reasons: list[str]) -> None:
+    """Private numbers that a file shows digit by digit; the reason repeats none of them."""
+    for leak in leaks.search_bundle(bundle):
+        reasons.append(
+            f"{leak.file} shows a number of the private evidence ({leak.array}, round {leak.round})"
+        )
+
+
 def _strange_files(bundle: Bundle) -> list[str]:
     """Names of files outside the evidence that no run writes."""
     try:
@@ -131,7 +139,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     reasons: list[str] = []
     unjudged: list[str] = []
     lines = 0
-    for part in (_ledger, _model):
+    for part in (_ledger, _model, _copies):
         try:
             part(bundle, reasons)
         except AuditError as error:
@@ -157,7 +165,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         Verdict.PASS,
         "metrics, ledger, model and its configuration hold the fields that they are for and no "
         "others; the learning rates published are the schedule's; every tensor of the model is a "
-        "trained parameter or was frozen; no other file lies beside them",
+        "trained parameter or was frozen; no other file lies beside them; no number of the private "
+        "evidence stands in any of them, nor in reports that were there",
         details,
     )
 
@@ -177,10 +186,12 @@ DISCLOSURE = Check(
     "parameters and what was frozen.",
     tolerance="none for names; 1e-9 relative for learning rates, written and read again in decimal",
     power="any further field of metrics, ledger or model.json; running statistics, or any further "
-    "tensor of a model that is trained in full; any further file",
-    limits="What a known field holds is not compared with the private evidence: a training loss "
-    "that is called test_loss is not seen, for the test records are not at hand. Tensors of a "
-    "backbone that is trained in part are taken to be frozen. Running times are published where "
-    "everybody knows who takes part; they may depend on the records. Reports are not read.",
+    "tensor of a model that is trained in full; any further file; a private number copied with at "
+    f"least {leaks.DIGITS} digits, of the {leaks.MOST_NUMBERS:,} that are looked for",
+    limits="A training loss that is called test_loss is not seen, for the test records are not at "
+    "hand, nor is a mean of private numbers or a rounded one. Tensors of a backbone that is "
+    "trained in part are taken to be frozen. Running times are published where everybody knows who "
+    "takes part; they may depend on the records. Of reports that are there the data and the web "
+    "page are read; a PDF is not opened.",
     judge=_judge,
 )

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import reports
-from audit import auditor, probing
+from audit import auditor, leaks, probing
+from audit.errors import AuditError
 from audit.probing import Probe
 from audit.verdict import Findings
 from dpfedadamw.errors import DpfedadamwError
@@ -171,8 +172,31 @@ def file_report(
     if findings is not None:
         auditor.write_findings(run.path, findings)
     files = reports.build_report(run.path, audience)
+    _refuse_leaks(run, files)
     unstamped = stamped(lambda by: signing.attest_run(run.path, key, by), authority)
     return Filed(files, unstamped)
+
+
+def _refuse_leaks(run: RunDirectory, files: reports.ReportFiles) -> None:
+    """Take a report back, before it is signed, in which the auditor finds a private number.
+
+    Raises:
+        FilingError: If it does.
+    """
+    try:
+        found = leaks.search(run.path)
+    except AuditError:
+        # Evidence that is away or unreadable has its own finding, and nothing to compare with.
+        return
+    names = {path.name for path in (files.json, files.pdf, files.html)}
+    for leak in found:
+        if leak.file in names:
+            for name in names:
+                (run.path / name).unlink(missing_ok=True)
+            raise FilingError(
+                f"{leak.file} would show a number of the private evidence ({leak.array} of round "
+                f"{leak.round}); the report was not kept, please report this as a fault"
+            )
 
 
 def stamped(act: Callable[[Authority | None], object], authority: Authority | None) -> str | None:
