@@ -7,6 +7,8 @@ operations instead; torch and numpy let go of the interpreter while they compute
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,18 +29,38 @@ def share_out(tasks: int, work: Callable[[range], None], threads: int | None = N
     if wanted == 1 or tasks == 1:
         work(range(tasks))
         return
+    pool = _pool(workers)
+    for task in [pool.submit(work, range(first, tasks, workers)) for first in range(workers)]:
+        task.result()
 
-    def alone(first: int) -> None:
-        # Within a worker torch must not start threads of its own: they would mostly wait for each
-        # other. The setting is the worker's, once torch has been asked for it; the last call puts
-        # back what threads that start later inherit.
+
+_STARTING = threading.Lock()
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Threads that stay, and within which torch starts none of its own.
+
+    They would mostly wait for each other. The setting is made once a thread: each time that it
+    is, torch throws away what oneDNN has compiled for the layers of a model.
+    """
+    with _STARTING:
+        return _started(workers)
+
+
+@functools.cache
+def _started(workers: int) -> ThreadPoolExecutor:
+    wanted = torch.get_num_threads()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="share-out")
+    all_there = threading.Barrier(workers)
+
+    def start() -> None:
+        # The setting is the thread's own only once torch has been asked for it.
         torch.get_num_threads()
         torch.set_num_threads(1)
-        try:
-            work(range(first, tasks, workers))
-        finally:
-            torch.set_num_threads(wanted)
+        all_there.wait()
 
-    with ThreadPoolExecutor(workers) as pool:
-        for task in [pool.submit(alone, first) for first in range(workers)]:
-            task.result()
+    for task in [pool.submit(start) for _ in range(workers)]:
+        task.result()
+    # What threads that start later inherit.
+    torch.set_num_threads(wanted)
+    return pool
