@@ -62,6 +62,7 @@ BASELINES = [
 PUBLISHED_DATA = {
     "fashion-mnist-vit-tiny": ("fashion-mnist", 0.15),
     "fashion-mnist-resnet18": ("fashion-mnist", 0.11),
+    "sst2-lora": ("glue/SST-2", 0.75),
 }
 
 
