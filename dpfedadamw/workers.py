@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 
@@ -30,8 +30,11 @@ def share_out(tasks: int, work: Callable[[range], None], threads: int | None = N
         work(range(tasks))
         return
     pool = _pool(workers)
-    for task in [pool.submit(work, range(first, tasks, workers)) for first in range(workers)]:
-        task.result()
+    shares = [pool.submit(work, range(first, tasks, workers)) for first in range(workers)]
+    # Also after an error nobody may go on writing into memory that the caller takes back.
+    wait(shares)
+    for share in shares:
+        share.result()
 
 
 _STARTING = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -52,6 +53,24 @@ def test_an_error_in_a_worker_is_raised() -> None:
 
     with pytest.raises(ValueError, match="task four"):
         share_out(9, work)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_after_an_error_no_worker_is_left_at_work() -> None:
+    failed = threading.Event()
+    finished: list[int] = []
+
+    def work(own: range) -> None:
+        if 0 in own:
+            failed.set()
+            raise ValueError("the first fails at once")
+        failed.wait(60)
+        time.sleep(0.1)
+        finished.append(own.start)
+
+    with pytest.raises(ValueError, match="the first"):
+        share_out(9, work)
+    assert sorted(finished) == [1, 2]
 
 
 @pytest.mark.usefixtures("three_threads")
