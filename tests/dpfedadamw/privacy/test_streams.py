@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy import streams
 from dpfedadamw.privacy.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.streams import Stream
 
@@ -87,6 +90,31 @@ def test_the_two_halves_of_a_box_muller_pair_are_independent() -> None:
     for one, two in ((cosine, sine), (cosine**2, sine**2)):
         # A correlation of n independent pairs has standard deviation 1/sqrt(n).
         assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(16_384)
+
+
+@pytest.mark.parametrize("in_numpy", [True, False])
+def test_normals_are_box_and_mullers_of_their_words(
+    in_numpy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_NUMPY_HAS_VECTORS", in_numpy)
+    pairs = 2_000
+    words = Stream(bytes(32)).words(2 * pairs).copy()
+    # Angles of 0, π/2, π and 3π/2 exactly, and their neighbours; a radius from the smallest word.
+    quarters = (np.arange(4, dtype=np.uint64) << np.uint64(62)).repeat(3)
+    steps = np.array([-1, 0, 1] * 4).astype(np.uint64) << np.uint64(11)
+    words[pairs : pairs + 12] = quarters + steps
+    words[0] = 0
+    space = streams._Workspace()
+    space.raw[: 16 * pairs] = words.astype("<u8").tobytes()
+    out = np.empty(2 * pairs)
+    space.box_muller(pairs, out)
+    for index in range(pairs):
+        uniform = max(int(words[index] >> np.uint64(11)), 0.5) * 2.0**-53
+        turn = 2.0 * math.pi * (int(words[pairs + index] >> np.uint64(11)) * 2.0**-53)
+        radius = math.sqrt(-2.0 * math.log(uniform))
+        # A few roundings of numbers up to the largest radius, 8.65, whose last bit is 2^-49.
+        assert out[index] == pytest.approx(radius * math.cos(turn), abs=2.0**-47)
+        assert out[pairs + index] == pytest.approx(radius * math.sin(turn), abs=2.0**-47)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 32_767, 32_768, 32_769, 100_001])
