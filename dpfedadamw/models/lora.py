@@ -21,7 +21,8 @@ def add_pairs(
 
     Args:
         network: A model of transformers; changed in place.
-        spec: Rank, scale, dropout and which layers; none named means queries and values.
+        spec: Rank, scale, dropout, which factors, and which layers; none named means queries and
+            values.
         heads: Names of its modules that are trained in full.
         text: Whether it classifies texts.
         revision: The hub's commit that it comes from; "" for none.
@@ -61,6 +62,10 @@ def add_pairs(
         layers = getattr(module, "lora_dropout", None)
         if isinstance(layers, nn.ModuleDict) and isinstance(layers[ADAPTER], nn.Dropout):
             layers[ADAPTER] = RecordDropout(spec.dropout)
+    if spec.factors == "b":
+        for name, parameter in wrapped.named_parameters():
+            if ".lora_A." in name:
+                parameter.requires_grad_(False)
     return wrapped
 
 

@@ -87,7 +87,12 @@ class TransformerClassifier(nn.Module):
         """Names of the tensors that need not be stored: they come from the pinned weights."""
         if not self.origin:
             return frozenset()
-        return frozenset(name for name, p in self.named_parameters() if not p.requires_grad)
+        # A frozen A was drawn here: no published file has it.
+        return frozenset(
+            name
+            for name, p in self.named_parameters()
+            if not p.requires_grad and ".lora_A." not in name
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Class scores [b, classes].

@@ -7,6 +7,7 @@ directions; what is left are the two products that the gradients of A and B need
 
 from __future__ import annotations
 
+import operator
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -33,14 +34,14 @@ class LowRankPair:
         down: A, [r, d], without bias.
         up: B, [p, r], without bias.
         scaling: s.
-        names: Names of A and B below the adapted layer.
+        names: Names of A and B below the adapted layer; of B alone where A is frozen.
     """
 
     base: nn.Linear
     down: nn.Linear
     up: nn.Linear
     scaling: float
-    names: tuple[str, str]
+    names: tuple[str, ...]
 
 
 def pair_of(module: nn.Module) -> LowRankPair | None:
@@ -64,7 +65,10 @@ def pair_of(module: nn.Module) -> LowRankPair | None:
     if not all(_is_plain(layer) for layer in (base, down, up)):
         return None
     trained = [p for p in module.parameters() if p.requires_grad]
-    if len(trained) != 2 or trained[0] is not down.weight or trained[1] is not up.weight:
+    inside = {f"lora_A.{name}": down.weight, f"lora_B.{name}": up.weight}
+    if not down.weight.requires_grad:
+        del inside[f"lora_A.{name}"]
+    if len(trained) != len(inside) or any(map(operator.is_not, trained, inside.values())):
         return None
     if down.bias is not None or up.bias is not None or base.weight.dtype != down.weight.dtype:
         return None
@@ -72,9 +76,7 @@ def pair_of(module: nn.Module) -> LowRankPair | None:
         return None
     if base.weight.dtype not in _PRECISE or torch.is_autocast_enabled(base.weight.device.type):
         return None
-    inside = (f"lora_A.{name}", f"lora_B.{name}")
-    scaling = float(adapted.scaling[name])
-    return LowRankPair(base, down, up, scaling, inside)
+    return LowRankPair(base, down, up, float(adapted.scaling[name]), tuple(inside))
 
 
 def _drops(layer: nn.Module) -> bool:
@@ -96,7 +98,7 @@ class _LowRank(Function):
         pair: LowRankPair,
         down: Tensor,
         up: Tensor,
-        receivers: tuple[Receiver, Receiver],
+        receivers: tuple[Receiver | None, Receiver],
     ) -> Tensor:
         merged = torch.addmm(pair.base.weight, up, down, alpha=pair.scaling)
         ctx.save_for_backward(inputs, F.linear(inputs, down * pair.scaling), merged, up)
@@ -108,7 +110,8 @@ class _LowRank(Function):
         inputs, narrow, merged, up = ctx.saved_tensors
         of_down, of_up = ctx.receivers
         _hand_over(of_up, narrow, outputs)
-        _hand_over(of_down, inputs.detach(), outputs.matmul(up * ctx.scaling))
+        if of_down is not None:
+            _hand_over(of_down, inputs.detach(), outputs.matmul(up * ctx.scaling))
         back = outputs.matmul(merged) if ctx.needs_input_grad[0] else None
         return back, None, None, None, None
 
@@ -117,13 +120,15 @@ def _hand_over(receiver: Receiver, inputs: Tensor, outputs: Tensor) -> None:
     receiver.receive(form_of_product(LinearProducts(), inputs, outputs, weight=True, bias=False))
 
 
-def low_rank(pair: LowRankPair, inputs: Tensor, of_down: Receiver, of_up: Receiver) -> Tensor:
+def low_rank(
+    pair: LowRankPair, inputs: Tensor, of_down: Receiver | None, of_up: Receiver
+) -> Tensor:
     """The outputs of an adapted layer.
 
     Args:
         pair: Its parts.
         inputs: [b, …, d].
-        of_down: Takes the per-record gradients of A.
+        of_down: Takes the per-record gradients of A; None where A is frozen.
         of_up: Takes those of B.
     """
     weights = (pair.down.weight, pair.up.weight)

@@ -248,11 +248,12 @@ class Pass:
     def _pair(self, site: Site) -> Callable[[Tensor], Tensor]:
         pair = site.pair
         assert pair is not None
-        down, up = (self._new(site, key) for key in site.parameters)
+        *down, up = (self._new(site, key) for key in site.parameters)
 
         def forward(input: Tensor) -> Tensor:
             self._check_records(site, input)
-            return low_rank.low_rank(pair, input, down.receiver(), up.receiver())
+            of_down = down[0].receiver() if down else None
+            return low_rank.low_rank(pair, input, of_down, up.receiver())
 
         return forward
 

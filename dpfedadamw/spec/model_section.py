@@ -113,6 +113,7 @@ class LoraSpec:
         rank: Rank r of the pairs, ≥ 1.
         alpha: The pairs' output is multiplied by alpha/rank, > 0.
         dropout: On the pairs' inputs, in [0, 0.9].
+        factors: "both", or "b": A stays as it was drawn (Sun et al. 2024, FFA-LoRA).
         target_modules: Layers that get a pair, by the last part of their name; empty for queries
             and values.
     """
@@ -121,6 +122,7 @@ class LoraSpec:
     rank: int = 16
     alpha: float = 32.0
     dropout: float = 0.1
+    factors: str = "both"
     target_modules: tuple[str, ...] = ()
 
 

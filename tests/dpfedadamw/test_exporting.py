@@ -35,6 +35,7 @@ SIZES = {
     "intermediate_size": 24,
 }
 PAIRS = "{kind: lora, rank: 2, alpha: 4, dropout: 0.1}"
+B_OF_PAIRS = "{kind: lora, rank: 2, alpha: 4, dropout: 0.0, factors: b}"
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +65,12 @@ def scores(model, images: torch.Tensor) -> torch.Tensor:
 IMAGES = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-def test_low_rank_pairs_are_written_alone_and_loaded_by_peft(published, tmp_path):
-    run = trained(published, tmp_path, "pretrained", PAIRS)
+@pytest.mark.parametrize("tuning", [PAIRS, B_OF_PAIRS])
+def test_low_rank_pairs_are_written_alone_and_loaded_by_peft(published, tmp_path, tuning):
+    run = trained(published, tmp_path, "pretrained", tuning)
     stored = load_file(run.weights)
     assert all(".lora_" in name or "modules_to_save" in name for name in stored)
+    assert sum(".lora_A." in name for name in stored) == sum(".lora_B." in name for name in stored)
     written = export(run, tmp_path / "out")
     assert (written.form, written.reads, written.base_folder) == ("adapters", "images", None)
     assert written.base == json.loads(run.model_config.read_text())["base"]

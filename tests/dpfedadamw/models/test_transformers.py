@@ -34,7 +34,12 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 LORA = LoraSpec("lora", rank=2, alpha=4.0, dropout=0.25)
-TUNINGS = {"lora": LORA, "all": PlainTuningSpec("all"), "head": PlainTuningSpec("head")}
+TUNINGS = {
+    "lora": LORA,
+    "b of pairs": LoraSpec("lora", rank=2, alpha=4.0, dropout=0.0, factors="b"),
+    "all": PlainTuningSpec("all"),
+    "head": PlainTuningSpec("head"),
+}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -88,6 +93,18 @@ def test_roberta_reads_padded_records_as_the_published_code_does():
     records, _ = records_for(model, "roberta-base")
     cut = records[2, 0, :4].long()[None]
     torch.testing.assert_close(model(records)[2:3], model.network(input_ids=cut).logits)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_with_b_alone_no_a_is_trained_and_none_is_left_to_a_publisher(name: str):
+    model = small(name, TUNINGS["b of pairs"])
+    trained = {n for n, p in model.named_parameters() if p.requires_grad and ".lora_" in n}
+    both = {n for n, p in small(name, LORA).named_parameters() if p.requires_grad}
+    assert trained == {n for n in both if ".lora_B." in n}
+    model.origin = {"source": "somewhere"}
+    drawn = {n for n, _ in model.named_parameters() if ".lora_A." in n}
+    assert len(drawn) == len(trained)
+    assert not drawn & model.fetched
 
 
 def test_low_rank_factors_at_the_outputs_follow_heads_and_those_at_the_inputs_are_one_block():

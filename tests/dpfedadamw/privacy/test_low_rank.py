@@ -83,6 +83,23 @@ def test_a_pair_used_twice_agrees_with_the_loop() -> None:
     assert_agrees(Twice(), *records(TOKENS, WIDTH))
 
 
+@pytest.mark.parametrize("shape", [(WIDTH,), (TOKENS, WIDTH), (90, WIDTH)])
+def test_a_pair_whose_a_is_frozen_is_one_place_and_agrees(shape: tuple[int, ...]) -> None:
+    model = adapted()
+    model.middle.lora_A["default"].weight.requires_grad_(False)
+    pair = pair_of(model.middle)
+    assert pair is not None
+    assert pair.names == ("lora_B.default",)
+    assert_agrees(model, *records(*shape))
+
+
+def test_a_pair_whose_b_is_frozen_is_taken_apart_and_agrees() -> None:
+    model = adapted()
+    model.middle.lora_B["default"].weight.requires_grad_(False)
+    assert pair_of(model.middle) is None
+    assert_agrees(model, *records(TOKENS, WIDTH))
+
+
 def train_bias(model: Adapted) -> None:
     model.middle.base_layer.bias.requires_grad_(True)
 
