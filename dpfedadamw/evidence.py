@@ -7,7 +7,7 @@ passes on verdicts only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -109,8 +109,9 @@ class ClientEvidence:
         self.noise_sum_squares.append(noise.cpu().numpy())
         self.clean_sum_squares.append(clean.cpu().numpy() / query.divisor**2)
 
-    def second_moment(self, moment: Any) -> None:
+    def second_moment(self, look: Callable[[], Any]) -> None:
         """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
+        moment = look()
         floored = self.blocks.sum(moment.floored).cpu().numpy()
         self.moment = MomentRecord(
             self.blocks.mean(moment.moment).cpu().numpy(),
@@ -124,7 +125,7 @@ class ClientEvidence:
 class Unobserved:
     """Takes note of nothing: for runs without privacy, which leave no private evidence."""
 
-    def second_moment(self, moment: object) -> None:
+    def second_moment(self, look: Callable[[], object]) -> None:
         """Ignore the second moment."""
 
 

@@ -7,7 +7,7 @@ moment is averaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.memory import recycled
 from dpfedadamw.roles import NO_ROLES, block_labels
 from dpfedadamw.workers import share_out
 
@@ -113,8 +114,7 @@ def named_tensors(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
 def empty(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory for a flat vector [size], not yet written.
 
-    On a CPU numpy asks for it: it tells the system to use large pages, so that a vector of tens of
-    millions of coordinates is there several times sooner than from torch.
+    On a CPU it may be another vector's of the same size, to which nothing refers any more.
 
     Args:
         size: d.
@@ -123,7 +123,7 @@ def empty(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """
     if device.type != "cpu" or dtype not in _NUMPY_KINDS:
         return torch.empty(size, dtype=dtype, device=device)
-    return torch.from_numpy(np.empty(size, dtype=_NUMPY_KINDS[dtype]))
+    return torch.from_numpy(recycled(size, _NUMPY_KINDS[dtype]))
 
 
 def zeros_like(vector: Tensor) -> Tensor:
@@ -272,17 +272,24 @@ class Blocks:
                 parts[index] = norms.double().square()
 
         share_out(len(cuts), measure)
-        rows = torch.cat([rows for _, _, rows in cuts])
-        return torch.zeros_like(self.sizes).index_add_(0, rows, torch.cat(parts))
+        return self._gathered(cuts, parts)
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum of values [d] over each block, float64 [B]."""
         # Piece by piece: many times faster than an indexed addition over the whole vector.
-        total = torch.zeros_like(self.sizes)
-        for start, stop, blocks in self.pieces():
-            rows = values[start:stop].double().view(len(blocks), -1)
-            total.index_add_(0, blocks, rows.sum(1))
-        return total
+        cuts = list(self.pieces())
+        parts = [self.sizes] * len(cuts)
+
+        def add(own: range) -> None:
+            longest = max(stop - start for start, stop, _ in cuts)
+            memory = torch.empty(longest, dtype=torch.float64, device=values.device)
+            for index in own:
+                start, stop, rows = cuts[index]
+                wide = memory[: stop - start].copy_(values[start:stop])
+                parts[index] = wide.view(len(rows), -1).sum(1)
+
+        share_out(len(cuts), add)
+        return self._gathered(cuts, parts)
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of values [d] over each block, float64 [B] (DP-FedAdamW eq. (7))."""
@@ -291,9 +298,20 @@ class Blocks:
     def spread(self, values: Tensor) -> Tensor:
         """Give every coordinate its block's value: [B] becomes [d]."""
         spread = empty(self.parameters, values.dtype, values.device)
-        for start, stop, blocks in self.pieces():
-            spread[start:stop].view(len(blocks), -1).copy_(values[blocks].unsqueeze(1))
+        cuts = list(self.pieces())
+
+        def fill(own: range) -> None:
+            for index in own:
+                start, stop, rows = cuts[index]
+                spread[start:stop].view(len(rows), -1).copy_(values[rows].unsqueeze(1))
+
+        share_out(len(cuts), fill)
         return spread
+
+    def _gathered(self, cuts: Sequence[tuple[int, int, Tensor]], parts: Sequence[Tensor]) -> Tensor:
+        """Sums over the rows of pieces, float64, added up by block [B]."""
+        rows = torch.cat([rows for _, _, rows in cuts])
+        return torch.zeros_like(self.sizes).index_add_(0, rows, torch.cat(list(parts)))
 
     def to(self, device: torch.device) -> Blocks:
         """The same partition on another device."""

@@ -23,7 +23,7 @@ from dpfedadamw.algorithms.base import (
     SecondMoment,
     Upload,
 )
-from dpfedadamw.parameters import Blocks, copy_of, in_pieces, zeros_like
+from dpfedadamw.parameters import Blocks, copy_of, empty, in_pieces, zeros_like
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,21 @@ class AdamW:
             self._advance(vectors, corrections, rate, oracle.noise_variance)
         if not coupled:
             # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
-            subtracted = oracle.noise_variance if self.debias else 0.0
-            corrected = copy_of(second).div_(correction)
-            floored = self._floored(corrected, oracle.noise_variance)
             observer.second_moment(
-                SecondMoment(second, corrected, subtracted, behind_second, floored)
+                lambda: self._seen(second, correction, behind_second, oracle.noise_variance)
             )
-        return Upload(parameters - start, self._upload_state(first, second))
+        in_pieces(parameters, lambda part, _: parameters[part].sub_(start[part]))
+        return Upload(parameters, self._upload_state(first, second))
+
+    def _seen(
+        self, second: Tensor, correction: float, steps: int, noise_variance: float
+    ) -> SecondMoment:
+        """What there is to see of v [d] after the last step."""
+        corrected = empty(len(second), second.dtype, second.device)
+        in_pieces(second, lambda part, _: torch.div(second[part], correction, out=corrected[part]))
+        floored = self._floored(corrected, noise_variance)
+        subtracted = noise_variance if self.debias else 0.0
+        return SecondMoment(second, corrected, subtracted, steps, floored)
 
     def denominator(self, corrected: Tensor, noise_variance: float) -> tuple[Tensor, Tensor]:
         """The step's denominator d [d], and where the floor was reached, bool [d].

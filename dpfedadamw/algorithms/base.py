@@ -7,7 +7,7 @@ it ever sees of the data, and each question is counted because it is asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,8 +61,12 @@ class SecondMoment:
 class Observer(Protocol):
     """Writes down for the auditor what cannot be seen from outside."""
 
-    def second_moment(self, moment: SecondMoment) -> None:
-        """Take note of the second moment after the last local step."""
+    def second_moment(self, look: Callable[[], SecondMoment]) -> None:
+        """Take note of the second moment after the last local step.
+
+        Args:
+            look: Computes what there is to see; who writes nothing down need not call it.
+        """
 
 
 @dataclass(frozen=True)

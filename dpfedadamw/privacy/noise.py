@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.memory import recycled
 from dpfedadamw.privacy.streams import Stream
 
 __all__ = ["NoiseAhead", "Stream", "add_gaussian_noise", "grid_spacing"]
@@ -91,7 +92,7 @@ def add_gaussian_noise(
     spacing = _check(clipped_sum, standard_deviation, method)
     values: NDArray[np.floating[Any]] = clipped_sum.detach().cpu().numpy()
     narrow = np.float32 if dtype == torch.float32 else np.float64
-    noisy = np.empty(values.size, dtype=narrow)
+    noisy = recycled(values.size, narrow)
     limit = _LARGEST_RATIO * standard_deviation
     refused: list[int] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -33,8 +34,8 @@ class Gradients:
 class Seen:
     moment: SecondMoment
 
-    def second_moment(self, moment: SecondMoment) -> None:
-        self.moment = moment
+    def second_moment(self, look: Callable[[], SecondMoment]) -> None:
+        self.moment = look()
 
 
 RULE = AdamW(

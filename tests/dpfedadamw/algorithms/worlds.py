@@ -69,7 +69,7 @@ class Oracle:
 
 
 class Silent:
-    def second_moment(self, moment: SecondMoment) -> None:
+    def second_moment(self, look: Callable[[], SecondMoment]) -> None:
         pass
 
 

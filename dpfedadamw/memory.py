@@ -1,0 +1,68 @@
+"""Memory for long vectors on a CPU, used again instead of asked for again.
+
+A step makes several vectors as long as the model and drops them. To map such memory anew costs more
+than to fill it: 45 MB take 25 ms in pages of 4 KiB, and about 4 ms in large ones, which the system
+does not always have.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+# What lies idle between two uses, in all. Models whose vectors are longer do without: a step of
+# theirs takes so long that mapping memory does not show.
+_IDLE_BYTES = 2**28
+# Below this, the allocator keeps memory by itself.
+_LEAST_BYTES = 2**20
+
+
+class _Idle:
+    """Arrays of bytes that nobody refers to any more."""
+
+    def __init__(self) -> None:
+        # Reentrant: the collector may give memory back while the same thread takes some.
+        self._lock = threading.RLock()
+        self._arrays: list[NDArray[np.uint8]] = []
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """An array of so many bytes, used before or new."""
+        with self._lock:
+            for place, array in enumerate(self._arrays):
+                if array.nbytes == size:
+                    return self._arrays.pop(place)
+        # numpy tells the system to use large pages.
+        return np.empty(size, dtype=np.uint8)
+
+    def give_back(self, array: NDArray[np.uint8]) -> None:
+        """Keep an array for the next who asks for one of its size, and drop the oldest for it."""
+        with self._lock:
+            self._arrays.append(array)
+            while sum(one.nbytes for one in self._arrays) > _IDLE_BYTES:
+                self._arrays.pop(0)
+
+
+_idle = _Idle()
+
+
+def recycled(size: int, dtype: DTypeLike) -> NDArray[Any]:
+    """A vector [size] whose entries are not yet written, and may hold what was there before.
+
+    Its memory is used again once nothing refers to it: no array, no view, no tensor made of it.
+
+    Args:
+        size: Number of entries.
+        dtype: Their type.
+    """
+    length = size * np.dtype(dtype).itemsize
+    if not _LEAST_BYTES <= length <= _IDLE_BYTES:
+        return np.empty(size, dtype=dtype)
+    whole = _idle.take(length)
+    # An array over a buffer of its own, so that views refer to it and not to the memory below.
+    seen: NDArray[Any] = np.frombuffer(whole.data, dtype=dtype)
+    weakref.finalize(seen, _idle.give_back, whole).atexit = False
+    return seen
