@@ -6,4 +6,11 @@ A YAML spec becomes a plan, the plan a run, the run leaves evidence, an independ
 
 from __future__ import annotations
 
+import os
+
 __version__ = "0.1.0"
+
+# Where GNU OpenMP computes for torch, a thread of it that has nothing to do spins for milliseconds
+# before it sleeps, on a core that the threads of `workers` need by then. It is read when torch is
+# loaded: whoever loads torch first, or has set it, keeps what they have.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")

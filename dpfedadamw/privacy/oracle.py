@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence import ClientEvidence, Query
-from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.parameters import FlatParameters, in_pieces
 from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
 from dpfedadamw.privacy.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -208,7 +208,8 @@ class PrivateOracle:
                     divisor=divisor,
                 )
             )
-        return noisy.div_(divisor)
+        in_pieces(noisy, lambda part, _: noisy[part].div_(divisor))
+        return noisy
 
     def _draw_ahead(self, parameters: Tensor) -> NoiseAhead | None:
         if self._standard_deviation == 0.0 or parameters.device.type == "cpu":

@@ -13,6 +13,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+import dpfedadamw  # noqa: F401  Before torch, as in a run: it sets how long torch's threads spin.
+
+# isort: split
 import numpy as np
 import torch
 import torch.nn.functional as F

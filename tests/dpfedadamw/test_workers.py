@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +22,29 @@ def three_threads() -> Iterator[None]:
     torch.set_num_threads(3)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("set_before", [None, "7"])
+def test_torchs_idle_threads_sleep_soon_unless_the_user_has_said_otherwise(
+    set_before: str | None,
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    if set_before is not None:
+        environment["GOMP_SPINCOUNT"] = set_before
+    seen = subprocess.run(
+        # In the main module of the command nothing may load torch before the package is there.
+        [
+            sys.executable,
+            "-c",
+            "import sys, dpfedadamw, os; assert 'torch' not in sys.modules; import dpfedadamw.cli; "
+            "print(os.environ['GOMP_SPINCOUNT'])",
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert seen.stdout.strip() == (set_before or "20000")
 
 
 @pytest.mark.usefixtures("three_threads")
