@@ -241,7 +241,7 @@ class _Workspace:
 
 def _numpy_has_vectors() -> bool:
     """Whether numpy has a float64 tangent in vector registers, which only its Linux builds have."""
-    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", ())
+    found = np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", ())
     return sys.platform == "linux" and not {"AVX512_SKX", "X86_V4"}.isdisjoint(found)
 
 
