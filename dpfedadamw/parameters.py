@@ -103,14 +103,6 @@ class FlatParameters:
         self.vector.copy_(vector)
 
 
-def named_tensors(layout: Layout, vector: Tensor) -> dict[str, Tensor]:
-    """Split a flat vector of shape [d] into contiguous tensors by parameter name."""
-    return {
-        part.name: vector[part.start : part.stop].reshape(part.shape).clone()
-        for part in layout.slices
-    }
-
-
 def empty(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory for a flat vector [size], not yet written.
 
