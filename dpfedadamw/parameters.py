@@ -224,18 +224,17 @@ class Blocks:
         return torch.cat([run.blocks.repeat_interleave(run.width) for run in self.runs])
 
     def pieces(self) -> Iterator[tuple[int, int, Tensor]]:
-        """Cut the flat vector into pieces that are short enough to be summed in float32.
+        """Cut the flat vector into pieces of rows that are short enough to be summed in float32.
 
         Yields:
-            First coordinate, one past the last, and the blocks of the equal rows in between.
+            First coordinate, one past the last, and the block of each of the equal rows in between.
         """
         for run in self.runs:
             width = run.width
             if width >= _SUMMED:
+                part = _even_part(width)
                 for row, start in enumerate(range(run.start, run.stop, width)):
-                    for first in range(start, start + width, _SUMMED):
-                        last = min(first + _SUMMED, start + width)
-                        yield first, last, run.blocks[row : row + 1]
+                    yield from _cut(start, start + width, part, run.blocks[row : row + 1])
             else:
                 rows = _SUMMED // width
                 for row in range(0, len(run.blocks), rows):
@@ -309,6 +308,25 @@ class Blocks:
         """The same partition on another device."""
         runs = tuple(replace(run, blocks=run.blocks.to(device)) for run in self.runs)
         return Blocks(self.kind, self.names, runs, self.sizes.to(device))
+
+
+def _even_part(width: int) -> int:
+    """A length below which sums are exact enough, of which a row has a whole number if it can."""
+    least = -(-width // _SUMMED)
+    return next((width // n for n in range(least, 2 * least) if width % n == 0), _SUMMED)
+
+
+def _cut(start: int, stop: int, part: int, block: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """Cut a row of one block [1] into pieces of whole parts, and one of what is left."""
+    step = part * max(1, _PIECE // part)
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        parts = (last - first) // part
+        whole = first + parts * part
+        if parts:
+            yield first, whole, block.expand(parts)
+        if whole < last:
+            yield whole, last, block
 
 
 def blocks_of(module: nn.Module, kind: str) -> Blocks:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
+from dpfedadamw import parameters
 from dpfedadamw.models.cnn import GroupNormCNN
 from dpfedadamw.models.mlp import MultiLayerPerceptron
 from dpfedadamw.models.vit import VisionTransformer
 from dpfedadamw.parameters import (
     BLOCK_KINDS,
+    Blocks,
     FlatParameters,
     ParameterError,
+    Runs,
     blocks_of,
     copy_of,
     empty,
@@ -129,3 +134,43 @@ def test_sums_of_squares_are_those_of_the_blocks_values(kind):
         torch.testing.assert_close(
             found, blocks.sum(expected.double().square()), rtol=1e-6, atol=1e-12
         )
+
+
+# Below, at and above the longest sum in float32; even, odd and longer than a piece.
+WIDTHS = [1, 7, 4096, 32_768, 36_864, 100_003, 300_000]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from(WIDTHS)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_pieces_cover_every_coordinate_once_in_rows_short_enough_to_be_summed(
+    shapes: list[tuple[int, int]],
+) -> None:
+    runs: list[Runs] = []
+    sizes: list[float] = []
+    start = 0
+    for rows, width in shapes:
+        blocks = torch.arange(len(sizes), len(sizes) + rows)
+        runs.append(Runs("w", start, start + rows * width, blocks))
+        sizes += [float(width)] * rows
+        start += rows * width
+    names = tuple(str(block) for block in range(len(sizes)))
+    blocks = Blocks("layer", names, tuple(runs), torch.tensor(sizes, dtype=torch.float64))
+    reached = 0
+    for first, last, rows in blocks.pieces():
+        assert first == reached
+        assert last - first <= parameters._PIECE
+        assert (last - first) % len(rows) == 0
+        assert (last - first) // len(rows) <= parameters._SUMMED
+        reached = last
+    assert reached == start
+    values = torch.randn(start, generator=torch.Generator().manual_seed(start))
+    expected = torch.zeros(len(sizes), dtype=torch.float64)
+    expected.index_add_(0, blocks.index, values.double().square())
+    torch.testing.assert_close(blocks.sum_of_squares(values), expected, rtol=1e-6, atol=0.0)
+    assert torch.equal(blocks.spread(torch.arange(len(sizes))), blocks.index)
