@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import dpfedadamw  # noqa: F401  Before torch, as in a run: it sets how long torch's threads spin.
+
+# isort: split
 import torch
 import torch.nn.functional as F
 from models import LowRankEncoder, VisionTransformer

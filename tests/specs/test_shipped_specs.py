@@ -62,7 +62,7 @@ BASELINES = [
 PUBLISHED_DATA = {
     "fashion-mnist-vit-tiny": ("fashion-mnist", 0.15),
     "fashion-mnist-resnet18": ("fashion-mnist", 0.11),
-    "sst2-lora": ("glue/SST-2", 0.75),
+    "sst2-lora": ("glue/SST-2", 0.79),
 }
 
 
@@ -175,7 +175,7 @@ def test_specs_of_published_data_are_of_the_promised_setting(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED_DATA)
 def test_a_run_on_published_data_passes_its_audit_and_learns(name, tmp_path):
-    """Takes a quarter of an hour each on two cores."""
+    """Takes up to an hour each on two cores."""
     folder, least = PUBLISHED_DATA[name]
     data = Path(os.environ.get("DPFEDADAMW_DATA", "data")) / folder
     if not data.is_dir():
