@@ -53,6 +53,8 @@ def sign_model(run_dir: Path, key: SigningKey, passphrase: str | None) -> bytes:
             f"{BUNDLE}: model-signing is not installed; pip install 'dpfedadamw[model-signing]'"
         ) from error
 
+    # Where the optional library is absent, mypy knows no type of its base class. The files that it
+    # hands to hash by name are not used, since ours are fixed.
     class ModelFiles(hashing.Config):  # type: ignore[misc, unused-ignore]
         """Takes the model's files alone; evidence and reports are not part of a model."""
 

@@ -86,6 +86,7 @@ class _Signer(signers.Signer):
     def __init__(self, key: SigningKey) -> None:
         """Take the key and its chain."""
         chain = [to_asn1(entry) for entry in key.chain]
+        # pyHanko's constructor has no annotations.
         registry = SimpleCertificateStore()  # type: ignore[no-untyped-call]
         registry.register_multiple(chain)
         super().__init__(signing_cert=chain[0], cert_registry=registry)
