@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from audit.auditor import audit_run, write_findings
 from audit.errors import AuditError
-from audit.probing import Probe, StepProbe, record_probe
-from audit.update_probing import UpdateProbe
+from audit.probe.probing import Probe, StepProbe, record_probe
+from audit.probe.update_probing import UpdateProbe
 from audit.verdict import Finding, Findings, Severity, Verdict
 
 __all__ = [

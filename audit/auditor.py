@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import scipy
 
-from audit.bundle import Bundle, open_bundle
 from audit.checks import CHECKS, Check, Context, Judgement
 from audit.checks.canaries import CANARIES
 from audit.checks.client import CLIENT_CHECKS
 from audit.errors import AuditError, ProbeError
-from audit.evidence import ProbeResults, read_probe
-from audit.fields import FieldError
-from audit.probing import Probe, run_probe, write_atomically
+from audit.probe.probing import Probe, run_probe, write_atomically
+from audit.reading.bundle import Bundle, open_bundle
+from audit.reading.evidence import ProbeResults, read_probe
+from audit.reading.fields import FieldError
 from audit.verdict import Finding, Findings, Verdict
 
 

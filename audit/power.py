@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from scipy import optimize, stats
 
-from audit.accounting import Steps, budget
-from audit.checks.batches import rate_alpha
-from audit.checks.comparison import understates
-from audit.checks.noise import scale_alpha
-from audit.statistics import binomial_p_value, chi_square_interval, sigma_half_width
+from audit.accounting.budget import Steps, budget
+from audit.checks.record.noise import scale_alpha
+from audit.checks.shared.batches import rate_alpha
+from audit.checks.shared.comparison import understates
+from audit.statistics.intervals import binomial_p_value, chi_square_interval, sigma_half_width
 
 CHANCE = 0.999
 BEGIN, END = "<!-- power -->", "<!-- end of power -->"

@@ -15,12 +15,12 @@ from torch import nn
 
 from dpfedadamw.algorithms import registry as algorithms
 from dpfedadamw.algorithms.base import Algorithm
-from dpfedadamw.claims import solve_noise
 from dpfedadamw.data import datasets
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.partition import partition
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models import registry as models
+from dpfedadamw.privacy.claims import solve_noise
 from dpfedadamw.privacy.plan import PrivacyPlan, make_plan
 from dpfedadamw.spec import Spec
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports import content, html, pdf
+from reports.content import build as content
+from reports.content.guarantee import INTERNAL
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
-from reports.guarantee import INTERNAL
-from reports.pages.run import document
-from reports.runfiles import write_atomic
+from reports.reading.files import write_atomic
+from reports.render import html, pdf
+from reports.render.pages.run import document
 
 __all__ = [
     "EnvelopeError",

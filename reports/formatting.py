@@ -6,7 +6,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from typing import Any
 
-from reports.runfiles import clean, number
+from reports.reading.files import clean, number
 
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _LARGE_EPSILON = 1_000

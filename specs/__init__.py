@@ -1,7 +1,7 @@
 """The specs that ship with the package, and the JSON Schema they follow.
 
 Resources only: the engine reads and checks them. A spec's name is its path in this folder without
-the ending: `quickstart`, `paper/table-1`.
+the ending, joined by hyphens: `digits/cnn.yaml` is `digits-cnn`. It is also found as `digits/cnn`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def spec_files() -> dict[str, Traversable]:
 
 def find(name: str) -> Traversable | None:
     """Return the file of the shipped spec of that name, or None."""
-    return spec_files().get(name)
+    return spec_files().get(name.replace("/", "-"))
 
 
 def schema_text() -> str:
@@ -32,7 +32,7 @@ def _walk(folder: Traversable, prefix: str) -> dict[str, Traversable]:
     found: dict[str, Traversable] = {}
     for entry in folder.iterdir():
         if entry.is_dir():
-            found |= _walk(entry, f"{prefix}{entry.name}/")
+            found |= _walk(entry, f"{prefix}{entry.name}-")
         elif entry.name.endswith(_ENDING):
             found[prefix + entry.name.removesuffix(_ENDING)] = entry
     return found

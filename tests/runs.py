@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 from dpfedadamw import cli
-from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import ALGORITHMS
-from dpfedadamw.cli import filing
+from dpfedadamw.cli import after_training as filing
 from dpfedadamw.experiment import prepare
-from dpfedadamw.probe import probe_of
-from dpfedadamw.run import Outcome, Training
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.probe import probe_of
+from dpfedadamw.run.training import Outcome, Training
 from dpfedadamw.spec import Spec
 
 SMALL = """

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from audit.accounting import Steps
+from audit.accounting.budget import Steps
+from audit.accounting.losses import LossPair
 from audit.canaries import f_dp, one_run
 from audit.canaries.guessing import Guesses, perfect
 from audit.canaries.trade_off import TradeOff, approximate_dp, of_losses
-from audit.losses import LossPair
-from audit.statistics import FALSE_ALARM
+from audit.statistics.intervals import FALSE_ALARM
 
 # Of the lower bounds that are printed. A contradiction asks for more: `FALSE_ALARM`.
 CONFIDENCE = 0.95

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.accounting import Steps, budget, merge, privacy_profile
-from audit.arrays import Floats
+from audit.accounting.budget import Steps, budget, merge, privacy_profile
 from audit.canaries.bounds import Mechanism, Shares, scaled
-from audit.canaries.evidence import CanaryEvidence
 from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
 from audit.canaries.views import View, beginning
 from audit.errors import UnverifiedError
-from audit.ledger import Header, Ledger
-from audit.spends import RoundSpend
+from audit.reading.arrays import Floats
+from audit.reading.canary_evidence import CanaryEvidence
+from audit.reading.ledger import Header, Ledger
+from audit.reading.spends import RoundSpend
 
 
 def client_views(

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from audit.accounting import Steps, ThirdParty, budget, merge, privacy_profile, rdp_estimate
-from audit.arrays import Floats
+from audit.accounting.budget import Steps, ThirdParty, budget, merge, privacy_profile, rdp_estimate
+from audit.accounting.sampling import cost_of
+from audit.accounting.worst_case import most_spent, participation
 from audit.canaries.bounds import Mechanism, Shares, scaled
-from audit.canaries.evidence import CanaryEvidence
 from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
 from audit.errors import UnverifiedError
-from audit.ledger import Header, Ledger
-from audit.sampling import cost_of
-from audit.spends import Spend
-from audit.worst_case import most_spent, participation
+from audit.reading.arrays import Floats
+from audit.reading.canary_evidence import CanaryEvidence
+from audit.reading.ledger import Header, Ledger
+from audit.reading.spends import Spend
 
 _BEGINNING, _BEGINNING_OF_FEW, _FEW = 2.0, 1.0, 200
 # More different clients than that are put into groups, each counted as its worst.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit.bundle import Bundle
-from audit.evidence import ProbeResults
+from audit.reading.bundle import Bundle
+from audit.reading.evidence import ProbeResults
 from audit.verdict import Finding, Severity, Verdict
 
 _MOST_REASONS = 6

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from audit.bundle import Bundle
 from audit.canaries.bounds import (
     CONFIDENCE,
     Bound,
@@ -19,13 +18,14 @@ from audit.canaries.bounds import (
     judge,
 )
 from audit.canaries.client_views import client_views
-from audit.canaries.evidence import CanaryEvidence
 from audit.canaries.guessing import guess
 from audit.canaries.views import View, views
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.errors import UnverifiedError
-from audit.ledger import Header, Ledger
-from audit.statistics import FALSE_ALARM, binomial_p_value
+from audit.reading.bundle import Bundle
+from audit.reading.canary_evidence import CanaryEvidence
+from audit.reading.ledger import Header, Ledger
+from audit.statistics.intervals import FALSE_ALARM, binomial_p_value
 from audit.verdict import Severity, Verdict
 
 PLANTED = "audit run with {} planted canaries: its model is not for release"

@@ -12,17 +12,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from audit import fields, leaks
-from audit.bundle import MAXIMUM_LEDGER_BYTES, Bundle
-from audit.checks.agreement import differs
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
-from audit.checks.circles import LEDGER, METRICS, MODEL, RUN_FILES, unknown_fields
-from audit.checks.following import learning_rate
-from audit.documents import DocumentError, parse_json
+from audit.checks.shared import leaks
+from audit.checks.shared.agreement import differs
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
-from audit.fields import FieldError
-from audit.files import read_bytes
-from audit.messages import MessageError, read_names
+from audit.reading import fields
+from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
+from audit.reading.documents import DocumentError, parse_json
+from audit.reading.fields import FieldError
+from audit.reading.files import read_bytes
+from audit.reading.known_fields import LEDGER, METRICS, MODEL, RUN_FILES, unknown_fields
+from audit.reading.messages import MessageError, read_names
+from audit.replay.trajectory import learning_rate
 from audit.verdict import Severity, Verdict
 
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.

@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 from scipy import signal, stats
 
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
 from audit.checks.client.participation import cohorts_of, judge_independent_draws
-from audit.statistics import FALSE_ALARM, binomial_p_value
+from audit.reading.bundle import Bundle
+from audit.statistics.intervals import FALSE_ALARM, binomial_p_value
 from audit.verdict import Severity, Verdict
 
 _CLIENTS, _OVERLAP = 0.5, 0.5

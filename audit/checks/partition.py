@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
-from audit.ledger import Header
-from audit.record_evidence import Holdings
+from audit.reading.bundle import Bundle
+from audit.reading.ledger import Header
+from audit.reading.record_evidence import Holdings
 from audit.verdict import Severity, Verdict
 
 _FILE = "evidence/partition.npz"

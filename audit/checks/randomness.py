@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from audit import fields
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed, no_claim
-from audit.fields import FieldError
+from audit.reading import fields
+from audit.reading.bundle import Bundle
+from audit.reading.fields import FieldError
 from audit.verdict import Severity, Verdict
 
 # What a release key is hashed behind, as the ledger's format has it.

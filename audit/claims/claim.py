@@ -19,8 +19,8 @@ from typing import Any
 import jsonschema
 from jsonschema.exceptions import best_match
 
-from audit.documents import DocumentError, parse_yaml
 from audit.errors import AuditError
+from audit.reading.documents import DocumentError, parse_yaml
 
 MAXIMUM_BYTES = 1 << 16
 _ENDING = ".yaml"

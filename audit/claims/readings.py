@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from audit.accounting import Steps, ThirdParty, budget, closed_forms, effective_noise_multiplier
+from audit.accounting.budget import (
+    Steps,
+    ThirdParty,
+    budget,
+    closed_forms,
+    effective_noise_multiplier,
+)
 from audit.claims.claim import Claim
 
 SERVER, THIRD_PARTY = "server", "third-party"

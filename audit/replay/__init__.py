@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from audit.replay import adamw, adaptive, descent, servers, watching
+from audit.replay import adamw, adaptive, descent, servers
+from audit.replay import adaptive_schedules as watching
 from audit.replay.base import Replay
 
 _AVERAGED = (servers.start_average, servers.average)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.arrays import Floats, Integers
+from audit.reading.arrays import Floats, Integers
 from audit.replay.rounding import Rounded, exact
 
 UPDATE = "parameters"

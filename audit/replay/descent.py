@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from audit.arrays import Floats
+from audit.reading.arrays import Floats
 from audit.replay.base import UPDATE, Produced, Released, Setting, option, word
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from audit.arrays import Floats
+from audit.reading.arrays import Floats
 from audit.replay.adamw import aggregation, shares_first
 from audit.replay.adaptive import PREVIOUS
 from audit.replay.base import (

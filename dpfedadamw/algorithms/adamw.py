@@ -23,7 +23,7 @@ from dpfedadamw.algorithms.base import (
     SecondMoment,
     Upload,
 )
-from dpfedadamw.parameters import Blocks, copy_of, empty, in_pieces, zeros_like
+from dpfedadamw.vectors.flat import Blocks, copy_of, empty, in_pieces, zeros_like
 
 
 @dataclass(frozen=True)

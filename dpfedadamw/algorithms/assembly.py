@@ -37,9 +37,9 @@ from dpfedadamw.algorithms.scaffold import Scaffold, ScaffoldServer
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import ClientMomentum, GradientDescent
 from dpfedadamw.algorithms.smoothing import LaplacianSmoothing
-from dpfedadamw.coordinates import sparsification
-from dpfedadamw.parameters import blocks_of, layout_of
 from dpfedadamw.spec import AlgorithmSpec
+from dpfedadamw.vectors.flat import blocks_of, layout_of
+from dpfedadamw.vectors.sparsification import sparsification
 
 _Value = TypeVar("_Value")
 _AVERAGE = Averaging({}, False)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dpfedadamw.coordinates import Sparsification
+from dpfedadamw.vectors.sparsification import Sparsification
 
 # Names under which rules that share a tensor find it in a broadcast or an upload.
 FIRST_MOMENT = "first_moment"

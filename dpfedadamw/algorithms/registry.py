@@ -14,8 +14,8 @@ from torch import nn
 from dpfedadamw.algorithms import assembly
 from dpfedadamw.algorithms.assembly import Setting
 from dpfedadamw.algorithms.base import Algorithm
-from dpfedadamw.parameters import Blocks, blocks_of
 from dpfedadamw.spec import AlgorithmSpec
+from dpfedadamw.vectors.flat import Blocks, blocks_of
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpfedadamw.algorithms.base import Broadcast, ServerRule, ServerState, Upload
 from dpfedadamw.algorithms.server import mean_update
-from dpfedadamw.coordinates import KEPT, Sparsification
+from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 
 @dataclass(frozen=True)

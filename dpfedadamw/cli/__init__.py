@@ -14,16 +14,12 @@ import typer
 from rich.text import Text
 
 from dpfedadamw import __version__
-from dpfedadamw.cli import (
-    budget,
-    comparing,
-    exporting,
-    judging,
-    keys,
-    signatures,
-    training,
-    vocabulary,
-)
+from dpfedadamw.cli import audit as judging
+from dpfedadamw.cli import budget, keys, signatures
+from dpfedadamw.cli import compare as comparing
+from dpfedadamw.cli import export as exporting
+from dpfedadamw.cli import run as training
+from dpfedadamw.cli import spec as vocabulary
 from dpfedadamw.cli.terminal import EXIT_INTERNAL, EXIT_WRONG_INPUT, err, out
 from dpfedadamw.errors import DpfedadamwError, SpecError
 

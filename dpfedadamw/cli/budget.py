@@ -30,8 +30,8 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     Every client is assumed to take part in every round; a run can only cost less.
     """
     from dpfedadamw import spec as specs
-    from dpfedadamw.claims import expected_claim
     from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.privacy.claims import expected_claim
 
     with status("accounting", quiet=as_json):
         experiment = prepare(specs.load(spec, changes or ()), pick_device("cpu"))
@@ -71,8 +71,8 @@ def calibrate(
     from dpfedadamw import spec as specs
 
     loaded = specs.load(spec, changes or ())
-    from dpfedadamw.planning import Solve, View
-    from dpfedadamw.planning import calibrate as solve_for
+    from dpfedadamw.run.calibrate import Solve, View
+    from dpfedadamw.run.calibrate import calibrate as solve_for
 
     path = output or Path(f"{loaded.name}-calibrated.yaml")
     if path.exists():

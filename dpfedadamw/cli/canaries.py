@@ -28,8 +28,8 @@ from dpfedadamw.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from dpfedadamw.privacy.canaries import CanaryOrder
-    from dpfedadamw.run import Training
+    from dpfedadamw.canaries.engine import CanaryOrder
+    from dpfedadamw.run.training import Training
     from dpfedadamw.spec import Spec
 
 # Beside the runs and not among them: an audit run is nobody's newest run.
@@ -56,11 +56,11 @@ def audit_with_canaries(
         auditor_key: Signs what was found.
         as_json: Whether to print JSON.
     """
-    from dpfedadamw import run as engine_run
-    from dpfedadamw.cli import filing
+    from dpfedadamw.canaries.engine import KINDS, CanaryOrder
+    from dpfedadamw.cli import after_training as filing
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.privacy.canaries import KINDS, CanaryOrder
-    from dpfedadamw.probe import probe_of
+    from dpfedadamw.run import training as engine_run
+    from dpfedadamw.run.probe import probe_of
 
     if kind not in KINDS:
         refuse(f"--canary-kind {kind}: unknown; use {' or '.join(KINDS)}")
@@ -121,7 +121,7 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
 
 
 def _train(training: Training, quiet: bool) -> None:
-    from dpfedadamw import run as engine_run
+    from dpfedadamw.run import training as engine_run
 
     rounds = training.experiment.spec.federation.rounds
     with progress_bar(quiet=quiet) as progress:

@@ -18,7 +18,7 @@ from rich.text import Text
 from dpfedadamw.rundir import LATEST
 
 if TYPE_CHECKING:
-    from dpfedadamw.blocks import BlockTable
+    from dpfedadamw.run.block_table import BlockTable
 
 VERDICT_STYLES = {
     "PASS": "bold green",

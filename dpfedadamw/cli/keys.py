@@ -16,7 +16,7 @@ from dpfedadamw.cli.options import JsonOption, Role, TimestampOption
 from dpfedadamw.cli.terminal import err, out, print_json, refuse
 
 if TYPE_CHECKING:
-    from reports.keys import KeyFiles
+    from reports.signatures.keys import KeyFiles
 
 RoleOption = Annotated[Role, typer.Option(help="Who signs with it.")]
 DirectoryOption = Annotated[
@@ -51,8 +51,8 @@ def keys_new(
     An existing key is never overwritten; after it was revoked, the new one is ROLE-2.key. Set
     DPFEDADAMW_PASSPHRASE to use a protected key.
     """
-    from reports import keys
-    from reports.trust import keyring
+    from reports.signatures import keys
+    from reports.signatures.trust import keyring
 
     folder = directory or keys.default_directory()
     _show_made(keyring.new(role.value, folder, _new_passphrase(protect), days), as_json)
@@ -72,9 +72,9 @@ def keys_import(
 
     A passphrase is taken from DPFEDADAMW_PASSPHRASE; the copy is encrypted with it too.
     """
-    from dpfedadamw.cli import filing
-    from reports import keys
-    from reports.trust import keyring
+    from dpfedadamw.cli import after_training as filing
+    from reports.signatures import keys
+    from reports.signatures.trust import keyring
 
     folder = directory or keys.default_directory()
     made = keyring.bring(role.value, folder, key, certificate, filing.passphrase())
@@ -86,8 +86,8 @@ def keys_show(directory: DirectoryOption = None, as_json: JsonOption = False) ->
 
     Private keys stay closed: no passphrase is needed.
     """
-    from reports import keys
-    from reports.trust import inspection
+    from reports.signatures import keys
+    from reports.signatures.trust import inspection
 
     folder = directory or keys.default_directory()
     found = inspection.inspect(folder)
@@ -130,9 +130,9 @@ def keys_rotate(
     Whoever holds the old public key can follow to the new one: each run carries the chain. With a
     timestamp this holds even if the old key is revoked later.
     """
-    from dpfedadamw.cli import filing
-    from reports import keys
-    from reports.trust import keyring
+    from dpfedadamw.cli import after_training as filing
+    from reports.signatures import keys
+    from reports.signatures.trust import keyring
 
     made = keyring.rotate(
         role.value,
@@ -166,9 +166,9 @@ def keys_revoke(
     reader trusts shows that it was signed before. The key signs no more. This cannot be undone
     for whoever has the list.
     """
-    from dpfedadamw.cli import filing
-    from reports import keys
-    from reports.trust import keyring, statements
+    from dpfedadamw.cli import after_training as filing
+    from reports.signatures import keys
+    from reports.signatures.trust import keyring, statements
 
     folder = directory or keys.default_directory()
     if not yes:
@@ -213,7 +213,7 @@ def _moment(value: str | None) -> datetime | None:
 
 
 def _new_passphrase(protect: bool) -> str | None:
-    from dpfedadamw.cli import filing
+    from dpfedadamw.cli import after_training as filing
 
     phrase = filing.passphrase()
     if protect and phrase is None:

@@ -24,7 +24,7 @@ from dpfedadamw.cli.options import (
 from dpfedadamw.cli.terminal import err, find_run, out, print_json, refuse, relative, status
 
 if TYPE_CHECKING:
-    from reports.verification import VerificationResult
+    from reports.signatures.verification import VerificationResult
 
 
 def sign(
@@ -51,9 +51,9 @@ def sign(
     found. Without --role, a signature by a key that is not yours is not replaced. Either all of it
     is written or, if a key or an authority fails, nothing.
     """
-    from dpfedadamw.cli import filing
-    from reports import signing
-    from reports.keys import ROLES
+    from dpfedadamw.cli import after_training as filing
+    from reports.signatures import signing
+    from reports.signatures.keys import ROLES
 
     if model_signing and role is Role.auditor:
         refuse("--model-signing: the trainer signs the model; leave out --role auditor")

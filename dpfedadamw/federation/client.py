@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import Broadcast, GradientOracle, LocalRule, Upload
-from dpfedadamw.coordinates import KEPT, Sparsification
 from dpfedadamw.data.stored import StoredRecords
-from dpfedadamw.evidence import ClientEvidence, Unobserved
+from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
 from dpfedadamw.federation.messages import pack, pack_update, unpack
 from dpfedadamw.federation.recording import RecordingOracle
-from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy import updates
-from dpfedadamw.privacy.clipping import ClippedSumEngine
+from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
+from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.randomness import RandomSource, Stream
 from dpfedadamw.privacy.updates import ClippedUpdate
+from dpfedadamw.vectors.flat import FlatParameters
+from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from dpfedadamw.algorithms.base import ServerState, Upload
-from dpfedadamw.client_evidence import ClientLevelEvidence, UpdateRelease
+from dpfedadamw.evidence.client_level import ClientLevelEvidence, UpdateRelease
+from dpfedadamw.evidence.exchanges import released_digest
 from dpfedadamw.federation.client import Answer, public_coordinates
 from dpfedadamw.federation.messages import pack, pack_update, unpack_update
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
-from dpfedadamw.upload_evidence import released_digest
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import GradientOracle
-from dpfedadamw.upload_evidence import Exchange
+from dpfedadamw.evidence.exchanges import Exchange
 
 
 class RecordingOracle:

@@ -21,13 +21,13 @@ from dpfedadamw.algorithms.base import (
     cosine_learning_rate,
 )
 from dpfedadamw.data.datasets import Records
-from dpfedadamw.evidence import ClientEvidence, EvidenceWriter
+from dpfedadamw.evidence.exchanges import digest_of_all
+from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
 from dpfedadamw.federation.client import Answer, ClientData, Worker
 from dpfedadamw.federation.messages import pack, unpack
-from dpfedadamw.privacy.course import charged_steps
+from dpfedadamw.privacy.accounting.worst_case import charged_steps
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.spec import Spec
-from dpfedadamw.upload_evidence import digest_of_all
 
 
 @dataclass(frozen=True)

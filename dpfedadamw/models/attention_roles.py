@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from torch import nn
 
-from dpfedadamw.roles import FusedHeads, ParameterRoles
+from dpfedadamw.vectors.parameter_roles import FusedHeads, ParameterRoles
 
 QUERIES = ("query", "q_proj", "q_lin")
 KEYS = ("key", "k_proj", "k_lin")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from dpfedadamw.roles import ParameterRoles
+from dpfedadamw.vectors.parameter_roles import ParameterRoles
 
 
 class GroupNormCNN(nn.Module):

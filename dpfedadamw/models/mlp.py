@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from dpfedadamw.roles import ParameterRoles
+from dpfedadamw.vectors.parameter_roles import ParameterRoles
 
 
 class MultiLayerPerceptron(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpfedadamw.roles import ParameterRoles
+from dpfedadamw.vectors.parameter_roles import ParameterRoles
 
 _GROUPS = 32
 _STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))

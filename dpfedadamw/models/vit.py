@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpfedadamw.models.dropout import RecordDropout, dropping, number_layers
-from dpfedadamw.roles import ParameterRoles
+from dpfedadamw.vectors.parameter_roles import ParameterRoles
 
 
 class Attention(nn.Module):

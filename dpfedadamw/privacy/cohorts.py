@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.streams import Stream
+from dpfedadamw.privacy.noise.streams import Stream
 
 __all__ = ["FixedClients", "PoissonClients"]
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.evidence import ClientEvidence, Query
-from dpfedadamw.parameters import FlatParameters, in_pieces
-from dpfedadamw.privacy.clipping import ClippedSum, ClippedSumEngine
-from dpfedadamw.privacy.noise import NoiseAhead, add_gaussian_noise
+from dpfedadamw.evidence.record_level import ClientEvidence, Query
+from dpfedadamw.privacy.clipping.engines import ClippedSum, ClippedSumEngine
+from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
+from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.randomness import Stream
+from dpfedadamw.vectors.flat import FlatParameters, in_pieces
 
 
 class Batch(Protocol):

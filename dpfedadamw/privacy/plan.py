@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.calibration import Setting, solve_step_limit
-from dpfedadamw.privacy.composition import Composition
-from dpfedadamw.privacy.course import Adaptation, Course, NoiseDecay
-from dpfedadamw.privacy.noise import Method
+from dpfedadamw.privacy.accounting.calibration import Setting, solve_step_limit
+from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, Course, NoiseDecay
+from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.sampling import (
     FixedClients,
     FixedSizeSampling,
@@ -25,6 +24,7 @@ from dpfedadamw.privacy.sampling import (
     composition_of,
 )
 from dpfedadamw.spec import Spec
+from dpfedadamw.vectors.sparsification import Sparsification
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfedadamw.coordinates import Sparsification
-from dpfedadamw.privacy.noise import Method, add_gaussian_noise
-from dpfedadamw.privacy.randomness import Stream
+from dpfedadamw.privacy.noise.noise import Method, add_gaussian_noise
+from dpfedadamw.privacy.noise.randomness import Stream
+from dpfedadamw.vectors.sparsification import Sparsification
 
 # One float32 step below 1: a clipped update, rounded to float32, stays within C.
 _SAFETY = 1.0 - 2.0**-22

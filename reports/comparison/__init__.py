@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports import formatting, wording
+from reports import formatting
 from reports.comparison import ranking, runs, terms
 from reports.comparison.ranking import Entry
 from reports.comparison.terms import TOLERANCE, Terms, Towards
+from reports.content import wording
+from reports.content.guarantee import INTERNAL, NO_PRIVACY, PUBLIC
 from reports.errors import ReportError
-from reports.guarantee import INTERNAL, NO_PRIVACY, PUBLIC
 
 __all__ = ["TOLERANCE", "Comparison", "Entry", "Group", "Towards", "compare"]
 

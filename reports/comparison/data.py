@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports import guarantee
 from reports.comparison import METRIC, Comparison, Entry, Group
 from reports.comparison.runs import ComparedRun
-from reports.guarantee import INTERNAL, NO_PRIVACY
-from reports.runfiles import clean
-from reports.source import PUBLIC_FILES
+from reports.content import guarantee
+from reports.content.guarantee import INTERNAL, NO_PRIVACY
+from reports.reading.files import clean
+from reports.reading.source import PUBLIC_FILES
 
 FORMAT = 1
 

@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.comparison import Comparison, Entry, Group
 from reports.errors import ReportError
-from reports.look import BLUE, GREEN, INK, MUTED, ORANGE, STYLE
+from reports.figures.style import BLUE, GREEN, INK, MUTED, ORANGE, STYLE
 
 FORMATS = ("pdf", "svg", "png")
 # Inches. Places are computed and not solved for, so that the same data gives the same bytes.

@@ -18,7 +18,7 @@ from scipy import stats
 
 from reports import formatting
 from reports.comparison.runs import ComparedRun
-from reports.runfiles import clean
+from reports.reading.files import clean
 
 _CONFIDENCE = 0.95
 _SHOWN_SETTINGS = 3

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports import budget, findings, guarantee, outcomes, signing, verification
+from reports.content import budget, findings, guarantee, outcomes
 from reports.errors import ReportError, SourceError
-from reports.runfiles import clean, mapping
-from reports.source import RunSource, load
+from reports.reading.files import clean, mapping
+from reports.reading.source import RunSource, load
+from reports.signatures import signing, verification
 
 HOLDS, BROKEN, UNSIGNED = "holds", "broken", "unsigned"
 # What may differ between repetitions of one spec: how it is called and explained, and the seed.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from reports import formatting
 from reports.comparison import METRIC, Comparison, Entry, Group
-from reports.guarantee import INTERNAL, NO_PRIVACY
+from reports.content.guarantee import INTERNAL, NO_PRIVACY
 
 _VIEWS = {
     "server": "ε server",

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from reports import client_level, formatting, guarantee
+from reports import formatting
 from reports.comparison.runs import ComparedRun
-from reports.runfiles import clean, mapping, number
-from reports.units import words_of
+from reports.content import client_level, guarantee
+from reports.content.units import words_of
+from reports.reading.files import clean, mapping, number
 
 TOLERANCE = 0.01
 

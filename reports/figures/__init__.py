@@ -17,7 +17,7 @@ from matplotlib.figure import Figure as Canvas
 
 from reports.figures import audit, budget, training
 from reports.figures.base import FigureData, FigureText, Kind
-from reports.look import MEASURED_FACE, PAGE_FACE, STYLE
+from reports.figures.style import MEASURED_FACE, PAGE_FACE, STYLE
 
 __all__ = ["FigureData", "FigureText", "as_csv", "data", "describe", "draw"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from reports.figures.base import MANY, FigureData, FigureText, Kind, Report, whole_numbers
-from reports.look import BLUE, ORANGE
+from reports.figures.style import BLUE, ORANGE
 
 
 def _describe_quantiles(report: Report) -> FigureText | None:

@@ -19,7 +19,7 @@ from reports.figures.base import (
     series,
     whole_numbers,
 )
-from reports.look import BLUE, INK, ORANGE
+from reports.figures.style import BLUE, INK, ORANGE
 
 
 def _describe_privacy(report: Report) -> FigureText | None:

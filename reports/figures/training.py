@@ -19,7 +19,7 @@ from reports.figures.base import (
     series,
     whole_numbers,
 )
-from reports.look import BLUE, GREEN, INK, ORANGE
+from reports.figures.style import BLUE, GREEN, INK, ORANGE
 
 
 def _describe_sampling(report: Report) -> FigureText | None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import yaml
-from synthetic_run import chain, pack, runs, save, write_model, write_records
 
-from audit.accounting import Steps, budget, privacy_profile
-from audit.coordinates import Sparsification, digest, public_choices
-from audit.probing import record_probe
+from audit.accounting.budget import Steps, budget, privacy_profile
+from audit.probe.probing import record_probe
+from audit.reading.sparsification import Sparsification, digest, public_choices
+from tests.audit.synthetic_run import chain, pack, runs, save, write_model, write_records
 
 
 @dataclass(frozen=True)

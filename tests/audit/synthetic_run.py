@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from audit.accounting import Steps, ThirdParty, budget, closed_forms, privacy_profile
-from audit.probing import record_probe
+from audit.accounting.budget import Steps, ThirdParty, budget, closed_forms, privacy_profile
+from audit.probe.probing import record_probe
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from models import LowRankEncoder, VisionTransformer
 from torch import Tensor, nn
 
 from dpfedadamw.models.resnet import ResNet18
-from dpfedadamw.parameters import FlatParameters
-from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.vectors.flat import FlatParameters
 
 BATCH = 16
 TARGETS = {  # against plain training at most, against Opacus at least

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import torch
 
-from dpfedadamw.privacy.noise import add_gaussian_noise
-from dpfedadamw.privacy.randomness import ReleaseRandomness
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 
 LIMIT = 4.0
 

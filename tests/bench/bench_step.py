@@ -23,14 +23,14 @@ from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
 
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.base import Broadcast
-from dpfedadamw.evidence import ClientEvidence, Unobserved, sampled_coordinates
-from dpfedadamw.parameters import FlatParameters, blocks_of
-from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.evidence.exchanges import Exchange
+from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
+from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.randomness import ReleaseRandomness
 from dpfedadamw.privacy.sampling import PoissonSampling
-from dpfedadamw.upload_evidence import Exchange
+from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
 STEPS = 10
 TARGETS = {"GN-ResNet-18": 1.6, "ViT-Tiny": 1.45, "LoRA encoder": 1.1}

@@ -25,11 +25,11 @@ from torch import Tensor, nn
 
 from dpfedadamw.models import registry
 from dpfedadamw.models.dropout import RecordDropout
-from dpfedadamw.parameters import BLOCK_KINDS, FlatParameters, blocks_of
-from dpfedadamw.privacy.clipping import choose
-from dpfedadamw.privacy.noise import add_gaussian_noise
-from dpfedadamw.privacy.randomness import ReleaseRandomness
+from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.spec import LoraSpec, PlainTuningSpec, TransformerSpec
+from dpfedadamw.vectors.flat import BLOCK_KINDS, FlatParameters, blocks_of
 
 NAMES = ("vit-base", "swin-tiny", "swin-base", "roberta-base")
 LENGTH = 128

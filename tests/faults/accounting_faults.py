@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 from scipy import optimize, stats
 
-from dpfedadamw import claims, experiment
-from dpfedadamw import run as engine_run
+from dpfedadamw import experiment
 from dpfedadamw.federation.rounds import Federation
-from dpfedadamw.privacy import pld, views
-from dpfedadamw.privacy.composition import Composition, mu_gdp
+from dpfedadamw.privacy import claims
+from dpfedadamw.privacy.accounting import pld, views
+from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
 from dpfedadamw.privacy.sampling import ShuffledEpochs
-from dpfedadamw.records import header
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.header import header
 from tests.faults.declaring import Fault, Patch, Room
 from tests.faults.sampling_faults import FIXED, SHUFFLED
 from tests.runs import small_spec

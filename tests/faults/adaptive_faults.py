@@ -9,8 +9,8 @@ from dpfedadamw.algorithms.adaptive_noise import NoisePace
 from dpfedadamw.algorithms.base import Turn
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle, plan
-from dpfedadamw.privacy.course import Course
-from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy.accounting.worst_case import Course
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from tests.faults.declaring import Fault, Patch, Room
 from tests.runs import small_spec
 

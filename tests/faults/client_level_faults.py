@@ -6,13 +6,12 @@ import dataclasses
 
 import torch
 
-from dpfedadamw import claims
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.federation import client_level
 from dpfedadamw.federation.client_level import ClientLevelFederation
-from dpfedadamw.privacy import updates
-from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy import claims, updates
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.updates import ClippedUpdate, sum_of_updates
 from tests.faults.declaring import Fault, Patch, Room
 from tests.faults.upload_faults import (

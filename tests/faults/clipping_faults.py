@@ -9,9 +9,9 @@ import torch
 
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
-from dpfedadamw.privacy.clipping import ClippedSum, choose
-from dpfedadamw.privacy.noise import add_gaussian_noise
-from dpfedadamw.run import record_loss
+from dpfedadamw.privacy.clipping.engines import ClippedSum, choose
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.run.training import record_loss
 from tests.faults.declaring import Fault, Patch, Room
 from tests.runs import small_spec
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dpfedadamw import run as engine_run
-from dpfedadamw.cli import filing
-from dpfedadamw.probe import probe_of
-from dpfedadamw.run import Training
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.probe import probe_of
+from dpfedadamw.run.training import Training
 from dpfedadamw.spec import Spec
 from tests.runs import begin, judged
 

@@ -18,7 +18,7 @@ from time import perf_counter
 import torch
 from scipy import stats
 
-from audit.statistics import FALSE_ALARM
+from audit.statistics.intervals import FALSE_ALARM
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.spec import Spec
 from tests.faults.declaring import failed

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from dpfedadamw import run as engine_run
-from dpfedadamw.cli import filing
+from dpfedadamw.cli import after_training as filing
 from dpfedadamw.federation.rounds import Federation
-from dpfedadamw.parameters import FlatParameters
 from dpfedadamw.privacy.ledger import Ledger, canonical
-from dpfedadamw.probe import probe_of
-from dpfedadamw.run import record_loss
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.probe import probe_of
+from dpfedadamw.run.training import record_loss
 from dpfedadamw.spec import Spec
+from dpfedadamw.vectors.flat import FlatParameters
 from tests.faults.declaring import Fault, Findings, Patch, Room
 from tests.runs import begin, small_spec
 

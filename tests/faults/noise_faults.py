@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpfedadamw import run as engine_run
 from dpfedadamw.privacy import oracle
-from dpfedadamw.privacy.noise import add_gaussian_noise
-from dpfedadamw.privacy.randomness import ReleaseRandomness, ReproducibleRandomness
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
+from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
 from tests.faults.declaring import Fault, Findings, Patch, Room, filed

@@ -7,9 +7,10 @@ import dataclasses
 import numpy as np
 import torch
 
-from dpfedadamw import claims, experiment
-from dpfedadamw import run as engine_run
-from dpfedadamw.run import record_loss
+from dpfedadamw import experiment
+from dpfedadamw.privacy import claims
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.training import record_loss
 from tests.faults.declaring import Fault, Patch, Room
 from tests.runs import small_spec
 

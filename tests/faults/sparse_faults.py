@@ -7,11 +7,11 @@ import dataclasses
 import torch
 
 from dpfedadamw import spec as specs
-from dpfedadamw.coordinates import Sparsification
 from dpfedadamw.federation import client as clients
 from dpfedadamw.federation import client_level
 from dpfedadamw.privacy import updates
-from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.vectors.sparsification import Sparsification
 from tests.faults.client_level_faults import scaled, telling_the_traffic
 from tests.faults.declaring import Fault, Patch, Room
 

@@ -11,17 +11,17 @@ import math
 import pytest
 import torch
 
-from audit.bundle import open_bundle
 from audit.checks import Context
 from audit.checks.canaries import CANARIES
-from dpfedadamw import run as engine_run
+from audit.reading.bundle import open_bundle
 from dpfedadamw import spec as specs
+from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import prepare
 from dpfedadamw.privacy import oracle, updates
-from dpfedadamw.privacy.canaries import CanaryOrder
-from dpfedadamw.privacy.clipped_sum import Clipping
-from dpfedadamw.privacy.noise import add_gaussian_noise
+from dpfedadamw.privacy.clipping.clipped_sum import Clipping
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.updates import ClippedUpdate
+from dpfedadamw.run import training as engine_run
 from tests.runs import small_spec
 
 SETTING = (

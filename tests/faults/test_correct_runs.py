@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw import run as engine_run
-from dpfedadamw.cli import filing
+from dpfedadamw.cli import after_training as filing
 from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.privacy.cohorts import PoissonClients
-from dpfedadamw.probe import probe_of
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.probe import probe_of
 from dpfedadamw.rundir import open_existing
 from tests.faults.adaptive_faults import adap, ali
 from tests.faults.client_level_faults import client_spec

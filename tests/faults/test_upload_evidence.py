@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import audit.exchanges
-from dpfedadamw import run as engine_run
-from dpfedadamw import upload_evidence
-from dpfedadamw.cli import filing
+import audit.reading.exchanges
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.evidence import exchanges as upload_evidence
+from dpfedadamw.run import training as engine_run
 from tests.faults.upload_faults import into_the_update, smuggled
 from tests.runs import small_spec
 
@@ -17,7 +17,7 @@ def uploads_of(findings):
 
 
 def only_some_fit(monkeypatch, capacity):
-    for module in (audit.exchanges, upload_evidence):
+    for module in (audit.reading.exchanges, upload_evidence):
         monkeypatch.setattr(module, "CAPACITY_BYTES", capacity)
         monkeypatch.setattr(module, "FEWEST_WHOLE", 4)
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpfedadamw import upload_evidence
-from dpfedadamw.evidence import ClientEvidence
+from dpfedadamw.evidence import exchanges as upload_evidence
+from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.privacy import oracle as oracles
-from dpfedadamw.privacy.noise import add_gaussian_noise
-from dpfedadamw.run import Training
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.run.training import Training
 from dpfedadamw.spec import Spec
 from tests.faults.declaring import Fault, Findings, Patch, Room, with_training
 from tests.runs import small_spec

@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from client_run import protect_clients
+from tests.reports.client_run import protect_clients
 
 MakeRun = Callable[..., Path]
 CREATED = "2026-11-21T09:21:27Z"

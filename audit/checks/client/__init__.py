@@ -14,15 +14,15 @@ from audit.checks.client.coordinates import COORDINATES
 from audit.checks.client.integrity import CLIENT_INTEGRITY
 from audit.checks.client.noise import CLIENT_NOISE
 from audit.checks.client.participation import PARTICIPATION
-from audit.checks.client.promise import CLIENT_PROMISE
-from audit.checks.client.publication import PUBLICATION
 from audit.checks.client.second_moment import CLIENT_SECOND_MOMENT
 from audit.checks.client.sensitivity import CLIENT_SENSITIVITY
+from audit.checks.client.spec_conformance import CLIENT_PROMISE
 from audit.checks.client.uploads import CLIENT_UPLOADS
 from audit.checks.client.views import CLIENT_VIEWS
 from audit.checks.disclosure import DISCLOSURE
-from audit.checks.outside import OUTSIDE_BUDGET
+from audit.checks.outside_budget import OUTSIDE_BUDGET
 from audit.checks.partition import PARTITION
+from audit.checks.publication import PUBLICATION
 from audit.checks.randomness import RANDOMNESS
 
 CLIENT_CHECKS: tuple[Check, ...] = (

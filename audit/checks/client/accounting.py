@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from audit import fields
-from audit.accounting import Budget, Steps, budget, epsilon_curve, merge
-from audit.bundle import Bundle
-from audit.checks.accounting import ACCOUNTING
+from audit.accounting.budget import Budget, Steps, budget, epsilon_curve, merge
 from audit.checks.base import Check, Context, Judgement, listed
-from audit.checks.comparison import compare, profile_fault
+from audit.checks.record.accounting import ACCOUNTING
+from audit.checks.shared.comparison import compare, profile_fault
 from audit.errors import UnverifiedError
-from audit.fields import FieldError
-from audit.ledger import Header, Ledger
+from audit.reading import fields
+from audit.reading.bundle import Bundle
+from audit.reading.fields import FieldError
+from audit.reading.ledger import Header, Ledger
 from audit.verdict import Severity, Verdict
 
 _MOST_POINTS = 40

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audit import coordinates
-from audit.arrays import Floats, Integers
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed
-from audit.client_evidence import UpdateRound
-from audit.coordinates import Sparsification
 from audit.errors import UnverifiedError
-from audit.fields import FieldError
+from audit.reading import sparsification as coordinates
+from audit.reading.arrays import Floats, Integers
+from audit.reading.bundle import Bundle
+from audit.reading.client_evidence import UpdateRound
+from audit.reading.fields import FieldError
+from audit.reading.sparsification import Sparsification
 from audit.verdict import Severity, Verdict
 
 

@@ -6,20 +6,20 @@ rules that both share (`completeness`).
 
 from __future__ import annotations
 
-from audit.bundle import Bundle, round_file
 from audit.checks.base import Check, Context, Judgement
-from audit.checks.completeness import (
+from audit.checks.record.integrity import INTEGRITY
+from audit.checks.shared.completeness import (
     charged_in_time,
     judge_run,
     layout_fits,
     look_for_records,
     sequence_faults,
 )
-from audit.checks.integrity import INTEGRITY
-from audit.client_evidence import UpdateRound
 from audit.errors import UntrustedFileError
-from audit.ledger import Header, Ledger
-from audit.spends import RoundSpend
+from audit.reading.bundle import Bundle, round_file
+from audit.reading.client_evidence import UpdateRound
+from audit.reading.ledger import Header, Ledger
+from audit.reading.spends import RoundSpend
 from audit.verdict import Severity
 
 _MOST_UNREADABLE = 100

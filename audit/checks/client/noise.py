@@ -12,24 +12,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.checks.client.coordinates import rounds_with_choices
 from audit.checks.client.integrity import last_charges
-from audit.checks.noise import NOISE
-from audit.client_evidence import UpdateRound
-from audit.coordinates import kept_by_block
-from audit.correlation import any_repeated, largest_correlation
+from audit.checks.record.noise import NOISE
 from audit.errors import UnverifiedError
-from audit.evidence import Layout
-from audit.quantiles import quantile_verdicts
-from audit.statistics import (
+from audit.reading.bundle import Bundle
+from audit.reading.client_evidence import UpdateRound
+from audit.reading.evidence import Layout
+from audit.reading.sparsification import kept_by_block
+from audit.statistics.correlation import any_repeated, largest_correlation
+from audit.statistics.intervals import (
     FALSE_ALARM,
     chi_square_interval,
     correlation_threshold,
     kolmogorov_p_value,
     sigma_half_width,
 )
+from audit.statistics.quantiles import quantile_verdicts
 from audit.verdict import Severity, Verdict
 
 _LEAST_SAMPLE = 8

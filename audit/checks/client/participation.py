@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.errors import UnverifiedError
-from audit.ledger import Ledger
-from audit.participation import dispersion_p_value, rounds_to_see_constant_counts
-from audit.statistics import FALSE_ALARM, binomial_p_value
+from audit.reading.bundle import Bundle
+from audit.reading.ledger import Ledger
+from audit.statistics.intervals import FALSE_ALARM, binomial_p_value
+from audit.statistics.participation import dispersion_p_value, rounds_to_see_constant_counts
 from audit.verdict import Severity, Verdict
 
 _TOTAL, _CLIENTS, _ROUND_SCATTER, _CLIENT_SCATTER, _OVERLAP = 0.1, 0.3, 0.3, 0.15, 0.15

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from audit.bundle import Bundle
 from audit.checks.base import Context, Judgement
-from audit.checks.second_moment import SECOND_MOMENT
+from audit.checks.record.second_moment import SECOND_MOMENT
+from audit.reading.bundle import Bundle
 from audit.verdict import Verdict
 
 

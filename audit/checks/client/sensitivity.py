@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed
-from audit.checks.clipping import TOLERANCE, judge_probe, norm_faults
-from audit.checks.sensitivity import SENSITIVITY
+from audit.checks.record.sensitivity import SENSITIVITY
+from audit.checks.shared.clipping import TOLERANCE, judge_probe, norm_faults
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.evidence import ProbeResults
-from audit.update_probing import NONFINITE_KINDS, UPDATE_KINDS
+from audit.probe.update_probing import NONFINITE_KINDS, UPDATE_KINDS
+from audit.reading.bundle import Bundle
+from audit.reading.evidence import ProbeResults
 from audit.verdict import Severity, Verdict
 
 

@@ -11,22 +11,22 @@ import hashlib
 
 import numpy as np
 
-from audit import fields
-from audit.arrays import Integers
-from audit.bundle import Bundle
 from audit.checks.base import Check, Context, Judgement, listed
-from audit.checks.following import finished_rounds, judge_weights, recorded_coordinates
-from audit.checks.handed_out import carries
-from audit.checks.replaying import Message, Tally, read_message, shown
-from audit.checks.uploads import UPLOADS
-from audit.client_evidence import UpdateRound
-from audit.coordinates import BROADCAST_NAME
-from audit.exchanges import Extent, Release, extent, is_kept
-from audit.fields import FieldError
-from audit.ledger import Header, Round
-from audit.messages import MessageError
+from audit.checks.record.uploads import UPLOADS
+from audit.reading import fields
+from audit.reading.arrays import Integers
+from audit.reading.bundle import Bundle
+from audit.reading.client_evidence import UpdateRound
+from audit.reading.exchanges import Extent, Release, extent, is_kept
+from audit.reading.fields import FieldError
+from audit.reading.ledger import Header, Round
+from audit.reading.messages import MessageError
+from audit.reading.sparsification import BROADCAST_NAME
 from audit.replay import APPLY_THE_MEAN
+from audit.replay.participation import Message, Tally, read_message, shown
+from audit.replay.queries import carries
 from audit.replay.rounding import Rounded, exact
+from audit.replay.trajectory import finished_rounds, judge_weights, recorded_coordinates
 from audit.verdict import Severity, Verdict
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from audit import fields
-from audit.accounting import budget
-from audit.bundle import Bundle
+from audit.accounting.budget import budget
 from audit.checks.base import Check, Context, Judgement, listed
 from audit.checks.client.accounting import third_party_history, worst_uploads
-from audit.checks.views import VIEWS
+from audit.checks.record.views import VIEWS
 from audit.errors import UnverifiedError
-from audit.fields import FieldError
-from audit.ledger import Header
-from audit.statistics import relative_difference
+from audit.reading import fields
+from audit.reading.bundle import Bundle
+from audit.reading.fields import FieldError
+from audit.reading.ledger import Header
+from audit.statistics.intervals import relative_difference
 from audit.verdict import Severity, Verdict
 
 TRUSTED_SERVER = (

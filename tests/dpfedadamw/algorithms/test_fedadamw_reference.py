@@ -18,15 +18,15 @@ from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.federation.client import ClientData, Worker
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.models.mlp import MultiLayerPerceptron
-from dpfedadamw.parameters import FlatParameters, blocks_of
-from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.ledger import Ledger
-from dpfedadamw.privacy.plain import PlainSum
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.sampling import FullBatch
-from dpfedadamw.run import record_loss
+from dpfedadamw.run.training import record_loss
 from dpfedadamw.spec import loads
+from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
 FEATURES, CLASSES, CLIENTS, ROUNDS, STEPS = 6, 3, 4, 3, 5
 RATE, DECAY, ALIGNMENT, BETA1, BETA2, EPSILON = 0.05, 0.02, 0.5, 0.9, 0.999, 1e-8

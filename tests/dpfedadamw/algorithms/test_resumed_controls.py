@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dpfedadamw import run as engine_run
 from dpfedadamw.federation import rounds
+from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from tests.runs import begin, small_spec, train
 

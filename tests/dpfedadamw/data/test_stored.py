@@ -15,7 +15,7 @@ from dpfedadamw.data.datasets import load
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.preprocessing import ImagePreprocessing
-from dpfedadamw.privacy.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.spec import ValidationSpec
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import data_spec

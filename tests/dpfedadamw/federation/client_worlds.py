@@ -14,16 +14,16 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import build
-from dpfedadamw.client_evidence import UpdateRelease
+from dpfedadamw.evidence.client_level import UpdateRelease
 from dpfedadamw.federation.client import ClientData, Worker
 from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.models.mlp import MultiLayerPerceptron
-from dpfedadamw.parameters import FlatParameters
+from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.ledger import Ledger
-from dpfedadamw.privacy.plain import PlainSum
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.plan import make_plan
-from dpfedadamw.privacy.randomness import ReproducibleRandomness
-from dpfedadamw.run import record_loss
+from dpfedadamw.run.training import record_loss
+from dpfedadamw.vectors.flat import FlatParameters
 
 CLIENTS, RECORDS, FEATURES, CLASSES = 9, 6, 3, 2
 SIZE = FEATURES * CLASSES + CLASSES

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw import run as engine_run
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError, SpecError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import client as clients
 from dpfedadamw.federation.messages import unpack
+from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from tests.runs import begin, train
 

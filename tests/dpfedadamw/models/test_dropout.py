@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from dpfedadamw.models.dropout import DropoutError, RecordDropout, dropping, number_layers
 from dpfedadamw.models.vit import VisionTransformer
-from dpfedadamw.privacy.clipping import choose
-from tests.dpfedadamw.privacy.clipping_harness import assert_agrees, cross_entropy
+from dpfedadamw.privacy.clipping.engines import choose
+from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_agrees, cross_entropy
 
 
 class Dropping(nn.Module):

@@ -14,11 +14,11 @@ from dpfedadamw.models import transformer
 from dpfedadamw.models.dropout import RecordDropout, dropping
 from dpfedadamw.models.padding import BLIND_TO_PADDING, groups_of_like_length, places_in_use
 from dpfedadamw.models.transformer import TransformerClassifier
-from dpfedadamw.parameters import FlatParameters
-from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.oracle import clipped_sum
 from dpfedadamw.spec import FineTuningSpec, LoraSpec, PlainTuningSpec, TransformerSpec
-from tests.dpfedadamw.privacy.clipping_harness import assert_same, cross_entropy, engine_of
+from dpfedadamw.vectors.flat import FlatParameters
+from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_same, cross_entropy, engine_of
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")

@@ -13,8 +13,8 @@ from dpfedadamw.models import transformer, transformer_export
 from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.transformer import TransformerClassifier
 from dpfedadamw.spec import FineTuningSpec, LoraSpec, PlainTuningSpec, TransformerSpec
-from reports import card
-from tests.dpfedadamw.privacy.clipping_harness import (
+from reports.render import model_card as card
+from tests.dpfedadamw.privacy.clipping.clipping_harness import (
     assert_agrees,
     assert_same,
     cross_entropy,

@@ -16,10 +16,10 @@ from dpfedadamw.models import registry, transformer
 from dpfedadamw.models.attention_roles import roles_of
 from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.published import PUBLISHED
-from dpfedadamw.parameters import BLOCK_KINDS, blocks_of, layout_of
 from dpfedadamw.preprocessing import ImagePreprocessing, TextPreprocessing
-from dpfedadamw.privacy.clipping import choose
+from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.spec import LoraSpec, PlainTuningSpec, TransformerSpec
+from dpfedadamw.vectors.flat import BLOCK_KINDS, blocks_of, layout_of
 from tests.dpfedadamw.models.small_transformers import (
     BATCH,
     CHANGES,
@@ -28,7 +28,7 @@ from tests.dpfedadamw.models.small_transformers import (
     records_for,
     small,
 )
-from tests.dpfedadamw.privacy.clipping_harness import assert_agrees, cross_entropy
+from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_agrees, cross_entropy
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")

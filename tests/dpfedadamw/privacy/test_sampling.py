@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.composition import Composition
-from dpfedadamw.privacy.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.sampling import (
     FixedClients,
     FixedSizeSampling,
@@ -27,7 +28,6 @@ from dpfedadamw.privacy.sampling import (
     composition_of,
     from_ledger,
 )
-from dpfedadamw.privacy.streams import Stream
 
 # Streams have fixed seeds; another seed would exceed these limits with this probability.
 UNLIKELY = 1e-6

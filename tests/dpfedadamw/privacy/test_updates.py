@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfedadamw.coordinates import Sparsification
-from dpfedadamw.privacy.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.updates import (
     clip_update,
     contribute,
@@ -20,6 +19,7 @@ from dpfedadamw.privacy.updates import (
     spread,
     sum_of_updates,
 )
+from dpfedadamw.vectors.sparsification import Sparsification
 
 CPU = torch.device("cpu")
 EXTREMES = st.sampled_from([0.0, 1.0, -1.0, 1e30, -1e30, 1e-30, math.inf, -math.inf, math.nan])

@@ -1,0 +1,163 @@
+"""Check "promise" at client level: does the ledger record what the spec promised, and no more?
+
+Compares spec, header and every round's charge; then the public divisor of the sum of updates, on
+which the sensitivity argument rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.record.spec_conformance import PROMISE
+from audit.checks.shared.agreement import claimed_delta, count_faults, differs
+from audit.errors import AuditError
+from audit.reading import fields
+from audit.reading.bundle import Bundle
+from audit.reading.fields import FieldError
+from audit.reading.ledger import Header, Ledger
+from audit.reading.sparsification import promised
+from audit.reading.spends import RoundSpend
+from audit.verdict import Severity, Verdict
+
+_TARGET_SLACK = (5e-3, 1e-3)
+
+
+def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
+    count_faults(spec, header, reasons)
+    privacy = fields.mapping(spec, "privacy")
+    unit = fields.text(privacy, "unit")
+    if unit != header.unit:
+        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit}")
+        return
+    for name, number in (
+        ("clipping_norm", header.clipping_norm),
+        ("noise_multiplier", header.noise_multiplier),
+        ("delta", header.delta),
+    ):
+        wanted = fields.positive(privacy, name)
+        if differs(number, wanted):
+            reasons.append(f"{name}: the spec says {wanted:g}, the ledger {number}")
+    for name, word, written in (
+        ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
+        ("noise_added_by", fields.text(privacy, "noise_added_by"), header.noise_added_by),
+        ("sampling", fields.text(fields.mapping(privacy, "sampling"), "kind"), header.sampling),
+    ):
+        if word != written:
+            reasons.append(f"{name}: the spec says {word}, the ledger {written}")
+    if promised(spec, header.parameters) != header.sparsification:
+        reasons.append("sparsification: the ledger's is not the spec's")
+    if header.adjacency != "add-remove" or header.client_sampling != "poisson":
+        reasons.append("only Poisson sampling of clients under add-remove has this accounting")
+    if differs(header.participation, header.clients_per_round / header.clients):
+        reasons.append("participation: the ledger's is not clients_per_round / clients")
+
+
+def _charge(spend: RoundSpend, header: Header, reasons: list[str]) -> None:
+    where = f"ledger.jsonl:{spend.line}"
+    for name, charged, declared in (
+        ("clipping_norm", spend.clipping_norm, header.clipping_norm),
+        ("noise_multiplier", spend.noise_multiplier, header.noise_multiplier),
+        ("sampling_rate", spend.sampling_rate, header.participation),
+        ("expected_clients", spend.expected_clients, float(header.clients_per_round)),
+    ):
+        if differs(declared, charged):
+            reasons.append(f"{where}: {name} differs from the header's")
+    if spend.sampling != header.client_sampling:
+        reasons.append(f"{where}: sampling differs from the header's client_sampling")
+    if spend.noise_added_by != header.noise_added_by:
+        reasons.append(f"{where}: noise_added_by differs from the header's")
+    if spend.noise_added_by == "clients" and spend.clients:
+        share = spend.noise_multiplier / len(spend.clients) ** 0.5
+        if differs(spend.upload_noise_multiplier, share):
+            reasons.append(f"{where}: upload_noise_multiplier is not sigma over the root of m")
+    elif spend.upload_noise_multiplier is not None:
+        reasons.append(f"{where}: upload_noise_multiplier where no upload carries noise")
+
+
+def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    for spend in ledger.round_spends:
+        _charge(spend, header, reasons)
+    for item in ledger.rounds:
+        if any(steps > header.local_steps for steps in item.steps):
+            reasons.append(f"ledger.jsonl:{item.line}: a client made more steps than promised")
+
+
+def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    delta = header.delta or 1.0
+    # At delta = 1/N a mechanism may publish one client outright and still be called private.
+    if delta * header.clients >= 1.0:
+        reasons.append(f"delta is not below 1/{header.clients}, one over the number of clients")
+    claimed_delta(ledger, delta, reasons)
+
+
+def _target(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    privacy = fields.mapping(spec, "privacy")
+    if privacy.get("target_epsilon") is None or ledger.claim is None:
+        return
+    target = fields.positive(privacy, "target_epsilon")
+    spent = fields.number(fields.mapping(ledger.claim, "third_party"), "epsilon")
+    relative, absolute = _TARGET_SLACK
+    if spent > target * (1.0 + relative) + absolute:
+        again = len(ledger.round_spends) - header.rounds
+        why = f" ({again} rounds were charged again after a crash)" if again > 0 else ""
+        reasons.append(f"the claimed epsilon exceeds the promised target of {target:g}{why}")
+
+
+def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
+    for index, evidence in bundle.all_update_rounds():
+        if differs(evidence.divisor, float(header.clients_per_round)):
+            reasons.append(
+                f"round {index}: the noisy sum was divided by something else than the public "
+                "expected number of clients, which makes the sensitivity depend on who took part"
+            )
+            break
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
+    reasons: list[str] = []
+    unreadable: list[str] = []
+    try:
+        _header(spec, header, reasons)
+        _charges(ledger, header, reasons)
+        _delta(ledger, header, reasons)
+        _target(spec, ledger, header, reasons)
+    except FieldError as error:
+        reasons.append(str(error))
+    try:
+        _private_part(bundle, header, reasons)
+    except AuditError as error:
+        unreadable.append(str(error))
+    details = {
+        "delta_clients": (header.delta or 0.0) * header.clients,
+        "clients": header.clients,
+        "charges": len(ledger.round_spends),
+    }
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    if unreadable:
+        return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
+    return Judgement(
+        Verdict.PASS,
+        "spec, header and every round's charge agree on sigma, C, l = S/N, T, S, delta, unit, "
+        "sampling of clients, adjacency and who adds the noise; sums divided by the public S; "
+        "delta below 1/N",
+        details,
+    )
+
+
+CLIENT_PROMISE = Check(
+    name=PROMISE.name,
+    title=PROMISE.title,
+    severity=Severity.CRITICAL,
+    claim="The ledger records the spec's mechanism for every round, delta is below 1/N, and every "
+    "noisy sum of updates is divided by the public expected number of clients.",
+    tolerance=PROMISE.tolerance,
+    power=PROMISE.power,
+    limits="That a client is one person or institution, and that none of them is two clients, is "
+    "outside the run.",
+    judge=_judge,
+)

@@ -1,0 +1,140 @@
+"""Check "outside-budget": what is no noised query, is it harmless, or at least said?
+
+Two things commonly happen to private records before the first charge: they are scaled by statistics
+of their own, and settings are chosen by trial. The first shows in the records that the model reads.
+The second shows nowhere, so the claim must say that it rests on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.errors import UntrustedFileError
+from audit.reading import fields
+from audit.reading.bundle import Bundle
+from audit.reading.fields import FieldError
+from audit.reading.record_evidence import Moments
+from audit.verdict import Severity, Verdict
+
+# Twice what rounding to float32 leaves of a mean up to twenty deviations away.
+_EXACT = 5e-6
+# Constants of three or four digits that somebody computed from the same records and printed.
+_PRINTED = 2e-3
+
+# What a claim rests on and no evidence can show, by the words that its sentence must have.
+_SAID = {
+    "that hyper-parameters were not tuned on the private records, or that this is accounted "
+    "elsewhere": r"hyper-?\s?parameters?.*\b(tuned|tuning|chosen|choice)\b",
+    "whose records or clients are neighbouring": r"neighbouring|each record belongs to one client",
+}
+
+
+def scaled_by_themselves(moments: Moments, row: int, tolerance: float) -> bool:
+    """Whether numbers have mean 0 and deviation 1 as only their own statistics make them.
+
+    Scaled column by column, a constant one becomes 0 and the others have variance 1, so that the
+    variance of all numbers is the share of those that vary.
+    """
+    numbers = int(moments.numbers[row])
+    if numbers < 2 or abs(float(moments.mean[row])) > tolerance:
+        return False
+    variance = float(moments.deviation[row]) ** 2
+    share = float(moments.varying[row]) / numbers
+    # A deviation off by the tolerance makes a variance off by twice as much.
+    return min(abs(variance - 1.0), abs(variance - share)) <= 2.0 * tolerance
+
+
+def _scaling(moments: Moments, reasons: list[str]) -> dict[str, object]:
+    last = len(moments.numbers) - 1
+    if scaled_by_themselves(moments, last, _EXACT):
+        reasons.append(
+            "the records that the models read have mean 0 and deviation 1 to the last digit: they "
+            "were scaled by statistics of their own, a release that nothing pays for"
+        )
+    clients = [row for row in range(last) if moments.numbers[row] > 1]
+    if clients and all(scaled_by_themselves(moments, row, _EXACT) for row in clients):
+        reasons.append(
+            "each client's records have mean 0 and deviation 1 to the last digit: one record moves "
+            "how all others of its client are scaled, and so more than its own gradient"
+        )
+    return {
+        "mean": float(moments.mean[last]),
+        "deviation": float(moments.deviation[last]),
+        "as_printed_constants_would": scaled_by_themselves(moments, last, _PRINTED),
+    }
+
+
+def _statements(claim: Mapping[str, Any] | None, reasons: list[str]) -> None:
+    if claim is None:
+        reasons.append("there is no claim that could say what it rests on")
+        return
+    try:
+        said = fields.sequence(claim, "assumptions", most=1000)
+    except FieldError as error:
+        reasons.append(f"claim: {error}")
+        return
+    for what, pattern in _SAID.items():
+        if not any(re.search(pattern, str(one)[:4096], re.IGNORECASE) for one in said):
+            reasons.append(f"the claim does not say {what}")
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    reasons: list[str] = []
+    private: dict[str, object] = {}
+    _statements(bundle.readable_ledger.claim, reasons)
+    unreadable, measured = "", False
+    try:
+        moments = bundle.moments()
+        if len(moments.numbers) != bundle.header.clients + 1:
+            reasons.append("evidence/inputs.npz: it does not speak of every client")
+        else:
+            private = _scaling(moments, reasons)
+        measured = bool(np.any(moments.numbers))
+    except UntrustedFileError as error:
+        unreadable = str(error)
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), {}, private)
+    if unreadable:
+        return Judgement(Verdict.NOT_VERIFIED, unreadable)
+    if not measured:
+        return Judgement(
+            Verdict.PASS,
+            "the claim says what it rests on; how the records were scaled was not measured, "
+            "because they are tokens or too many",
+            power="a claim that leaves out what it rests on",
+        )
+    return Judgement(
+        Verdict.PASS,
+        "the claim says what it rests on and no run can show; the numbers that the models read do "
+        "not have the mean 0 and deviation 1 of records scaled by themselves",
+        {},
+        private,
+    )
+
+
+OUTSIDE_BUDGET = Check(
+    name="outside-budget",
+    title="Is nothing done to the records outside the budget but what is said?",
+    severity=Severity.CRITICAL,
+    claim="Records are scaled by constants that do not come from them, and the claim says which "
+    "choices on private data it does not account for.",
+    tolerance="5e-6 for a mean of 0 and a deviation of 1: records of float32 that were scaled by "
+    "their own statistics are off by 2^-24 of their mean over their deviation, at most 2.4e-6 "
+    "where that is below 40. Constants from elsewhere come as near by chance with a probability of "
+    "the order of the tolerance squared.",
+    power="records scaled to mean 0 and deviation 1 by statistics of all of them, of each client, "
+    "or of each channel or column; a claim that is silent about tuning",
+    limits="Scaling to other values than mean 0 and deviation 1 (a least and a greatest value), "
+    "constants rounded to a few digits, and vocabularies or words chosen from the records are not "
+    "seen. Whether settings were really tuned elsewhere cannot be seen from a run.",
+    judge=_judge,
+)

@@ -1,0 +1,95 @@
+"""Check "publication": do the public files keep to themselves how many clients took part?
+
+The third party's ε counts on participation that stays unknown. Even the number of participants of a
+round is a function of the clients' draw that no noise hides, and traffic is a multiple of it. (At
+record level an empty round shows in a model that does not change. The bound is an average over who
+takes part, and covers that.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.errors import UntrustedFileError, UnverifiedError
+from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
+from audit.reading.documents import DocumentError, parse_json
+from audit.reading.files import read_bytes
+from audit.verdict import Severity, Verdict
+
+_METRICS = "metrics.jsonl"
+_TRAFFIC = ("bytes_up", "bytes_down")
+_EXACT = 1e-9
+
+
+def _metrics(bundle: Bundle) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl on finished rounds."""
+    try:
+        raw = read_bytes(bundle.root, _METRICS, MAXIMUM_LEDGER_BYTES)
+        lines = [parse_json(line) for line in raw.splitlines() if line.strip()]
+    except (UntrustedFileError, DocumentError) as error:
+        raise UnverifiedError(f"{_METRICS} cannot be read, so not judged") from error
+    if not all(isinstance(line, dict) and isinstance(line.get("round"), int) for line in lines):
+        raise UnverifiedError(f"{_METRICS} has a line without a round")
+    return [line for line in lines if line["round"] > 0]
+
+
+def _proportional(values: Sequence[float], counts: Sequence[int]) -> bool:
+    """Whether the values are one factor times counts that differ."""
+    numbers, participants = np.asarray(values, dtype=np.float64), np.asarray(counts)
+    if len(set(counts)) < 2 or not np.any(numbers):
+        return False
+    factor = float(numbers.sum()) / float(participants.sum())
+    difference = np.abs(numbers - factor * participants).max()
+    return bool(difference <= _EXACT * np.abs(numbers).max())
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    if bundle.header.client_sampling != "poisson":
+        return Judgement(
+            Verdict.NOT_APPLICABLE,
+            "every round has the same public number of clients, so there is nothing to tell",
+        )
+    lines = _metrics(bundle)
+    present = {item.round + 1: len(item.clients) for item in bundle.readable_ledger.rounds}
+    reasons = []
+    for name in sorted({key for line in lines for key in line} - {"round"}):
+        pairs = [
+            (line[name], present[line["round"]])
+            for line in lines
+            if isinstance(line.get(name), int | float) and line["round"] in present
+        ]
+        values = [float(value) for value, _ in pairs]
+        if name in _TRAFFIC and len(set(values)) > 1:
+            reasons.append(f"traffic in {_METRICS} ({name}) varies with how many clients took part")
+        elif _proportional(values, [count for _, count in pairs]):
+            reasons.append(f"a number in {_METRICS} ({name}) tells how many clients took part")
+    details = {"lines": len(lines)}
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    return Judgement(
+        Verdict.PASS,
+        "the public metrics state the same traffic for every round, and none of their numbers is a "
+        "multiple of how many clients took part",
+        details,
+    )
+
+
+PUBLICATION = Check(
+    name="publication",
+    title="Do the public files keep who took part to themselves?",
+    severity=Severity.CRITICAL,
+    claim="Nothing in the public metrics tells how many clients took part in a round.",
+    tolerance="1e-9 of the largest value, for numbers written and read again in decimal",
+    power="traffic or any other number of metrics.jsonl that is a multiple of the participants",
+    limits="Running times grow with the participants, if not exactly; publish them rounded or not "
+    "at all. What else is published beside the run is not seen.",
+    judge=_judge,
+)

@@ -1,0 +1,1 @@
+"""Checks of runs that protect single records."""

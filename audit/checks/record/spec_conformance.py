@@ -1,0 +1,216 @@
+"""Check "promise": does the ledger record what the spec promised, and no more?
+
+Compares spec, header and every charge; then the public divisor, on which the sensitivity
+argument rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit.accounting.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
+from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.record.noise import last_attempts
+from audit.checks.shared import adaptive
+from audit.checks.shared.agreement import (
+    EXACT,
+    claimed_delta,
+    count_faults,
+    differs,
+)
+from audit.errors import AuditError
+from audit.reading import fields
+from audit.reading.bundle import Bundle
+from audit.reading.fields import FieldError
+from audit.reading.ledger import Header, Ledger
+from audit.verdict import Severity, Verdict
+
+NO_PRIVACY = "no differential privacy"
+
+
+def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
+    count_faults(spec, header, reasons)
+    privacy = fields.mapping(spec, "privacy")
+    unit = fields.text(privacy, "unit")
+    if unit != header.unit:
+        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit}")
+        return
+    if unit == "none":
+        return
+    sampling = fields.mapping(privacy, "sampling")
+    numbers = {
+        "clipping_norm": (fields.positive(privacy, "clipping_norm"), header.clipping_norm),
+        "noise_multiplier": (fields.positive(privacy, "noise_multiplier"), header.noise_multiplier),
+        "delta": (fields.positive(privacy, "delta", most=1.0), header.delta),
+        "batch size": (
+            fields.positive(sampling, "expected_batch_size")
+            if "expected_batch_size" in sampling
+            else float(fields.integer(sampling, "batch_size", least=1)),
+            header.expected_batch_size,
+        ),
+    }
+    for name, (value, noted) in numbers.items():
+        if differs(noted, value):
+            reasons.append(f"{name}: the spec says {value:g}, the ledger {noted}")
+    federation = fields.mapping(spec, "federation")
+    for name, word, written in (
+        ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
+        (
+            "sampling",
+            RECORD_SAMPLERS[fields.choice(sampling, "kind", tuple(RECORD_SAMPLERS))],
+            header.sampling,
+        ),
+        (
+            "client_sampling",
+            CLIENT_SAMPLERS[fields.choice(federation, "client_sampling", tuple(CLIENT_SAMPLERS))],
+            header.client_sampling,
+        ),
+    ):
+        if word != written:
+            reasons.append(f"{name}: the spec says {word}, the ledger {written}")
+    if ADJACENCY.get(header.sampling or "") != header.adjacency:
+        reasons.append(f"{header.sampling} batches have no accounting under {header.adjacency}")
+    if header.sampling != "poisson" and (header.expected_batch_size or 0.5) % 1.0:
+        reasons.append("expected_batch_size: batches of an exact size need a whole number")
+
+
+def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    for spend in ledger.spends:
+        where = f"ledger.jsonl:{spend.line}"
+        if spend.client < header.clients and spend.records != header.records[spend.client]:
+            reasons.append(f"{where}: records of client {spend.client} differ from the header's")
+        for name, charged, declared in (
+            ("clipping_norm", spend.clipping_norm, header.clipping_norm),
+            ("expected_batch_size", spend.expected_batch_size, header.expected_batch_size),
+        ):
+            if differs(declared, charged):
+                reasons.append(f"{where}: {name} differs from the header's")
+        due = rate(spend.sampling, spend.expected_batch_size, spend.records)
+        if differs(due, spend.sampling_rate):
+            reasons.append(f"{where}: sampling_rate is not the {due:.4g} of its sampler")
+        if spend.sampling != header.sampling:
+            reasons.append(f"{where}: sampling differs from the header's")
+        if header.adaptation is not None:
+            continue
+        if differs(header.noise_multiplier, spend.noise_multiplier):
+            reasons.append(f"{where}: noise_multiplier differs from the header's")
+        if spend.steps != header.local_steps:
+            reasons.append(f"{where}: steps differ from local_steps")
+    charges = last_attempts(ledger.spends)
+    for item in ledger.rounds:
+        for client, steps, queries in zip(item.clients, item.steps, item.queries, strict=True):
+            spend_of = charges.get((item.round, client))
+            paid = spend_of.steps * spend_of.queries_per_step if spend_of else 0
+            if queries > paid or (spend_of is not None and steps > spend_of.steps):
+                reasons.append(
+                    f"ledger.jsonl:{item.line}: client {client} made more queries than were charged"
+                )
+
+
+def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
+    delta = header.delta or 1.0
+    for client, records in enumerate(header.records):
+        # At delta = 1/n a mechanism may publish one record outright and still be called private.
+        if delta * records >= 1.0:
+            reasons.append(f"delta is not below 1/{records}, the records of client {client}")
+    claimed_delta(ledger, delta, reasons)
+    if ledger.claim is not None and ledger.claim.get("adjacency") != header.adjacency:
+        reasons.append("the claim's adjacency is not the header's")
+
+
+def _target(spec: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None:
+    privacy = fields.mapping(spec, "privacy")
+    if privacy.get("target_epsilon") is None or ledger.claim is None:
+        return
+    target = fields.positive(privacy, "target_epsilon")
+    spent = fields.number(fields.mapping(ledger.claim, "server"), "epsilon")
+    if spent > target * 1.005 + 1e-3:
+        reasons.append(f"the claimed epsilon exceeds the promised target of {target:g}")
+
+
+def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
+    promised = header.expected_batch_size or 1.0
+    for index, evidence in bundle.all_rounds():
+        if np.any(np.abs(evidence.divisor / promised - 1.0) > EXACT):
+            reasons.append(
+                f"round {index}: a noisy sum was divided by something else than the public "
+                "batch size, which makes the sensitivity depend on the data"
+            )
+            break
+
+
+def _adapted(header: Header) -> str:
+    if header.adaptation is None:
+        return ""
+    limit = header.adaptation.step_limit
+    kept = f", {limit} steps in all at most" if limit is not None else ""
+    return f", where steps and noise of every round are those that the adaptive rule gives{kept}"
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
+    reasons: list[str] = []
+    try:
+        _header(spec, header, reasons)
+        if header.unit == "none":
+            headline = fields.text(ledger.claim, "view_headline") if ledger.claim else None
+            if headline != "none":
+                reasons.append("the claim of a run without privacy is not none")
+        else:
+            _charges(ledger, header, reasons)
+            adaptive.declared(spec, header, reasons)
+            if header.adaptation is not None:
+                adaptive.turns(spec, ledger, header, reasons)
+                adaptive.affordable(spec, ledger, header, reasons)
+            _delta(ledger, header, reasons)
+            _target(spec, ledger, reasons)
+    except FieldError as error:
+        reasons.append(str(error))
+    unreadable: list[str] = []
+    if header.unit == "record":
+        try:
+            _private_part(bundle, header, reasons)
+        except AuditError as error:
+            unreadable.append(str(error))
+    largest = max(header.records)
+    details = {
+        "delta_records": (header.delta or 0.0) * largest,
+        "largest_client_records": largest,
+        "charges": len(ledger.spends),
+    }
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), details)
+    if unreadable:
+        return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
+    if header.unit == "none":
+        return Judgement(
+            Verdict.PASS,
+            "spec and ledger agree that no privacy is claimed",
+            qualifications=(NO_PRIVACY,),
+        )
+    return Judgement(
+        Verdict.PASS,
+        "spec, header and every charge agree on sigma, C, B, q, K, T, S, delta, unit, sampling and "
+        f"adjacency{_adapted(header)}; no more queries than charged; sums divided by the public B",
+        details,
+    )
+
+
+PROMISE = Check(
+    name="promise",
+    title="Did the run do what its spec promised, and no more?",
+    severity=Severity.CRITICAL,
+    claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
+    "for each client, sampler and adjacency have an accounting together, and every noisy sum is "
+    "divided by the public batch size.",
+    tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
+    power="any different parameter in spec, header or a single charge; of rules that adapt, a "
+    "round with other steps or noise than the rule gives it",
+    limits="Client sizes, and with them B/n, are taken as public metadata. The released values "
+    "that adaptive rules go by are read from the ledger.",
+    judge=_judge,
+)

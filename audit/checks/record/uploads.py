@@ -1,0 +1,254 @@
+"""Check "uploads": can every tensor that leaves a client be worked out from noised values alone?
+
+Replays participations with the auditor's own implementation of the algorithm (`audit.replay`). A
+clean gradient, a loss or a record that found its way into an upload, a memory, or the choice of the
+point at which a gradient is asked for, is what the replay cannot reproduce.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.record.noise import last_attempts
+from audit.errors import UnverifiedError
+from audit.reading import fields
+from audit.reading.bundle import Bundle
+from audit.reading.evidence import RoundEvidence
+from audit.reading.exchanges import Exchange, Extent, extent, is_kept
+from audit.reading.fields import FieldError
+from audit.reading.ledger import Header, Ledger, Round
+from audit.replay import REPLAYS, Replay
+from audit.replay.base import Setting
+from audit.replay.participation import Message, Tally, replay_participation
+from audit.replay.queries import block_sums, noise_faults
+from audit.replay.rounding import Rounded
+from audit.replay.trajectory import (
+    Course,
+    finished_rounds,
+    judge_weights,
+    learning_rate,
+    partition_of,
+    recorded_coordinates,
+)
+from audit.verdict import Severity, Verdict
+
+# Coordinates whose bound is infinite (a quotient by what may be 0) say nothing.
+_MOST_UNCERTAIN = 0.01
+
+
+def _queries(ledger: Ledger, header: Header) -> int:
+    """Gradients of one participation, as they are charged."""
+    charged = {spend.queries_per_step for spend in ledger.spends}
+    if len(charged) != 1:
+        raise UnverifiedError("the ledger does not charge the same queries for every step")
+    return header.local_steps * charged.pop()
+
+
+def _kept(
+    evidence: RoundEvidence, item: Round, header: Header, salt: bytes, share: float
+) -> list[int]:
+    """Rows of the round's clients whose participation is evidenced."""
+    rows = []
+    last = len(evidence.clients) - 1
+    for row, client in enumerate(evidence.clients):
+        always = (item.round, row) in ((0, 0), (header.rounds - 1, last))
+        digest = evidence.upload_sha256[row].astype(np.uint8).tobytes()
+        if always or is_kept(salt, item.round, int(client), digest, share):
+            rows.append(row)
+    return rows
+
+
+def _bound(where: str, exchange: Exchange, item: Round, digest: bytes, tally: Tally) -> None:
+    """The messages must be those whose digests the ledger took down."""
+    if hashlib.sha256(exchange.broadcast).hexdigest() != item.broadcast:
+        tally.reasons.append(f"{where}: its broadcast is not the one that the ledger notes")
+    if hashlib.sha256(exchange.upload).digest() != digest:
+        tally.reasons.append(f"{where}: its upload is not the one that the server combined")
+
+
+def _replay_all(
+    bundle: Bundle, replay: Replay, kept: Extent, tally: Tally, private: dict[str, Any]
+) -> None:
+    header, ledger, layout = bundle.header, bundle.readable_ledger, bundle.layout()
+    algorithm = fields.mapping(bundle.readable_spec, "algorithm")
+    spends, salt, clip = last_attempts(ledger.spends), bundle.salt(), header.clipping_norm or 0.0
+    coordinates = recorded_coordinates(bundle, kept)
+    partition = partition_of(bundle, coordinates)
+    sampled = layout.sample_coordinates
+    if coordinates is not None:
+        sampled = np.searchsorted(coordinates, sampled)
+    course, earlier, shares = Course(replay, tally), 0, [0.0]
+    finished = finished_rounds(ledger)
+    tally.finished, tally.participations = len(finished), sum(len(one.clients) for one in finished)
+    for item in finished:
+        evidence = bundle.round_evidence(item.round)
+        digests = evidence.upload_sha256.astype(np.uint8)
+        if hashlib.sha256(digests.tobytes()).hexdigest() != item.exchanged:
+            tally.reasons.append(f"round {item.round}: its uploads are not those the ledger notes")
+        rate = learning_rate(algorithm, item.round, header.rounds)
+        steps = dict(zip(item.clients, item.steps, strict=True))
+        uploads: list[Mapping[str, Rounded]] = []
+        broadcast: Message | None = None
+        sent, setting = b"", None
+        for row in _kept(evidence, item, header, salt, kept.share):
+            client = int(evidence.clients[row])
+            where = f"round {item.round}, client {client}"
+            exchange = bundle.exchange(item.round, client, len(partition.of_coordinate))
+            spend = spends.get((item.round, client))
+            if spend is None or client not in steps:
+                raise UnverifiedError(f"{where}: was not charged, or is not in the ledger")
+            if coordinates is None:
+                _bound(where, exchange, item, digests[row].tobytes(), tally)
+            elif exchange.square_sums is None:
+                raise UnverifiedError(f"{where}: the block sums of its gradients are not recorded")
+            setting = Setting(
+                algorithm,
+                header.clients,
+                rate,
+                steps[client],
+                earlier,
+                (spend.noise_multiplier * spend.clipping_norm / spend.expected_batch_size) ** 2,
+                partition,
+                coordinates is None,
+            )
+            sums = block_sums(exchange, partition)
+            faults = noise_faults(exchange, sums, evidence, row, clip, sampled)
+            tally.reasons.extend(f"{where}: {fault}" for fault in faults)
+            course.remembers(where, client, item.round, exchange)
+            if sent and sent != exchange.broadcast:
+                tally.reasons.append(f"{where}: was sent another broadcast than the others")
+            result = replay_participation(where, exchange, sums, setting, replay, tally)
+            if result is None:
+                continue
+            uploads.append(result[1])
+            if broadcast is None:
+                broadcast, sent = result[0], exchange.broadcast
+                course.arrives(where, setting, broadcast)
+            norms = np.sqrt(evidence.clean_sum_squares[row].sum(axis=-1))
+            shares.append(2.0 * tally.widths[-1] / max(float(np.median(norms)), 1e-300))
+        course.leaves(item, setting, broadcast, uploads)
+        earlier += max(item.steps, default=0)
+    if course.after is not None:
+        judge_weights(bundle, coordinates, course.after.parameters, tally)
+    private["largest_share_of_a_clean_gradient_that_could_hide"] = max(shares)
+
+
+def _judge(bundle: Bundle, context: Context) -> Judgement:
+    del context
+    skipped = no_claim(bundle)
+    if skipped is not None:
+        return skipped
+    header = bundle.header
+    try:
+        name = fields.text(fields.mapping(bundle.readable_spec, "algorithm"), "name")
+    except FieldError as error:
+        return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
+    if name not in REPLAYS:
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            f"the auditor has no replay of {name}: what its uploads are made of was not judged",
+        )
+    participations = header.rounds * header.clients_per_round
+    queries = _queries(bundle.readable_ledger, header)
+    kept = extent(header.parameters, queries, participations)
+    tally, private = Tally(), dict[str, Any]()
+    try:
+        _replay_all(bundle, REPLAYS[name], kept, tally, private)
+    except FieldError as error:
+        return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
+    return conclude(tally, kept, header, private)
+
+
+def conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any]) -> Judgement:
+    """The verdict on all comparisons."""
+    clip = header.clipping_norm or 1.0
+    hidden = 2.0 * max(tally.widths, default=0.0) / clip
+    amount = "all" if kept.share == 1.0 else f"{tally.replayed} (drawn in secret) of"
+    what = f"{amount} {tally.participations} participations"
+    if kept.coordinates is not None:
+        what += f" at {kept.coordinates} coordinates drawn in secret"
+    details = {
+        "participations": tally.participations,
+        "replayed": tally.replayed,
+        "tensors": tally.tensors,
+        "rounds_combined": tally.rounds,
+        "coordinates": kept.coordinates or header.parameters,
+        "smallest_visible": hidden,
+    }
+    power = (
+        f"seen for certain, in the update of any participation replayed: an added term longer than "
+        f"{hidden:.1e} C (a clean mean gradient is about C long at most); in further tensors "
+        "and points one of the order of 1e-5 of their size"
+    )
+    if tally.reasons:
+        return Judgement(Verdict.FAIL, listed(tally.reasons), details, private, power=power)
+    if tally.unjudged and not tally.replayed:
+        # Nothing was asked for that could have been recorded: said beside the verdict, not in it.
+        why = listed(tally.unjudged)
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            why,
+            details,
+            private,
+            (f"uploads were not replayed: {why}",),
+            power="none",
+            severity=Severity.THEORETICAL,
+        )
+    if tally.unjudged:
+        return Judgement(Verdict.NOT_VERIFIED, listed(tally.unjudged), details, private)
+    uncertain, compared = tally.uncertain
+    if not compared or uncertain > _MOST_UNCERTAIN * compared or hidden >= 1.0:
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            "rounding may move the uploads as far as a clean gradient would: the comparison shows "
+            "nothing",
+            details,
+            private,
+            power="none",
+        )
+    return Judgement(
+        Verdict.PASS,
+        f"{what} replayed: each tensor uploaded or kept, and each point at which a gradient was "
+        f"asked for, is what the noised gradients make it ({tally.tensors} tensors); "
+        f"{_served(tally)}; the gradients handed out carry the noise that the noise checks "
+        "measured",
+        details,
+        private,
+        power=power,
+    )
+
+
+def _served(tally: Tally) -> str:
+    """What was seen of the server."""
+    if not tally.rounds:
+        return "no round's uploads were all kept, so the server's part was not judged"
+    weights = ", and so do the published weights" if tally.weights else ""
+    rounds = f"{tally.rounds} of {tally.finished} rounds"
+    return f"what the server sent after {rounds} follows from the uploads{weights}"
+
+
+UPLOADS = Check(
+    name="uploads",
+    title="Is all that leaves a client a function of noised values?",
+    severity=Severity.CRITICAL,
+    claim="Every tensor of an upload, and all that a client keeps, follows from broadcasts, its "
+    "own memory and the noised gradients alone, by the algorithm that the spec names.",
+    tolerance="Coordinate by coordinate, the bound of a running error analysis of the same steps "
+    "in float32: four roundings (2^-22) an operation, carried through all K steps. Norms and means "
+    "of d coordinates: 2^-22 sqrt(d) of themselves; transforms: 2^-19 log2(d) of the root mean "
+    "square. Names, lengths and digests exactly.",
+    power="an added term far shorter than a clean gradient, in any tensor",
+    limits="The evidence is written by the process that trains. Digests in the ledger bind it to "
+    "the messages that were combined, and it must agree with the noise and norms that the other "
+    "checks judge; a process that lies in all of them alike is not caught. Only participations "
+    "that were kept are judged; which are is drawn after each upload, with a key that the training "
+    "process holds. The server is judged in rounds of which every upload was kept. What hides "
+    "below the rounding, such as low-order bits of an update, is not seen. Algorithms that the "
+    "auditor does not know are not judged.",
+    judge=_judge,
+)

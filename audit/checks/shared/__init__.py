@@ -1,0 +1,1 @@
+"""Checks and parts of checks that hold for both privacy units."""

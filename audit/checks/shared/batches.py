@@ -1,0 +1,160 @@
+"""Were the batches drawn as the ledger says? The part of the check "sensitivity" on samplers.
+
+Sizes alone do not tell samplers apart, so it is also looked at how often each record was used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audit.accounting.sampling import epoch_sizes
+from audit.reading.arrays import Integers
+from audit.reading.spends import Spend
+from audit.statistics.intervals import FALSE_ALARM, binomial_p_value, chi_square_interval
+from audit.statistics.repeats import Group, pairs, repeats_p_value
+
+_RATE_SHARE, _SPREAD_SHARE, _REPEATS_SHARE = 0.4, 0.3, 0.3
+_LEAST_VARIANCE = 1.0
+
+LAWS = {
+    "poisson": "batch sizes follow Binomial(R, q) for every client, and records repeat between "
+    "batches as independent draws have them",
+    "fixed-size": "every batch has the public size, and records repeat between batches as "
+    "independent draws have them",
+    "shuffled": "every batch has the size that its place in the epoch gives it, and no record was "
+    "used more often than its epochs allow",
+}
+
+
+def rate_alpha(clients: int) -> float:
+    """False alarms that the test of one client's sampling rate may raise."""
+    return FALSE_ALARM * _RATE_SHARE / max(1, clients)
+
+
+class Batches:
+    """Realised batches of every participation, gathered and then judged.
+
+    Args:
+        sampling: the ledger's word for the sampler.
+    """
+
+    def __init__(self, sampling: str) -> None:
+        """Start without participations."""
+        self._sampling = sampling
+        self._sizes: dict[tuple[int, int, float], list[int]] = {}
+        self._groups: dict[tuple[int, float], int] = {}
+        self._pairs = 0
+        self.steps = 0
+
+    @property
+    def clients(self) -> int:
+        """How many clients took part."""
+        return len(self._sizes)
+
+    def add(
+        self, where: str, charge: Spend, queries: Integers, inclusions: Integers, reasons: list[str]
+    ) -> None:
+        """Add one client's participation.
+
+        Args:
+            where: round and client, for messages.
+            charge: what was paid for it.
+            queries: realised batch size of each query; those of one step share a batch.
+            inclusions: [R] in how many batches each of its records was.
+            reasons: gets a sentence for everything that is wrong by itself.
+        """
+        each = charge.queries_per_step
+        if len(queries) % each:
+            reasons.append(f"{where}: its queries are no whole number of steps")
+            return
+        by_step = queries.reshape(-1, each)
+        sizes = by_step[:, 0]
+        if np.any(by_step != sizes[:, None]):
+            reasons.append(f"{where}: the queries of one step do not share a batch")
+        if int(sizes.sum()) != int(inclusions.sum()) or np.any(inclusions > len(sizes)):
+            reasons.append(f"{where}: the records' counts do not add up to the batches")
+            return
+        if sizes.max(initial=0) > charge.records:
+            reasons.append(f"{where}: a batch is larger than its client's records")
+            return
+        self.steps += len(sizes)
+        rate = min(1.0, charge.expected_batch_size / charge.records)
+        key = (charge.client, charge.records, rate)
+        self._sizes.setdefault(key, []).extend(int(size) for size in sizes)
+        group = (len(sizes), rate)
+        self._groups[group] = self._groups.get(group, 0) + charge.records
+        self._pairs += pairs(inclusions)
+        if self._sampling == "fixed-size" and np.any(sizes != charge.expected_batch_size):
+            reasons.append(f"{where}: a batch does not have the public size")
+        if self._sampling == "shuffled":
+            self._epochs(where, charge, sizes, inclusions, reasons)
+
+    def _epochs(
+        self, where: str, charge: Spend, sizes: Integers, inclusions: Integers, reasons: list[str]
+    ) -> None:
+        batch = int(charge.expected_batch_size)
+        if np.any(sizes != epoch_sizes(batch, charge.records, len(sizes))):
+            reasons.append(f"{where}: a batch does not have the size of its place in an epoch")
+        whole = len(sizes) // -(-charge.records // batch)
+        if np.any(inclusions < whole) or np.any(inclusions > whole + 1):
+            reasons.append(f"{where}: a record was used more or less than once in an epoch")
+
+    def judge(self, reasons: list[str]) -> dict[str, object]:
+        """Judge what takes all participations together; returns private numbers."""
+        private: dict[str, object] = {}
+        if self._sampling == "poisson":
+            private = {**self._rates(reasons), **self._spread(reasons)}
+        if self._sampling in ("poisson", "fixed-size"):
+            p_value = repeats_p_value(self._pairs, self._group_list())
+            private["repeats_p_value"] = p_value
+            if p_value < FALSE_ALARM * _REPEATS_SHARE:
+                reasons.append(
+                    "records repeat between batches unlike independent draws (shuffled epochs?)"
+                )
+        return private
+
+    def power(self) -> str:
+        """Whether these participations would show epochs posing as independent draws."""
+        if self._sampling == "shuffled":
+            return "any record used twice in an epoch"
+        groups = self._group_list()
+        # Epochs use records as evenly as can be.
+        even = 0
+        for group in groups:
+            low, share = divmod(group.steps * group.rate, 1.0)
+            counts = (group.records * (1.0 - share), group.records * share)
+            even += int(sum(n * (low + i) * (low + i - 1) / 2 for i, n in enumerate(counts)))
+        seen = repeats_p_value(even, groups) < FALSE_ALARM * _REPEATS_SHARE
+        return f"shuffled epochs posing as independent draws ({'' if seen else 'not '}seen here)"
+
+    def _group_list(self) -> list[Group]:
+        return [Group(steps, rate, n) for (steps, rate), n in sorted(self._groups.items())]
+
+    def _rates(self, reasons: list[str]) -> dict[str, object]:
+        alpha = rate_alpha(len(self._sizes))
+        p_values: dict[str, float] = {}
+        for (client, records, rate), sizes in sorted(self._sizes.items()):
+            p_values[str(client)] = binomial_p_value(sum(sizes), len(sizes) * records, rate)
+            if p_values[str(client)] < alpha:
+                reasons.append(f"client {client}: its batches are not drawn at rate q = B/R")
+        return {"batch_rate_p_values": p_values}
+
+    def _spread(self, reasons: list[str]) -> dict[str, object]:
+        observed = expected = variance = 0.0
+        for (_, records, rate), sizes in sorted(self._sizes.items()):
+            spread = records * rate * (1.0 - rate)
+            if spread >= _LEAST_VARIANCE:
+                squares = np.square(np.asarray(sizes) - records * rate) / spread
+                kurtosis = (1.0 - 6.0 * rate * (1.0 - rate)) / spread
+                observed += float(squares.sum())
+                expected += len(sizes)
+                variance += len(sizes) * (2.0 + kurtosis)
+        if not expected:
+            return {"batch_dispersion": None}
+        # The gamma law with the exact mean and variance of the sum of squares.
+        degrees = 2.0 * expected**2 / variance
+        low, high = chi_square_interval(degrees, FALSE_ALARM * _SPREAD_SHARE)
+        if not low <= observed / expected <= high:
+            side = "less" if observed < low * expected else "more"
+            reasons.append(f"batch sizes scatter {side} than Poisson sampling lets them")
+        return {"batch_dispersion": observed / expected}

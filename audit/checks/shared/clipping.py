@@ -1,0 +1,81 @@
+"""What clipping must look like, in recorded norms and under the active probe.
+
+Used by the check "sensitivity" of both units: one record's gradient and one client's update are
+clipped by the same rule.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.probe.probe_tally import REPLACED
+from audit.reading.arrays import Floats
+from audit.reading.evidence import ProbeResults
+
+TOLERANCE = 1e-4
+
+
+def norm_faults(raw: Floats, clipped: Floats, clip: float) -> list[str]:
+    """What is wrong with norms before and after clipping to C; empty if nothing is.
+
+    The clipped norm is the lesser of the raw norm and C, and 0 where the raw one is not finite.
+    """
+    if not np.isfinite(clipped).all() or np.any(clipped < 0.0):
+        return ["a clipped norm is not a finite number from 0"]
+    faults = []
+    if np.any(clipped > clip * (1.0 + TOLERANCE)):
+        faults.append("a clipped norm exceeds C")
+    finite = np.isfinite(raw)
+    expected = np.where(finite, np.minimum(np.where(finite, raw, 0.0), clip), 0.0)
+    if np.any(np.abs(clipped - expected) > clip * TOLERANCE):
+        faults.append("a clipped norm is not the lesser of its raw norm and C")
+    return faults
+
+
+def judge_probe(
+    probe: ProbeResults, clip: float, one: str, reasons: list[str]
+) -> dict[str, object]:
+    """Judge the active probe: nobody moves the sum by more than C, whatever they bring.
+
+    Replacing takes one contribution out and puts another one in, and may move the sum by 2C.
+
+    Args:
+        probe: its raw results.
+        clip: C of the ledger.
+        one: whose data were added, "record" or "client".
+        reasons: gets a sentence for everything that is wrong.
+
+    Returns:
+        Public numbers: everything here was measured on synthetic data.
+    """
+    if abs(probe.clipping_norm / clip - 1.0) > 1e-9:
+        reasons.append("the probed step clips at another norm than the ledger's C")
+    limit = clip * (1.0 + TOLERANCE)
+    for row, (name, kind) in enumerate(zip(probe.names, probe.kinds, strict=True)):
+        difference = float(probe.difference_norm[row])
+        norms = (float(probe.norm_with[row]), float(probe.norm_without[row]))
+        if not np.isfinite([difference, *norms]).all():
+            reasons.append(f"probe, {name}: the clipped sum is not finite")
+        elif difference > limit * (2.0 if kind == REPLACED else 1.0):
+            reasons.append(f"probe, {name}: one {one} moves the sum by {difference / clip:.4g} C")
+        # Summing in another order may change the last bits only.
+        if kind == "repeat" and difference > clip * TOLERANCE:
+            reasons.append(f"probe, {name}: the same batch gives different sums")
+        if kind != REPLACED and int(probe.batch_size[row]) == 0 and norms[1] != 0.0:
+            reasons.append(f"probe, {name}: an empty batch does not give the zero vector")
+        slots = int(probe.batch_size[row]) + 1
+        if norms[0] > slots * limit:
+            reasons.append(f"probe, {name}: the sum is longer than its {one}s allow")
+    replaced = np.asarray([kind == REPLACED for kind in probe.kinds])
+
+    def largest(chosen: NDArray[np.bool_]) -> float:
+        norms = probe.difference_norm[chosen & np.isfinite(probe.difference_norm)]
+        return float(norms.max(initial=0.0)) / clip
+
+    return {
+        "pairs": len(probe.names),
+        "largest_difference_over_clipping_norm": largest(~replaced),
+        "largest_difference_of_a_replaced_one": largest(replaced) if replaced.any() else None,
+        "tolerance": TOLERANCE,
+    }

@@ -1,0 +1,1 @@
+"""Judges what the engine's own step did to inputs that the auditor chose."""

@@ -1,0 +1,1 @@
+"""Reads a run directory, none of whose files is trusted."""

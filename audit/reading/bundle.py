@@ -1,0 +1,338 @@
+"""Reads a run directory and trusts nothing in it.
+
+First stage of the audit: `auditor` opens a `Bundle` and every check reads through it. Files must
+be plain files inside the directory (no symbolic links, no pipes), bounded in size, and are parsed
+by strict readers. Whatever is wrong is recorded as a problem and never becomes a traceback.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
+from audit.reading.archives import ArchiveError, read_archive
+from audit.reading.arrays import Arrays
+from audit.reading.canary_evidence import CanaryEvidence, read_canaries
+from audit.reading.client_evidence import UpdateRound, read_update_round
+from audit.reading.documents import DocumentError, parse_json, parse_yaml
+from audit.reading.evidence import (
+    Layout,
+    ProbeResults,
+    RoundEvidence,
+    read_layout,
+    read_probe,
+    read_round,
+)
+from audit.reading.exchanges import Exchange, Release, read_exchange, read_release
+from audit.reading.fields import FieldError
+from audit.reading.files import hash_file, read_bytes
+from audit.reading.ledger import Header, Ledger, read_ledger
+from audit.reading.record_evidence import Holdings, Moments, read_holdings, read_moments
+
+# Parsing YAML takes seconds for every 100 kB; a resolved spec has a few.
+MAXIMUM_SPEC_BYTES = 1 << 17
+MAXIMUM_LEDGER_BYTES = 1 << 28
+MAXIMUM_LAYOUT_BYTES = 1 << 26
+MAXIMUM_EVIDENCE_BYTES = 1 << 30
+MAXIMUM_SALT_BYTES = 1 << 12
+_CACHE_BYTES = 1 << 28
+
+_Evidence = TypeVar("_Evidence")
+_Content = TypeVar("_Content")
+
+HASHED_FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with one file: its path in the run directory, what, whether it is absent."""
+
+    file: str
+    what: str
+    missing: bool = False
+
+
+@dataclass
+class Bundle:
+    """A run directory, opened. Build it with `open_bundle`.
+
+    Attributes:
+        root: the directory, resolved.
+        spec: the parsed spec, None if unreadable.
+        spec_sha256: digest of the spec's bytes.
+        ledger: the ledger, None if the file is unreadable.
+        problems: what was wrong while opening.
+        inputs: sha256 of the public and restricted files.
+    """
+
+    root: Path
+    spec: Mapping[str, Any] | None
+    spec_sha256: str | None
+    ledger: Ledger | None
+    problems: tuple[Problem, ...]
+    inputs: Mapping[str, str]
+    _cache: OrderedDict[int, RoundEvidence] = field(default_factory=OrderedDict, repr=False)
+    _layout: Layout | None = field(default=None, repr=False)
+
+    @property
+    def header(self) -> Header:
+        """The ledger's header.
+
+        Raises:
+            UnverifiedError: it could not be read.
+        """
+        if self.ledger is None or self.ledger.header is None:
+            raise UnverifiedError("the ledger's header cannot be read")
+        return self.ledger.header
+
+    @property
+    def readable_ledger(self) -> Ledger:
+        """The ledger, if every line of it could be read.
+
+        Raises:
+            UnverifiedError: the ledger is missing or has a malformed line.
+        """
+        if self.ledger is None:
+            raise UnverifiedError("the ledger cannot be read")
+        if self.ledger.faults:
+            raise UnverifiedError("the ledger has faults (see the check integrity)")
+        return self.ledger
+
+    @property
+    def readable_spec(self) -> Mapping[str, Any]:
+        """The spec.
+
+        Raises:
+            UnverifiedError: it could not be read.
+        """
+        if self.spec is None:
+            raise UnverifiedError("the spec cannot be read")
+        return self.spec
+
+    def layout(self) -> Layout:
+        """The evidence's layout.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        if self._layout is None:
+            name = "evidence/layout.json"
+            raw = read_bytes(self.root, name, MAXIMUM_LAYOUT_BYTES)
+            try:
+                self._layout = read_layout(parse_json(raw))
+            except (DocumentError, FieldError) as error:
+                raise UntrustedFileError(name, str(error)) from error
+        return self._layout
+
+    def round_evidence(self, index: int) -> RoundEvidence:
+        """The evidence of round `index` (from 0), read when asked for and kept while room lasts.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        if index in self._cache:
+            self._cache.move_to_end(index)
+            return self._cache[index]
+        evidence = self._round(index, read_round)
+        self._cache[index] = evidence
+        while len(self._cache) > 1 and sum(e.size for e in self._cache.values()) > _CACHE_BYTES:
+            self._cache.popitem(last=False)
+        return evidence
+
+    def update_round(self, index: int) -> UpdateRound:
+        """The evidence of round `index` (from 0) of a run at client level; small, so not kept.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return self._round(index, read_update_round)
+
+    def all_rounds(self) -> Iterator[tuple[int, RoundEvidence]]:
+        """The evidence of every round that had clients, in order.
+
+        Raises:
+            UnverifiedError: one of them cannot be read, so that a judgement on the rest would not
+                be one on the run; or no round had any.
+        """
+        empty = True
+        for index, evidence in self._every(self.round_evidence):
+            if len(evidence.clients):
+                empty = False
+                yield index, evidence
+        if empty:
+            raise UnverifiedError("no client took part in any round: there is nothing to judge")
+
+    def all_update_rounds(self) -> Iterator[tuple[int, UpdateRound]]:
+        """Every round's evidence of a run at client level, in order.
+
+        Raises:
+            UnverifiedError: one of them cannot be read.
+        """
+        return self._every(self.update_round)
+
+    def holdings(self) -> Holdings:
+        """Who was given which training record, and who works on which.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return self._of_archive("evidence/partition.npz", read_holdings)
+
+    def moments(self) -> Moments:
+        """Moments of each client's numbers as the model reads them.
+
+        Raises:
+            UntrustedFileError: they cannot be read.
+        """
+        return self._of_archive("evidence/inputs.npz", read_moments)
+
+    def probe_results(self) -> ProbeResults:
+        """The recorded active probe.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return self._of_archive("evidence/probe.npz", read_probe)
+
+    def canaries(self) -> CanaryEvidence:
+        """What an audit run's releases said of its canaries.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name = "evidence/canaries.npz"
+        arrays = self._arrays(name)
+        try:
+            return read_canaries(arrays, self.header.clients, self.header.unit == "client")
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def salt(self) -> bytes:
+        """The key by which participations are chosen.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return read_bytes(self.root, "evidence/salt", MAXIMUM_SALT_BYTES)
+
+    def exchange(self, index: int, client: int, recorded: int) -> Exchange:
+        """What went into and came out of one participation, at `recorded` coordinates.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name, layout = f"evidence/upload-{index:05d}-{client:05d}.npz", self.layout()
+        arrays = self._arrays(name)
+        try:
+            sample = len(layout.sample_coordinates)
+            return read_exchange(arrays, recorded, len(layout.sizes), sample)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def release(self, index: int, recorded: int) -> Release:
+        """What a client-level round released, at `recorded` coordinates.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        name = f"evidence/upload-{index:05d}.npz"
+        arrays = self._arrays(name)
+        try:
+            return read_release(arrays, recorded)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def weights(self) -> bytes:
+        """The published weights' file.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return read_bytes(self.root, "model.safetensors", MAXIMUM_EVIDENCE_BYTES)
+
+    def _round(self, index: int, read: Callable[[Arrays, Layout], _Evidence]) -> _Evidence:
+        name = round_file(index)
+        layout = self.layout()
+        arrays = self._arrays(name)
+        try:
+            return read(arrays, layout)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def _of_archive(self, name: str, read: Callable[[Arrays], _Content]) -> _Content:
+        arrays = self._arrays(name)
+        try:
+            return read(arrays)
+        except FieldError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+    def _every(self, read: Callable[[int], _Evidence]) -> Iterator[tuple[int, _Evidence]]:
+        for index in range(self.readable_ledger.rounds_to_finish):
+            try:
+                yield index, read(index)
+            except UntrustedFileError as error:
+                raise UnverifiedError(str(error)) from error
+
+    def _arrays(self, name: str) -> Arrays:
+        raw = read_bytes(self.root, name, MAXIMUM_EVIDENCE_BYTES)
+        try:
+            return read_archive(raw)
+        except ArchiveError as error:
+            raise UntrustedFileError(name, str(error)) from error
+
+
+def round_file(index: int) -> str:
+    """Path of a round's evidence inside the run directory."""
+    return f"evidence/round-{index:05d}.npz"
+
+
+def open_bundle(run_dir: Path) -> Bundle:
+    """Open a run directory for auditing.
+
+    Args:
+        run_dir: the directory; what lies in it is not trusted.
+
+    Returns:
+        A bundle in which unreadable files are None and are listed as problems.
+
+    Raises:
+        RunDirectoryError: `run_dir` is not a directory.
+    """
+    try:
+        root = run_dir.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise RunDirectoryError(f"{run_dir}: there is no such run directory") from error
+    if not root.is_dir():
+        raise RunDirectoryError(f"{run_dir}: is not a directory; give the run directory")
+    problems: list[Problem] = []
+    spec: Mapping[str, Any] | None = None
+    spec_sha256: str | None = None
+    ledger: Ledger | None = None
+    try:
+        raw = read_bytes(root, "spec.yaml", MAXIMUM_SPEC_BYTES)
+        spec_sha256 = hashlib.sha256(raw).hexdigest()
+        parsed = parse_yaml(raw)
+        if not isinstance(parsed, Mapping):
+            raise DocumentError("is not a mapping")
+        spec = parsed
+    except UntrustedFileError as error:
+        problems.append(Problem(error.file, error.what, error.missing))
+    except DocumentError as error:
+        problems.append(Problem("spec.yaml", str(error)))
+    try:
+        ledger = read_ledger(read_bytes(root, "ledger.jsonl", MAXIMUM_LEDGER_BYTES))
+    except UntrustedFileError as error:
+        problems.append(Problem(error.file, error.what, error.missing))
+    inputs: dict[str, str] = {}
+    for name in HASHED_FILES:
+        try:
+            inputs[name] = hash_file(root, name)
+        except UntrustedFileError as error:
+            if name not in {problem.file for problem in problems}:
+                problems.append(Problem(error.file, error.what, error.missing))
+    return Bundle(root, spec, spec_sha256, ledger, tuple(problems), inputs)

@@ -1,0 +1,103 @@
+"""The private evidence of an audit run: coins, and what each release said of each canary.
+
+The archive `evidence/canaries.npz`, every array checked before use; `scores` and `guessing` make
+guesses of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.reading.arrays import Arrays, Floats, Integers, floats, integers
+from audit.reading.fields import FieldError
+
+
+@dataclass(frozen=True)
+class CanaryEvidence:
+    """N canaries, those of one client side by side, and L rows, one a noised answer or release.
+
+    Attributes:
+        client: [N] whose record each takes the place of, ascending.
+        included: [N] the coins.
+        opposed: whether a canary that is not included points the other way, not nowhere.
+        row_round: [L] round of each answer.
+        row_step: [L] its local step.
+        row_first: [L] the first of the canaries of the client that asked.
+        row_count: [L] how many they are.
+        projections: one a row and canary, row after row: the released sum along the canary's own
+            clipped gradient, in units of C²; 0 where it was not finite.
+        loss_before: [N] loss under the initial model.
+        loss_after: [N] loss under the final model.
+    """
+
+    client: Integers
+    included: NDArray[np.bool_]
+    opposed: bool
+    row_round: Integers
+    row_step: Integers
+    row_first: Integers
+    row_count: Integers
+    projections: Floats
+    loss_before: Floats
+    loss_after: Floats
+
+    def rows(self) -> list[tuple[int, int, slice, Floats]]:
+        """Round, step, canaries and their projections of every row, in order."""
+        ends = np.cumsum(self.row_count)
+        return [
+            (
+                int(number),
+                int(step),
+                slice(int(first), int(first + count)),
+                self.projections[end - count : end],
+            )
+            for number, step, first, count, end in zip(
+                self.row_round, self.row_step, self.row_first, self.row_count, ends, strict=True
+            )
+        ]
+
+
+def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> CanaryEvidence:
+    """The archive as CanaryEvidence; shapes must agree with each other.
+
+    Args:
+        arrays: what the archive holds.
+        clients: how many clients there are.
+        whole_clients: whether each canary is a client; a row then names those of any number.
+
+    Raises:
+        FieldError: an array is missing, or has another type, shape or range.
+    """
+    client = integers(arrays, "client", (None,))
+    planted = len(client)
+    if not planted or np.any(np.diff(client) < 0) or client[-1] >= clients:
+        raise FieldError("client is not an ascending list of clients")
+    included, opposed = integers(arrays, "included", (planted,)), integers(arrays, "opposed", ())
+    if max(int(included.max()), int(opposed)) > 1:
+        raise FieldError("a coin is neither 0 nor 1")
+    number = integers(arrays, "row_round", (None,))
+    length = (len(number),)
+    step = integers(arrays, "row_step", length)
+    first, count = integers(arrays, "row_first", length), integers(arrays, "row_count", length)
+    if np.any(first >= planted) or np.any(count > planted) or np.any(first + count > planted):
+        raise FieldError("a row names canaries that do not exist")
+    if whole_clients and np.any(np.diff(client) == 0):
+        raise FieldError("client names a client twice")
+    if not whole_clients and np.any(client[first] != client[np.maximum(first + count - 1, first)]):
+        raise FieldError("a row names canaries of two clients")
+    projections = floats(arrays, "projections", (int(count.sum()),), finite=False)
+    return CanaryEvidence(
+        client,
+        included == 1,
+        bool(opposed),
+        number,
+        step,
+        first,
+        count,
+        np.where(np.isfinite(projections), projections, 0.0),
+        floats(arrays, "loss_before", (planted,), finite=False),
+        floats(arrays, "loss_after", (planted,), finite=False),
+    )

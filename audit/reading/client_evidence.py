@@ -1,0 +1,101 @@
+"""The private evidence of one round at client level: norms of whole updates and the sum's noise.
+
+Beside `evidence`, which reads the record level. At client level a round is one query: clipped
+updates are summed, noised once, and divided by a public number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from audit.reading.arrays import Arrays, Floats, Integers, floats, integers, texts
+from audit.reading.evidence import Layout
+from audit.reading.fields import FieldError
+from audit.reading.sparsification import DIGEST_BYTES
+
+
+@dataclass(frozen=True)
+class UpdateRound:
+    """What one round left behind: m participants, B blocks, k sampled coordinates.
+
+    Attributes:
+        clients: [m] client numbers; m may be 0.
+        attempt: which attempt of the round this is.
+        raw_norms: [m] norms of the updates before clipping; may be NaN or inf.
+        clipped_norms: [m] the same after clipping.
+        nonfinite: updates that were not finite.
+        divisor: what the noisy sum was divided by.
+        noise_sum_squares: [B] sums of the squared noise on the sum of clipped updates.
+        noise_sample: [k] that noise at the sampled coordinates over the clipping norm.
+        upload_noise_sum_squares: [m, B] sums of the squared noise on each upload; None where no
+            upload carries noise of its own.
+        clean_sample: [k] the sum of clipped updates before noise at the sampled coordinates.
+        sample_places: [k] the sampled coordinates in the whole vector.
+        further_tensors: names of whatever uploads or memories held besides the update.
+        kept_digest: SHA-256 of the public coordinates that the server read; None where all
+            coordinates are released.
+        upload_kept_digests: the same of every client, one each; None as before.
+        elsewhere_sum_squares: sum of the squared release off those coordinates; None as before.
+        released: [k'] mean update released at those coordinates; None as before.
+    """
+
+    clients: Integers
+    attempt: int
+    raw_norms: Floats
+    clipped_norms: Floats
+    nonfinite: int
+    divisor: float
+    noise_sum_squares: Floats
+    noise_sample: Floats
+    upload_noise_sum_squares: Floats | None
+    clean_sample: Floats
+    sample_places: Integers
+    further_tensors: tuple[str, ...]
+    kept_digest: bytes | None = None
+    upload_kept_digests: tuple[bytes, ...] | None = None
+    elsewhere_sum_squares: float | None = None
+    released: Floats | None = None
+
+
+def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
+    """One round's archive as UpdateRound; shapes must agree with each other and the layout.
+
+    Raises:
+        FieldError: an array is missing, or has another type, shape or range.
+    """
+    clients = integers(arrays, "clients", (None,))
+    participants, blocks = (len(clients),), len(layout.sizes)
+    uploads = None
+    if "upload_noise_sum_squares" in arrays:
+        uploads = floats(arrays, "upload_noise_sum_squares", (*participants, blocks))
+    sparse: dict[str, Any] = {}
+    if "kept_digest" in arrays:
+        digests = integers(arrays, "upload_kept_digests", (*participants, DIGEST_BYTES))
+        sparse = {
+            "kept_digest": _digest(integers(arrays, "kept_digest", (DIGEST_BYTES,))),
+            "upload_kept_digests": tuple(_digest(row) for row in digests),
+            "elsewhere_sum_squares": float(floats(arrays, "elsewhere_sum_squares", ())),
+            "released": floats(arrays, "released", (None,)),
+        }
+    return UpdateRound(
+        clients=clients,
+        attempt=int(integers(arrays, "attempt", ())),
+        raw_norms=floats(arrays, "raw_norms", participants, finite=False),
+        clipped_norms=floats(arrays, "clipped_norms", participants, finite=False),
+        nonfinite=int(integers(arrays, "nonfinite", ())),
+        divisor=float(floats(arrays, "divisor", ())),
+        noise_sum_squares=floats(arrays, "noise_sum_squares", (blocks,)),
+        noise_sample=floats(arrays, "noise_sample", (len(layout.sample_coordinates),)),
+        upload_noise_sum_squares=uploads,
+        clean_sample=floats(arrays, "clean_sample", (len(layout.sample_coordinates),)),
+        sample_places=integers(arrays, "sample_places", (len(layout.sample_coordinates),)),
+        further_tensors=texts(arrays, "further_tensors", None),
+        **sparse,
+    )
+
+
+def _digest(row: Integers) -> bytes:
+    if row.max() > 255:
+        raise FieldError("a digest of coordinates is not one of bytes")
+    return bytes(row.tolist())

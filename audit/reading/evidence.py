@@ -1,0 +1,243 @@
+"""The private evidence as typed arrays: shapes, types and ranges checked before any use.
+
+`bundle` reads the archives; this module turns them into the layout, one round's evidence and the
+active probe's raw results. Every fault is one `FieldError` with its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from audit.reading import fields
+from audit.reading.arrays import Arrays, Floats, Integers, floats, integers, texts
+from audit.reading.fields import FieldError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the parameters are split into measuring blocks.
+
+    Attributes:
+        parameters: d, all trainable parameters.
+        kind: name of the partition.
+        names: one a block.
+        sizes: coordinates of each block, summing to d.
+        beta2: decay of the second moment; None for rules without one.
+        sample_coordinates: coordinates at which the noise itself is recorded.
+        round_files: how many rounds left a file.
+        unit: whose evidence this is, "record" or "client".
+        tensors: name and length of each parameter tensor, in the vector's order.
+        of_coordinate: block of each coordinate, [d].
+    """
+
+    parameters: int
+    kind: str
+    names: tuple[str, ...]
+    sizes: Integers
+    beta2: float | None
+    sample_coordinates: Integers
+    round_files: int
+    unit: str
+    tensors: tuple[tuple[str, int], ...]
+    of_coordinate: Integers
+
+
+@dataclass(frozen=True)
+class SecondMoment:
+    """A round's second moments, one row a client: block means unless said otherwise."""
+
+    noisy: Floats
+    clean: Floats
+    corrected: Floats
+    subtracted: Floats
+    steps: Integers
+    floored: Integers
+
+
+@dataclass(frozen=True)
+class RoundEvidence:
+    """What one round left behind: S clients, K queries each, B blocks, m sampled coordinates.
+
+    A round without clients, as independent draws may have it, left empty arrays.
+
+    Attributes:
+        clients: [S] client numbers.
+        attempt: which attempt of the round this is.
+        batch_size: [S, K] realised batch sizes.
+        raw_norms: [n] per-record gradient norms, in (client, query) order; may be NaN or inf.
+        clipped_norms: [n] the same after clipping.
+        inclusions: [sum of R over the clients] how many of its client's batches each record was in,
+            client after client.
+        record_offsets: [S*K+1] start of each query in the norms.
+        nonfinite: [S, K] records whose gradient was not finite.
+        divisor: [S, K] what the noisy sum was divided by.
+        noise_sum_squares: [S, K, B] sums of squared noise of the clipped sum.
+        noise_sample: [S, K, m] noise at the sampled coordinates over the clipping norm.
+        clean_sum_squares: [S, K, B] sums of the squared clean mean gradient.
+        second_moment: None for rules without one.
+        upload_sha256: [S, 32] digest of each serialised upload.
+    """
+
+    clients: Integers
+    attempt: int
+    batch_size: Integers
+    inclusions: Integers
+    record_offsets: Integers
+    raw_norms: Floats
+    clipped_norms: Floats
+    nonfinite: Integers
+    divisor: Floats
+    noise_sum_squares: Floats
+    noise_sample: Floats
+    clean_sum_squares: Floats
+    second_moment: SecondMoment | None
+    upload_sha256: Integers
+
+    @property
+    def size(self) -> int:
+        """Bytes held, for the reader's cache."""
+        arrays = (self.raw_norms, self.clipped_norms, self.noise_sample, self.noise_sum_squares)
+        return sum(array.nbytes for array in arrays) * 2 + 4096
+
+
+@dataclass(frozen=True)
+class ProbeResults:
+    """Raw results of the active probe, one row a neighbouring pair of synthetic batches."""
+
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    clipping_norm: float
+    batch_size: Integers
+    difference_norm: Floats
+    norm_with: Floats
+    norm_without: Floats
+
+
+def read_layout(source: Any) -> Layout:
+    """The parsed layout.json as a Layout."""
+    if fields.integer(source, "format") != 1:
+        raise FieldError("format is not 1")
+    parameters = fields.integer(source, "parameters", least=1, most=10**11)
+    blocks = fields.mapping(source, "blocks")
+    sizes = fields.integers(blocks, "sizes", least=1, most=parameters)
+    names = fields.sequence(blocks, "names")
+    if not sizes or len(names) != len(sizes) or not all(isinstance(name, str) for name in names):
+        raise FieldError("blocks do not have one name and one size each")
+    if sum(sizes) != parameters:
+        raise FieldError("block sizes do not sum to the number of parameters")
+    beta2 = source.get("beta2")
+    if beta2 is not None:
+        beta2 = fields.number(source, "beta2", least=0.0, most=1.0)
+        if beta2 == 1.0:
+            raise FieldError("beta2 is not below 1")
+    sample = fields.integers(source, "sample_coordinates", most=parameters - 1)
+    if len(set(sample)) != len(sample):
+        raise FieldError("sample_coordinates has a coordinate twice")
+    tensors, of_coordinate = _runs(blocks, parameters, len(sizes))
+    if np.any(np.bincount(of_coordinate, minlength=len(sizes)) != np.asarray(sizes)):
+        raise FieldError("the runs of blocks do not have the blocks' sizes")
+    return Layout(
+        parameters=parameters,
+        kind=fields.text(blocks, "kind"),
+        names=tuple(str(name) for name in names),
+        sizes=np.asarray(sizes, dtype=np.int64),
+        beta2=beta2,
+        sample_coordinates=np.asarray(sample, dtype=np.int64),
+        round_files=fields.integer(source, "per_round_files"),
+        unit=fields.choice(source, "unit", ("record", "client")),
+        tensors=tensors,
+        of_coordinate=of_coordinate,
+    )
+
+
+def _runs(
+    source: Any, parameters: int, blocks: int
+) -> tuple[tuple[tuple[str, int], ...], Integers]:
+    """The parameter tensors, each cut into equal runs of coordinates of one block."""
+    tensors, pieces, start = [], [], 0
+    for run in fields.sequence(source, "runs"):
+        stop = fields.integer(run, "stop", least=start + 1, most=parameters)
+        of_runs = np.asarray(fields.integers(run, "blocks", most=blocks - 1), dtype=np.int64)
+        if not len(of_runs) or (stop - start) % len(of_runs):
+            raise FieldError("runs of blocks do not divide their tensor")
+        pieces.append(np.repeat(of_runs, (stop - start) // len(of_runs)))
+        tensors.append((fields.text(run, "name"), stop - start))
+        start = stop
+    if start != parameters:
+        raise FieldError("runs of blocks do not cover the parameters")
+    return tuple(tensors), np.concatenate(pieces)
+
+
+def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
+    """One round's archive as RoundEvidence; shapes must agree with each other and the layout."""
+    clients = integers(arrays, "clients", (None,))
+    participants = len(clients)
+    batch_size = integers(arrays, "batch_size", (participants, None))
+    queries = batch_size.shape[1]
+    if (participants == 0) != (queries == 0):
+        raise FieldError("batch_size is empty")
+    pairs, blocks = (participants, queries), len(layout.sizes)
+    attempt = integers(arrays, "attempt", ())
+    offsets = integers(arrays, "record_offsets", (participants * queries + 1,))
+    raw = floats(arrays, "raw_norms", (None,), finite=False)
+    clipped = floats(arrays, "clipped_norms", raw.shape, finite=False)
+    if offsets[0] != 0 or offsets[-1] != len(raw) or np.any(np.diff(offsets) < 0):
+        raise FieldError("record_offsets do not cover the norms")
+    moment = None
+    if layout.beta2 is not None:
+        shape = (participants, blocks)
+        moment = SecondMoment(
+            noisy=floats(arrays, "v_noisy", shape),
+            clean=floats(arrays, "v_clean", shape),
+            corrected=floats(arrays, "v_corrected", shape),
+            subtracted=floats(arrays, "subtracted", (participants,)),
+            steps=integers(arrays, "tau", (participants,)),
+            floored=integers(arrays, "floored", shape),
+        )
+    return RoundEvidence(
+        clients=clients,
+        attempt=int(attempt),
+        batch_size=batch_size,
+        inclusions=integers(arrays, "inclusions", (None,)),
+        record_offsets=offsets,
+        raw_norms=raw,
+        clipped_norms=clipped,
+        nonfinite=integers(arrays, "nonfinite", pairs),
+        divisor=floats(arrays, "divisor", pairs),
+        noise_sum_squares=floats(arrays, "noise_sum_squares", (*pairs, blocks)),
+        noise_sample=floats(arrays, "noise_sample", (*pairs, len(layout.sample_coordinates))),
+        clean_sum_squares=floats(arrays, "clean_sum_squares", (*pairs, blocks)),
+        second_moment=moment,
+        upload_sha256=integers(arrays, "upload_sha256", (participants, 32)),
+    )
+
+
+def read_probe(arrays: Arrays) -> ProbeResults:
+    """The probe's archive; norms are recomputed from the sums where these were kept."""
+    difference = floats(arrays, "difference_norm", (None,), finite=False)
+    pairs = len(difference)
+    if pairs == 0:
+        raise FieldError("difference_norm is empty")
+    batch_size = integers(arrays, "batch_size", (pairs,))
+    if "sums_with" in arrays or "sums_without" in arrays:
+        with_record = floats(arrays, "sums_with", (pairs, None), finite=False)
+        without = floats(arrays, "sums_without", with_record.shape, finite=False)
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.linalg.norm(with_record - without, axis=1)
+            norm_with = np.linalg.norm(with_record, axis=1)
+            norm_without = np.linalg.norm(without, axis=1)
+    else:
+        norm_with = floats(arrays, "norm_with", (pairs,), finite=False)
+        norm_without = floats(arrays, "norm_without", (pairs,), finite=False)
+    return ProbeResults(
+        names=texts(arrays, "names", pairs),
+        kinds=texts(arrays, "kind", pairs),
+        clipping_norm=float(floats(arrays, "clipping_norm", ())),
+        batch_size=batch_size,
+        difference_norm=difference,
+        norm_with=norm_with,
+        norm_without=norm_without,
+    )

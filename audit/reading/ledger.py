@@ -1,0 +1,335 @@
+"""The privacy ledger as the auditor reads it: every line checked, every link of the chain followed.
+
+`bundle` hands the file's bytes over; what comes out is typed lines and a list of faults, each with
+its line number. The checks judge the faults; nothing here raises for a bad ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from audit.reading import fields
+from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_charged
+from audit.reading.documents import DocumentError, canonical_json, parse_json
+from audit.reading.fields import FieldError
+from audit.reading.sparsification import Sparsification, read_sparsification
+from audit.reading.spends import RoundSpend, Spend, read_spend
+
+MAXIMUM_LINE_BYTES = 1 << 20
+GENESIS = "0" * 64
+# The bounds on guesses take time that grows with their number.
+MOST_CANARIES = 100_000
+_HEX = r"[0-9a-f]{64}"
+_RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """What an audit run says it planted.
+
+    Attributes:
+        count: N.
+        kind: "gradient" or "label".
+        audited: identifier of the run whose spec was trained again, None for a spec alone.
+    """
+
+    count: int
+    kind: str
+    audited: str | None
+
+
+@dataclass(frozen=True)
+class Header:
+    """First line: what the run declares about itself."""
+
+    run: str
+    spec_sha256: str
+    unit: str
+    adjacency: str | None
+    delta: float | None
+    rounds: int
+    local_steps: int
+    clients: int
+    clients_per_round: int
+    client_sampling: str | None
+    records: tuple[int, ...]
+    sampling: str | None
+    expected_batch_size: float | None
+    clipping_norm: float | None
+    noise_multiplier: float | None
+    randomness: str
+    commitment: str | None
+    seed: int | None
+    parameters: int
+    participation: float | None = None
+    noise_added_by: str | None = None
+    sparsification: Sparsification | None = None
+    adaptation: Adaptation | None = None
+    canaries: Canaries | None = None
+
+    @property
+    def course(self) -> Course:
+        """The most that the run can spend, as far as the header declares it."""
+        return Course(self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation)
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished round: who took part, with how many steps and queries really made.
+
+    Attributes:
+        line: line of the ledger, from 1.
+        round: index of the round.
+        clients: who took part.
+        steps: local steps of each.
+        queries: gradients answered to each.
+        broadcast: sha256 (hex) of the serialised broadcast; None where it is not noted.
+        exchanged: sha256 (hex) over the digests of all uploads, at client level of the released
+            mean; None where it is not noted.
+        released: what an adaptive rule goes by from here on.
+    """
+
+    line: int
+    round: int
+    clients: tuple[int, ...]
+    steps: tuple[int, ...]
+    queries: tuple[int, ...]
+    broadcast: str | None = None
+    exchanged: str | None = None
+    released: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The run was cut off and went on: from which round, with which key's commitment."""
+
+    line: int
+    round: int
+    commitment: str | None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong with the ledger: line number (from 1; 0 for the file) and what."""
+
+    line: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All lines of a ledger, as far as they could be read.
+
+    Attributes:
+        header: the first line, None if unreadable.
+        spends: charges of single clients (unit record), in order.
+        rounds: finished rounds in order; one that was repeated stands here each time.
+        resumes: where the run was cut off and went on.
+        claim: the last line's mapping, None if there is none.
+        kinds: kind of every readable line with its line number.
+        faults: everything wrong with form and chain.
+        round_spends: charges of whole rounds (unit client), in order.
+    """
+
+    header: Header | None
+    spends: tuple[Spend, ...]
+    rounds: tuple[Round, ...]
+    resumes: tuple[Resume, ...]
+    claim: Mapping[str, Any] | None
+    kinds: tuple[tuple[int, str], ...]
+    faults: tuple[Fault, ...]
+    round_spends: tuple[RoundSpend, ...] = ()
+
+    @property
+    def rounds_to_finish(self) -> int:
+        """How many rounds a complete run has: the header's, or fewer if its steps ran out.
+
+        Rounds that share a limit on their steps end with it.
+        """
+        header = self.header
+        if header is None:
+            return 0
+        limit = header.adaptation.step_limit if header.adaptation else None
+        if limit is None or steps_charged(self.spends) < limit:
+            return header.rounds
+        return min(header.rounds, 1 + max((item.round for item in self.rounds), default=-1))
+
+
+def read_ledger(raw: bytes) -> Ledger:
+    """Read a ledger from its bytes; never raises, faults are listed."""
+    faults: list[Fault] = []
+    if not raw.endswith(b"\n"):
+        faults.append(Fault(0, "does not end with a complete line"))
+    lines = raw.split(b"\n")
+    if lines and lines[-1] == b"":
+        lines.pop()
+    header: Header | None = None
+    claim: Mapping[str, Any] | None = None
+    spends: list[Spend] = []
+    round_spends: list[RoundSpend] = []
+    rounds: list[Round] = []
+    resumes: list[Resume] = []
+    kinds: list[tuple[int, str]] = []
+    previous = GENESIS
+    for position, line in enumerate(lines, start=1):
+        entry = _entry(line, position, previous, faults)
+        previous = hashlib.sha256(line).hexdigest()
+        if entry is None:
+            continue
+        kind = str(entry.get("kind"))
+        kinds.append((position, kind))
+        try:
+            if kind == "header":
+                header = _header(entry)
+            elif kind == "spend":
+                spend = read_spend(entry, position)
+                if isinstance(spend, Spend):
+                    spends.append(spend)
+                else:
+                    round_spends.append(spend)
+            elif kind == "round":
+                rounds.append(_round(entry, position))
+            elif kind == "resume":
+                resumes.append(_resume(entry, position))
+            elif kind == "claim":
+                claim = entry
+            else:
+                faults.append(Fault(position, "is of an unknown kind"))
+        except FieldError as error:
+            faults.append(Fault(position, f"{kind}: {error}"))
+    return Ledger(
+        header,
+        tuple(spends),
+        tuple(rounds),
+        tuple(resumes),
+        claim,
+        tuple(kinds),
+        tuple(faults),
+        tuple(round_spends),
+    )
+
+
+def _entry(
+    line: bytes, position: int, previous: str, faults: list[Fault]
+) -> Mapping[str, Any] | None:
+    if len(line) > MAXIMUM_LINE_BYTES:
+        faults.append(Fault(position, f"is longer than {MAXIMUM_LINE_BYTES} bytes"))
+        return None
+    try:
+        entry = parse_json(line)
+    except DocumentError as error:
+        faults.append(Fault(position, str(error)))
+        return None
+    if not isinstance(entry, dict):
+        faults.append(Fault(position, "is not a JSON object"))
+        return None
+    unsigned = {key: value for key, value in entry.items() if key != "digest"}
+    try:
+        canonical, digest = canonical_json(entry), hashlib.sha256(canonical_json(unsigned))
+    except (ValueError, UnicodeEncodeError):
+        faults.append(Fault(position, "cannot be written as canonical JSON"))
+        return None
+    if entry.get("previous") != previous:
+        faults.append(Fault(position, "does not name the digest of the line before: broken chain"))
+    if entry.get("digest") != digest.hexdigest():
+        faults.append(Fault(position, "does not match its own digest: it was changed"))
+    elif canonical != line:
+        faults.append(Fault(position, "is not in canonical form"))
+    return entry
+
+
+def _optional(source: Mapping[str, Any], key: str, read: Callable[[], Any]) -> Any:
+    return None if source.get(key) is None else read()
+
+
+def _header(entry: Mapping[str, Any]) -> Header:
+    if fields.integer(entry, "format") != 1:
+        raise FieldError("format is not 1")
+    unit = fields.choice(entry, "unit", ("record", "client", "none"))
+    private = unit != "none"
+
+    def number(key: str, most: float = 1e300) -> float | None:
+        # The batches of the local steps play no part in a client-level claim.
+        needed = private and not (unit == "client" and key == "expected_batch_size")
+        if needed or entry.get(key) is not None:
+            return fields.positive(entry, key, most=most)
+        return None
+
+    def word(key: str) -> str | None:
+        return fields.text(entry, key) if private or entry.get(key) is not None else None
+
+    clients = fields.integer(entry, "clients", least=1, most=100_000)
+    records = fields.integers(entry, "records")
+    if len(records) != clients:
+        raise FieldError("records does not have one entry a client")
+    return Header(
+        run=fields.text(entry, "run", pattern=_RUN),
+        spec_sha256=fields.text(entry, "spec_sha256", pattern=_HEX),
+        unit=unit,
+        adjacency=word("adjacency"),
+        delta=number("delta", 1.0),
+        rounds=fields.integer(entry, "rounds", least=1, most=10_000_000),
+        local_steps=fields.integer(entry, "local_steps", least=1, most=10_000_000),
+        clients=clients,
+        clients_per_round=fields.integer(entry, "clients_per_round", least=1, most=clients),
+        client_sampling=word("client_sampling"),
+        records=records,
+        sampling=word("sampling"),
+        expected_batch_size=number("expected_batch_size"),
+        clipping_norm=number("clipping_norm"),
+        noise_multiplier=number("noise_multiplier"),
+        randomness=fields.choice(entry, "randomness", ("release", "reproducible")),
+        commitment=_optional(entry, "commitment", lambda: fields.text(entry, "commitment")),
+        seed=_optional(entry, "seed", lambda: fields.integer(entry, "seed", least=-(2**63))),
+        parameters=fields.integer(entry, "parameters", least=1, most=10**11),
+        participation=fields.positive(entry, "participation", most=1.0)
+        if unit == "client"
+        else None,
+        noise_added_by=fields.choice(entry, "noise_added_by", ("server", "clients"))
+        if unit == "client"
+        else None,
+        sparsification=_optional(
+            entry,
+            "sparsification",
+            lambda: read_sparsification(fields.mapping(entry, "sparsification")),
+        ),
+        adaptation=read_adaptation(entry),
+        canaries=_optional(entry, "canaries", lambda: _canaries(fields.mapping(entry, "canaries"))),
+    )
+
+
+def _canaries(entry: Mapping[str, Any]) -> Canaries:
+    return Canaries(
+        fields.integer(entry, "count", least=1, most=MOST_CANARIES),
+        fields.choice(entry, "kind", ("gradient", "label")),
+        _optional(entry, "audited", lambda: fields.text(entry, "audited", pattern=_RUN)),
+    )
+
+
+def _resume(entry: Mapping[str, Any], line: int) -> Resume:
+    commitment = _optional(entry, "commitment", lambda: fields.text(entry, "commitment"))
+    return Resume(line, fields.integer(entry, "round"), commitment)
+
+
+def _round(entry: Mapping[str, Any], line: int) -> Round:
+    clients = fields.integers(entry, "clients")
+    steps, queries = fields.integers(entry, "steps"), fields.integers(entry, "queries")
+    if not len(clients) == len(steps) == len(queries) == len(set(clients)):
+        raise FieldError("clients, steps and queries do not have one entry a client")
+    digests = ("broadcast_sha256", "uploads_sha256", "released_sha256")
+    broadcast, uploads, mean = (
+        fields.text(entry, key, pattern=_HEX) if key in entry else None for key in digests
+    )
+    return Round(
+        line,
+        fields.integer(entry, "round"),
+        clients,
+        steps,
+        queries,
+        broadcast,
+        uploads or mean,
+        fields.mapping(entry, "released") if "released" in entry else {},
+    )

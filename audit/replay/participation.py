@@ -1,0 +1,186 @@
+"""Compares one recorded participation with its replay, coordinate by coordinate.
+
+The check "uploads" decides which participations are looked at and what their setting is; what is
+found to differ, this module says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from audit.reading.arrays import Floats
+from audit.reading.exchanges import Exchange
+from audit.reading.messages import MessageError, read_tensors
+from audit.replay.base import (
+    UPDATE,
+    NeedsWholeVectorsError,
+    Released,
+    Replay,
+    ReplayError,
+    Setting,
+)
+from audit.replay.rounding import Rounded, exact
+
+_STATE = "state."
+
+
+@dataclass
+class Tally:
+    """What came of the comparisons so far.
+
+    Attributes:
+        reasons: what differs.
+        unjudged: why something could not be compared.
+        replayed: participations replayed.
+        tensors: tensors compared.
+        rounds: rounds whose combination was replayed.
+        finished: rounds that the run has finished.
+        participations: participations in them.
+        weights: whether the published weights were compared.
+        widths: length of the bound on each update, as if all coordinates had been recorded.
+        uncertain: coordinates without a finite bound, and all coordinates.
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    replayed: int = 0
+    tensors: int = 0
+    rounds: int = 0
+    finished: int = 0
+    participations: int = 0
+    weights: bool = False
+    widths: list[float] = field(default_factory=list)
+    uncertain: list[int] = field(default_factory=lambda: [0, 0])
+
+    def compare(self, what: str, found: Floats, expected: Rounded) -> None:
+        """Note whether a recorded tensor is what the replay makes it."""
+        self.tensors += 1
+        if found.shape != expected.value.shape:
+            self.reasons.append(f"{what} has {found.size} numbers, not {expected.value.size}")
+            return
+        sure = np.isfinite(expected.value) & np.isfinite(expected.bound)
+        self.uncertain[0] += int(np.count_nonzero(~sure))
+        self.uncertain[1] += len(sure)
+        off = sure & ~(np.abs(found - expected.value) <= expected.bound)
+        if off.any():
+            self.reasons.append(
+                f"{what} is not what the released values make it, at {np.count_nonzero(off)} of "
+                f"{len(off)} coordinates"
+            )
+
+    def compare_all(
+        self, what: str, found: Mapping[str, Floats], expected: Mapping[str, Rounded]
+    ) -> None:
+        """Note which of several tensors are missing, left over or different."""
+        for name in sorted(set(found) - set(expected)):
+            self.reasons.append(f"{what} holds a tensor {shown(name)} that the algorithm has not")
+        for name, tensor in expected.items():
+            if name in found:
+                self.compare(f"{what}, tensor {shown(name)},", found[name], tensor)
+            else:
+                self.reasons.append(f"{what} lacks the tensor {shown(name)}")
+
+
+@dataclass(frozen=True)
+class Message:
+    """A broadcast or an upload, read: its principal vector and its further tensors by name."""
+
+    principal: Floats
+    state: Mapping[str, Floats]
+
+    def named(self) -> dict[str, Floats]:
+        """All tensors; the principal one is the update."""
+        return {UPDATE: self.principal, **self.state}
+
+
+def shown(name: str) -> str:
+    """A tensor's name as it may be printed."""
+    return repr(name if len(name) <= 64 else name[:64] + "…")
+
+
+def read_message(raw: bytes, whole: str | None = None) -> Message:
+    """A serialised broadcast or upload.
+
+    Args:
+        raw: Its bytes.
+        whole: The state tensor that may hold whole numbers.
+
+    Raises:
+        MessageError: it is malformed, or holds a tensor that is neither vector nor state.
+    """
+    tensors = read_tensors(raw, whole=None if whole is None else _STATE + whole)
+    if UPDATE not in tensors:
+        raise MessageError("has no principal vector")
+    principal = tensors.pop(UPDATE)
+    strange = [name for name in tensors if not name.startswith(_STATE)]
+    if strange:
+        raise MessageError(f"holds a tensor {shown(strange[0])} that the algorithm has not")
+    return Message(principal, {name.removeprefix(_STATE): value for name, value in tensors.items()})
+
+
+def exactly(tensors: Mapping[str, Floats]) -> dict[str, Rounded]:
+    """Tensors that were recorded as they are."""
+    return {name: exact(value) for name, value in tensors.items()}
+
+
+def replay_participation(
+    where: str,
+    exchange: Exchange,
+    sums: Floats,
+    setting: Setting,
+    replay: Replay,
+    tally: Tally,
+) -> tuple[Message, Mapping[str, Rounded]] | None:
+    """Replay one participation and compare everything that came out of it.
+
+    Args:
+        where: which participation, for the reasons.
+        exchange: what went in and came out.
+        sums: block sums of squares of each gradient handed out, [Q, B].
+        setting: what spec and ledger say of the round.
+        replay: the algorithm.
+        tally: where differences are noted.
+
+    Returns:
+        The broadcast, and the upload as it was recorded (exactly known); None if unreadable.
+    """
+    try:
+        broadcast, upload = read_message(exchange.broadcast), read_message(exchange.upload)
+        before, after = read_tensors(exchange.memory_before), read_tensors(exchange.memory_after)
+    except MessageError as error:
+        tally.reasons.append(f"{where}: a message {error}")
+        return None
+    recorded = exchange.points.shape[1]
+    vectors = (broadcast.principal, *before.values())
+    if any(len(vector) != recorded for vector in vectors):
+        tally.reasons.append(f"{where}: broadcast or memory is not as long as the gradients")
+        return None
+    released = Released(broadcast.principal, broadcast.state, before, exchange.gradients, sums)
+    try:
+        produced = replay.local(setting, released)
+    except NeedsWholeVectorsError as error:
+        tally.unjudged.append(f"a sample of coordinates was recorded, but {error}")
+        return None
+    except ReplayError as error:
+        tally.reasons.append(f"{where}: {error}")
+        return None
+    except ValueError:
+        tally.reasons.append(f"{where}: tensors of the broadcast do not have the lengths expected")
+        return None
+    if len(released.points) != len(exchange.gradients):
+        tally.reasons.append(f"{where}: more gradients were handed out than the rule asks for")
+    for number, (found, expected) in enumerate(
+        zip(exchange.points, released.points, strict=False), start=1
+    ):
+        tally.compare(f"{where}: the point of query {number}", found, expected)
+    tally.compare_all(f"{where}: the upload", upload.named(), produced.upload)
+    tally.compare_all(f"{where}: the memory", after, produced.memory)
+    width = produced.upload[UPDATE].bound
+    whole = math.sqrt(setting.partition.sizes.sum() / recorded)
+    tally.widths.append(whole * float(np.linalg.norm(np.where(np.isfinite(width), width, 0.0))))
+    tally.replayed += 1
+    return broadcast, exactly(upload.named())

@@ -1,0 +1,1 @@
+"""The statistics behind the checks."""

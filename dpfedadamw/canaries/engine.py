@@ -1,0 +1,291 @@
+"""Planted records: what they put into a clipped sum, through the rule that clips every record.
+
+An audit run holds canaries in place of some training records, so that every number of the privacy
+plan stays what it was. A fair coin decides whether a canary is there. Under add/remove adjacency
+one that is not there is a record whose gradient is 0, which is the same as no record: the sampler
+draws it at its rate, it adds nothing, and the divisor is public. Under replace-one adjacency the
+other record of the pair stands in its place, with the opposite gradient.
+
+Two kinds:
+
+* ``gradient``: the gradient is given, ten times the clipping norm along one coordinate of the
+  canary's own (a "Dirac canary", Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini & Terzis
+  2023). Nothing can show more: after clipping it is C in a direction that no other canary of the
+  client touches. It goes through the sampler, the clipping rule, the sum, the noise and all that
+  follows; the model's backward pass is the one part that it skips.
+* ``label``: a real record with a wrong label, through the whole engine like any other. Weaker, and
+  the only kind that an adversary without gradients can plant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum, ClippedSumEngine, Clipping
+from dpfedadamw.privacy.noise.streams import Stream
+
+KINDS = ("gradient", "label")
+# The auditor reads no more.
+MOST_CANARIES = 100_000
+# Times C: far outside, so that a canary shows whether clipping works.
+MAGNITUDE = 10.0
+# In the place of a class: -1 - i marks the canary i.
+_FIRST_MARK = -1
+
+
+@dataclass(frozen=True)
+class CanaryOrder:
+    """What an audit run is asked to plant.
+
+    Attributes:
+        count: N, at least 1.
+        kind: One of :data:`KINDS`.
+        audited: Identifier of the run whose spec is trained again; None where a spec is audited.
+    """
+
+    count: int
+    kind: str = "gradient"
+    audited: str | None = None
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """The N canaries of an audit run, those of one client side by side.
+
+    Attributes:
+        kind: One of :data:`KINDS`.
+        client: Whose place each takes, ascending, int64 [N].
+        row: Which of the client's records, int64 [N].
+        included: The coins, bool [N].
+        opposed: Whether a canary that is not included has the opposite gradient instead of none.
+        coordinate: Where its gradient points, int64 [N]; of the kind "gradient".
+        label: The wrong class, int64 [N]; of the kind "label".
+    """
+
+    kind: str
+    client: NDArray[np.int64]
+    row: NDArray[np.int64]
+    included: NDArray[np.bool_]
+    opposed: bool
+    coordinate: NDArray[np.int64]
+    label: NDArray[np.int64]
+
+    def of_client(self, client: int) -> slice:
+        """The canaries of one client."""
+        first, last = np.searchsorted(self.client, [client, client + 1])
+        return slice(int(first), int(last))
+
+    @property
+    def signs(self) -> NDArray[np.float64]:
+        """+1 for what is included; else -1 where canaries are opposed, and 0 where not, [N]."""
+        return np.where(self.included, 1.0, -1.0 if self.opposed else 0.0)
+
+    def marked(self, client: int, labels: Tensor) -> Tensor:
+        """A client's labels with marks where canaries have taken a record's place, int64 [R_i]."""
+        own = self.of_client(client)
+        changed = labels.clone()
+        rows = torch.from_numpy(self.row[own]).to(labels.device)
+        changed[rows] = _FIRST_MARK - torch.arange(own.start, own.stop, device=labels.device)
+        return changed
+
+
+def draw_canaries(
+    order: CanaryOrder,
+    labels: tuple[NDArray[np.int64], ...],
+    classes: int,
+    parameters: int,
+    opposed: bool,
+    coins: Stream,
+) -> Canaries:
+    """Choose whose places canaries take, and toss their coins.
+
+    Places, coordinates and classes are public and the same for the same data; the coins are not.
+
+    Args:
+        order: How many of which kind.
+        labels: The classes of every client's records.
+        classes: Number of classes.
+        parameters: d.
+        opposed: Whether the adjacency is replace-one.
+        coins: Where the coins come from.
+
+    Raises:
+        PrivacyError: If there are fewer records, or coordinates, than canaries need.
+    """
+    count, kind = order.count, order.kind
+    sizes = [len(own) for own in labels]
+    if count > MOST_CANARIES:
+        raise PrivacyError(
+            f"{count} canaries take too long to judge; plant at most {MOST_CANARIES}"
+        )
+    if not 1 <= count <= sum(sizes):
+        raise PrivacyError(
+            f"{count} canaries cannot take the places of {sum(sizes)} training records, and added "
+            f"to them would change the sampling rates of the claim; plant 1 to {sum(sizes)}"
+        )
+    shares = spread(count, sizes)
+    if kind == "gradient" and max(shares) > parameters:
+        raise PrivacyError(
+            f"{max(shares)} canaries of one client need as many coordinates, and the model has "
+            f"{parameters}; plant fewer"
+        )
+    choice = np.random.default_rng([count, parameters])
+    rows = [
+        np.sort(choice.choice(size, share, replace=False))
+        for size, share in zip(sizes, shares, strict=True)
+    ]
+    places = choice.permutation(parameters)
+    client = np.repeat(np.arange(len(sizes)), shares)
+    true = np.concatenate([own[chosen] for own, chosen in zip(labels, rows, strict=True)])
+    wrong = (true + choice.integers(1, max(2, classes), len(true))) % classes
+    return Canaries(
+        kind,
+        client.astype(np.int64),
+        np.concatenate(rows).astype(np.int64),
+        coins.bernoulli(0.5, count),
+        opposed and kind == "gradient",
+        # No two alike as long as there are enough; within a client there always are.
+        places[np.arange(count) % parameters].astype(np.int64),
+        wrong.astype(np.int64),
+    )
+
+
+def draw_canary_clients(
+    order: CanaryOrder, clients: int, parameters: int, coins: Stream
+) -> Canaries:
+    """Choose which clients are canaries, and toss their coins.
+
+    A canary client's whole update is given, ten times the clipping norm along a coordinate of its
+    own; one that is not included uploads zeros, which adds as much as a client that is not there.
+
+    Args:
+        order: How many.
+        clients: Number of clients.
+        parameters: d.
+        coins: Where the coins come from.
+
+    Raises:
+        PrivacyError: If there are fewer clients, or coordinates, than canaries need.
+    """
+    most = min(clients, parameters)
+    if not 1 <= order.count <= most:
+        raise PrivacyError(
+            f"{order.count} canaries cannot take the places of {clients} clients in a model of "
+            f"{parameters} parameters; plant 1 to {most}"
+        )
+    choice = np.random.default_rng([order.count, parameters])
+    none = np.zeros(order.count, dtype=np.int64)
+    return Canaries(
+        "gradient",
+        np.sort(choice.choice(clients, order.count, replace=False)).astype(np.int64),
+        none,
+        coins.bernoulli(0.5, order.count),
+        False,
+        choice.permutation(parameters)[: order.count].astype(np.int64),
+        none,
+    )
+
+
+def spread(count: int, sizes: list[int]) -> list[int]:
+    """Share a number out as evenly as sizes allow; the sum of the sizes is at least that number."""
+    shares = [0] * len(sizes)
+    left = count
+    while left:
+        open_ = [i for i, size in enumerate(sizes) if shares[i] < size]
+        each, more = divmod(left, len(open_))
+        for place, i in enumerate(open_):
+            taken = min(sizes[i] - shares[i], each + (place < more))
+            shares[i] += taken
+            left -= taken
+    return shares
+
+
+class CanaryEngine:
+    """A clipped-sum engine that knows planted records by their marks.
+
+    All other records, and canaries with a wrong label, go to the engine that it stands before.
+
+    Attributes:
+        others: Σ clip(g_j) over the records that are no canaries, of all batches since
+            :meth:`forget`, [d]; None if there was none.
+    """
+
+    def __init__(self, inner: ClippedSumEngine, canaries: Canaries, clipping_norm: float) -> None:
+        self.others: Tensor | None = None
+        self._inner = inner
+        self._canaries = canaries
+        self._clipping = Clipping(clipping_norm)
+
+    @property
+    def name(self) -> str:
+        """That of the engine behind it."""
+        return self._inner.name
+
+    @property
+    def layers(self) -> Mapping[str, str]:
+        """Those of the engine behind it."""
+        return self._inner.layers
+
+    def explain(self) -> str:
+        """One line for the run's summary."""
+        return self._inner.explain()
+
+    def forget(self) -> None:
+        """Begin a new query."""
+        self.others = None
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+        """The clipped sum of records [b, …] with targets or marks [b]; b may be 0."""
+        real = targets >= 0
+        if bool(real.all()):
+            return self._noted(self._inner(inputs, targets))
+        rest = self._noted(self._inner(inputs[real], targets[real]))
+        marks = (_FIRST_MARK - targets[~real]).cpu().numpy()
+        planted = self._planted(marks, inputs[~real], rest.total)
+        raw = rest.raw_norms.new_zeros(len(targets))
+        clipped = torch.zeros_like(raw)
+        raw[real], clipped[real] = rest.raw_norms, rest.clipped_norms
+        raw[~real], clipped[~real] = planted.raw_norms, planted.clipped_norms
+        nonfinite = rest.nonfinite + planted.nonfinite
+        return ClippedSum(rest.total + planted.total, raw, clipped, nonfinite)
+
+    def alone(self, record: Tensor, label: Tensor) -> Tensor:
+        """What one record adds to a sum that it is in, [d], at the model's parameters.
+
+        Args:
+            record: The record, [1, …].
+            label: Its class, int64 [1].
+        """
+        return self._inner(record, label).total
+
+    def _noted(self, clipped: ClippedSum) -> ClippedSum:
+        self.others = clipped.total if self.others is None else self.others + clipped.total
+        return clipped
+
+    def _planted(self, chosen: NDArray[np.int64], inputs: Tensor, like: Tensor) -> ClippedSum:
+        """The clipped sum of some canaries, of which those that are not included add nothing."""
+        signs = torch.from_numpy(self._canaries.signs[chosen]).to(like.device)
+        there = signs != 0.0
+        raw = torch.zeros(len(chosen), dtype=torch.float64, device=like.device)
+        clipped = torch.zeros_like(raw)
+        if self._canaries.kind == "label":
+            labels = torch.from_numpy(self._canaries.label[chosen]).to(like.device)
+            found = self._inner(inputs[there], labels[there])
+            raw[there], clipped[there] = found.raw_norms, found.clipped_norms
+            return ClippedSum(found.total, raw, clipped, found.nonfinite)
+        lengths = signs.abs() * MAGNITUDE * self._clipping.norm
+        weights = self._clipping.weights(lengths.square()[there], like.dtype)
+        total = torch.zeros_like(like)
+        places = torch.from_numpy(self._canaries.coordinate[chosen]).to(like.device)
+        added = (lengths * signs)[there].to(like.dtype) * weights.factors.to(like.dtype)
+        total.index_add_(0, places[there], added)
+        whole = weights.summed(total)
+        raw[there], clipped[there] = whole.raw_norms, whole.clipped_norms
+        return ClippedSum(total, raw, clipped, whole.nonfinite)

@@ -1,0 +1,247 @@
+"""``audit``, ``report`` and ``verify``: what is said of a finished run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display, signatures
+from dpfedadamw.cli.options import (
+    RUNS,
+    Audience,
+    AuditorKeyOption,
+    DeviceOption,
+    JsonOption,
+    OutOption,
+    TimestampOption,
+)
+from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
+    err,
+    exit_by,
+    find_run,
+    out,
+    print_json,
+    refuse,
+    refuse_unstamped,
+    status,
+)
+
+
+def audit(
+    run_dir: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN_DIR",
+            help="A run's folder; the newest run if left out. With --canaries also a SPEC.",
+        ),
+    ] = None,
+    out_dir: OutOption = RUNS,
+    write: Annotated[
+        bool, typer.Option("--write", help="Replace audit.json and the report, and sign them anew.")
+    ] = False,
+    auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
+    paper_claim: Annotated[
+        str | None,
+        typer.Option(
+            "--paper-claim",
+            metavar="FILE",
+            help="Judge a printed privacy claim instead of a run: a YAML file or a shipped claim.",
+        ),
+    ] = None,
+    canaries: Annotated[
+        int | None,
+        typer.Option(
+            "--canaries",
+            metavar="N",
+            help="Train the run's spec again with N planted records, and bound epsilon from below.",
+        ),
+    ] = None,
+    canary_kind: Annotated[
+        str,
+        typer.Option(help="gradient (the strongest), or label: real records with wrong labels."),
+    ] = "gradient",
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a run by its evidence: PASS, FAIL or NOT VERIFIED, check by check.
+
+    Reads only, unless --write is given. Missing or unreadable evidence is never PASS. Exit code 0
+    for PASS, 1 for FAIL and NOT VERIFIED. `python -m audit RUN_DIR` needs no engine.
+
+    With --paper-claim no run is needed: what epsilon follows from the settings that a paper states,
+    under each way of reading them, and which of those the printed one covers.
+
+    With --canaries an audit run is made of the same spec, in DIR/canaries: records planted by fair
+    coins, and how well the coins can be guessed from what is released. The run that is audited
+    stays as it is.
+    """
+    if canaries is not None:
+        if paper_claim is not None or write or timestamp is not None:
+            refuse(
+                "--canaries: makes a run of its own; leave out --paper-claim, --write and "
+                "--timestamp"
+            )
+        from dpfedadamw.cli.canaries import audit_with_canaries
+
+        audit_with_canaries(run_dir, out_dir, canaries, canary_kind, device, auditor_key, as_json)
+        return
+    if paper_claim is not None:
+        if run_dir is not None or write or auditor_key is not None or timestamp is not None:
+            refuse("--paper-claim: judges a claim without a run; leave out RUN_DIR and --write")
+        _judge_claim(paper_claim, as_json)
+        return
+    if timestamp is not None and not write:
+        refuse("--timestamp: nothing is signed without --write")
+    from dpfedadamw.cli import after_training as filing
+
+    found_run = find_run(run_dir, out_dir)
+    # The key is read before anything is written.
+    key = filing.load_key("auditor", auditor_key, []) if write else None
+    authority = filing.authority(timestamp)
+    with status("auditing", quiet=as_json):
+        findings = filing.audit(found_run)
+    found = findings.to_json()
+    if as_json:
+        print_json(found)
+    else:
+        out.print(Text(f"run {found_run.identifier}", style="bold"))
+        out.print(display.findings_table(found))
+    if key is not None:
+        filed = filing.file_report(found_run, findings, key, authority=authority)
+        refuse_unstamped(filed.unstamped, found_run.path)
+        err.print(Text("audit.json, report and attestation were written anew", style="dim"))
+    elif not filing.same_as_filed(found_run, findings):
+        err.print(
+            Text(
+                "note: these findings differ from the run's audit.json; --write files them",
+                style="yellow",
+            )
+        )
+    exit_by(found["verdict"])
+
+
+def _judge_claim(source: str, as_json: bool) -> None:
+    from audit.claims import judge_claim, load_claim
+
+    with status("accounting", quiet=as_json):
+        judged = judge_claim(load_claim(source))
+    if as_json:
+        print_json(judged.to_json())
+    else:
+        out.print(display.claim(judged.to_json()))
+    if not judged.holds:
+        raise typer.Exit(EXIT_NOT_PASSED)
+
+
+def report(
+    run_dirs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN_DIR]...",
+            help="A run's folder; the newest run if left out. Several with --compare.",
+            show_default=False,
+        ),
+    ] = None,
+    out_dir: OutOption = RUNS,
+    audience: Annotated[
+        Audience, typer.Option(help="internal, or public: nothing tells who took part how often.")
+    ] = Audience.internal,
+    auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="One report on all the runs named, ranked where claims agree; unsigned.",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Where --compare writes; comparison/ if left out."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a run's report again (report.json, .pdf, .html) and sign it as the auditor.
+
+    The same run gives the same bytes, up to the signature behind the PDF. With --compare
+    RUN_DIR... one report on several runs: the table of `compare`, with every claim, its
+    assumptions and what may not be ranked with what.
+    """
+    if compare:
+        from dpfedadamw.cli.compare import file_comparison
+
+        if auditor_key is not None or timestamp is not None:
+            refuse("--auditor-key, --timestamp: a comparison is not signed; sign each run's report")
+        file_comparison(run_dirs or [], output or Path("comparison"), audience, as_json)
+        return
+    if output is not None:
+        refuse("--output: belongs to --compare; a run's report is written into its folder")
+    if run_dirs is not None and len(run_dirs) > 1:
+        refuse(f"{len(run_dirs)} runs named; a report on several runs needs --compare")
+    from dpfedadamw.cli import after_training as filing
+
+    found_run = find_run(run_dirs[0] if run_dirs else None, out_dir)
+    key = filing.load_key("auditor", auditor_key, [])
+    authority = filing.authority(timestamp)
+    with status("writing and signing the report", quiet=as_json):
+        filed = filing.file_report(found_run, None, key, audience.value, authority)
+    files = filed.files
+    refuse_unstamped(filed.unstamped, found_run.path)
+    if as_json:
+        print_json({"json": str(files.json), "pdf": str(files.pdf), "html": str(files.html)})
+    else:
+        rows = [("report", files.pdf), ("web page", files.html), ("data", files.json)]
+        out.print(display.facts([(name, str(path)) for name, path in rows]))
+
+
+def verify(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run's folder.")],
+    trainer_key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUB", help="Public key that the trainer gave you by another way."),
+    ] = None,
+    auditor_key: Annotated[
+        Path | None,
+        typer.Option(metavar="PUB", help="Public key that the auditor gave you by another way."),
+    ] = None,
+    revocations: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="List of revoked keys that you were given. Repeatable."),
+    ] = None,
+    tsa_root: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PEM", help="Certificate of a time-stamping authority you trust. Repeatable."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every signature, timestamp and hash of a run, offline.
+
+    Without keys this proves integrity only: the files are the ones that were signed. With the keys
+    you trust it proves by whom, also if the holder replaced them since. Revoked keys are refused:
+    those in the lists you give, and those revoked in your own key folder. Exit code 1 names each
+    file that does not hold.
+    """
+    from dpfedadamw.rundir import open_existing
+    from reports.signatures.verification import verify as verify_run
+
+    run = open_existing(run_dir)
+    result = verify_run(run.path, trainer_key, auditor_key, revocations or (), tsa_root or ())
+    if as_json:
+        print_json(asdict(result))
+    else:
+        out.print(Text(f"run {run.identifier}", style="bold"))
+        out.print(signatures.verification(result))
+        text = "every signature and hash holds" if result.ok else "NOT VALID"
+        out.print(Text(text, style="bold green" if result.ok else "bold white on red"))
+    if not result.ok:
+        raise typer.Exit(EXIT_NOT_PASSED)

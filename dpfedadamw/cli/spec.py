@@ -1,0 +1,132 @@
+"""``spec`` and ``list``: what a spec says, and what it can name."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import (
+    JsonOption,
+    Kind,
+    SetOption,
+    SpecArgument,
+)
+from dpfedadamw.cli.terminal import (
+    out,
+    print_json,
+    refuse,
+    status,
+)
+
+
+def spec_validate(
+    spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Check a spec without its data; all that is wrong is listed at once."""
+    from dpfedadamw import spec as specs
+
+    loaded = specs.load(spec, changes or ())
+    if as_json:
+        print_json({"valid": True, "name": loaded.name})
+    else:
+        out.print(Text(f"{spec}: valid", style="green"))
+
+
+def spec_show(
+    spec: SpecArgument,
+    changes: SetOption = None,
+    partition: Annotated[
+        bool, typer.Option("--partition", help="Show how many records each client holds.")
+    ] = False,
+    labels: Annotated[
+        bool,
+        typer.Option("--labels", help="With --partition: label counts too, which are private."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --partition: a picture, .svg, .png or .pdf."),
+    ] = None,
+    blocks: Annotated[
+        bool, typer.Option("--blocks", help="Show the model's parameter blocks instead.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the resolved spec, every default written out; or its partition, or its blocks."""
+    from dpfedadamw import spec as specs
+
+    if not partition and (labels or output is not None):
+        refuse("--labels, --output: these belong to --partition; add it")
+    if partition and blocks:
+        refuse("--partition, --blocks: give one of the two")
+    loaded = specs.load(spec, changes or ())
+    if partition:
+        from dpfedadamw.cli import partition as division
+
+        division.show(loaded, labels, output, as_json)
+    elif blocks:
+        from dpfedadamw.run.block_table import table_of
+
+        with status("building the model", quiet=as_json):
+            found = table_of(loaded)
+        if as_json:
+            print_json(asdict(found))
+        else:
+            out.print(display.block_table(found))
+    elif as_json:
+        print_json(loaded.to_mapping())
+    else:
+        sys.stdout.write(specs.dump(loaded))
+
+
+def spec_schema(as_json: JsonOption = False) -> None:
+    """Print every field of a spec: type, range, default, unit and meaning."""
+    from dpfedadamw import spec as specs
+
+    if as_json:
+        print_json(specs.schema())
+        return
+    rows = [
+        (row.path, row.type, row.range, row.default, row.unit, row.description)
+        for row in specs.describe(specs.schema())
+    ]
+    out.print(display.grid(("field", "type", "range", "default", "unit", "meaning"), rows))
+
+
+def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) -> None:
+    """List what a spec can name: algorithms, models, datasets or shipped specs."""
+    columns, rows = _listing(kind)
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif kind is not Kind.models:
+        out.print(display.sourced(columns, rows))
+    else:
+        out.print(display.grid(columns, rows))
+
+
+def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    if kind is Kind.algorithms:
+        from dpfedadamw.algorithms.registry import ALGORITHMS
+
+        rows = [(n, ", ".join(e.units), e.summary, e.source) for n, e in ALGORITHMS.items()]
+        return ("name", "privacy unit", "what it is", "source"), list(rows)
+    if kind is Kind.specs:
+        from dpfedadamw import spec as specs
+
+        return ("name", "title", "description"), [
+            (s.name, s.title, s.description) for s in specs.shipped()
+        ]
+    if kind is Kind.datasets:
+        from dpfedadamw.data.catalogue import CATALOGUE
+
+        return ("name", "licence", "what it is", "from"), [
+            (name, entry.licence, entry.summary, entry.origin) for name, entry in CATALOGUE.items()
+        ]
+    from dpfedadamw.models.registry import DESCRIPTIONS
+
+    return ("name", "what it is"), list(DESCRIPTIONS.items())

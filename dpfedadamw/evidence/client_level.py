@@ -1,0 +1,129 @@
+"""What a client-level run writes down for the auditor: norms of updates and the noise on their sum.
+
+Private, like all evidence: it stays in ``evidence/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpfedadamw.evidence.exchanges import UploadRecorder
+from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, write_layout
+from dpfedadamw.rundir import write_arrays
+from dpfedadamw.vectors.flat import Blocks
+
+
+@dataclass(frozen=True)
+class UpdateRelease:
+    """One round's release, before and after noise.
+
+    Attributes:
+        raw_norms: Norm of each participant's update before clipping.
+        clipped_norms: After clipping.
+        clean_sum: Sum of the clipped updates, float64 [d], or [k] at public coordinates.
+        noisy_sum: The same with noise.
+        upload_noise: Noise on each upload, where the clients add it; else empty.
+        divisor: What the noisy sum is divided by.
+        released: The mean update as the server applies it, [d].
+        kept: The public coordinates that the server reads the sum at, int64 [k]; None for all.
+        kept_by_clients: Those at which each participant gave its values.
+        further: Names of tensors that uploads or memories hold besides the update: none should be.
+    """
+
+    raw_norms: Sequence[float]
+    clipped_norms: Sequence[float]
+    clean_sum: Tensor
+    noisy_sum: Tensor
+    upload_noise: Sequence[Tensor]
+    divisor: float
+    released: Tensor
+    kept: Tensor | None
+    kept_by_clients: Sequence[Tensor]
+    further: Sequence[str] = ()
+
+
+class ClientLevelEvidence:
+    """Writes one file a round.
+
+    Args:
+        directory: The run's ``evidence/``.
+        blocks: The measuring partition.
+        clipping_norm: C.
+        rounds: T.
+        released: How many coordinates a round releases with noise: d, or k public ones. The noise
+            is sampled at positions among them.
+    """
+
+    def __init__(
+        self, directory: Path, blocks: Blocks, clipping_norm: float, rounds: int, released: int
+    ) -> None:
+        self._directory = directory
+        self._blocks = blocks
+        self._clipping_norm = clipping_norm
+        self._sample = sampled_coordinates(released, rounds)
+        self.uploads = UploadRecorder(directory, blocks, 0, rounds, 1, self._sample)
+        write_layout(directory, blocks, None, self._sample, rounds, "client")
+
+    def write_round(
+        self, index: int, attempt: int, clients: Sequence[int], release: UpdateRelease
+    ) -> None:
+        """Write the evidence of one round."""
+        noise = release.noisy_sum - release.clean_sum
+        chosen = torch.from_numpy(self._sample).to(noise.device)
+        arrays: dict[str, NDArray[Any]] = {
+            "clients": np.asarray(clients, dtype=np.int64),
+            "attempt": np.asarray(attempt, dtype=np.int64),
+            "raw_norms": np.asarray(release.raw_norms, dtype=np.float32),
+            "clipped_norms": np.asarray(release.clipped_norms, dtype=np.float32),
+            "nonfinite": np.asarray(
+                sum(not math.isfinite(norm) for norm in release.raw_norms), dtype=np.int64
+            ),
+            "divisor": np.asarray(release.divisor, dtype=np.float64),
+            "noise_sum_squares": self._squares(noise, release.kept),
+            "noise_sample": (noise[chosen] / self._clipping_norm).float().cpu().numpy(),
+            "clean_sample": release.clean_sum[chosen].double().cpu().numpy(),
+            "sample_places": (chosen if release.kept is None else release.kept[chosen])
+            .cpu()
+            .numpy(),
+            "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
+        }
+        if release.upload_noise:
+            arrays["upload_noise_sum_squares"] = np.stack(
+                [self._squares(one, release.kept) for one in release.upload_noise]
+            )
+        if release.kept is not None:
+            elsewhere = release.released.double()
+            elsewhere[release.kept] = 0.0
+            arrays |= {
+                "kept_digest": _digest(release.kept),
+                "upload_kept_digests": np.stack(
+                    [np.zeros(32, np.uint8), *map(_digest, release.kept_by_clients)]
+                )[1:],
+                "elsewhere_sum_squares": np.asarray(float(elsewhere.square().sum())),
+                "released": release.released[release.kept].float().cpu().numpy(),
+            }
+        write_arrays(self._directory / round_file(index), arrays)
+
+    def _squares(self, noise: Tensor, kept: Tensor | None) -> NDArray[np.float64]:
+        whole = noise.square()
+        if kept is not None:
+            whole = torch.zeros(self._blocks.parameters, dtype=noise.dtype, device=noise.device)
+            whole[kept] = noise.square()
+        squares: NDArray[np.float64] = self._blocks.sum(whole).cpu().numpy()
+        return squares
+
+
+def _digest(kept: Tensor) -> NDArray[np.uint8]:
+    """SHA-256 of coordinates, each as eight bytes, lowest first."""
+    content = kept.cpu().numpy().astype("<i8").tobytes()
+    return np.frombuffer(hashlib.sha256(content).digest(), dtype=np.uint8)

@@ -1,0 +1,309 @@
+"""What the engine writes down for the auditor.
+
+All of it is private: norms of records' gradients, realised batch sizes, clean moments, noise. It
+stays in ``evidence/`` (mode 0700, files 0600) and nothing outside reads it but the auditor, who
+passes on verdicts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
+from dpfedadamw.rundir import write_arrays, write_json
+from dpfedadamw.vectors.flat import Blocks
+
+_PRIVATE = 0o600
+_SAMPLED_NOISE_TOTAL = 400_000
+
+
+@dataclass(frozen=True)
+class Query:
+    """One answered gradient query, before and after noise.
+
+    Attributes:
+        batch_size: Realised number of records.
+        raw_norms: Per-record gradient norms before clipping, [b].
+        clipped_norms: Per-record norms after clipping, [b].
+        nonfinite: Records whose gradient was not finite.
+        clean_sum: Clipped sum before noise, [d].
+        noisy_sum: Clipped sum after noise, [d].
+        divisor: What the noisy sum is divided by.
+    """
+
+    batch_size: int
+    raw_norms: Tensor
+    clipped_norms: Tensor
+    nonfinite: int
+    clean_sum: Tensor
+    noisy_sum: Tensor
+    divisor: float
+
+
+@dataclass(frozen=True)
+class MomentRecord:
+    """Block means of a rule's second moment after its last local step."""
+
+    noisy: NDArray[np.float64]
+    corrected: NDArray[np.float64]
+    subtracted: float
+    steps: int
+    floored: NDArray[np.int64]
+
+
+@dataclass
+class ClientEvidence:
+    """Collects the queries of one client in one round.
+
+    Attributes:
+        blocks: The measuring partition.
+        clipping_norm: C, the unit in which sampled noise is kept.
+        sample: Coordinates whose noise is kept, int64 [m].
+        exchange: What passes between the rule and its oracle.
+    """
+
+    blocks: Blocks
+    clipping_norm: float
+    sample: Tensor
+    exchange: Exchange
+    batch_sizes: list[int] = field(default_factory=list)
+    raw_norms: list[NDArray[np.float32]] = field(default_factory=list)
+    clipped_norms: list[NDArray[np.float32]] = field(default_factory=list)
+    nonfinite: list[int] = field(default_factory=list)
+    divisors: list[float] = field(default_factory=list)
+    noise_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
+    noise_sample: list[NDArray[np.float32]] = field(default_factory=list)
+    clean_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
+    moment: MomentRecord | None = None
+    inclusions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def batch(self, indices: NDArray[np.int64], records: int) -> None:
+        """Take note of which of the client's records a step's batch holds."""
+        if not len(self.inclusions):
+            self.inclusions = np.zeros(records, np.int64)
+        np.add.at(self.inclusions, indices, 1)
+
+    def query(self, query: Query) -> None:
+        """Take note of one query."""
+        self.batch_sizes.append(query.batch_size)
+        self.raw_norms.append(_float32(query.raw_norms))
+        self.clipped_norms.append(_float32(query.clipped_norms))
+        self.nonfinite.append(query.nonfinite)
+        self.divisors.append(query.divisor)
+        clean = query.clean_sum[self.sample]
+        self.exchange.clean.append(_float32(clean))
+        sampled = query.noisy_sum[self.sample].double() - clean
+        self.noise_sample.append(_float32(sampled / self.clipping_norm))
+        # The noise is what really lies between the two sums, whatever was drawn.
+        noise = self.blocks.sum_of_squares(query.noisy_sum, minus=query.clean_sum)
+        clean = self.blocks.sum_of_squares(query.clean_sum)
+        self.noise_sum_squares.append(noise.cpu().numpy())
+        self.clean_sum_squares.append(clean.cpu().numpy() / query.divisor**2)
+
+    def second_moment(self, look: Callable[[], Any]) -> None:
+        """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
+        moment = look()
+        floored = self.blocks.sum(moment.floored).cpu().numpy()
+        self.moment = MomentRecord(
+            self.blocks.mean(moment.moment).cpu().numpy(),
+            self.blocks.mean(moment.corrected).cpu().numpy(),
+            moment.subtracted,
+            moment.steps,
+            floored.astype(np.int64),
+        )
+
+
+class Unobserved:
+    """Takes note of nothing: for runs without privacy, which leave no private evidence."""
+
+    def second_moment(self, look: Callable[[], object]) -> None:
+        """Ignore the second moment."""
+
+
+class EvidenceWriter:
+    """Writes one file a round, and carries the shadow of the second moment between rounds.
+
+    The shadow is the second moment that the same clean gradients would have left without noise.
+    The recursion is linear, so its block means follow from the block sums alone.
+
+    Args:
+        directory: The run's ``evidence/``.
+        blocks: The measuring partition.
+        beta2: Decay of the second moment, or None for rules without one.
+        aggregated: Whether the rule's second moment goes on from round to round.
+        clipping_norm: C.
+        queries: Queries of one participation.
+        rounds: T.
+        per_round: Clients of a round.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        blocks: Blocks,
+        beta2: float | None,
+        aggregated: bool,
+        clipping_norm: float,
+        queries: int,
+        rounds: int,
+        per_round: int,
+    ) -> None:
+        self._directory = directory
+        self._blocks = blocks
+        self._beta2 = beta2
+        self._aggregated = aggregated
+        self._clipping_norm = clipping_norm
+        # The queries of the whole run bound how much noise is sampled from each.
+        chosen = sampled_coordinates(blocks.parameters, queries * rounds * per_round)
+        self._sample = torch.from_numpy(chosen).to(blocks.sizes.device)
+        self._shadow = np.zeros(len(blocks.names))
+        self.uploads = UploadRecorder(directory, blocks, queries, rounds, per_round, chosen)
+        write_layout(directory, blocks, beta2, chosen, rounds, "record")
+
+    def client(self) -> ClientEvidence:
+        """A collector for one client's round."""
+        exchange = self.uploads.exchange()
+        return ClientEvidence(self._blocks, self._clipping_norm, self._sample, exchange)
+
+    def write_round(
+        self,
+        index: int,
+        attempt: int,
+        clients: Sequence[int],
+        collected: Sequence[ClientEvidence],
+        uploads: Sequence[bytes],
+    ) -> None:
+        """Write the evidence of one round, and the digests of its serialised uploads."""
+        norms = [one for client in collected for one in client.raw_norms]
+        blocks, sampled = len(self._blocks.names), len(self._sample)
+        # A round without clients has no queries either, and its arrays still have their dimensions.
+        size = (len(collected), len(collected[0].batch_sizes) if collected else 0)
+        arrays: dict[str, NDArray[Any]] = {
+            "clients": np.asarray(clients, dtype=np.int64),
+            "attempt": np.asarray(attempt, dtype=np.int64),
+            "batch_size": _array([one.batch_sizes for one in collected], size, np.int64),
+            "record_offsets": np.concatenate([[0], np.cumsum([len(one) for one in norms])]).astype(
+                np.int64
+            ),
+            "raw_norms": _join(norms),
+            "clipped_norms": _join([one for client in collected for one in client.clipped_norms]),
+            "inclusions": _inclusions(collected),
+            "nonfinite": _array([one.nonfinite for one in collected], size, np.int64),
+            "divisor": _array([one.divisors for one in collected], size),
+            "noise_sum_squares": _array(
+                [one.noise_sum_squares for one in collected], (*size, blocks)
+            ),
+            "noise_sample": _array(
+                [one.noise_sample for one in collected], (*size, sampled), np.float32
+            ),
+            "clean_sum_squares": _array(
+                [one.clean_sum_squares for one in collected], (*size, blocks)
+            ),
+            "upload_sha256": _array(
+                [list(sha256(one).digest()) for one in uploads], (len(uploads), 32), np.uint8
+            ),
+        }
+        moments = [client.moment for client in collected if client.moment is not None]
+        if self._beta2 is not None and len(moments) == len(collected):
+            each = (len(moments), blocks)
+            shadows = _array([self._follow(client, self._beta2) for client in collected], each)
+            arrays |= {
+                "v_noisy": _array([moment.noisy for moment in moments], each),
+                "v_clean": shadows,
+                "v_corrected": _array([moment.corrected for moment in moments], each),
+                "subtracted": np.asarray([moment.subtracted for moment in moments], np.float64),
+                "tau": np.asarray([moment.steps for moment in moments], np.int64),
+                "floored": _array([moment.floored for moment in moments], each, np.int64),
+            }
+            if self._aggregated and moments:
+                self._shadow = shadows.mean(0)
+        write_arrays(self._directory / round_file(index), arrays)
+
+    def restore(self, completed_rounds: int) -> None:
+        """Continue after a resume: the shadow from the last completed round that had clients."""
+        self.uploads.forget_after(completed_rounds)
+        if not self._aggregated or self._beta2 is None:
+            return
+        for index in reversed(range(completed_rounds)):
+            with np.load(self._directory / round_file(index)) as file:
+                if len(file["v_clean"]):
+                    self._shadow = file["v_clean"].mean(0)
+                    return
+
+    def _follow(self, client: ClientEvidence, beta2: float) -> NDArray[np.float64]:
+        shadow = self._shadow.copy()
+        sizes = self._blocks.sizes.cpu().numpy()
+        for squares in client.clean_sum_squares:
+            shadow = beta2 * shadow + (1.0 - beta2) * squares / sizes
+        return shadow
+
+
+def sampled_coordinates(size: int, queries: int) -> NDArray[np.int64]:
+    """Coordinates whose noise is kept: public and fixed, so that reuse of noise shows."""
+    count = min(size, max(8, min(256, _SAMPLED_NOISE_TOTAL // max(1, queries))))
+    return np.sort(np.random.default_rng(size).choice(size, count, replace=False))
+
+
+def write_layout(
+    directory: Path,
+    blocks: Blocks,
+    beta2: float | None,
+    sample: NDArray[np.int64],
+    rounds: int,
+    unit: str,
+) -> None:
+    """Write what the arrays of the rounds' files mean."""
+    layout = {
+        "format": 1,
+        "unit": unit,
+        "parameters": blocks.parameters,
+        "blocks": {
+            "kind": blocks.kind,
+            "names": list(blocks.names),
+            "sizes": [int(size) for size in blocks.sizes.tolist()],
+            "runs": [
+                {"name": run.name, "stop": run.stop, "blocks": run.blocks.tolist()}
+                for run in blocks.runs
+            ],
+        },
+        "beta2": beta2,
+        "sample_coordinates": sample.tolist(),
+        "per_round_files": rounds,
+    }
+    write_json(directory / "layout.json", layout, _PRIVATE)
+
+
+def round_file(index: int) -> str:
+    """Name of one round's file."""
+    return f"round-{index:05d}.npz"
+
+
+def _array(
+    rows: Sequence[Any], shape: tuple[int, ...], kind: type[np.generic] = np.float64
+) -> NDArray[Any]:
+    """Rows as one array of this shape, also where there are none."""
+    return np.asarray(rows, dtype=kind).reshape(shape)
+
+
+def _inclusions(collected: Sequence[ClientEvidence]) -> NDArray[Any]:
+    """How many batches each record of the round's clients was in, client after client."""
+    counts = np.concatenate([np.zeros(0, np.int64), *(one.inclusions for one in collected)])
+    return counts.astype(np.uint16 if counts.max(initial=0) < 2**16 else np.uint32)
+
+
+def _float32(values: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = values.detach().to(torch.float32).cpu().numpy()
+    return array
+
+
+def _join(parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.concatenate([np.zeros(0, np.float32), *parts])

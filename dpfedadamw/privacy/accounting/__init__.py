@@ -1,0 +1,1 @@
+"""What the noised queries of a run cost: accountants, views, worst cases and calibration."""

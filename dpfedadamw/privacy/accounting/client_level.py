@@ -1,0 +1,114 @@
+"""The claim of a client-level run: towards a third party, and towards the server if there is one.
+
+Everything is computed from the ledger's spend lines, one a round and attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.accounting.pld import epsilon_pld, privacy_profile
+from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+
+Spends = Sequence[Mapping[str, Any]]
+
+ASSUMPTIONS = (
+    "neighbouring data sets differ by one client with all its records (add or remove)",
+    "each round every client takes part independently with the stated probability",
+    "the update is clipped over the whole vector and divided by a public number of clients",
+    "sampling and noise come from randomness that the adversary does not know",
+    "hyper-parameters were not chosen on these data, or that choice is accounted elsewhere",
+)
+_THIRD_PARTY = "third party: it sees models only, and nothing that tells who took part in a round"
+_TRUSTED = (
+    "server: no guarantee; it adds the noise and sees the clipped updates, so it must be trusted"
+)
+_UNTRUSTED = (
+    "server: sees each noised upload and who took part, so nothing is gained from sampling clients"
+)
+_LOCAL = (
+    "server: clients add their noise honestly and know how many take part; a client's records are "
+    "hidden, not its presence, which the server sees"
+)
+
+
+def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, Any]:
+    """The claim line of a client-level run, without its chain.
+
+    Args:
+        spends: The ledger's spend lines; those of repeated rounds count.
+        clients: N.
+        delta: δ.
+
+    Returns:
+        JSON types only, numbers finite.
+    """
+    parts = third_party_compositions(spends)
+    by_clients = spends[0]["noise_added_by"] == "clients"
+    server: dict[str, Any] = {"epsilon": None, "clients": []}
+    if by_clients:
+        entries = [
+            {"client": client, "participations": sum(p.steps for p in own), **_numbers(own, delta)}
+            for client, own in sorted(server_compositions(spends).items())
+        ]
+        largest = max((entry["epsilon_pld"] for entry in entries), default=0.0)
+        server = {"epsilon": largest, "accountant": "pld", "clients": entries}
+    numbers = _numbers(parts, delta)
+    return {
+        "view_headline": "third-party",
+        "delta": delta,
+        "third_party": {
+            "epsilon": numbers["epsilon_pld"],
+            "accountant": "pld",
+            "epsilon_rdp": numbers["epsilon_rdp"],
+            "epsilon_rdp_classic": numbers["epsilon_rdp_classic"],
+            "participation": float(spends[0]["sampling_rate"]),
+            "rounds": len(spends),
+            "delta_clients": delta * clients,
+        },
+        "server": server,
+        "assumptions": [
+            *ASSUMPTIONS,
+            _THIRD_PARTY,
+            *((_UNTRUSTED, _LOCAL) if by_clients else (_TRUSTED,)),
+        ],
+        "profile": [list(point) for point in privacy_profile(parts)],
+    }
+
+
+def third_party_compositions(spends: Spends) -> tuple[Composition, ...]:
+    """All rounds as Poisson-subsampled Gaussians over clients."""
+    counted: dict[tuple[float, float], int] = {}
+    for spend in spends:
+        key = (float(spend["noise_multiplier"]), float(spend["sampling_rate"]))
+        counted[key] = counted.get(key, 0) + 1
+    return tuple(
+        Composition(noise, rate, count, 1, "full" if rate == 1.0 else "poisson")
+        for (noise, rate), count in sorted(counted.items())
+    )
+
+
+def server_compositions(spends: Spends) -> dict[int, tuple[Composition, ...]]:
+    """Each client's uploads as plain Gaussians of multiplier σ/√m, by client."""
+    counted: dict[int, dict[float, int]] = {}
+    for spend in spends:
+        for client in spend["clients"]:
+            own = counted.setdefault(int(client), {})
+            noise = float(spend["upload_noise_multiplier"])
+            own[noise] = own.get(noise, 0) + 1
+    return {
+        client: tuple(
+            Composition(noise, 1.0, count, 1, "full") for noise, count in sorted(own.items())
+        )
+        for client, own in counted.items()
+    }
+
+
+def _numbers(parts: Sequence[Composition], delta: float) -> dict[str, float]:
+    return {
+        "epsilon_pld": epsilon_pld(parts, delta),
+        "epsilon_rdp": epsilon_rdp(parts, delta),
+        "epsilon_rdp_classic": epsilon_rdp(parts, delta, conversion="classic"),
+    }

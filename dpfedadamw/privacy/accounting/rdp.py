@@ -1,0 +1,90 @@
+"""Rényi differential privacy: the second accountant, beside the tight one.
+
+It shares nothing with the privacy loss distributions of `pld` but the mechanism, and so stands
+beside each claim as a check. The accountant is that of dp-accounting.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Literal
+
+import dp_accounting
+import numpy as np
+from dp_accounting.rdp import rdp_privacy_accountant
+from numpy.typing import NDArray
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.composition import Compositions, check_delta, merge
+
+__all__ = ["Conversion", "epsilon_rdp"]
+
+Conversion = Literal["improved", "classic"]
+_ORDERS: tuple[float, ...] = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+
+
+def epsilon_rdp(
+    composition: Compositions, delta: float, conversion: Conversion = "improved"
+) -> float:
+    """Return an ε for a δ, by Rényi differential privacy (Mironov 2017; Mironov et al. 2019).
+
+    Args:
+        composition: one composition, or several on the same records after one another.
+        delta: δ in [1e-10, 1).
+        conversion: "improved" is ε_α + log1p(-1/α) - log(δα)/(α-1) (Canonne, Kamath & Steinke
+            2020); "classic" is ε_α + log(1/δ)/(α-1) (Mironov 2017), for reproducing papers that use
+            it.
+
+    Raises:
+        PrivacyError: if δ or the conversion is out of range.
+    """
+    check_delta(delta)
+    parts = merge(composition)
+    rdp = sum((part.steps * _step_rdp(part.key) for part in parts), np.zeros(len(_ORDERS)))
+    if conversion == "improved":
+        return float(rdp_privacy_accountant.compute_epsilon(_ORDERS, rdp, delta)[0])
+    if conversion == "classic":
+        return float(np.min(rdp + math.log(1.0 / delta) / (np.array(_ORDERS) - 1.0)))
+    raise PrivacyError(f"the conversion is 'improved' or 'classic', not '{conversion}'")
+
+
+@lru_cache(maxsize=1024)
+def _step_rdp(key: tuple[float, float, str]) -> NDArray[np.float64]:
+    noise_multiplier, rate, sampling = key
+    neighbours = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    event: dp_accounting.DpEvent
+    if sampling in ("fixed-size", "shuffled"):
+        # dp-accounting's RDP takes noise over SENSITIVITY, and replacing a record moves the sum by
+        # up to 2C. (Its PLD takes noise over C and doubles by itself.)
+        neighbours = dp_accounting.NeighboringRelation.REPLACE_ONE
+        event = dp_accounting.GaussianDpEvent(noise_multiplier / 2.0)
+        if sampling == "fixed-size":
+            event = dp_accounting.SampledWithoutReplacementDpEvent(1, rate, event)
+    else:
+        gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
+        event = dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+    accountant = dp_accounting.rdp.RdpAccountant(_ORDERS, neighbours)
+    with _quiet():
+        accountant.compose(event)
+    rdp: NDArray[np.float64] = accountant.rdp
+    rdp.setflags(write=False)
+    return rdp
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Drop dp-accounting's notes that it leaves out an order, which can only raise ε."""
+    logger = logging.getLogger("absl")
+
+    def drop(record: logging.LogRecord) -> bool:
+        return "Excluding this order" not in record.getMessage()
+
+    logger.addFilter(drop)
+    try:
+        yield
+    finally:
+        logger.removeFilter(drop)

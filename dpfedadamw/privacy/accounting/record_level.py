@@ -1,0 +1,230 @@
+"""Accounting: from the ledger's spends to the ledger's claim.
+
+This is the accountants' front door: it adds up what each client was charged, computes every view of
+it (`views`), evaluates the closed forms that papers print, and writes the claim, the ledger's last
+line. The numbers come from `pld` and `rdp`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
+from dpfedadamw.privacy.accounting.pld import delta_pld, epsilon_pld, privacy_profile
+from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.views import (
+    ClientEpsilon,
+    ClientSpend,
+    Epsilon,
+    ServerView,
+    ThirdPartyView,
+    mechanism_assumptions,
+    server_view,
+    server_worst_case,
+    third_party_view,
+)
+from dpfedadamw.privacy.accounting.worst_case import Course
+from dpfedadamw.privacy.sampling import from_ledger
+
+__all__ = [
+    "ClientEpsilon",
+    "ClientSpend",
+    "ClosedForms",
+    "Composition",
+    "Epsilon",
+    "ServerView",
+    "ThirdPartyView",
+    "claim",
+    "closed_forms",
+    "delta_pld",
+    "epsilon_pld",
+    "epsilon_rdp",
+    "mu_gdp",
+    "no_claim",
+    "privacy_profile",
+    "server_view",
+    "server_worst_case",
+    "spends_from_ledger",
+    "third_party_view",
+]
+
+
+ADAPTED = (
+    "steps or noise followed what was released before, so every epsilon is that of the most that "
+    "the rule could have spent in the rounds taken part in, not of what it happened to spend"
+)
+
+
+@dataclass(frozen=True)
+class ClosedForms:
+    """Printed order-of-magnitude formulas with the hidden constant set to 1; never a claim.
+
+    Attributes:
+        third_party_noble: s·√(l·T·K·log(2/δ)·log(2T/δ)/N)/σ (Noble et al. 2022).
+        server_noble: the same times √(N/l), that is s·√(T·K·log(2/δ)·log(2T/δ))/σ.
+        equation_13: DP-FedAdamW eq. (13), printed as the third party's; it equals `server_noble`.
+        equation_14: DP-FedAdamW eq. (14), √(N/l) times eq. (13): the factor is counted twice.
+        delta_server: (δ/2)(1/l + 1), the δ that goes with the server's form.
+        sampling_rate: the s used.
+    """
+
+    third_party_noble: float
+    server_noble: float
+    equation_13: float
+    equation_14: float
+    delta_server: float
+    sampling_rate: float
+
+
+def spends_from_ledger(lines: Iterable[Mapping[str, Any]]) -> tuple[ClientSpend, ...]:
+    """Add up the ledger's spend lines by client; other lines are passed over.
+
+    Args:
+        lines: parsed ledger lines. Every spend line counts, also those of repeated attempts.
+
+    Returns:
+        One spend for each client that was ever charged, by number.
+    """
+    steps: dict[int, dict[tuple[float, float, int, str], int]] = {}
+    records: dict[int, int] = {}
+    participations: dict[int, int] = {}
+    for line in lines:
+        if line.get("kind", "spend") != "spend":
+            continue
+        client = int(line["client"])
+        rate = float(line["sampling_rate"])
+        sampling = str(line["sampling"])
+        key = (float(line["noise_multiplier"]), rate, int(line["queries_per_step"]), sampling)
+        charged = steps.setdefault(client, {})
+        sampler = from_ledger(sampling, float(line["expected_batch_size"]))
+        counted = sampler.charged_steps(int(line["records"]), int(line["steps"]))
+        charged[key] = charged.get(key, 0) + counted
+        records[client] = max(records.get(client, 0), int(line["records"]))
+        participations[client] = participations.get(client, 0) + 1
+    return tuple(
+        ClientSpend(
+            client,
+            records[client],
+            participations[client],
+            tuple(
+                Composition(noise, rate, count, queries, sampling)
+                for (noise, rate, queries, sampling), count in sorted(steps[client].items())
+            ),
+        )
+        for client in sorted(steps)
+    )
+
+
+def closed_forms(
+    sampling_rate: float,
+    noise_multiplier: float,
+    clients: int,
+    clients_per_round: int,
+    rounds: int,
+    local_steps: float,
+    delta: float,
+) -> ClosedForms:
+    """Evaluate the closed forms of Noble et al. (2022) and DP-FedAdamW (13) and (14), with c = 1.
+
+    Args:
+        sampling_rate: s, the record's rate; the largest of any client.
+        noise_multiplier: σ.
+        clients: N.
+        clients_per_round: S; l = S/N.
+        rounds: T.
+        local_steps: K, a mean where it varies.
+        delta: δ.
+    """
+    participation = clients_per_round / clients
+    logarithms = math.log(2.0 / delta) * math.log(2.0 * rounds / delta)
+    server = sampling_rate * math.sqrt(rounds * local_steps * logarithms) / noise_multiplier
+    ratio = math.sqrt(clients / participation)
+    return ClosedForms(
+        third_party_noble=server / ratio,
+        server_noble=server,
+        equation_13=server,
+        equation_14=server * ratio,
+        delta_server=delta / 2.0 * (1.0 / participation + 1.0),
+        sampling_rate=sampling_rate,
+    )
+
+
+def claim(
+    spends: Sequence[ClientSpend],
+    *,
+    per_round: Composition,
+    share: float,
+    clients: int,
+    clients_per_round: int,
+    course: Course,
+    delta: float,
+    client_sampling: str = "fixed-size",
+) -> dict[str, Any]:
+    """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
+
+    Args:
+        spends: what each client was charged (`spends_from_ledger`), or, where the course followed
+            releases, the most it could have been charged (`Course.accounted`). None, where clients
+            are drawn independently and no round had any, cost nothing.
+        per_round: what one participation costs the client for which it costs most, also if it
+            never took part.
+        share: s of the closed forms, the largest share of a client's records in a batch.
+        clients: N.
+        clients_per_round: S.
+        course: rounds, steps and noise, and what may change in them.
+        delta: δ.
+        client_sampling: "fixed-size" or "poisson".
+
+    Returns:
+        The claim line without its chain (kind, previous, digest).
+
+    Raises:
+        PrivacyError: if no finite ε holds.
+    """
+    worst = server_worst_case(course, per_round, delta)
+    participation = clients_per_round / clients
+    third_party = third_party_view(course, per_round, participation, delta, client_sampling)
+    # The formulas know one number of steps a round and one noise: the mean of the most, the least.
+    forms = closed_forms(
+        share,
+        course.least_noise_multiplier,
+        clients,
+        clients_per_round,
+        course.rounds,
+        course.most_steps / course.rounds,
+        delta,
+    )
+    spent, entries, profile, notes = 0.0, [], [(0.0, 0.0)], worst.assumptions
+    if spends:
+        server = server_view(spends, delta)
+        spent, notes = server.epsilon.value, server.epsilon.assumptions
+        entries = [asdict(entry) for entry in server.clients]
+        pairs = zip(server.clients, spends, strict=True)
+        profile = privacy_profile(max(pairs, key=lambda pair: pair[0].epsilon_pld)[1].compositions)
+    shared = mechanism_assumptions(per_round.sampling)
+    readings = [
+        *shared,
+        *(f"server: {note}" for note in notes if note not in shared),
+        *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
+        *([ADAPTED] if course.adaptation and course.adaptation.follows_releases else []),
+    ]
+    return {
+        "view_headline": "server",
+        "delta": float(delta),
+        "adjacency": per_round.adjacency,
+        "server": {"epsilon": spent, "accountant": worst.accountant, "clients": entries},
+        # A run that was interrupted can have charged a client for more rounds than there are.
+        "server_worst_case": {"epsilon": max(worst.value, spent)},
+        "third_party": {"epsilon": third_party.epsilon.value, "participation": participation},
+        "closed_forms": asdict(forms),
+        "assumptions": readings,
+        "profile": [list(point) for point in profile],
+    }
+
+
+def no_claim() -> dict[str, Any]:
+    """Return the claim of a run without a privacy unit: none."""
+    return {"view_headline": "none"}

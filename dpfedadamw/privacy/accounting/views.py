@@ -1,0 +1,278 @@
+"""Privacy views at record level: what noised queries mean, towards whom, and if what holds.
+
+Towards the server, who sees every upload, each client has its own ε; towards a third party, who
+sees only broadcast models, the number of participations is hidden. Every result is an `Epsilon`,
+which carries its assumptions with it. `client_claims` does the same at client level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.composition import Composition, adjacency_of
+from dpfedadamw.privacy.accounting.pld import epsilon_pld, mixture_epsilon_pld
+from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.worst_case import Course
+
+__all__ = [
+    "ClientEpsilon",
+    "ClientSpend",
+    "Epsilon",
+    "ServerView",
+    "ThirdPartyView",
+    "mechanism_assumptions",
+    "server_view",
+    "server_worst_case",
+    "third_party_view",
+]
+
+_FIRST = (
+    "each record belongs to one client and occurs there once",
+    "every record's gradient is clipped to the clipping norm over all trainable parameters before "
+    "it is summed, and the sum is divided by a fixed public number",
+    "the noise on each sum is Gaussian with the stated multiplier, independent between queries, "
+    "and unknown to whom the claim is made towards",
+)
+_LAST = (
+    "hyperparameters were not tuned on the private records, or their tuning is accounted elsewhere",
+)
+_REPLACE_ONE = (
+    "neighbouring data sets differ in the content of one record, which moves a clipped sum by up "
+    "to twice the clipping norm; that the record is there at all is not hidden"
+)
+_BATCHES = {
+    "poisson": (
+        "batches are independent Poisson draws at the stated rate, never truncated or redrawn",
+        "the number of records of each client, and so its sampling rate, is public metadata",
+    ),
+    "full": ("every batch holds all records of the client, whose number is public metadata",),
+    "fixed-size": (
+        _REPLACE_ONE,
+        "each batch is a fresh uniform draw of the stated number of records without replacement",
+    ),
+    "shuffled": (
+        _REPLACE_ONE,
+        "each participation begins a new epoch in a fresh random order; no amplification is "
+        "claimed: each batch that a record can be in counts as a plain Gaussian query",
+    ),
+}
+_SERVER = (
+    "the reader sees every upload and who took part in which round; clients do not collude with it"
+)
+_THIRD_PARTY = (
+    "the reader sees only broadcast models, and nothing that tells who took part in which round",
+    "the clients of each round are drawn independently of the data and of earlier rounds",
+)
+_CLIENT_DRAWS = {
+    "fixed-size": (
+        "each round has the same number of clients, every such set equally likely, so how often "
+        "one client takes part is binomial"
+    ),
+    "poisson": (
+        "each client is in a round independently of the others, so how often it takes part is "
+        "binomial; how many are in a round is drawn without regard to the records, and a round may "
+        "have none"
+    ),
+}
+
+
+def mechanism_assumptions(sampling: str) -> tuple[str, ...]:
+    """Return what must hold for any view, by the event kind of the sampler."""
+    return (*_FIRST, *_BATCHES[sampling], *_LAST)
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """One ε with everything needed to read it.
+
+    Attributes:
+        value: ε ≥ 0.
+        delta: the δ it holds with.
+        accountant: "pld" or "rdp".
+        conversion: how RDP became (ε, δ); None for PLD.
+        unit: "record".
+        adjacency: "add-remove" or "replace-one".
+        towards: "server" or "third-party".
+        assumptions: sentences that must hold for the number to hold.
+    """
+
+    value: float
+    delta: float
+    accountant: str
+    conversion: str | None
+    unit: str
+    adjacency: str
+    towards: str
+    assumptions: tuple[str, ...]
+
+    def __float__(self) -> float:
+        """Return ε."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class ClientSpend:
+    """What one client was charged over a run.
+
+    Attributes:
+        client: its number.
+        records: R, how many records it holds.
+        participations: rounds charged, repeated attempts included.
+        compositions: its steps; one entry for each combination of noise, rate and queries.
+    """
+
+    client: int
+    records: int
+    participations: int
+    compositions: tuple[Composition, ...]
+
+    @property
+    def steps(self) -> int:
+        """Steps counted in all: the noised ones, or as many of them as one record can be in."""
+        return sum(part.steps for part in self.compositions)
+
+    @property
+    def sampling_rate(self) -> float:
+        """The largest rate at which its records were drawn."""
+        return max(part.sampling_rate for part in self.compositions)
+
+
+@dataclass(frozen=True)
+class ClientEpsilon:
+    """What one client spent, by three accountants; the fields are those of the ledger's claim."""
+
+    client: int
+    records: int
+    sampling_rate: float
+    participations: int
+    steps: int
+    epsilon_pld: float
+    epsilon_rdp: float
+    epsilon_rdp_classic: float
+    delta_records: float
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What holds towards the server: each client's own ε, and their maximum.
+
+    Attributes:
+        clients: one entry for each client that took part, by number.
+        epsilon: the headline, the largest ε of any client, by PLD.
+    """
+
+    clients: tuple[ClientEpsilon, ...]
+    epsilon: Epsilon
+
+
+@dataclass(frozen=True)
+class ThirdPartyView:
+    """What holds towards a reader of broadcast models.
+
+    Attributes:
+        epsilon: by PLD, for the client whose participations cost most.
+        rounds: T.
+        participation: l = S/N.
+    """
+
+    epsilon: Epsilon
+    rounds: int
+    participation: float
+
+
+def server_view(spends: Sequence[ClientSpend], delta: float) -> ServerView:
+    """Return every client's ε towards the server from what it was really charged.
+
+    Args:
+        spends: what each client was charged.
+        delta: δ of every ε.
+
+    Raises:
+        PrivacyError: if no client was charged, or no finite ε holds.
+    """
+    if not spends:
+        raise PrivacyError("no client was charged: there is nothing to claim")
+    clients = tuple(_client_epsilon(spend, delta) for spend in spends)
+    largest = max(entry.epsilon_pld for entry in clients)
+    return ServerView(clients, _epsilon(largest, delta, "server", (_SERVER,), _kind(spends)))
+
+
+def server_worst_case(course: Course, per_round: Composition, delta: float) -> Epsilon:
+    """Return the ε towards the server of a client that takes part in every round.
+
+    This is the bound that is known before a run.
+
+    Args:
+        course: rounds, steps and noise, and what may change in them.
+        per_round: what one participation costs the client for which it costs most, at most.
+        delta: δ.
+    """
+    note = "the client takes part in every round, the most that can happen"
+    value = epsilon_pld(course.everything(per_round), delta)
+    return _epsilon(value, delta, "server", (_SERVER, note), per_round.sampling)
+
+
+def third_party_view(
+    course: Course,
+    per_round: Composition,
+    participation: float,
+    delta: float,
+    client_sampling: str = "fixed-size",
+) -> ThirdPartyView:
+    """Return the ε towards a reader of broadcast models: δ(ε) ≤ E_n[δ_{nK}(ε)], n ~ Binomial(T, l).
+
+    Sampling clients does not amplify a record's privacy in the usual way, since leaving a client
+    out is not a neighbouring data set; only the number of participations is random. It is binomial
+    for S of N clients as for independent ones, since rounds are independent: the law of the other
+    clients' participations does not enter. At l = 1 this is the worst case towards the server,
+    which bounds it at any l where all rounds together have a limit on their steps.
+
+    Args:
+        course: as for `server_worst_case`.
+        per_round: as there.
+        participation: l = S/N in (0, 1].
+        delta: δ.
+        client_sampling: "fixed-size" or "poisson".
+    """
+    value = mixture_epsilon_pld(course.each_round(per_round), participation, delta)
+    if course.adaptation is not None and course.adaptation.step_limit is not None:
+        value = min(value, epsilon_pld(course.everything(per_round), delta))
+    assumptions = (*_THIRD_PARTY, _CLIENT_DRAWS[client_sampling])
+    epsilon = _epsilon(value, delta, "third-party", assumptions, per_round.sampling)
+    return ThirdPartyView(epsilon, course.rounds, participation)
+
+
+def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
+    parts = spend.compositions
+    values = (
+        epsilon_pld(parts, delta),
+        epsilon_rdp(parts, delta),
+        epsilon_rdp(parts, delta, conversion="classic"),
+    )
+    if not all(math.isfinite(value) for value in values):
+        raise PrivacyError(f"client {spend.client} has no finite epsilon at delta {delta:g}")
+    return ClientEpsilon(
+        spend.client,
+        spend.records,
+        spend.sampling_rate,
+        spend.participations,
+        spend.steps,
+        *values,
+        delta_records=delta * spend.records,
+    )
+
+
+def _kind(spends: Sequence[ClientSpend]) -> str:
+    return spends[0].compositions[0].sampling
+
+
+def _epsilon(
+    value: float, delta: float, towards: str, assumptions: tuple[str, ...], sampling: str
+) -> Epsilon:
+    every = (*mechanism_assumptions(sampling), *assumptions)
+    if not math.isfinite(value):
+        raise PrivacyError(f"no finite epsilon holds at delta {delta:g}: the noise is too small")
+    return Epsilon(value, delta, "pld", None, "record", adjacency_of(sampling), towards, every)

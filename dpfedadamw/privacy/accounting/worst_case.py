@@ -1,0 +1,193 @@
+"""The most that a run can spend, known before it begins, whatever its rules adapt to on the way.
+
+Most runs take K steps a round under one noise multiplier. Some choose steps or noise from round to
+round by what was released before. How much such a run spent then depends on the records, if only
+through releases, so the ε of what happened to be spent is not a guarantee. What holds is the ε of
+the most that could have been spent: a hard limit on steps, or the noise of the fastest decay. More
+noise is post-processing of less, and fewer steps are a part of more, so any course that keeps
+within the limits is covered, step by step, by the worst one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.composition import Composition
+
+__all__ = ["Adaptation", "Course", "NoiseDecay", "charged_steps"]
+
+
+@dataclass(frozen=True)
+class NoiseDecay:
+    """Noise that may fall by a factor once in a number of rounds, down to a floor.
+
+    Attributes:
+        factor: β in (0, 1], what one decay multiplies the noise multiplier by.
+        patience: Rounds that must speak for it before each decay, at least 1.
+        floor: Least noise multiplier over the first round's, in (0, 1].
+    """
+
+    factor: float
+    patience: int
+    floor: float
+
+    def least(self, round_index: int) -> float:
+        """Smallest multiple of the first round's noise multiplier that a round can have.
+
+        The first round says nothing of the one before it, so the earliest decay comes after
+        1 + patience rounds.
+        """
+        decays = max(0, round_index - 1) // self.patience
+        return max(self.floor, self.factor**decays)
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a run may change from round to round, and how far.
+
+    Attributes:
+        most_local_steps: Most steps of one round.
+        step_limit: Most steps of all rounds together, those of repeated rounds included; None
+            where rounds and local steps are fixed.
+        follows_releases: Whether the choice heeds values released earlier in the run. Where it
+            does not, the course is public from the start, and what was spent is what holds.
+        decay: How the noise may fall; None for one noise multiplier throughout.
+    """
+
+    most_local_steps: int
+    step_limit: int | None
+    follows_releases: bool
+    decay: NoiseDecay | None
+
+
+@dataclass(frozen=True)
+class Course:
+    """Rounds, steps and noise of a run, as far as they bound what it can spend.
+
+    Attributes:
+        rounds: T, the most there can be.
+        local_steps: K; of the first round where steps adapt.
+        noise_multiplier: σ; of the first round where noise adapts.
+        adaptation: What may change; None for a run that is the same in every round.
+    """
+
+    rounds: int
+    local_steps: int
+    noise_multiplier: float
+    adaptation: Adaptation | None = None
+
+    @property
+    def most_local_steps(self) -> int:
+        """Most steps of one round."""
+        return self.adaptation.most_local_steps if self.adaptation else self.local_steps
+
+    @property
+    def most_steps(self) -> int:
+        """Most steps of a client that takes part in every round."""
+        total = self.rounds * self.most_local_steps
+        limit = self.adaptation.step_limit if self.adaptation else None
+        return total if limit is None else min(total, limit)
+
+    @property
+    def least_noise_multiplier(self) -> float:
+        """Smallest noise multiplier of any round."""
+        return self.noise_multiplier_of(self.rounds - 1)
+
+    def noise_multiplier_of(self, round_index: int) -> float:
+        """Smallest noise multiplier that a round can have."""
+        decay = self.adaptation.decay if self.adaptation else None
+        return self.noise_multiplier * (decay.least(round_index) if decay else 1.0)
+
+    def everything(self, per_round: Composition) -> tuple[Composition, ...]:
+        """The most that a client in every round can spend.
+
+        Args:
+            per_round: what one participation of the most steps costs it, at the first noise.
+        """
+        limit = self.adaptation.step_limit if self.adaptation else None
+        kinds = self.each_round(per_round)
+        if limit is None:
+            return tuple(replace(part, steps=part.steps * rounds) for part, rounds in kinds)
+        ((part, rounds),) = kinds
+        return (replace(part, steps=min(part.steps * rounds, limit)),)
+
+    def each_round(self, per_round: Composition) -> tuple[tuple[Composition, int], ...]:
+        """The most that one round can spend, and in how many rounds it is that.
+
+        A limit on steps is not in it: it holds for all rounds together.
+
+        Args:
+            per_round: as for `everything`.
+        """
+        counts: dict[float, int] = {}
+        decay = self.adaptation.decay if self.adaptation else None
+        if decay is None:
+            counts[self.noise_multiplier] = self.rounds
+        else:
+            for index in range(self.rounds):
+                noise = self.noise_multiplier_of(index)
+                counts[noise] = counts.get(noise, 0) + 1
+        return tuple(
+            (replace(per_round, noise_multiplier=noise), rounds) for noise, rounds in counts.items()
+        )
+
+    def accounted(self, entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The ledger's entries with each spend as it must be counted for a claim to hold.
+
+        Where the course followed releases, that is the most which the client could have been
+        charged for the rounds it took part in; who takes part does not depend on the records.
+        """
+        if self.adaptation is None or not self.adaptation.follows_releases:
+            return list(entries)
+        counted: list[Mapping[str, Any]] = []
+        spent: dict[int, int] = {}
+        for entry in entries:
+            if entry["kind"] != "spend":
+                counted.append(entry)
+                continue
+            before = spent.get(entry["client"], 0)
+            after = before + self.most_local_steps
+            if self.adaptation.step_limit is not None:
+                after = min(after, self.adaptation.step_limit)
+            spent[entry["client"]] = after
+            noise = self.noise_multiplier_of(entry["round"])
+            counted.append({**entry, "steps": after - before, "noise_multiplier": noise})
+        return counted
+
+    def check(self, round_index: int, steps: int, noise_multiplier: float, spent: int) -> None:
+        """Refuse a round that goes beyond what the claim covers, before it is charged.
+
+        Args:
+            round_index: t, from 0.
+            steps: Local steps that the round would take.
+            noise_multiplier: σ that it would have.
+            spent: Steps charged so far, those of repeated rounds included.
+
+        Raises:
+            PrivacyError: If it does; nothing has been drawn then.
+        """
+        limit = self.adaptation.step_limit if self.adaptation else None
+        if not 1 <= steps <= self.most_local_steps or (limit is not None and spent + steps > limit):
+            raise PrivacyError(
+                f"round {round_index + 1} asks for {steps} local steps after {spent}, beyond the "
+                f"most that is accounted for ({self.most_local_steps} a round, "
+                f"{'no' if limit is None else limit} in all); no query was made"
+            )
+        least = self.noise_multiplier_of(round_index)
+        if noise_multiplier < least * (1.0 - 1e-12):
+            raise PrivacyError(
+                f"round {round_index + 1} asks for noise multiplier {noise_multiplier:.6g}, below "
+                f"the {least:.6g} that is accounted for; no query was made"
+            )
+
+
+def charged_steps(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """Local steps charged by (round, attempt); every client of a round takes as many."""
+    return {
+        (entry["round"], entry["attempt"]): int(entry["steps"])
+        for entry in entries
+        if entry["kind"] == "spend" and "steps" in entry
+    }

@@ -1,0 +1,147 @@
+"""Clipped sums at the price of plain training: one forward and one backward pass.
+
+Book-keeping (Bu et al. 2023): the backward pass skips the gradients of the parameters and keeps
+each layer's inputs A and output gradients G. Every record's squared norm is added up on the way.
+Once the factors c_j are known, Σ_j c_j g_j is one weighted product a layer, Gᵀ diag(c) A.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.privacy.clipping.clipped_sum import (
+    ClippedSum,
+    Clipping,
+    Loss,
+    Weights,
+    empty_sum,
+    record_losses,
+    refuse_mixing,
+    trainable_parameters,
+)
+from dpfedadamw.privacy.clipping.precision import FLOAT32, computing_in, wide
+from dpfedadamw.privacy.clipping.sites import BookKeepingError, Pass, Site, sites_of, views_of
+
+
+class BookKeepingEngine:
+    """Clipped sums from one forward and one backward pass, without changing the model.
+
+    Layers' forwards are swapped for the duration of a call and put back.
+
+    Attributes:
+        name: "book-keeping".
+        layers: How each layer's norms were found in the last call, by module name ("by size" before
+            the first).
+
+    Args:
+        model: The model.
+        loss: Outputs and targets to one loss a record.
+        clipping: The clipping norm and its rule.
+        precision: What the model's layers multiply in.
+        pairs: Whether low-rank pairs are one place with the layers beside them where they can be.
+
+    Raises:
+        BookKeepingError: If the model's parameters are shared between modules.
+    """
+
+    name = "book-keeping"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        clipping: Clipping,
+        precision: str = FLOAT32,
+        *,
+        pairs: bool = True,
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._clipping = clipping
+        self._precision = precision
+        # Merged in 16 bits, a frozen weight would swallow a small pair.
+        self._pairs = pairs and precision == FLOAT32
+        self.layers: Mapping[str, str] = {
+            site.name: "by size" if site.kind in ("layer", "pair") else site.kind
+            for site in self._sites()
+        }
+
+    def _sites(self) -> tuple[Site, ...]:
+        return sites_of(self._model, pairs=self._pairs)
+
+    def explain(self) -> str:
+        """One line for the run's summary."""
+        counts = Counter(self.layers.values())
+        layers = ", ".join(f"{count} {method}" for method, count in counts.most_common())
+        return f"book-keeping: one forward and backward pass; norms of layers: {layers}"
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+        """The clipped sum of records [b, …] with targets [b, …]; b may be 0.
+
+        Raises:
+            ClippingError: If a layer mixes records, or the loss is not one value a record.
+            BookKeepingError: If a parameter is used in a way that book-keeping cannot follow.
+        """
+        refuse_mixing(self._model)
+        parameters = trainable_parameters(self._model)
+        empty = empty_sum(parameters)
+        if not len(targets):
+            return empty
+        done = self._backward(parameters, inputs, targets)
+        squared_norms = _squared_norms(done, empty.total.device)
+        self.layers = {record.site.name: record.method for record in done.records}
+        weights = self._clipping.weights(squared_norms, empty.total.dtype)
+        return weights.summed(_weighted_sum(done, parameters, weights, empty.total))
+
+    def _backward(self, parameters: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> Pass:
+        """Run both passes; every trainable parameter must have handed over its gradients."""
+        done = Pass(len(targets))
+        with torch.enable_grad(), done.watching(self._sites()):
+            with computing_in(self._precision, inputs.device):
+                outputs = self._model(inputs)
+            losses = record_losses(self._loss, wide(outputs), targets)
+            if not losses.requires_grad:
+                return done
+            left = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
+        for name, gradient in zip(parameters, left, strict=True):
+            # No site gives a gradient back. One that arrives here came by another way, is summed
+            # over records, and would escape clipping.
+            if gradient is not None:
+                raise BookKeepingError(f"parameter {name!r} is used outside its own module")
+        return done
+
+
+def _squared_norms(done: Pass, device: torch.device) -> Tensor:
+    """Squared norm of every record's gradient over all sites, float64 [b]."""
+    result = torch.zeros(done.batch, dtype=torch.float64, device=device)
+    forms = [record.form for record in done.records if record.form is not None]
+    for record in done.records:
+        part = record.finish()
+        if part is not None:
+            result += part
+    finite = torch.isfinite(result)
+    if forms and not bool(finite.all()):
+        unsure = (~finite).nonzero().flatten()
+        result[unsure] = torch.stack([form.exact_squared_norms(unsure) for form in forms]).sum(0)
+    return result
+
+
+def _weighted_sum(
+    done: Pass, parameters: Mapping[str, Tensor], weights: Weights, total: Tensor
+) -> Tensor:
+    """Fill a total [d] of zeros with Σ_j c_j g_j over the records whose gradient is finite."""
+    views = views_of(total, parameters)
+    rows = None if weights.all_finite else weights.finite.nonzero().flatten()
+    factors = weights.factors if rows is None else weights.factors[rows]
+    factors = factors.to(total.dtype)
+    if not len(factors):
+        return total
+    for record in done.records:
+        if record.form is not None:
+            record.form.weighted_sum(factors, rows, record.targets(views))
+            record.form = None
+    return total

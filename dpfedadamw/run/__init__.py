@@ -1,0 +1,1 @@
+"""One run, from its start to its claim: training, checkpoints, evaluation, probe and export."""

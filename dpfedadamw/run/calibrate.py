@@ -1,0 +1,141 @@
+"""Turns a target ε into the one number of a spec that keeps to it.
+
+The accountant is inverted by bisection and then asked again, forwards, about the spec that will be
+written: what is reported is that second answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+
+from dpfedadamw import spec as specs
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.experiment import prepare
+from dpfedadamw.privacy.accounting import calibration
+from dpfedadamw.privacy.claims import expected_claim
+from dpfedadamw.privacy.sampling import PoissonSampling
+from dpfedadamw.spec import Spec
+
+
+class Solve(StrEnum):
+    """What may be changed to keep to a target."""
+
+    noise = "noise"
+    rounds = "rounds"
+    rate = "rate"
+    local_steps = "local-steps"
+
+
+class View(StrEnum):
+    """Towards whom the target holds."""
+
+    server = "server"
+    third_party = "third-party"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A spec that keeps to a target.
+
+    Attributes:
+        spec: The changed spec.
+        key: The field that was solved for.
+        value: Its value.
+        epsilon: What the changed spec spends at most in the view, recomputed forwards.
+    """
+
+    spec: Spec
+    key: str
+    value: float
+    epsilon: float
+
+
+def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Calibration:
+    """Solve for one field of a spec so that a view's ε keeps to a target.
+
+    Noise and an expected batch size end within 0.5 % below the target; rounds, local steps and
+    the exact batch sizes of other samplers are whole numbers and end at the largest that fits.
+
+    Args:
+        spec: A private spec; its noise multiplier must be given unless it is solved for.
+        target_epsilon: ε > 0, at the spec's δ. Towards the server every client is assumed to take
+            part in every round.
+        view: Towards whom.
+        solve: What to change.
+
+    Raises:
+        PrivacyError: If nothing fits, or the spec claims no privacy.
+    """
+    privacy = spec.privacy
+    if privacy.unit == "none" or privacy.delta is None:
+        raise PrivacyError("privacy.unit: none: this spec claims no privacy to calibrate")
+    given = spec
+    if privacy.noise_multiplier is None:
+        if solve is not Solve.noise:
+            raise PrivacyError(
+                "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
+            )
+        given = specs.replace_noise_multiplier(spec, 1.0)
+    plan = prepare(given, torch.device("cpu")).plan
+    if plan.unit == "client":
+        _check_client_level(view, solve)
+    if plan.adaptation is not None and plan.adaptation.step_limit is not None:
+        return _budgeted(given, target_epsilon, view, solve)
+    setting = plan.setting(view.value)
+    value: float
+    match solve:
+        case Solve.noise:
+            key = "privacy.noise_multiplier"
+            value = calibration.solve_noise_multiplier(target_epsilon, setting)
+        case Solve.rounds:
+            key = "federation.rounds"
+            value = calibration.solve_rounds(target_epsilon, setting)
+        case Solve.local_steps:
+            key = "federation.local_steps"
+            value = calibration.solve_local_steps(target_epsilon, setting)
+        case Solve.rate:
+            value = calibration.solve_batch_size(target_epsilon, setting)
+            key = "privacy.sampling.expected_batch_size"
+            if not isinstance(plan.sampling, PoissonSampling):
+                key, value = "privacy.sampling.batch_size", int(value)
+    changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
+    claim = expected_claim(prepare(changed, torch.device("cpu")).plan)
+    record_level_server = view is View.server and plan.unit == "record"
+    part = "server_worst_case" if record_level_server else "third_party"
+    epsilon = float(claim[part]["epsilon"])
+    if epsilon > target_epsilon:
+        raise PrivacyError(
+            f"{key} = {value:g} spends {epsilon:.6g}, more than the target {target_epsilon:g}; "
+            "nothing was written"
+        )
+    return Calibration(changed, key, value, epsilon)
+
+
+def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibration:
+    """A rule that fits its steps to the spec's target is calibrated by the target itself."""
+    if view is not View.server or solve is not Solve.local_steps:
+        name = spec.algorithm.name
+        raise PrivacyError(
+            f"{name} fits its local steps to privacy.target_epsilon, which holds towards the "
+            "server: use --solve local-steps, which sets it"
+        )
+    key = "privacy.target_epsilon"
+    changed = specs.loads(specs.dump(spec), source=spec.name, overrides=[f"{key}={target!r}"])
+    claim = expected_claim(prepare(changed, torch.device("cpu")).plan)
+    return Calibration(changed, key, target, float(claim["server_worst_case"]["epsilon"]))
+
+
+def _check_client_level(view: View, solve: Solve) -> None:
+    if view is View.server:
+        raise PrivacyError(
+            "--view server: at client level the target holds towards a third party; towards the "
+            "server sampling clients gains nothing. Use --view third-party"
+        )
+    if solve in (Solve.rate, Solve.local_steps):
+        raise PrivacyError(
+            f"--solve {solve.value}: at client level batches and local steps cost nothing; use "
+            "--solve noise or --solve rounds"
+        )

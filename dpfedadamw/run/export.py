@@ -1,0 +1,123 @@
+"""A finished run's model in the form that other tools load: by transformers, by peft, or by hand.
+
+The run directory stays as it was signed. What is written beside the weights is what their loaders
+need, and nothing of the training.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from dpfedadamw import spec as specs
+from dpfedadamw.models import registry
+from dpfedadamw.run import checkpoints
+from dpfedadamw.run.header import origin_of
+from dpfedadamw.rundir import RunDirectory, RunDirectoryError
+
+ADAPTERS, WHOLE, OWN = "adapters", "whole", "own"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        form: "adapters" (low-rank pairs and head, for peft), "whole" (a model of transformers) or
+            "own" (tensors of one of the package's own architectures).
+        reads: "images", "text", or "records" where the model does not say.
+        base: Where the frozen backbone came from, with its digest; None where there is none.
+        base_folder: Where a backbone with random weights was written to; None otherwise.
+    """
+
+    form: str
+    reads: str
+    base: Mapping[str, str] | None
+    base_folder: Path | None
+
+
+def load_model(run: RunDirectory) -> nn.Module:
+    """The trained model of a run, in evaluation mode, on the CPU.
+
+    Raises:
+        DpfedadamwError: If the run is not finished, its files do not fit each other, or published
+            weights that it builds on are missing or have changed.
+    """
+    return _load(run)[0]
+
+
+def _load(run: RunDirectory) -> tuple[nn.Module, dict[str, Any]]:
+    if not run.weights.is_file() or not run.model_config.is_file():
+        raise RunDirectoryError(
+            f"{run.path}: the run has no model yet; finish it with `dpfedadamw run --resume`"
+        )
+    try:
+        config = json.loads(run.model_config.read_text(encoding="utf-8"))
+        section = specs.model_of(config["model"])
+        shape, classes = tuple(config["input_shape"]), int(config["classes"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
+    if "canaries" in config:
+        raise RunDirectoryError(
+            f"{run.path}: is an audit run with planted canaries, and its model is not for release; "
+            "export the run that it audits"
+        )
+    model = registry.build(section, shape, classes, seed=0)
+    base = config.get("base")
+    if base != origin_of(model):
+        raise RunDirectoryError(
+            f"{run.model_config}: the published weights are not those that the run began with "
+            f"({base}); put the right ones in their place"
+        )
+    checkpoints.read_weights(run.weights, model)
+    return model.eval(), config
+
+
+def export(run: RunDirectory, output: Path) -> Exported:
+    """Write a run's model into a new folder.
+
+    Args:
+        run: A finished run.
+        output: The folder; must not exist, or be empty.
+
+    Raises:
+        DpfedadamwError: As `load_model`; or if the folder is in use.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise RunDirectoryError(f"--output {output}: exists and is not empty; name a new folder")
+    model, config = _load(run)
+    section = specs.model_of(config["model"])
+    partial = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        if isinstance(section, specs.TransformerSpec):
+            from dpfedadamw.models import transformer_export
+
+            form, with_base = transformer_export.write(section, model, partial)
+        else:
+            shutil.copyfile(run.weights, partial / "model.safetensors")
+            shutil.copyfile(run.model_config, partial / "model.json")
+            form, with_base = OWN, False
+        if output.exists():
+            output.rmdir()
+        partial.replace(output)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"--output {output}: cannot be written ({error.strerror or error}); name a folder that "
+            "you may write to"
+        ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return Exported(
+        form,
+        getattr(model, "reads", "records"),
+        config.get("base"),
+        output / "base" if with_base else None,
+    )

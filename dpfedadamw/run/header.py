@@ -1,0 +1,163 @@
+"""What a run writes of itself: ledger header, public metrics, how to rebuild the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+
+from torch import nn
+
+from dpfedadamw import __version__
+from dpfedadamw.canaries.engine import CanaryOrder
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.rounds import RoundResult
+from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.run.evaluation import Evaluation
+from dpfedadamw.rundir import RunDirectory, RunDirectoryError, write_atomically
+from dpfedadamw.spec import Spec
+
+REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
+NO_PRIVACY = "no differential privacy"
+
+
+def qualifications(spec: Spec, order: CanaryOrder | None = None) -> list[str]:
+    """What limits every claim about a run's artefacts, and so stands on each of them."""
+    if order is not None:
+        planted = f"audit run with {order.count} planted canaries: its model is not for release"
+        return [planted, *qualifications(spec)]
+    if spec.privacy.unit == "none":
+        # That a known seed voids the guarantee would read as if there were one.
+        return [NO_PRIVACY]
+    return [REPRODUCIBLE] if spec.randomness.mode == "reproducible" else []
+
+
+def header(
+    experiment: Experiment,
+    run: RunDirectory,
+    spec_text: bytes,
+    created: datetime,
+    randomness: RandomSource,
+    order: CanaryOrder | None = None,
+) -> dict[str, Any]:
+    """The ledger's first entry: what the run promises, and from which spec and data.
+
+    Args:
+        experiment: What is run.
+        run: Where it is written.
+        spec_text: Bytes of the resolved spec.
+        created: Time of creation, UTC.
+        randomness: For the commitment to its key.
+        order: What canaries are planted; None in a run that is no audit run.
+    """
+    spec, plan = experiment.spec, experiment.plan
+    private = plan.private
+    return {
+        "format": 1,
+        "run": run.identifier,
+        "spec_sha256": hashlib.sha256(spec_text).hexdigest(),
+        "data_sha256": experiment.dataset.sha256,
+        "package": __version__,
+        "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
+        "unit": plan.unit,
+        "adjacency": plan.adjacency,
+        "delta": plan.delta,
+        "rounds": plan.rounds,
+        "local_steps": plan.local_steps,
+        "clients": len(plan.records),
+        "clients_per_round": plan.clients_per_round,
+        "client_sampling": plan.client_sampling,
+        "records": list(plan.records),
+        "sampling": plan.sampling.event_kind,
+        "expected_batch_size": plan.divisor(0) if plan.unit == "record" else None,
+        "clipping_norm": plan.clipping_norm if private else None,
+        "noise_multiplier": plan.noise_multiplier if private else None,
+        "participation": plan.participation,
+        "noise_added_by": plan.noise_added_by,
+        "sparsification": asdict(plan.sparsification) if plan.sparsification else None,
+        "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
+        "precision": spec.compute.precision,
+        "randomness": spec.randomness.mode,
+        "qualifications": qualifications(spec, order),
+        **({"canaries": asdict(order)} if order is not None else {}),
+        "commitment": randomness.commitment,
+        "seed": spec.randomness.seed,
+        "accountant": {"library": "dp-accounting", "version": version("dp-accounting")},
+        "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
+    }
+
+
+def metrics_line(
+    completed: int,
+    evaluation: Evaluation,
+    result: RoundResult | None,
+    publish_time: bool = True,
+    order: CanaryOrder | None = None,
+) -> dict[str, Any]:
+    """One line of the public metrics.
+
+    Args:
+        completed: Rounds completed.
+        evaluation: Test metrics, where the round was evaluated.
+        result: The round's; None for the untrained model.
+        publish_time: Whether the round's time may be told.
+        order: What canaries are planted; None in a run that is no audit run.
+
+    Returns:
+        The line; after the last round also test_classes, a pair for each class: its test records
+        and how many of them were classified rightly.
+    """
+    line: dict[str, Any] = {
+        **({"canaries": order.count} if order is not None else {}),
+        "round": completed,
+        "learning_rate": result.learning_rate if result else None,
+        "test_accuracy": evaluation.accuracy,
+        "test_loss": evaluation.loss,
+        "validation_accuracy": evaluation.validation_accuracy,
+        "bytes_up": result.traffic[0] if result else 0,
+        "bytes_down": result.traffic[1] if result else 0,
+        # Where clients are drawn independently a round's time would tell how many took part.
+        "seconds": (round(result.seconds, 4) if result else 0.0) if publish_time else None,
+    }
+    if result is not None and result.last and evaluation.by_class:
+        line["test_classes"] = [list(pair) for pair in evaluation.by_class]
+    return line
+
+
+def origin_of(model: nn.Module) -> dict[str, str] | None:
+    """Source, revision and digest of the published weights that a model began with, if any."""
+    return getattr(model, "origin", None) or None
+
+
+def recorded_origin(run: RunDirectory) -> dict[str, str] | None:
+    """What `origin_of` said when the run began.
+
+    Raises:
+        RunDirectoryError: If the run's model.json cannot be read.
+    """
+    try:
+        found: dict[str, str] | None = json.loads(run.model_config.read_bytes()).get("base")
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
+    return found
+
+
+def write_model_config(
+    experiment: Experiment, run: RunDirectory, order: CanaryOrder | None = None
+) -> None:
+    """Write what is needed to rebuild the model around its weights."""
+    config = {
+        "format": 1,
+        "model": experiment.spec.to_mapping()["model"],
+        "input_shape": list(experiment.dataset.input_shape),
+        "classes": experiment.dataset.classes,
+        "parameters": sum(p.numel() for p in experiment.model.parameters()),
+        # Which published weights the file with the trained ones belongs to.
+        "base": origin_of(experiment.model),
+        "qualifications": qualifications(experiment.spec, order),
+        **({"canaries": order.count} if order is not None else {}),
+    }
+    write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())

@@ -1,0 +1,1 @@
+"""The trainable parameters as one flat vector: blocks, sparsification, memory and threads."""

@@ -1,0 +1,367 @@
+"""The trainable parameters as ONE flat vector: names, shapes, slices and blocks.
+
+Every algorithm works on flat tensors, every clipped sum is flat, every upload is flat. This is the
+one place that knows how the vector maps to a module's parameters and into which blocks the second
+moment is averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.vectors.memory import recycled
+from dpfedadamw.vectors.parameter_roles import NO_ROLES, block_labels
+from dpfedadamw.vectors.workers import share_out
+
+BLOCK_KINDS = ("heads", "hessian", "tensor", "layer", "full", "none")
+
+
+class ParameterError(DpfedadamwError):
+    """A module's parameters cannot be used as asked."""
+
+
+@dataclass(frozen=True)
+class ParameterSlice:
+    """Where one parameter lies in the flat vector.
+
+    Attributes:
+        name: The parameter's name in ``module.named_parameters()``.
+        shape: Its shape.
+        start: First coordinate in the flat vector.
+        stop: One past the last coordinate.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of all trainable parameters in the flat vector.
+
+    Attributes:
+        slices: One entry a trainable parameter, in ``named_parameters()`` order.
+    """
+
+    slices: tuple[ParameterSlice, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of trainable coordinates, d."""
+        return self.slices[-1].stop if self.slices else 0
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """The layout of a module's trainable parameters.
+
+    Raises:
+        ParameterError: If nothing is trainable.
+    """
+    slices: list[ParameterSlice] = []
+    start = 0
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            stop = start + parameter.numel()
+            slices.append(ParameterSlice(name, tuple(parameter.shape), start, stop))
+            start = stop
+    if not slices:
+        raise ParameterError("the model has no trainable parameter; unfreeze at least its head")
+    return Layout(tuple(slices))
+
+
+class FlatParameters:
+    """A module whose trainable parameters are views into one flat tensor.
+
+    Writing to :attr:`vector` in place changes the module, without a copy.
+
+    Attributes:
+        module: The module, changed in place.
+        layout: The order of its parameters in the vector.
+        vector: The flat vector, shape [d], the parameters' dtype and device.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.layout = layout_of(module)
+        parameters = dict(module.named_parameters())
+        self.vector = torch.cat(
+            [parameters[part.name].detach().reshape(-1) for part in self.layout.slices]
+        )
+        for part in self.layout.slices:
+            parameters[part.name].data = self.vector[part.start : part.stop].view(part.shape)
+
+    def assign(self, vector: Tensor) -> None:
+        """Write a flat vector of shape [d] into the module."""
+        self.vector.copy_(vector)
+
+
+def empty(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory for a flat vector [size], not yet written.
+
+    On a CPU it may be another vector's of the same size, to which nothing refers any more.
+
+    Args:
+        size: d.
+        dtype: Floating point.
+        device: Where it lies.
+    """
+    if device.type != "cpu" or dtype not in _NUMPY_KINDS:
+        return torch.empty(size, dtype=dtype, device=device)
+    return torch.from_numpy(recycled(size, _NUMPY_KINDS[dtype]))
+
+
+def zeros_like(vector: Tensor) -> Tensor:
+    """Zeros beside a flat vector [d]."""
+    return empty(len(vector), vector.dtype, vector.device).zero_()
+
+
+def copy_of(vector: Tensor) -> Tensor:
+    """A copy of a flat vector [d]."""
+    return empty(len(vector), vector.dtype, vector.device).copy_(vector)
+
+
+_NUMPY_KINDS = {torch.float32: np.float32, torch.float64: np.float64}
+
+# Coordinates that are worked on at once: a few vectors of them beside each other fit the cache that
+# cores share, and are long enough that threads seldom wait for the interpreter.
+_PIECE = 262_144
+# Coordinates that are summed at once: in float32 a longer sum of squares is less exact.
+_SUMMED = 32_768
+
+
+def pieces(vector: Tensor) -> list[slice]:
+    """Cut a flat vector [d] into pieces, so that a chain of operations on one stays in cache.
+
+    On an accelerator it is one piece: there, launching an operation costs more than memory.
+    """
+    size = len(vector)
+    piece = _PIECE if vector.device.type == "cpu" else max(1, size)
+    return [slice(start, min(start + piece, size)) for start in range(0, size, piece)]
+
+
+def scratch(vector: Tensor) -> Tensor:
+    """Memory for one piece of a flat vector [d], to be reused from piece to piece.
+
+    Several threads that ask the system for such temporaries again and again wait for each other.
+    """
+    size = len(vector)
+    return torch.empty_like(vector[: min(size, _PIECE) if vector.device.type == "cpu" else size])
+
+
+def in_pieces(vector: Tensor, work: Callable[[slice, Tensor], object]) -> None:
+    """Do elementwise work on every piece of a flat vector [d], on as many threads as torch uses.
+
+    Args:
+        vector: Tells size and device.
+        work: Called with each piece and memory of its size, from any thread and in any order; it
+            must not touch coordinates outside its piece.
+    """
+    cuts = pieces(vector)
+
+    def of_worker(own: range) -> None:
+        memory = scratch(vector)
+        for index in own:
+            part = cuts[index]
+            work(part, memory[: part.stop - part.start])
+
+    share_out(len(cuts), of_worker)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One parameter, cut into equal runs of coordinates, each of one block.
+
+    Attributes:
+        name: The parameter's.
+        start: First coordinate of the parameter in the flat vector.
+        stop: One past its last.
+        blocks: The block of each run, int64 [r]; a run has (stop − start)/r coordinates.
+    """
+
+    name: str
+    start: int
+    stop: int
+    blocks: Tensor
+
+    @property
+    def width(self) -> int:
+        """Coordinates of one run."""
+        return (self.stop - self.start) // len(self.blocks)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A partition of the flat vector's coordinates: each lies in exactly one block.
+
+    Attributes:
+        kind: One of :data:`BLOCK_KINDS`.
+        names: One name a block, [B].
+        runs: The partition, parameter by parameter, in the flat vector's order.
+        sizes: Number of coordinates of each block, float64 [B].
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    runs: tuple[Runs, ...]
+    sizes: Tensor
+
+    @property
+    def parameters(self) -> int:
+        """Number of coordinates, d."""
+        return self.runs[-1].stop
+
+    @property
+    def index(self) -> Tensor:
+        """The block of each coordinate, int64 [d]."""
+        return torch.cat([run.blocks.repeat_interleave(run.width) for run in self.runs])
+
+    def pieces(self) -> Iterator[tuple[int, int, Tensor]]:
+        """Cut the flat vector into pieces of rows that are short enough to be summed in float32.
+
+        Yields:
+            First coordinate, one past the last, and the block of each of the equal rows in between.
+        """
+        for run in self.runs:
+            width = run.width
+            if width >= _SUMMED:
+                part = _even_part(width)
+                for row, start in enumerate(range(run.start, run.stop, width)):
+                    yield from _cut(start, start + width, part, run.blocks[row : row + 1])
+            else:
+                rows = _SUMMED // width
+                for row in range(0, len(run.blocks), rows):
+                    blocks = run.blocks[row : row + rows]
+                    first = run.start + row * width
+                    yield first, first + len(blocks) * width, blocks
+
+    def sum_of_squares(self, values: Tensor, minus: Tensor | None = None) -> Tensor:
+        """Sum of (values − minus)² over each block, float64 [B]; to a relative 1e-6 from float32.
+
+        Args:
+            values: [d].
+            minus: [d], or None for zeros.
+        """
+        cuts = list(self.pieces())
+        parts = [self.sizes] * len(cuts)
+
+        def measure(own: range) -> None:
+            memory = scratch(values)
+            for index in own:
+                start, stop, rows = cuts[index]
+                part = values[start:stop]
+                if minus is not None:
+                    part = torch.sub(part, minus[start:stop], out=memory[: stop - start])
+                norms: Tensor = torch.linalg.vector_norm(part.view(len(rows), -1), dim=1)
+                parts[index] = norms.double().square()
+
+        share_out(len(cuts), measure)
+        return self._gathered(cuts, parts)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum of values [d] over each block, float64 [B]."""
+        # Piece by piece: many times faster than an indexed addition over the whole vector.
+        cuts = list(self.pieces())
+        parts = [self.sizes] * len(cuts)
+
+        def add(own: range) -> None:
+            longest = max(stop - start for start, stop, _ in cuts)
+            memory = torch.empty(longest, dtype=torch.float64, device=values.device)
+            for index in own:
+                start, stop, rows = cuts[index]
+                wide = memory[: stop - start].copy_(values[start:stop])
+                parts[index] = wide.view(len(rows), -1).sum(1)
+
+        share_out(len(cuts), add)
+        return self._gathered(cuts, parts)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean of values [d] over each block, float64 [B] (DP-FedAdamW eq. (7))."""
+        return self.sum(values) / self.sizes
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every coordinate its block's value: [B] becomes [d]."""
+        spread = empty(self.parameters, values.dtype, values.device)
+        cuts = list(self.pieces())
+
+        def fill(own: range) -> None:
+            for index in own:
+                start, stop, rows = cuts[index]
+                spread[start:stop].view(len(rows), -1).copy_(values[rows].unsqueeze(1))
+
+        share_out(len(cuts), fill)
+        return spread
+
+    def _gathered(self, cuts: Sequence[tuple[int, int, Tensor]], parts: Sequence[Tensor]) -> Tensor:
+        """Sums over the rows of pieces, float64, added up by block [B]."""
+        rows = torch.cat([rows for _, _, rows in cuts])
+        return torch.zeros_like(self.sizes).index_add_(0, rows, torch.cat(list(parts)))
+
+    def to(self, device: torch.device) -> Blocks:
+        """The same partition on another device."""
+        runs = tuple(replace(run, blocks=run.blocks.to(device)) for run in self.runs)
+        return Blocks(self.kind, self.names, runs, self.sizes.to(device))
+
+
+def _even_part(width: int) -> int:
+    """A length below which sums are exact enough, of which a row has a whole number if it can."""
+    least = -(-width // _SUMMED)
+    return next((width // n for n in range(least, 2 * least) if width % n == 0), _SUMMED)
+
+
+def _cut(start: int, stop: int, part: int, block: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """Cut a row of one block [1] into pieces of whole parts, and one of what is left."""
+    step = part * max(1, _PIECE // part)
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        parts = (last - first) // part
+        whole = first + parts * part
+        if parts:
+            yield first, whole, block.expand(parts)
+        if whole < last:
+            yield whole, last, block
+
+
+def blocks_of(module: nn.Module, kind: str) -> Blocks:
+    """Partition the trainable coordinates of a module into blocks.
+
+    ``heads`` (DP-FedAdamW section 5.1): each head's slice of Q, of K and of V, every other layer
+    one block. ``hessian`` (FedAdamW appendix D): embeddings and outputs by token or class row, Q
+    and K by head, all other matrices by output neuron. ``tensor``: one block a parameter.
+    ``layer``: one block a module. ``full`` and ``none`` have no blocks to average over and are
+    measured by ``tensor``. Of a low-rank pair the factor at the outputs is split like the matrix
+    that it corrects; the factor at the inputs is one block.
+
+    Args:
+        module: The model; its ``parameter_roles`` are honoured.
+        kind: One of :data:`BLOCK_KINDS`.
+
+    Raises:
+        ParameterError: If the kind is unknown.
+    """
+    if kind not in BLOCK_KINDS:
+        raise ParameterError(f"block partition {kind!r} is unknown; use one of {BLOCK_KINDS}")
+    roles = getattr(module, "parameter_roles", NO_ROLES)
+    layout = layout_of(module)
+    names: list[str] = []
+    position: dict[str, int] = {}
+    runs: list[Runs] = []
+    for part in layout.slices:
+        labels, repeats = block_labels(part.name, part.shape, kind, roles)
+        for label in labels:
+            if label not in position:
+                position[label] = len(names)
+                names.append(label)
+        of_rows = torch.tensor([position[label] for label in labels], dtype=torch.int64)
+        runs.append(Runs(part.name, part.start, part.stop, of_rows.repeat(repeats)))
+    sizes = torch.zeros(len(names), dtype=torch.float64)
+    for run in runs:
+        sizes.index_add_(0, run.blocks, torch.full((len(run.blocks),), float(run.width)).double())
+    return Blocks(kind, tuple(names), tuple(runs), sizes)

@@ -1,0 +1,33 @@
+"""One byte form for everything that a report leaves as JSON, and the schemas that describe it."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+import jsonschema
+
+from reports.errors import ReportError
+from reports.reading.files import clean
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    """Return canonical, readable JSON: same value, same bytes."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8")
+
+
+def check(value: dict[str, Any], name: str) -> None:
+    """Check a value against reports/schema/NAME.schema.json.
+
+    Raises:
+        ReportError: It does not fit; the message names the place.
+    """
+    text = resources.files("reports").joinpath(f"schema/{name}.schema.json").read_text("utf-8")
+    error = jsonschema.exceptions.best_match(
+        jsonschema.Draft202012Validator(json.loads(text)).iter_errors(value)
+    )
+    if error is not None:
+        place = "/".join(str(part) for part in error.absolute_path) or "the top"
+        raise ReportError(f"{name}, at {place}: {clean(error.message, 200)}")

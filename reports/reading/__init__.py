@@ -1,0 +1,1 @@
+"""Reads a run directory for the report."""

@@ -1,0 +1,188 @@
+"""Loads what a report may be made of: the public and restricted files of one run, never evidence.
+
+`load` is the only reader that `content` has, so a value that is not in `RunSource` cannot reach a
+report. A missing spec or ledger is an error; everything else that is missing or broken becomes a
+note that the report prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports.errors import SourceError
+from reports.reading.files import (
+    clean,
+    integer,
+    mapping,
+    number,
+    parse_json,
+    parse_json_lines,
+    parse_yaml,
+    read_bytes,
+    sequence,
+    sha256_file,
+)
+
+# Files whose digests anybody may see. The ledger's and the audit's contents tell participation and
+# can be guessed in small runs; their digests would confirm a guess.
+PUBLIC_FILES = ("spec.yaml", "metrics.jsonl", "model.safetensors", "model.json")
+_MOST_CLIENTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class RunSource:
+    """What is known about one run.
+
+    Attributes:
+        spec: The resolved spec.
+        header: First line of the ledger.
+        claim: Last line of the ledger, empty if the run did not end.
+        rounds_completed: Number of round lines in the ledger.
+        spends: What was charged, the ledger's spend lines in order.
+        participations: In how many completed rounds each client took part, in client order.
+        metrics: Lines of metrics.jsonl, in order.
+        audit: The auditor's findings, or None without a usable audit.json.
+        model: How to rebuild the model, empty if unknown.
+        hashes: File name to SHA-256 of its bytes, for the files that exist.
+        notes: What is missing or broken, one sentence each.
+    """
+
+    spec: dict[str, Any]
+    header: dict[str, Any]
+    claim: dict[str, Any]
+    rounds_completed: int
+    spends: list[dict[str, Any]]
+    participations: tuple[int, ...]
+    metrics: list[dict[str, Any]]
+    audit: dict[str, Any] | None
+    model: dict[str, Any]
+    hashes: dict[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def run(self) -> str:
+        """The run's identifier as the ledger's header states it."""
+        return clean(self.header.get("run"), 200)
+
+    @property
+    def private(self) -> bool:
+        """Whether the run claims differential privacy at all.
+
+        Both spec and ledger must agree that there is none: a disagreement is left to the auditor
+        and shown with the claim.
+        """
+        return self.header.get("unit") != "none"
+
+    @property
+    def protects_clients(self) -> bool:
+        """Whether whole clients are protected, not single records."""
+        return self.header.get("unit") == "client"
+
+    @property
+    def records(self) -> list[float]:
+        """Training records of each client, in client order (public metadata by assumption)."""
+        values = [number(value) for value in sequence(self.header.get("records"))]
+        return [value for value in values if value is not None]
+
+
+def load(run_dir: Path) -> RunSource:
+    """Read a run directory.
+
+    Args:
+        run_dir: The run directory; its evidence is never opened.
+
+    Returns:
+        What the files say, with notes on what is missing.
+
+    Raises:
+        SourceError: spec.yaml or ledger.jsonl is missing or cannot be read.
+    """
+    if not run_dir.is_dir():
+        raise SourceError(f"{run_dir}: no such run directory")
+    notes: list[str] = []
+    hashes: dict[str, str] = {}
+
+    def required(name: str) -> bytes:
+        data = read_bytes(run_dir / name)
+        hashes[name] = hashlib.sha256(data).hexdigest()
+        return data
+
+    def optional(name: str, parse: Callable[[bytes, str], Any], empty: Any) -> Any:
+        try:
+            return parse(required(name), name)
+        except SourceError as error:
+            notes.append(f"{clean(str(error).replace(f' in {run_dir}', ''), 300)}.")
+            return empty
+
+    spec = parse_yaml(required("spec.yaml"), "spec.yaml")
+    lines = parse_json_lines(required("ledger.jsonl"), "ledger.jsonl")
+    if not lines or lines[0].get("kind") != "header" or not clean(lines[0].get("run")):
+        raise SourceError("ledger.jsonl, line 1: a header with the run's identifier is needed")
+    header = lines[0]
+    claim = lines[-1] if lines[-1].get("kind") == "claim" else {}
+    if not claim:
+        notes.append("ledger.jsonl: ends without a claim; the run did not finish.")
+    if header.get("spec_sha256") not in (None, hashes["spec.yaml"]):
+        notes.append("ledger.jsonl: was written for another spec.yaml than the one beside it.")
+    metrics = optional("metrics.jsonl", parse_json_lines, [])
+    model = mapping(optional("model.json", parse_json, {}))
+    try:
+        hashes["model.safetensors"] = sha256_file(run_dir / "model.safetensors")
+    except SourceError:
+        notes.append("model.safetensors: missing.")
+    audit = _usable_audit(optional("audit.json", parse_json, None), header, hashes, notes)
+    return RunSource(
+        spec=spec,
+        header=header,
+        claim=claim,
+        rounds_completed=len({line.get("round") for line in lines if line.get("kind") == "round"}),
+        spends=[line for line in lines if line.get("kind") == "spend"],
+        participations=_participations(header, lines),
+        metrics=metrics,
+        audit=audit,
+        model=model,
+        hashes=hashes,
+        notes=tuple(notes),
+    )
+
+
+def _participations(header: dict[str, Any], lines: list[dict[str, Any]]) -> tuple[int, ...]:
+    """Count the completed rounds of each client; empty where the ledger names no clients."""
+    clients = integer(header.get("clients")) or 0
+    if not 0 < clients <= _MOST_CLIENTS:
+        return ()
+    counts = [0] * clients
+    # A round that was repeated after a crash is one round; its last line stands.
+    finished = {line.get("round"): line for line in lines if line.get("kind") == "round"}
+    for line in finished.values():
+        for raw in sequence(line.get("clients")):
+            index = integer(raw)
+            if index is not None and 0 <= index < clients:
+                counts[index] += 1
+    return tuple(counts)
+
+
+def _usable_audit(
+    found: Any, header: dict[str, Any], hashes: dict[str, str], notes: list[str]
+) -> dict[str, Any] | None:
+    """Return the audit if it judged exactly this run's files, else None and a note.
+
+    A verdict copied from another run, or made before a file changed, must not be shown.
+    """
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        notes.append("audit.json: a JSON object is needed.")
+        return None
+    if found.get("run") != header.get("run"):
+        notes.append("audit.json: belongs to another run and is not used.")
+        return None
+    for name, digest in mapping(found.get("inputs")).items():
+        if hashes.get(name, digest) != digest:
+            notes.append(f"audit.json: judged another {clean(name, 60)} and is not used.")
+            return None
+    return found

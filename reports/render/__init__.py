@@ -1,0 +1,1 @@
+"""How a report looks: pages, PDF, web page and model card."""

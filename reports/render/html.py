@@ -1,0 +1,142 @@
+"""Shows a document as one web page that needs no network and no script.
+
+The same document as the PDF's, so the same words. Every text is escaped; figures stand inline as
+SVG with title and description, and their numbers in a table below. A content security policy inside
+the page forbids it everything but its own style.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import resources
+from typing import Any
+
+from reports.render.html_blocks import badge, blocks, code, mark, paragraphs, tone
+from reports.render.pages.document import Document
+from reports.render.pages.run import document
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def compose(report: dict[str, Any]) -> bytes:
+    """Return a report's web page as bytes; same report, same bytes.
+
+    Args:
+        report: What `content.build` returned. Nothing else is read, so nothing else can be shown.
+
+    Raises:
+        ReportError: A figure cannot be drawn.
+    """
+    return typeset(document(report))
+
+
+def typeset(shown: Document) -> bytes:
+    """Return a document's web page as bytes; same document, same bytes."""
+    style = resources.files("reports.render").joinpath("templates/report.css").read_text("utf-8")
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f'<meta name="description" content="{escape(shown.description)}">',
+        f'<meta name="keywords" content="{escape(", ".join(shown.keywords))}">',
+        f"<title>{escape(shown.label)}: {escape(shown.title)}</title>",
+        f"<style>\n{style}</style>\n</head>\n<body>",
+        '<a class="skip" href="#content">Skip to the content</a>',
+        _header(shown),
+        _contents(shown),
+        '<main id="content">',
+        _first_page(shown),
+        *(_section(shown, index) for index in range(len(shown.sections))),
+        "</main>",
+        f"<footer><p>{code(shown.identifier)} {escape(shown.footer)}</p></footer>",
+        "</body>\n</html>\n",
+    ]
+    return "\n".join(part for part in parts if part).encode("utf-8")
+
+
+def _header(shown: Document) -> str:
+    run = f"Run {code(shown.identifier)} · " if shown.identifier else ""
+    masthead = (
+        f'<p class="label"><span>{escape(shown.label)}</span> '
+        f"<span>{escape(shown.audience)}</span></p>\n"
+        f"<h1>{escape(shown.title)}</h1>\n"
+        f'<p class="when">{run}{escape(shown.date)}</p>'
+    )
+    verdict = _band(shown)
+    alarming = shown.band is not None and shown.band.alarming
+    inner = [verdict, masthead] if alarming else [masthead, verdict]
+    return "<header>\n" + "\n".join(part for part in inner if part) + "\n</header>"
+
+
+def _band(shown: Document) -> str:
+    if shown.band is None:
+        return ""
+    band = shown.band
+    kind = "alarm" if band.alarming else "calm"
+    texts = [
+        f'<div class="band {kind} {tone(band.value)}">'
+        f"<strong>{mark(band.value)} {escape(band.value)}</strong> "
+        f"<span>{escape(band.statement)}</span></div>"
+    ]
+    if shown.qualifications:
+        inner = "".join(
+            f"<p><strong>Qualification.</strong> {escape(text)}</p>"
+            for text in shown.qualifications
+        )
+        texts.append(f'<div class="qualifications">{inner}</div>')
+    return "\n".join(texts)
+
+
+def _contents(shown: Document) -> str:
+    items = "".join(
+        f'<li><a href="#{escape(section.identifier)}">{escape(section.title)}</a></li>'
+        for section in shown.sections
+    )
+    return f'<nav aria-label="Contents"><ol>{items}</ol></nav>'
+
+
+def _first_page(shown: Document) -> str:
+    parts = []
+    if shown.introduction:
+        parts.append(f'<div class="quote">{paragraphs(shown.introduction)}</div>')
+    if shown.claim is not None:
+        numbers = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            for name, value in shown.claim.numbers
+        )
+        parts.append('<section class="claim" aria-label="The guarantee in short">')
+        parts.append(f"<dl>{numbers}</dl>" if numbers else "")
+        if shown.claim.headline:
+            parts.append(f'<p class="headline">{escape(shown.claim.headline)}</p>')
+        parts.append(f"<p>{escape(shown.claim.statement)}</p>")
+        parts += [
+            f'<p class="other">{escape(label)}: <strong>{escape(value)}</strong>{escape(rest)}</p>'
+            for label, value, rest in shown.claim.others
+        ]
+        parts.append("</section>")
+    if shown.summary:
+        columns = "".join(
+            f"<section><h2>{escape(title)}</h2>{blocks(shown, given)}</section>"
+            for title, given in shown.summary
+        )
+        parts.append(f'<div class="summary">{columns}</div>')
+    if shown.glance:
+        rows = "".join(
+            f"<li><span>{escape(title)}</span> {badge(verdict)}</li>"
+            for verdict, title in shown.glance
+        )
+        parts.append(
+            f'<section><h2>The audit at a glance</h2><ul class="glance">{rows}</ul></section>'
+        )
+    return "\n".join(part for part in parts if part)
+
+
+def _section(shown: Document, index: int) -> str:
+    section = shown.sections[index]
+    name = escape(section.identifier)
+    return (
+        f'<section id="{name}" aria-labelledby="{name}-title">\n'
+        f'<h2 id="{name}-title"><span class="number">{index + 1}</span> '
+        f"{escape(section.title)}</h2>\n{blocks(shown, section.blocks)}\n</section>"
+    )

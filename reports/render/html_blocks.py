@@ -1,0 +1,208 @@
+"""The pieces of a page as HTML: one function a kind of block, every text escaped.
+
+Used by `html`, which puts them together.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Any
+
+from reports.render.pages.blocks import Block, Text
+from reports.render.pages.document import Document, Picture, ended
+
+_MARKS = {
+    "PASS": "✓",
+    "FAIL": "✗",
+    "NOT VERIFIED": "?",
+    "NOT AUDITED": "?",
+    "NO CLAIM": "–",
+    "NOT APPLICABLE": "–",
+}
+# A table of more columns scrolls on a small screen instead of being squeezed.
+_NARROW = 3
+
+
+def blocks(shown: Document, given: tuple[Block, ...]) -> str:
+    """Return blocks one after the other.
+
+    Args:
+        shown: The document, which has the figures.
+        given: The blocks.
+    """
+    return "\n".join(_block(shown, block) for block in given)
+
+
+def _block(shown: Document, block: Block) -> str:
+    kind = block["kind"]
+    if kind == "paragraph":
+        name = "" if block["style"] == "plain" else f' class="{escape(block["style"])}"'
+        return f"<div{name}>{paragraphs(block['text'])}</div>"
+    if kind == "subheading":
+        return f"<h3>{escape(block['text'])}</h3>"
+    if kind == "note":
+        loud = " loud" if block["loud"] else ""
+        return f'<p class="note{loud} {tone(block["tone"])}">{_rich(block["text"])}</p>'
+    if kind == "list":
+        tag = "ol" if block["ordered"] else "ul"
+        items = "".join(f"<li>{_rich(item)}</li>" for item in block["items"])
+        return f"<{tag}>{items}</{tag}>"
+    if kind == "titled":
+        return "".join(
+            f"<p><strong>{escape(entry['title'])}.</strong> {escape(entry['text'])}</p>"
+            for entry in block["items"]
+        )
+    if kind == "table":
+        return _table(
+            block["caption"], block["head"], block["rows"], block["align"], small=block["small"]
+        )
+    if kind == "settings":
+        rows = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{_rich(value)}</dd></div>"
+            for name, value in block["rows"]
+        )
+        return f'<dl class="settings">{rows}</dl>'
+    if kind == "figure":
+        return _figure(shown, block["identifier"])
+    if kind == "tree":
+        root = _branch(block["root"])
+        return f'<h4>{escape(block["caption"])}</h4><ul class="tree">{root}</ul>'
+    if kind == "checks":
+        return "\n".join(_check(entry) for entry in block["items"])
+    if kind == "fields":
+        return "".join(_field(label, text) for label, text in block["items"])
+    raise AssertionError(f"no such block: {kind}")
+
+
+def _table(
+    caption: str, head: list[str], rows: list[list[Text]], align: list[str], *, small: bool = False
+) -> str:
+    def cells(tag: str, values: list[Any], scope: str = "") -> str:
+        return "".join(
+            f'<{tag} class="{side}"{scope}>{_rich(value)}</{tag}>'
+            for value, side in zip(values, align, strict=True)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    top = cells("th", head, ' scope="col"')
+    kinds = ["wide"] * (len(head) > _NARROW) + ["dense"] * small
+    # Wide tables scroll by themselves, by keyboard too; the page never does.
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f'<table class="{" ".join(kinds)}">'
+        f'<caption class="hidden">{escape(caption)}</caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _figure(shown: Document, identifier: str) -> str:
+    picture = shown.pictures[identifier]
+    number = 1 + list(shown.pictures).index(identifier)
+    title = escape(ended(picture.title))
+    more = (
+        f"<p>{picture.omitted} more rows are in the data beside this page.</p>"
+        if picture.omitted
+        else ""
+    )
+    numbers = _table(
+        f"Numbers of figure {number}: {picture.title}",
+        list(picture.head),
+        [list(row) for row in picture.rows],
+        ["left"] * len(picture.head),
+    )
+    return (
+        f'<figure id="figure-{identifier}"><div class="scroll paper" role="region" tabindex="0" '
+        f'aria-label="Figure {number}: {escape(picture.title)}">{_drawing(picture)}</div>'
+        f"<figcaption>Figure {number}. <strong>{title}</strong> {escape(picture.caption)}"
+        f"</figcaption><details><summary>Numbers of figure {number}</summary>{numbers}{more}"
+        "</details></figure>"
+    )
+
+
+def _drawing(picture: Picture) -> str:
+    """Return the SVG for use inside a page: names of its own, and no style that leaves it."""
+    source = picture.drawing.decode("utf-8")
+    source = source[source.index("<svg") :]
+    source = re.sub(r"<metadata>.*?</metadata>", "", source, flags=re.DOTALL)
+    # matplotlib's style sheet addresses every element of the page.
+    source = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", source, flags=re.DOTALL)
+    prefix = f"{picture.identifier}-"
+    source = re.sub(r'\bid="', f'id="{prefix}', source)
+    source = re.sub(r'(?:xlink:)?href="#', f'href="#{prefix}', source)
+    source = source.replace("url(#", f"url(#{prefix}")
+    box = re.search(r'viewBox="[^"]*"', source)
+    title, about = f"{prefix}title", f"{prefix}desc"
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box[0] if box else ""} role="img" '
+        f'aria-labelledby="{title} {about}" stroke-linejoin="round" stroke-linecap="butt">'
+        f'<title id="{title}">{escape(picture.title)}</title>'
+        f'<desc id="{about}">{escape(picture.alternative_text)}</desc>'
+    )
+    return opening + source[source.index(">") + 1 :].strip()
+
+
+def _branch(node: dict[str, Any]) -> str:
+    inner = "".join(_branch(child) for child in node["of"])
+    return f"<li>{escape(node['text'])}{f'<ul>{inner}</ul>' if inner else ''}</li>"
+
+
+def _check(entry: dict[str, Any]) -> str:
+    parts = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
+        for name, text in entry["parts"]
+    )
+    return (
+        f'<article class="check"><h3>{escape(entry["title"])} <span class="severity">'
+        f"{escape(entry['severity'])}</span> {badge(entry['verdict'])}</h3>"
+        f'<dl class="settings">{parts}</dl></article>'
+    )
+
+
+def _field(label: str, text: str | None) -> str:
+    body = '<p class="blank">left blank</p>' if text is None else paragraphs(text)
+    return f'<div class="field"><h3>{escape(label)}</h3>{body}</div>'
+
+
+def paragraphs(text: Text) -> str:
+    """Return a text as paragraphs, parted where its lines are."""
+    if isinstance(text, str):
+        return "".join(f"<p>{escape(part)}</p>" for part in text.split("\n") if part)
+    return f"<p>{_rich(text)}</p>"
+
+
+def _rich(text: Text) -> str:
+    if isinstance(text, str):
+        return escape(text)
+    return "".join(_span(span) for span in text)
+
+
+def _span(span: str | dict[str, str]) -> str:
+    if isinstance(span, str):
+        return escape(span)
+    (kind, text), *_ = span.items()
+    if kind == "strong":
+        return f"<strong>{escape(text)}</strong>"
+    if kind == "muted":
+        return f'<span class="muted">{escape(text)}</span>'
+    return code(text) if kind == "code" else badge(text)
+
+
+def code(text: str) -> str:
+    """Return a text of fixed width, nothing for an empty one."""
+    return f"<code>{escape(text)}</code>" if text else ""
+
+
+def badge(verdict: str) -> str:
+    """Return a verdict on its colour."""
+    return f'<span class="badge {tone(verdict)}">{mark(verdict)} {escape(verdict)}</span>'
+
+
+def mark(verdict: str) -> str:
+    """Return a verdict's mark, which is not read out: the word is."""
+    return f'<span aria-hidden="true">{_MARKS.get(verdict, "–")}</span>'
+
+
+def tone(verdict: str) -> str:
+    """Return a verdict as the name of a style."""
+    return "is-" + re.sub(r"[^a-z]+", "-", verdict.lower())

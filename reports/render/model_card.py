@@ -1,0 +1,236 @@
+"""Writes the card that lies beside an exported model: Markdown with the hub's YAML header.
+
+A card is read by everybody, so it is made of the public report and of nothing else: the claim
+towards a third party, never what tells who took part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from reports import formatting
+from reports.content.guarantee import NO_PRIVACY, PUBLIC
+from reports.errors import ReportError
+from reports.reading.files import clean
+
+# How a model is loaded, by the form in which it was exported.
+_LIBRARIES = {"adapters": "peft", "whole": "transformers", "own": "dpfedadamw"}
+_TASKS = {
+    "images": "image-classification",
+    "text": "text-classification",
+    "records": "other",
+}
+_CLASSES = {
+    "images": "AutoModelForImageClassification",
+    "text": "AutoModelForSequenceClassification",
+}
+UNKNOWN_LICENCE = "unknown"
+_MEAN = """
+Class scores are taken from the mean over a text's tokens; left to itself, the loaded class looks at
+the first token, for which nothing was trained. With `batch` from the tokeniser:
+
+```python
+inner = model.get_base_model() if hasattr(model, "peft_config") else model
+hidden = getattr(inner, inner.base_model_prefix)(**batch).last_hidden_state
+mask = batch["attention_mask"][:, :, None]
+scores = inner.classifier((hidden * mask).sum(1) / mask.sum(1))
+```
+"""
+
+
+def write(
+    report: Mapping[str, Any],
+    form: str,
+    reads: str,
+    base: Mapping[str, str] | None,
+    with_backbone: bool,
+    licence: str = UNKNOWN_LICENCE,
+) -> str:
+    """Write the card of an exported model.
+
+    Args:
+        report: What `content.build` returned for the public audience.
+        form: "adapters", "whole" or "own".
+        reads: "images", "text" or "records".
+        base: source, revision and weights_sha256 of the published weights, or None.
+        with_backbone: Whether the folder ``base`` lies beside the card.
+        licence: As the hub writes it.
+
+    Raises:
+        ReportError: The report is not for the public.
+    """
+    if report["audience"] != PUBLIC:
+        raise ReportError("model card: needs the report for the public audience")
+    repository = base["source"] if base and "/" in base.get("source", "") else None
+    header = yaml.safe_dump(
+        _header(report, form, reads, repository, _flat(clean(licence, 100))),
+        sort_keys=False,
+        allow_unicode=True,
+    )
+    parts = [
+        f"---\n{header}---\n",
+        f"# {_flat(report['identity']['name'])}\n",
+        _flat(report["identity"]["description"]) + "\n",
+        "## Privacy\n",
+        _privacy(report),
+        "## How to load it\n",
+        _loading(form, reads, base, repository, with_backbone, report["identity"]["classes"])
+        + _pooling(report),
+        "## Training\n",
+        _training(report),
+        "## Evaluation\n",
+        _evaluation(report),
+        "## What the claim does not cover\n",
+        _bullets([f"**{one['title']}.** {one['text']}" for one in report["outside_budget"]]),
+        "## How to check it\n",
+        _checking(report),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _header(
+    report: Mapping[str, Any], form: str, reads: str, repository: str | None, licence: str
+) -> dict[str, Any]:
+    utility = report["utility"]
+    name, data = (_flat(report["identity"][key]) for key in ("name", "dataset"))
+    header: dict[str, Any] = {"license": licence, "library_name": _LIBRARIES[form]}
+    if repository:
+        header["base_model"] = repository
+    task = _TASKS[reads]
+    if task != "other":
+        header["pipeline_tag"] = task
+    tags = ["federated-learning", "dpfedadamw"]
+    if report["guarantee"]["private"]:
+        tags.insert(0, "differential-privacy")
+    header["tags"] = tags
+    header["metrics"] = ["accuracy"]
+    metrics = [
+        {"type": kind, "name": name, "value": round(value, 6)}
+        for kind, name, value in (
+            ("accuracy", "test accuracy", utility["final_accuracy"]),
+            ("loss", "test loss", utility["final_loss"]),
+        )
+        if value is not None
+    ]
+    if metrics:
+        dataset = {"name": data, "type": data, "split": "test"}
+        result = {"task": {"type": task}, "dataset": dataset, "metrics": metrics}
+        header["model-index"] = [{"name": name, "results": [result]}]
+    return header
+
+
+def _privacy(report: Mapping[str, Any]) -> str:
+    guarantee = report["guarantee"]
+    if not guarantee["private"]:
+        return f"This model was trained with **{NO_PRIVACY}**.\n"
+    rows = [
+        ("ε", formatting.epsilon(guarantee["epsilon"])),
+        ("δ", formatting.power(guarantee["delta"])),
+        ("protects", f"one {guarantee['unit']}"),
+        ("neighbours", guarantee["adjacency"]),
+        ("towards", guarantee["towards"]),
+        ("audit", f"{report['verdict']['value']}: {report['verdict']['statement']}"),
+    ]
+    table = ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
+    notes = [f"**{text}**" for text in report["qualifications"]]
+    return "\n\n".join(
+        [
+            guarantee["statement"],
+            "\n".join(table),
+            *notes,
+            "This holds under these assumptions:",
+            _bullets(guarantee["assumptions"]),
+        ]
+    )
+
+
+def _loading(
+    form: str,
+    reads: str,
+    base: Mapping[str, str] | None,
+    repository: str | None,
+    with_backbone: bool,
+    classes: int | None,
+) -> str:
+    if form == "own":
+        return (
+            "`model.safetensors` holds the tensors, `model.json` says of which of dpfedadamw's "
+            "architectures. `dpfedadamw.run.export.load_model` gives the model of a run.\n"
+        )
+    kind = _CLASSES[reads]
+    if form == "whole":
+        return (
+            f"```python\nfrom transformers import {kind}\n\n"
+            f'model = {kind}.from_pretrained("FOLDER")\n```\n'
+        )
+    if with_backbone:
+        where, pinned = '"FOLDER/base"', ""
+    elif repository and base:
+        where, pinned = f'"{repository}"', f', revision="{base["revision"]}"'
+    else:
+        where, pinned = '"BASE_FOLDER"', ""
+    text = (
+        f"```python\nfrom peft import PeftModel\nfrom transformers import {kind}\n\n"
+        f"base = {kind}.from_pretrained(\n    {where}{pinned},\n    num_labels={classes},\n"
+        "    ignore_mismatched_sizes=True,\n)\n"
+        'model = PeftModel.from_pretrained(base, "FOLDER")\n```\n'
+    )
+    if base:
+        text += f"\nThe base's weights have the SHA-256 `{base['weights_sha256']}`.\n"
+    return text
+
+
+def _pooling(report: Mapping[str, Any]) -> str:
+    """How to get class scores where the loaded class would take them from elsewhere."""
+    settings = {one["name"]: one["value"] for one in report["identity"]["model"]}
+    return _MEAN if settings.get("pooling") == "mean" else ""
+
+
+def _training(report: Mapping[str, Any]) -> str:
+    identity, mechanism, clients = report["identity"], report["mechanism"], report["clients"]
+    rows = [
+        ("data", f"{identity['dataset']}, {identity['classes']} classes"),
+        ("clients", formatting.count(clients["count"])),
+        ("algorithm", mechanism["algorithm"]),
+        ("rounds", formatting.count(mechanism["rounds"])),
+        ("local steps a round", formatting.count(mechanism["local_steps"])),
+        ("trained parameters", formatting.count(identity["parameters"])),
+        ("randomness", report["randomness"]["mode"]),
+    ]
+    table = ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
+    return "\n".join(table) + f"\n\n{mechanism['statement']}\n"
+
+
+def _evaluation(report: Mapping[str, Any]) -> str:
+    utility = report["utility"]
+    if utility["final_accuracy"] is None:
+        return "The final model was not evaluated.\n"
+    text = f"Accuracy on the test records: {formatting.percent(utility['final_accuracy'])}"
+    if utility["final_loss"] is not None:
+        text += f"; mean cross-entropy {formatting.plain(utility['final_loss'])}"
+    return f"{text}. Test metrics are published without noise.\n"
+
+
+def _checking(report: Mapping[str, Any]) -> str:
+    hashes = {one["file"]: one["sha256"] for one in report["identity"]["hashes"]}
+    return (
+        f"The run is `{report['identity']['run']}`, made by dpfedadamw "
+        f"{report['identity']['package']}. Its `model.safetensors` has the SHA-256 "
+        f"`{hashes.get('model.safetensors', 'unknown')}`, and the run's attestation signs that "
+        "digest; `dpfedadamw verify` and the run's VERIFY.md say how to check it.\n"
+    )
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return _flat(text).replace("|", "\\|")
+
+
+def _bullets(texts: Sequence[str]) -> str:
+    return "\n".join(f"* {_flat(text)}" for text in texts) + "\n"

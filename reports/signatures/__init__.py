@@ -1,0 +1,1 @@
+"""Signatures: envelopes, the PDF's signature, keys, trust and verification."""

@@ -1,0 +1,203 @@
+"""Envelopes and statements: DSSE v1 around in-toto Statement v1, laid out for line tools.
+
+The envelope has its payload and its signature on lines of their own, and the statement has one
+subject a line, so that sed, sha256sum and openssl can check everything without this package.
+Sources: DSSE protocol v1.0.2 (pre-authentication encoding); in-toto Attestation Framework v1.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reports.errors import EnvelopeError, SourceError
+from reports.reading.files import clean, mapping, parse_json, sequence
+from reports.signatures.keys import fingerprint
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+TRAINING_TYPE = "https://dpfedadamw.org/attestation/training/v1"
+RUN_TYPE = "https://dpfedadamw.org/attestation/run/v1"
+SHA256 = "sha256"
+SALTED = "hmacSha256"
+_HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A signed payload.
+
+    Attributes:
+        payload: The signed bytes.
+        keyid: Fingerprint of the key that the envelope says signed; a hint, never trusted.
+        signature: ECDSA signature, DER.
+    """
+
+    payload: bytes
+    keyid: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Statement:
+    """An in-toto statement.
+
+    Attributes:
+        subjects: Name to (digest name, hexadecimal digest), in the order signed.
+        predicate_type: URI of the predicate's schema.
+        predicate: What is said about the subjects.
+    """
+
+    subjects: dict[str, tuple[str, str]]
+    predicate_type: str
+    predicate: dict[str, Any]
+
+
+def pre_authentication_encoding(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
+    """Return the bytes that are signed: type and payload, each with its length in bytes."""
+    kind = payload_type.encode("utf-8")
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+def write_statement(statement: Statement) -> bytes:
+    """Return a statement as JSON with one subject a line."""
+    subjects = ",\n".join(
+        json.dumps({"name": name, "digest": {kind: digest}})
+        for name, (kind, digest) in statement.subjects.items()
+    )
+    predicate = json.dumps(
+        statement.predicate, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False
+    )
+    text = (
+        f'{{\n"_type": {json.dumps(STATEMENT_TYPE)},\n"subject": [\n{subjects}\n],\n'
+        f'"predicateType": {json.dumps(statement.predicate_type)},\n"predicate": {predicate}\n}}\n'
+    )
+    return text.encode("utf-8")
+
+
+def seal(payload: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Sign a payload with ECDSA P-256 and SHA-256 and return the envelope as JSON."""
+    signature = key.sign(pre_authentication_encoding(payload), ec.ECDSA(hashes.SHA256()))
+    return write_envelope(Envelope(payload, fingerprint(key.public_key()), signature))
+
+
+def write_envelope(envelope: Envelope) -> bytes:
+    """Return an envelope as JSON in the one layout that this package writes and accepts."""
+    return (
+        "{\n"
+        f'"payloadType": {json.dumps(PAYLOAD_TYPE)},\n'
+        f'"payload": "{base64.b64encode(envelope.payload).decode("ascii")}",\n'
+        '"signatures": [{\n'
+        f'"keyid": {json.dumps(envelope.keyid)},\n'
+        f'"sig": "{base64.b64encode(envelope.signature).decode("ascii")}"\n'
+        "}]\n}\n"
+    ).encode("ascii")
+
+
+def parse_envelope(data: bytes, where: str) -> Envelope:
+    """Read an envelope that holds exactly one signature, in the layout that `seal` writes.
+
+    The layout is not signed, so any other is refused: no byte may change unnoticed, and VERIFY.md's
+    commands read what is read here.
+
+    Raises:
+        EnvelopeError: `data` is no such envelope; `where` names it.
+    """
+    try:
+        document = mapping(parse_json(data, where))
+    except SourceError as error:
+        raise EnvelopeError(str(error)) from error
+    envelope = parse_signed(document, where)
+    if write_envelope(envelope) != data:
+        raise EnvelopeError(f"{where}: is not laid out as envelopes are; it was changed")
+    return envelope
+
+
+def parse_signed(document: dict[str, Any], where: str) -> Envelope:
+    """Read an envelope from JSON that is parsed already.
+
+    Raises:
+        EnvelopeError: `document` is no such envelope; `where` names it.
+    """
+    if document.get("payloadType") != PAYLOAD_TYPE:
+        raise EnvelopeError(f"{where}: payloadType must be {PAYLOAD_TYPE}")
+    signatures = sequence(document.get("signatures"))
+    if len(signatures) != 1:
+        raise EnvelopeError(f"{where}: exactly one signature is needed, found {len(signatures)}")
+    entry = mapping(signatures[0])
+    return Envelope(
+        payload=_base64(document.get("payload"), where, "payload"),
+        keyid=clean(entry.get("keyid"), 100),
+        signature=_base64(entry.get("sig"), where, "sig"),
+    )
+
+
+def _base64(value: Any, where: str, name: str) -> bytes:
+    if not isinstance(value, str) or not value:
+        raise EnvelopeError(f"{where}: {name} must be base64 text")
+    try:
+        return base64.b64decode(value.encode("ascii"), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise EnvelopeError(f"{where}: {name} is not valid base64") from error
+
+
+def check_signature(envelope: Envelope, key: ec.EllipticCurvePublicKey, where: str) -> None:
+    """Check an envelope's signature.
+
+    Raises:
+        EnvelopeError: The signature is not by this key over this payload.
+    """
+    try:
+        key.verify(
+            envelope.signature,
+            pre_authentication_encoding(envelope.payload),
+            ec.ECDSA(hashes.SHA256()),
+        )
+    except InvalidSignature as error:
+        raise EnvelopeError(
+            f"{where}: the signature is not by the key {fingerprint(key)}, or the content was "
+            f"changed"
+        ) from error
+
+
+def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statement:
+    """Read a statement of one predicate type.
+
+    Raises:
+        EnvelopeError: The payload is no such statement, or names a subject twice.
+    """
+    try:
+        document = mapping(parse_json(payload, where))
+    except SourceError as error:
+        raise EnvelopeError(str(error)) from error
+    if document.get("_type") != STATEMENT_TYPE:
+        raise EnvelopeError(f"{where}: _type must be {STATEMENT_TYPE}")
+    if document.get("predicateType") != predicate_type:
+        raise EnvelopeError(f"{where}: predicateType must be {predicate_type}")
+    subjects: dict[str, tuple[str, str]] = {}
+    for raw in sequence(document.get("subject")):
+        entry = mapping(raw)
+        name, digests = entry.get("name"), mapping(entry.get("digest"))
+        pair = next(iter(digests.items()), (None, None)) if len(digests) == 1 else (None, None)
+        kind, digest = pair
+        if (
+            not isinstance(name, str)
+            or kind not in (SHA256, SALTED)
+            or not isinstance(digest, str)
+            or not _HEXADECIMAL.fullmatch(digest)
+        ):
+            raise EnvelopeError(f"{where}: a subject lacks a name or one known digest")
+        if name in subjects:
+            raise EnvelopeError(f"{where}: the subject {clean(name, 80)} appears twice")
+        subjects[name] = (kind, digest)
+    if not subjects:
+        raise EnvelopeError(f"{where}: it covers no file")
+    return Statement(subjects, predicate_type, mapping(document.get("predicate")))

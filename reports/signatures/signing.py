@@ -1,0 +1,287 @@
+"""Signs a run: the trainer what was run, the auditor what was found.
+
+Two envelopes, so that another auditor can judge and sign anew without making the trainer's
+signature void. Attestations are public: their claims are the worst case towards the server and the
+third party's, never a loss that tells how often clients took part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from reports.content import findings
+from reports.content.guarantee import PUBLIC, attested_claims
+from reports.errors import ReportError, SourceError
+from reports.reading.files import clean, read_bytes, sha256_file, write_atomic
+from reports.reading.source import RunSource, load
+from reports.signatures import instructions, pades
+from reports.signatures.bundles import BUNDLE
+from reports.signatures.dsse import (
+    RUN_TYPE,
+    SALTED,
+    SHA256,
+    TRAINING_TYPE,
+    Statement,
+    seal,
+    write_statement,
+)
+from reports.signatures.inventory import EVIDENCE, evidence_digest, has_evidence, list_run
+from reports.signatures.keys import Role, parse_public, public_pem
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.trust.statements import write_bundle
+from reports.signatures.trust.timestamps import Authority
+
+TRAINING_ENVELOPE = "training.attestation.json"
+RUN_ENVELOPE = "attestation.json"
+TRAINER_KEY, TRAINER_ROTATIONS = "trainer.pub", "trainer.rotations.json"
+AUDITOR_KEY, AUDITOR_ROTATIONS = "auditor.pub", "auditor.rotations.json"
+INSTRUCTIONS = "VERIFY.md"
+STAMP_SUFFIX = ".tsr"
+SIGNED_PAGES = frozenset({"report.pdf", "report-public.pdf"})
+# The timestamp is over the envelope, so it comes after it; whether it holds, it says itself.
+NOT_COVERED = frozenset({RUN_ENVELOPE, RUN_ENVELOPE + STAMP_SUFFIX})
+TRAINED_FILES = (
+    "spec.yaml",
+    "ledger.jsonl",
+    "metrics.jsonl",
+    "model.safetensors",
+    "model.json",
+    TRAINER_KEY,
+)
+
+
+def attest_training(run_dir: Path, key: SigningKey, authority: Authority | None = None) -> Path:
+    """Sign what was run, with the trainer's key.
+
+    Writes trainer.pub and training.attestation.json, and beside them what belongs to the key: its
+    rotations, and a timestamp where an authority is given. Nothing is written before all is made.
+
+    Args:
+        run_dir: A finished run.
+        key: The trainer's key.
+        authority: Timestamps the envelope.
+
+    Returns:
+        The path of the envelope.
+
+    Raises:
+        ReportError: A file that must be signed is missing, a link, or cannot be read; the key or
+            the authority fails.
+    """
+    return sign(run_dir, trainer=key, authority=authority)[0]
+
+
+def attest_run(run_dir: Path, key: SigningKey, authority: Authority | None = None) -> Path:
+    """Sign what was found, with the auditor's key.
+
+    First the report's PDF itself (`pades`), then attestation.json over every file of the run,
+    the signed PDF among them, but checkpoint/, itself and its own timestamp; evidence by its
+    salted digest. Writes VERIFY.md and auditor.pub too. Nothing is written before all is made.
+
+    Args:
+        run_dir: A run that its trainer signed and an auditor judged.
+        key: The auditor's key.
+        authority: Timestamps the PDFs' signatures and the envelope.
+
+    Returns:
+        The path of the envelope.
+
+    Raises:
+        ReportError: The trainer's envelope or audit.json is missing, a file cannot be signed, or
+            the key or the authority fails.
+    """
+    return sign(run_dir, auditor=key, authority=authority)[0]
+
+
+def sign(
+    run_dir: Path,
+    trainer: SigningKey | None = None,
+    auditor: SigningKey | None = None,
+    authority: Authority | None = None,
+    bundle: bytes | None = None,
+) -> tuple[Path, ...]:
+    """Sign in one role or in both, and write only after everything is made.
+
+    Args:
+        run_dir: A finished run; one that is audited and reported if the auditor signs.
+        trainer: See `attest_training`.
+        auditor: See `attest_run`.
+        authority: Timestamps what is signed.
+        bundle: The model's own signature (`bundles`), to be filed as model.sig.
+
+    Returns:
+        The paths of the envelopes, the trainer's first.
+
+    Raises:
+        ReportError: As `attest_training` and `attest_run` do; then nothing was written.
+    """
+    source, files = load(run_dir), _Files(run_dir)
+    if bundle is not None:
+        files.put(BUNDLE, bundle)
+    envelopes = []
+    if trainer is not None:
+        files.put(TRAINER_KEY, public_pem(trainer.public))
+        files.put_or_remove(TRAINER_ROTATIONS, _rotations(trainer))
+        subjects = {name: (SHA256, files.sha256(name)) for name in TRAINED_FILES}
+        subjects |= _evidence_subject(run_dir)
+        statement = Statement(subjects, TRAINING_TYPE, training_predicate(source))
+        envelopes.append(_seal(files, TRAINING_ENVELOPE, statement, trainer, authority))
+    if auditor is not None:
+        _sign_findings(source, files, auditor, authority)
+        names = (name for name in files.names() if name not in NOT_COVERED)
+        subjects = {name: (SHA256, files.sha256(name)) for name in names}
+        subjects |= _evidence_subject(run_dir)
+        statement = Statement(subjects, RUN_TYPE, run_predicate(source))
+        envelopes.append(_seal(files, RUN_ENVELOPE, statement, auditor, authority))
+    files.write()
+    return tuple(envelopes)
+
+
+def _sign_findings(
+    source: RunSource, files: _Files, key: SigningKey, authority: Authority | None
+) -> None:
+    """Prepare what the auditor adds before the envelope: key, instructions, signed pages."""
+    for name, remedy in (
+        (TRAINING_ENVELOPE, "the trainer signs first"),
+        (TRAINER_KEY, "the trainer signs first"),
+        ("audit.json", "there is no finding to sign"),
+    ):
+        if not files.exists(name):
+            raise SourceError(f"{name}: missing; {remedy}")
+    if source.audit is None:
+        reasons = [note for note in source.notes if note.startswith("audit.json")]
+        raise ReportError(reasons[0] if reasons else "audit.json: cannot be used")
+    trainer = parse_public(files.read(TRAINER_KEY), TRAINER_KEY)
+    files.put(AUDITOR_KEY, public_pem(key.public))
+    files.put_or_remove(AUDITOR_ROTATIONS, _rotations(key))
+    files.put(INSTRUCTIONS, instructions.write(source.run, trainer, key.public).encode("utf-8"))
+    for name in sorted(SIGNED_PAGES & set(files.names())):
+        files.put(name, pades.sign(files.read(name), key, name, authority))
+
+
+class _Files:
+    """What signing changes in a run, kept until everything is made."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """Start without a change."""
+        self._run_dir = run_dir
+        self._changes: dict[str, bytes | None] = {}
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file later."""
+        self._changes[name] = data
+
+    def put_or_remove(self, name: str, data: bytes | None) -> None:
+        """Write a file later, or take an old one away if there is nothing to write."""
+        self._changes[name] = data
+
+    def exists(self, name: str) -> bool:
+        """Return whether a regular file will be there."""
+        return (
+            self._changes[name] is not None if name in self._changes else self.path(name).is_file()
+        )
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes as they will be."""
+        data = self._changes.get(name)
+        return data if data is not None else read_bytes(self.path(name))
+
+    def sha256(self, name: str) -> str:
+        """Return a file's digest as it will be."""
+        data = self._changes.get(name)
+        return sha256_file(self.path(name)) if data is None else hashlib.sha256(data).hexdigest()
+
+    def names(self) -> list[str]:
+        """Return the names of all files that will be there, sorted.
+
+        Raises:
+            SourceError: The run holds a link, or a name that cannot be signed.
+        """
+        inventory = list_run(self._run_dir)
+        if inventory.problems:
+            raise SourceError(str(inventory.problems[0]))
+        removed = {name for name, data in self._changes.items() if data is None}
+        return sorted((set(inventory.files) | set(self._changes)) - removed)
+
+    def write(self) -> None:
+        """Write and remove, in the order in which it was asked for."""
+        for name, data in self._changes.items():
+            if data is not None:
+                write_atomic(self._run_dir / name, data)
+            elif os.path.lexists(self._run_dir / name):
+                (self._run_dir / name).unlink()
+
+    def path(self, name: str) -> Path:
+        """Return a file's path."""
+        return self._run_dir / name
+
+
+def training_predicate(source: RunSource) -> dict[str, Any]:
+    """Return what the trainer says; its schema is training-attestation.schema.json."""
+    return {
+        **_predicate(source, "trainer"),
+        "tools": {"package": clean(source.header.get("package"), 60), **_libraries("cryptography")},
+    }
+
+
+def run_predicate(source: RunSource) -> dict[str, Any]:
+    """Return what the auditor says; its schema is run-attestation.schema.json."""
+    found = {entry["name"]: entry["version"] for entry in findings.auditor(source)}
+    return {
+        **_predicate(source, "auditor"),
+        "verdict": findings.verdict(source, PUBLIC)["value"],
+        "qualifications": findings.qualifications(source, PUBLIC),
+        "tools": {**found, **_libraries("cryptography", "pyhanko", "typst")},
+    }
+
+
+def _predicate(source: RunSource, role: Role) -> dict[str, Any]:
+    return {"run": source.run, "role": role, "claims": attested_claims(source)}
+
+
+def _libraries(*names: str) -> dict[str, str]:
+    versions = {}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "unknown"
+    return versions
+
+
+def _evidence_subject(run_dir: Path) -> dict[str, tuple[str, str]]:
+    if not has_evidence(run_dir):
+        return {}
+    return {EVIDENCE: (SALTED, evidence_digest(run_dir))}
+
+
+def _rotations(key: SigningKey) -> bytes | None:
+    return write_bundle("rotations", key.rotations) if key.rotations else None
+
+
+def _seal(
+    files: _Files,
+    name: str,
+    statement: Statement,
+    key: SigningKey,
+    authority: Authority | None,
+) -> Path:
+    envelope = seal(write_statement(statement), key.private)
+    # An old timestamp would be over an old envelope.
+    stamp = authority.stamp(envelope) if authority is not None else None
+    files.put(name, envelope)
+    files.put_or_remove(name + STAMP_SUFFIX, stamp)
+    return files.path(name)
+
+
+__all__ = [
+    "attest_run",
+    "attest_training",
+    "run_predicate",
+    "sign",
+    "training_predicate",
+]

@@ -1,0 +1,306 @@
+"""A holder's keys over the years: made, brought along, replaced, revoked; never overwritten.
+
+A key folder holds ROLE.key, then ROLE-2.key, ROLE-3.key: the last one signs. Each has its public
+key, its certificate and, where the one before vouched for it, the chain of statements that says so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reports.errors import EnvelopeError, KeyFileError
+from reports.reading.files import read_bytes, write_atomic
+from reports.signatures.keys import (
+    ROLES,
+    KeyFiles,
+    Role,
+    fingerprint,
+    load_private,
+    load_public,
+    store,
+)
+from reports.signatures.trust import certificates, statements
+from reports.signatures.trust.certificates import VALID_DAYS, Chain, check_chain, parse_chain
+from reports.signatures.trust.revocations import list_path, own_revocations, read_entries
+from reports.signatures.trust.signer import CERTIFICATE_SUFFIX, ROTATIONS_SUFFIX
+from reports.signatures.trust.statements import Revocation, Sealed
+from reports.signatures.trust.timestamps import Authority
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One key of a holder.
+
+    Attributes:
+        role: "trainer" or "auditor".
+        number: 1 for the first key, counted up.
+        directory: The key folder.
+    """
+
+    role: Role
+    number: int
+    directory: Path
+
+    @property
+    def stem(self) -> str:
+        """Name of its files without suffix."""
+        return self.role if self.number == 1 else f"{self.role}-{self.number}"
+
+    @property
+    def private(self) -> Path:
+        """The private key's file."""
+        return self.directory / f"{self.stem}.key"
+
+    @property
+    def public(self) -> Path:
+        """The public key's file."""
+        return self.directory / f"{self.stem}.pub"
+
+    @property
+    def certificate(self) -> Path:
+        """The certificates' file, which may not exist."""
+        return self.directory / f"{self.stem}{CERTIFICATE_SUFFIX}"
+
+    @property
+    def rotations(self) -> Path:
+        """The file of statements that lead to this key, which may not exist."""
+        return self.directory / f"{self.stem}{ROTATIONS_SUFFIX}"
+
+
+def generations(role: Role, directory: Path) -> tuple[Generation, ...]:
+    """Return a holder's keys, the oldest first.
+
+    Raises:
+        KeyFileError: The folder exists and cannot be listed.
+    """
+    pattern = re.compile(rf"{role}(?:-([1-9][0-9]{{0,3}}))?\.pub")
+    try:
+        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    except OSError as error:
+        raise KeyFileError(f"{directory}: cannot be listed ({error.strerror})") from error
+    numbers = {int(found[1] or 1) for name in names if (found := pattern.fullmatch(name))}
+    if f"{role}.key" in names:
+        numbers.add(1)
+    return tuple(Generation(role, number, directory) for number in sorted(numbers))
+
+
+def current(role: Role, directory: Path) -> Generation | None:
+    """Return the key that signs: the newest, or None if there is none."""
+    found = generations(role, directory)
+    return found[-1] if found else None
+
+
+def new(
+    role: Role, directory: Path, passphrase: str | None = None, days: int = VALID_DAYS
+) -> KeyFiles:
+    """Make a first key, or a fresh start after the last one was revoked.
+
+    Args:
+        role: "trainer" or "auditor".
+        directory: The key folder; made with mode 0700 if it does not exist.
+        passphrase: Encrypts the private key if given.
+        days: How long its certificate is valid.
+
+    Raises:
+        KeyFileError: There is a key that is not revoked, or the folder cannot be written.
+    """
+    if role not in ROLES:
+        raise KeyFileError(f"role {role!r}: must be one of {', '.join(ROLES)}")
+    number = _free_number(role, directory)
+    private = ec.generate_private_key(ec.SECP256R1())
+    chain = (certificates.self_signed(private, role, days),)
+    return _store(Generation(role, number, directory), private, passphrase, chain, ())
+
+
+def bring(
+    role: Role,
+    directory: Path,
+    key_file: Path,
+    certificate_file: Path | None = None,
+    passphrase: str | None = None,
+) -> KeyFiles:
+    """Copy an existing key, with its chain of certificates if there is one, into the key folder.
+
+    Args:
+        role: "trainer" or "auditor".
+        directory: The key folder.
+        key_file: PKCS#8 PEM, ECDSA P-256, readable by its owner only.
+        certificate_file: PEM, the key's own certificate first, then those above it.
+        passphrase: Of the key file; the copy is encrypted with it too.
+
+    Raises:
+        KeyFileError: The key or the chain cannot be used, or there is a key already.
+    """
+    number = _free_number(role, directory)
+    private = load_private(key_file, passphrase)
+    if certificate_file is None:
+        chain: Chain = (certificates.self_signed(private, role),)
+    else:
+        try:
+            data = certificate_file.read_bytes()
+        except OSError as error:
+            raise KeyFileError(f"{certificate_file}: cannot be read ({error.strerror})") from error
+        chain = parse_chain(data, str(certificate_file))
+        check_chain(chain, private.public_key(), str(certificate_file))
+        problem = certificates.expiry_problem(chain, certificates.now())
+        if problem:
+            raise KeyFileError(f"{certificate_file}: {problem}")
+    return _store(Generation(role, number, directory), private, passphrase, chain, ())
+
+
+def rotate(
+    role: Role,
+    directory: Path,
+    passphrase: str | None = None,
+    new_passphrase: str | None = None,
+    days: int = VALID_DAYS,
+    authority: Authority | None = None,
+) -> KeyFiles:
+    """Make a successor that the present key signs over.
+
+    Args:
+        role: "trainer" or "auditor".
+        directory: The key folder.
+        passphrase: Of the present key.
+        new_passphrase: Encrypts the successor if given.
+        days: How long the successor's certificate is valid.
+        authority: Timestamps the statement, so that it holds even if the present key is revoked
+            later.
+
+    Raises:
+        KeyFileError: There is no key, it is revoked, or the successor cannot be written.
+        TimestampError: The authority does not answer; nothing was written.
+    """
+    present = current(role, directory)
+    if present is None:
+        raise KeyFileError(f"{directory}: no {role} key to replace; make one with: keys new")
+    private = load_private(present.private, passphrase)
+    revoked = own_revocations(directory).get(fingerprint(private.public_key()))
+    if revoked is not None:
+        raise KeyFileError(
+            f"{present.private}: is revoked, so it cannot vouch for a successor; make a fresh key "
+            f"with: dpfedadamw keys new --role {role}"
+        )
+    earlier: tuple[Sealed, ...] = ()
+    if present.rotations.exists():
+        data = read_bytes(present.rotations)
+        earlier = statements.read_bundle(data, "rotations", str(present.rotations))
+    if len(earlier) >= statements.MOST_STATEMENTS:
+        raise KeyFileError(f"{present.rotations}: no more than {len(earlier)} rotations")
+    following = ec.generate_private_key(ec.SECP256R1())
+    envelope = statements.write_rotation(role, private, following.public_key(), certificates.now())
+    stamp = authority.stamp(envelope) if authority is not None else None
+    chain = (certificates.self_signed(following, role, days),)
+    target = Generation(role, present.number + 1, directory)
+    return _store(target, following, new_passphrase, chain, (*earlier, Sealed(envelope, stamp)))
+
+
+def revoke(
+    role: Role,
+    directory: Path,
+    revoked: ec.EllipticCurvePublicKey | None,
+    reason: str,
+    since: datetime | None = None,
+    passphrase: str | None = None,
+) -> tuple[Path, Revocation]:
+    """Say, signed by the present key, that a key of this holder is not to be trusted.
+
+    Args:
+        role: "trainer" or "auditor".
+        directory: The key folder; the entry is added to its list.
+        revoked: The key; the present one if not given.
+        reason: One of `statements.REASONS`.
+        since: From when on; now if not given, never later.
+        passphrase: Of the present key.
+
+    Returns:
+        The list's path and the new entry.
+
+    Raises:
+        KeyFileError: There is no key, or the present one has no say over the revoked one.
+    """
+    present = current(role, directory)
+    if present is None:
+        raise KeyFileError(f"{directory}: no {role} key")
+    if reason not in statements.REASONS:
+        raise KeyFileError(f"reason {reason!r}: must be one of {', '.join(statements.REASONS)}")
+    moment = certificates.now()
+    if since is not None and since > moment:
+        raise KeyFileError(f"since: {statements.written_time(since)} lies in the future")
+    signer, key, rotations = _who_may_revoke(present, revoked, passphrase)
+    issuer = fingerprint(signer.public_key())
+    entry = Revocation(role, fingerprint(key), since or moment, reason, issuer)
+    known = own_revocations(directory).get(entry.key)
+    if known is not None and known.since <= entry.since:
+        raise KeyFileError(
+            f"{entry.key}: is revoked already, since {statements.written_time(known.since)}"
+        )
+    envelope = statements.write_revocation(entry, key, signer, rotations, moment)
+    path = list_path(directory, role)
+    statements.read_revocation(envelope, str(path))
+    before = read_entries(path) if path.exists() else ()
+    write_atomic(path, statements.write_bundle("revocations", (*before, Sealed(envelope))))
+    return path, entry
+
+
+def _who_may_revoke(
+    present: Generation, revoked: ec.EllipticCurvePublicKey | None, passphrase: str | None
+) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey, tuple[Sealed, ...]]:
+    """Return the key that signs, the key it revokes, and the rotations from the second to it.
+
+    The present key signs where it followed from the revoked one; else the revoked key itself.
+
+    Raises:
+        KeyFileError: Neither can.
+    """
+    private = load_private(present.private, passphrase)
+    if revoked is None or fingerprint(revoked) == fingerprint(private.public_key()):
+        return private, private.public_key(), ()
+    chain: tuple[Sealed, ...] = ()
+    if present.rotations.exists():
+        data = read_bytes(present.rotations)
+        chain = statements.read_bundle(data, "rotations", str(present.rotations))
+    for index, sealed in enumerate(chain):
+        try:
+            statements.read_rotation(sealed, revoked, str(present.rotations))
+        except EnvelopeError:
+            continue
+        return private, revoked, chain[index:]
+    for generation in generations(present.role, present.directory):
+        if fingerprint(load_public(generation.public)) == fingerprint(revoked):
+            return load_private(generation.private, passphrase), revoked, ()
+    raise KeyFileError(
+        f"{fingerprint(revoked)}: is no {present.role} key of {present.directory}, and none there "
+        "followed from it, so none has a say over it"
+    )
+
+
+def _free_number(role: Role, directory: Path) -> int:
+    present = current(role, directory)
+    if present is None:
+        return 1
+    revoked = own_revocations(directory)
+    if not present.public.exists() or fingerprint(load_public(present.public)) not in revoked:
+        raise KeyFileError(
+            f"{present.private}: exists and is never overwritten; replace it with: "
+            f"dpfedadamw keys rotate --role {role}"
+        )
+    return present.number + 1
+
+
+def _store(
+    target: Generation,
+    private: ec.EllipticCurvePrivateKey,
+    passphrase: str | None,
+    chain: Chain,
+    rotations: tuple[Sealed, ...],
+) -> KeyFiles:
+    beside = {target.certificate.name: certificates.chain_pem(chain)}
+    if rotations:
+        beside[target.rotations.name] = statements.write_bundle("rotations", rotations)
+    return store(private, target.directory, target.stem, passphrase, beside)

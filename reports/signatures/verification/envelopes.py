@@ -1,0 +1,204 @@
+"""A run's signatures: the two envelopes, their timestamps, and the one in the report's PDF."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reports.errors import (
+    EnvelopeError,
+    KeyFileError,
+    PdfSignatureError,
+    SourceError,
+    TimestampError,
+)
+from reports.reading.files import read_bytes
+from reports.signatures import bundles, pades, signing
+from reports.signatures.dsse import (
+    RUN_TYPE,
+    TRAINING_TYPE,
+    Statement,
+    check_signature,
+    parse_envelope,
+    parse_statement,
+)
+from reports.signatures.keys import Role, fingerprint, parse_public
+from reports.signatures.trust import timestamps
+from reports.signatures.trust.certificates import common_name, is_self_signed, issuer_name
+from reports.signatures.trust.statements import read_time, written_time
+from reports.signatures.trust.timestamps import Timestamp
+from reports.signatures.verification import trust as judge
+from reports.signatures.verification.results import Found, Signer, local
+from reports.signatures.verification.trust import Trust
+
+# Role, envelope, key, rotations, and the predicate's type.
+SIGNATURES: tuple[tuple[Role, str, str, str, str], ...] = (
+    (
+        "trainer",
+        signing.TRAINING_ENVELOPE,
+        signing.TRAINER_KEY,
+        signing.TRAINER_ROTATIONS,
+        TRAINING_TYPE,
+    ),
+    ("auditor", signing.RUN_ENVELOPE, signing.AUDITOR_KEY, signing.AUDITOR_ROTATIONS, RUN_TYPE),
+)
+
+
+def check_envelopes(
+    run_dir: Path, trust: Trust, found: Found
+) -> tuple[dict[str, Statement], dict[Role, ec.EllipticCurvePublicKey]]:
+    """Check both envelopes.
+
+    Returns:
+        The statements whose signatures hold, by the envelope's name; and by role the key that its
+        signatures must be by, where there is one.
+    """
+    statements: dict[str, Statement] = {}
+    keys: dict[Role, ec.EllipticCurvePublicKey] = {}
+    for role, envelope, key_file, rotations, kind in SIGNATURES:
+        key = _key(run_dir, role, key_file, rotations, trust, found)
+        if key is not None:
+            keys[role] = key
+        statement = _open(run_dir, role, envelope, kind, key, trust, found)
+        if statement is not None:
+            statements[envelope] = statement
+    return statements, keys
+
+
+def _key(
+    run_dir: Path, role: Role, key_file: str, rotations: str, trust: Trust, found: Found
+) -> ec.EllipticCurvePublicKey | None:
+    """Return the key that the signature must be by, or None if there is none."""
+    pinned = trust.pinned.get(role)
+    try:
+        embedded = parse_public(read_bytes(run_dir / key_file, 16_384), key_file)
+    except (SourceError, KeyFileError) as error:
+        found.add_error(key_file, local(error, run_dir))
+        return pinned
+    if pinned is None or fingerprint(pinned) == fingerprint(embedded):
+        return embedded
+    if judge.leads_to(run_dir, rotations, role, pinned, embedded, trust, found):
+        return embedded
+    found.add(key_file, f"is {fingerprint(embedded)}, not the key you gave, {fingerprint(pinned)}")
+    return pinned
+
+
+def _open(
+    run_dir: Path,
+    role: Role,
+    name: str,
+    kind: str,
+    key: ec.EllipticCurvePublicKey | None,
+    trust: Trust,
+    found: Found,
+) -> Statement | None:
+    """Return a statement whose signature holds, or None and a problem."""
+    try:
+        data = read_bytes(run_dir / name)
+        envelope = parse_envelope(data, name)
+        if key is None:
+            return None
+        check_signature(envelope, key, name)
+        statement = parse_statement(envelope.payload, kind, name)
+    except SourceError as error:
+        missing = "" if os.path.lexists(run_dir / name) else f"; the {role}'s signature is missing"
+        found.add(name, str(local(error, run_dir)).removeprefix(f"{name}: ") + missing)
+        return None
+    except EnvelopeError as error:
+        found.add_error(name, error)
+        return None
+    stamp = _stamp(run_dir, name, data, trust, found)
+    if judge.refuse_revoked(fingerprint(key), name, trust, stamp, found):
+        return statement
+    time = written_time(stamp.time) if stamp is not None else None
+    found.signers.append(Signer(role, fingerprint(key), name, role in trust.pinned, time))
+    if envelope.keyid != fingerprint(key):
+        found.add(name, "its keyid names another key than the one that signed")
+    if statement.predicate.get("role") != role:
+        found.add(name, f"was not signed in the role of the {role}")
+    return statement
+
+
+def _stamp(run_dir: Path, name: str, data: bytes, trust: Trust, found: Found) -> Timestamp | None:
+    """Return the time to rely on from the timestamp beside an envelope, if there is one."""
+    beside = name + signing.STAMP_SUFFIX
+    if not os.path.lexists(run_dir / beside):
+        return None
+    try:
+        stamp = timestamps.check(timestamps.read(run_dir / beside), data, trust.roots, beside)
+    except (SourceError, TimestampError) as error:
+        found.add_error(beside, local(error, run_dir))
+        return None
+    return judge.trusted_time(stamp, name, found)
+
+
+def check_pages(
+    run_dir: Path, auditor: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
+) -> None:
+    """Check the certification signature in each of the report's PDFs.
+
+    Args:
+        run_dir: The run directory.
+        auditor: The key that it must be by; None if there is none, which is a problem by itself.
+        trust: What the caller brings along.
+        found: Gets what does not hold, and the signatures that do.
+    """
+    for name in sorted(signing.SIGNED_PAGES):
+        if not os.path.lexists(run_dir / name):
+            continue
+        try:
+            signature = pades.check(read_bytes(run_dir / name), name, trust.roots)
+        except (SourceError, PdfSignatureError, KeyFileError) as error:
+            found.add_error(name, local(error, run_dir))
+            continue
+        key = pades.signer_of(signature)
+        if auditor is None or key != fingerprint(auditor):
+            wanted = fingerprint(auditor) if auditor is not None else "whose key is missing"
+            found.add(name, f"is signed by {key}, not by the auditor, {wanted}")
+            continue
+        stamp = judge.trusted_time(signature.timestamp, name, found)
+        if judge.refuse_revoked(key, name, trust, stamp, found):
+            continue
+        judge.refuse_expired(signature.chain, name, stamp, found)
+        if not is_self_signed(signature.chain[0]):
+            found.say(
+                f"{name}: its certificate is for {common_name(signature.chain[0])}, issued by "
+                f"{issuer_name(signature.chain[0])}. Whether to trust that issuer is yours to "
+                "judge; here the key alone counts."
+            )
+        time = written_time(stamp.time) if stamp is not None else None
+        found.signers.append(Signer("auditor", key, name, "auditor" in trust.pinned, time))
+
+
+def check_model(
+    run_dir: Path, trainer: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
+) -> None:
+    """Check the model's own signature, if there is one, after the envelopes.
+
+    It has no timestamp; but the auditor's envelope covers it, so it is no younger than that.
+
+    Args:
+        run_dir: The run directory.
+        trainer: The key that it must be by; None if there is none, which is a problem by itself.
+        trust: What the caller brings along.
+        found: Gets what does not hold, and the signature if it does.
+    """
+    if trainer is None or not os.path.lexists(run_dir / bundles.BUNDLE):
+        return
+    problems = bundles.check_bundle(run_dir, trainer)
+    for problem in problems:
+        found.add(problem.file, problem.reason)
+    key = fingerprint(trainer)
+    covered = [entry for entry in found.signers if entry.envelope == signing.RUN_ENVELOPE]
+    time = covered[0].time if covered else None
+    stamp = (
+        Timestamp(read_time(time, signing.RUN_ENVELOPE), "", trusted=True)
+        if time is not None
+        else None
+    )
+    if not judge.refuse_revoked(key, bundles.BUNDLE, trust, stamp, found) and not problems:
+        found.signers.append(
+            Signer("trainer", key, bundles.BUNDLE, "trainer" in trust.pinned, time)
+        )

@@ -1,0 +1,170 @@
+"""The whole audit from outside: it fails closed, writes what it should, and stands alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import audit.auditor
+from audit import AuditError, audit_run, record_probe, write_findings
+from audit.__main__ import main, render
+from audit.checks import CHECKS
+from audit.verdict import Finding, Findings, Severity, Verdict
+from tests.audit.corruptions import flip
+from tests.audit.synthetic_run import Settings, SoftmaxProbe, build_run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_corrupted_layouts_never_cause_a_traceback(good_run: Path) -> None:
+    path = good_run / "evidence" / "layout.json"
+    raw = path.read_bytes()
+    rng = random.Random(3)
+    for _ in range(40):
+        path.write_bytes(raw)
+        flip(path, path, rng)
+        # A changed name of a block or sampled coordinate carries no claim and may pass.
+        assert audit_run(good_run).verdict in set(Verdict)
+
+
+def test_an_exception_inside_a_check_is_not_verified(
+    good_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    broken = tuple(replace(check, judge=explode) for check in CHECKS)
+    monkeypatch.setattr(audit.auditor, "CHECKS", broken)
+    findings = audit_run(good_run)
+    assert findings.verdict is Verdict.NOT_VERIFIED
+    assert "ZeroDivisionError" in findings.findings[0].measurement
+
+
+def test_an_empty_directory_is_not_verified(tmp_path: Path) -> None:
+    findings = audit_run(tmp_path)
+    assert findings.verdict is Verdict.NOT_VERIFIED
+    assert findings.run == "unknown"
+
+
+def test_findings_are_written_atomically_and_private_ones_are_private(good_run: Path) -> None:
+    findings = audit_run(good_run)
+    write_findings(good_run, findings)
+    first = (good_run / "audit.json").read_bytes()
+    write_findings(good_run, audit_run(good_run))
+    assert (good_run / "audit.json").read_bytes() == first
+    assert json.loads(first)["verdict"] == "PASS"
+    private = good_run / "evidence" / "findings.json"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    assert "variance_ratio" in private.read_text()
+    assert "variance_ratio" not in first.decode()
+    assert not list(good_run.rglob(".*"))
+
+
+def test_a_missing_evidence_folder_is_not_created(good_run: Path) -> None:
+    shutil.rmtree(good_run / "evidence")
+    write_findings(good_run, audit_run(good_run))
+    assert (good_run / "audit.json").is_file()
+    assert not (good_run / "evidence").exists()
+    with pytest.raises(AuditError, match="no such folder"):
+        record_probe(good_run, SoftmaxProbe(0.5))
+
+
+def test_the_probe_is_recorded_privately_and_the_same_each_time(good_run: Path) -> None:
+    path = record_probe(good_run, SoftmaxProbe(0.5))
+    first = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert record_probe(good_run, SoftmaxProbe(0.5)).read_bytes() == first
+    with np.load(path) as file:
+        assert {"names", "kind", "clipping_norm", "difference_norm", "batch_size"} <= set(file)
+        assert file["sums_with"].shape == (60, 24)
+
+
+def test_progress_names_every_check(good_run: Path) -> None:
+    seen: list[str] = []
+    audit_run(good_run, progress=seen.append)
+    assert seen == [check.title for check in CHECKS]
+
+
+def _finding(verdict: Verdict, severity: Severity) -> Finding:
+    return Finding("n", "t", verdict, severity, "c", "m", "t", "p", "l")
+
+
+def test_the_overall_rule() -> None:
+    critical, small = Severity.CRITICAL, Severity.NEGLIGIBLE
+    good, bad = _finding(Verdict.PASS, critical), _finding(Verdict.FAIL, small)
+    open_ = _finding(Verdict.NOT_VERIFIED, critical)
+    minor = _finding(Verdict.NOT_VERIFIED, small)
+
+    def overall(*findings: Finding, unit: str = "record") -> Verdict:
+        return Findings("r", unit, findings).verdict
+
+    assert overall() is Verdict.NOT_VERIFIED
+    assert overall(good) is Verdict.PASS
+    assert overall(good, minor) is Verdict.PASS
+    assert overall(good, open_) is Verdict.NOT_VERIFIED
+    assert overall(good, open_, bad) is Verdict.FAIL
+    assert overall(good, unit="none") is Verdict.NO_CLAIM
+    assert overall(good, bad, unit="none") is Verdict.FAIL
+
+
+def test_the_auditor_stands_alone(good_run: Path) -> None:
+    program = (
+        "import importlib.abc, sys\n"
+        "class Block(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in BLOCKED:\n"
+        "            raise ImportError(name + ' is not installed here')\n"
+        "BLOCKED = {'torch', 'dpfedadamw', 'reports', 'opacus', 'dp_accounting'}\n"
+        "sys.meta_path.insert(0, Block())\n"
+        "from audit.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(good_run), "--json"],
+        capture_output=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "PASS"
+
+
+def test_exit_codes_of_the_command(
+    good_run: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert main([str(tmp_path / "nowhere")]) == 2
+    with pytest.raises(SystemExit) as wrong:
+        main([])
+    assert wrong.value.code == 2
+    assert main([str(good_run)]) == 0
+    (good_run / "evidence" / "round-00000.npz").unlink()
+    assert main([str(good_run)]) == 1
+    output = capfdbinary.readouterr().out.decode()
+    assert "NOT VERIFIED" in output
+    assert "noise-scale" in output
+
+
+def test_hostile_texts_cannot_steer_the_terminal() -> None:
+    finding = replace(_finding(Verdict.FAIL, Severity.CRITICAL), measurement="a\x1b[2Jb")
+    assert "\x1b" not in render(Findings("r", "record", (finding,)))
+
+
+def test_a_long_run_of_fifty_clients_is_audited_quickly(tmp_path: Path) -> None:
+    settings = Settings(rounds=100, clients=50, clients_per_round=5, local_steps=4, smallest=300)
+    run = build_run(tmp_path / "run", settings)
+    findings = audit_run(run)
+    assert findings.verdict is Verdict.PASS
+    assert len(findings.named("accounting").details["over_rounds"]) == 40

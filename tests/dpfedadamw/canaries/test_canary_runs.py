@@ -1,0 +1,299 @@
+"""Audit runs end to end: marked as such, judged without the engine, and refused where wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from audit import audit_run
+from dpfedadamw import spec as specs
+from dpfedadamw.canaries.engine import CanaryOrder
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.experiment import prepare
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.export import load_model
+from dpfedadamw.run.probe import probe_of
+from dpfedadamw.run.training import RunError
+from tests.runs import call, failing, small_spec, torch, verdicts
+
+CLIENTS = (
+    "algorithm={name: dp-fedavg, learning_rate: 0.5}",
+    "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}",
+)
+FEW = ("data.clients=3", "federation.clients_per_round=3", "federation.rounds=2")
+
+
+def audit_training(parent, order, overrides=(), algorithm="dp-fedadamw", mode="reproducible"):
+    """A whole audit run, trained and signed but not yet judged."""
+    spec = small_spec(algorithm, overrides=(*FEW, *overrides), mode=mode)
+    training = engine_run.start(prepare(spec, torch.device("cpu")), parent, canaries=order)
+    engine_run.train(training)
+    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    return training.run
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    """One audit run, shared by the tests that only look at it or at copies of it."""
+    return audit_training(tmp_path_factory.mktemp("audited"), CanaryOrder(120, "gradient", "a-run"))
+
+
+def copied(run, tmp_path):
+    return shutil.copytree(run.path, tmp_path / run.identifier)
+
+
+def rewrite(path, change):
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **{**arrays, **change(arrays)})
+
+
+def finding(path):
+    return audit_run(path).named("canaries")
+
+
+def test_an_audit_run_passes_every_check_of_a_run_and_one_more(audited):
+    found = audit_run(audited.path).to_json()
+    assert found["verdict"] == "PASS", failing(found)
+    assert verdicts(found)["canaries"] == "PASS"
+    (check,) = [one for one in found["checks"] if one["name"] == "canaries"]
+    assert check["measurement"].startswith("not contradicted")
+    assert {view["view"] for view in check["details"]["views"]} >= {"uploads", "final-model"}
+    for view in check["details"]["views"]:
+        assert view["epsilon_any_mechanism"] <= view["ceiling_any_mechanism"]
+        assert view["epsilon_these_steps"] <= view["ceiling_these_steps"]
+    assert check["details"]["audited"] == "a-run"
+
+
+def test_an_audit_run_says_everywhere_what_it_is(audited):
+    said = "audit run with 120 planted canaries: its model is not for release"
+    assert "-canaries-" in audited.identifier
+    assert "name: small-canaries" in audited.spec.read_text()
+    header = json.loads(audited.ledger.read_text().splitlines()[0])
+    assert header["canaries"] == {"count": 120, "kind": "gradient", "audited": "a-run"}
+    assert header["qualifications"][0] == said
+    assert json.loads(audited.model_config.read_text())["qualifications"][0] == said
+    assert all(
+        json.loads(line)["canaries"] == 120 for line in audited.metrics.read_text().splitlines()
+    )
+    assert said in audit_run(audited.path).qualifications
+    assert not (audited.path.parent / "latest").exists()
+
+
+def test_the_auditor_without_the_engine_says_the_same(audited):
+    done = subprocess.run(
+        [sys.executable, "-m", "audit", str(audited.path), "--json"],
+        capture_output=True,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    (check,) = [one for one in found["checks"] if one["name"] == "canaries"]
+    assert check == finding(audited.path).to_json()
+
+
+def test_so_few_canaries_that_nothing_could_be_contradicted_are_not_a_pass(tmp_path):
+    spec = small_spec(overrides=FEW)
+    training = engine_run.start(
+        prepare(spec, torch.device("cpu")), tmp_path, canaries=CanaryOrder(2)
+    )
+    engine_run.train(training)
+    found = finding(training.run.path)
+    assert found.verdict.value == "NOT VERIFIED"
+    assert "2 canaries are too few" in found.measurement
+    assert "plant at least" in found.measurement
+
+
+def test_missing_evidence_of_canaries_is_never_a_pass(audited, tmp_path):
+    path = copied(audited, tmp_path)
+    (path / "evidence" / "canaries.npz").unlink()
+    assert finding(path).verdict.value == "NOT VERIFIED"
+
+
+def test_coins_that_are_not_fair_are_not_judged(audited, tmp_path):
+    path = copied(audited, tmp_path)
+    rewrite(
+        path / "evidence" / "canaries.npz",
+        lambda arrays: {"included": np.ones_like(arrays["included"])},
+    )
+    assert finding(path).verdict.value == "NOT VERIFIED"
+    assert "coins" in finding(path).measurement
+
+
+def test_fewer_canaries_or_answers_than_there_were_are_not_judged(audited, tmp_path):
+    path = copied(audited, tmp_path)
+    file = path / "evidence" / "canaries.npz"
+
+    def without_last_row(arrays):
+        kept = {name: arrays[name][:-1] for name in arrays if name.startswith("row_")}
+        last = int(arrays["row_count"][-1])
+        return {**kept, "projections": arrays["projections"][:-last]}
+
+    rewrite(file, without_last_row)
+    assert "has not every answer" in finding(path).measurement
+    assert finding(path).verdict.value == "NOT VERIFIED"
+
+    def without_last_canary(arrays):
+        keep = arrays["row_first"] + arrays["row_count"] < len(arrays["client"])
+        per_canary = ("client", "included", "loss_before", "loss_after")
+        sizes = arrays["row_count"][keep]
+        return {
+            **{name: arrays[name][:-1] for name in per_canary},
+            **{name: arrays[name][keep] for name in arrays if name.startswith("row_")},
+            "projections": np.zeros(int(sizes.sum()), np.float32),
+        }
+
+    rewrite(file, without_last_canary)
+    assert "another number of canaries" in finding(path).measurement
+
+
+def test_coins_that_the_scores_know_contradict_the_claim(audited, tmp_path):
+    path = copied(audited, tmp_path)
+    rewrite(
+        path / "evidence" / "canaries.npz",
+        lambda arrays: {"loss_after": arrays["loss_before"] - arrays["included"]},
+    )
+    assert finding(path).verdict.value == "FAIL"
+    assert finding(path).measurement.startswith("contradicts the claim: the final model")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "overrides", "kind"),
+    [
+        ("dp-fedsam", (), "gradient"),
+        pytest.param("adap-dpfl", (), "gradient", marks=pytest.mark.slow),
+        pytest.param("ali-dpfl", ("federation.rounds=3",), "gradient", marks=pytest.mark.slow),
+        pytest.param("dp-fedavg", (), "label", marks=pytest.mark.slow),
+        (
+            "dp-fedavg",
+            ("privacy.adjacency=replace-one", "privacy.sampling={kind: fixed, batch_size: 24}"),
+            "gradient",
+        ),
+        (
+            "dp-fedavg",
+            ("privacy.adjacency=replace-one", "privacy.sampling={kind: shuffled, batch_size: 24}"),
+            "label",
+        ),
+        pytest.param(
+            "dp-fedavg",
+            ("federation.client_sampling=poisson",),
+            "gradient",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_canaries_suit_every_algorithm_and_sampler_of_record_level(
+    algorithm, overrides, kind, tmp_path
+):
+    run = audit_training(tmp_path, CanaryOrder(60, kind), overrides, algorithm)
+    found = audit_run(run.path).to_json()
+    assert verdicts(found)["canaries"] in ("PASS", "NOT VERIFIED"), failing(found)
+    assert not [name for name, verdict in verdicts(found).items() if verdict == "FAIL"]
+
+
+def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(tmp_path):
+    experiment = prepare(
+        small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS)),
+        torch.device("cpu"),
+    )
+    training = engine_run.start(experiment, tmp_path, canaries=CanaryOrder(40))
+    engine_run.train(training)
+    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    found = audit_run(training.run.path).to_json()
+    assert found["verdict"] == "PASS", failing(found)
+    assert verdicts(found)["canaries"] == "PASS"
+
+
+def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
+    spec = small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS))
+    training = engine_run.start(
+        prepare(spec, torch.device("cpu")), tmp_path, canaries=CanaryOrder(40)
+    )
+    engine_run.train(training)
+    rewrite(
+        training.run.evidence / "canaries.npz",
+        lambda arrays: {
+            **{name: arrays[name][1:] for name in arrays if name.startswith("row_")},
+            "projections": arrays["projections"][40:],
+        },
+    )
+    assert "has not every round's release" in finding(training.run.path).measurement
+
+
+def test_a_spec_that_canaries_do_not_suit_is_refused_and_nothing_is_written(tmp_path):
+    for spec, kind, why in (
+        (small_spec("fedavg"), "gradient", "claims no privacy"),
+        (small_spec("dp-fedsam-randk"), "gradient", "dense updates only"),
+        (small_spec("blur"), "label", "whole updates; use gradient"),
+    ):
+        experiment = prepare(spec, torch.device("cpu"))
+        with pytest.raises(RunError, match=why):
+            engine_run.start(experiment, tmp_path, canaries=CanaryOrder(3, kind))
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_many_canaries_are_refused_and_nothing_is_written(tmp_path):
+    experiment = prepare(small_spec(), torch.device("cpu"))
+    with pytest.raises(DpfedadamwError, match="training records"):
+        engine_run.start(experiment, tmp_path, canaries=CanaryOrder(10_000))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_audit_run_is_not_continued(audited, tmp_path):
+    path = copied(audited, tmp_path)
+    lines = path.joinpath("ledger.jsonl").read_text().splitlines(keepends=True)
+    path.joinpath("ledger.jsonl").write_text("".join(lines[:-1]))
+    with pytest.raises(RunError, match="plant its canaries anew"):
+        engine_run.resume(type(audited)(path), torch.device("cpu"))
+
+
+def test_the_command_audits_a_spec_and_a_run_and_leaves_the_run_as_it_is(tmp_path, capsys):
+    file = tmp_path / "spec.yaml"
+    file.write_text(specs.dump(small_spec(overrides=FEW)))
+    out = str(tmp_path / "runs")
+    assert call("run", str(file), "--out", out, "--json") == 0
+    run = json.loads(capsys.readouterr().out)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
+    assert call("audit", "--out", out, "--canaries", "120", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["audited"] == run["run"]
+    assert found["canaries"]["verdict"] == "PASS"
+    assert found["directory"].startswith(str(tmp_path / "runs" / "canaries"))
+    after = {path: path.stat().st_mtime_ns for path in before}
+    assert {path for path in before if path.is_file() and before[path] != after[path]} == set()
+    assert call("audit", str(file), "--out", out, "--canaries", "120") == 0
+    shown = capsys.readouterr().out
+    assert "NOT CONTRADICTED" in shown
+    assert "audits      the spec" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("quickstart", "--canaries", "0"), "must be at least 1"),
+        (("quickstart", "--canaries", "5", "--canary-kind", "image"), "use gradient or label"),
+        (("quickstart", "--canaries", "5", "--write"), "makes a run of its own"),
+        (("digits-baseline-fedavg", "--canaries", "5"), "claims no privacy"),
+        (("no-such-spec", "--canaries", "5"), "no-such-spec"),
+    ],
+)
+def test_wrong_use_of_canaries_is_refused_in_one_line(arguments, message, tmp_path, capsys):
+    assert call("audit", *arguments, "--out", str(tmp_path / "runs")) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_audit_run_is_not_audited_with_canaries_again(audited, tmp_path, capsys):
+    assert call("audit", str(audited.path), "--canaries", "5", "--out", str(tmp_path)) == 2
+    assert "is an audit run itself" in capsys.readouterr().err
+
+
+def test_the_model_of_an_audit_run_is_not_exported(audited):
+    with pytest.raises(DpfedadamwError, match="its model is not for release"):
+        load_model(audited)

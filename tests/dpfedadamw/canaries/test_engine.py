@@ -1,0 +1,162 @@
+"""Planted records go through the real clipping rule and change nothing else of a clipped sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dpfedadamw.canaries.engine import CanaryEngine, CanaryOrder, draw_canaries, spread
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
+from dpfedadamw.run.training import record_loss
+
+CLIPPING_NORM = 0.5
+LABELS = (np.arange(30) % 4, np.arange(12) % 4, np.arange(50) % 4)
+PARAMETERS = 24
+
+
+def drawn(count=30, kind="gradient", opposed=False, seed=1):
+    coins = ReproducibleRandomness(seed).stream("canary coins", -1, -1)
+    return draw_canaries(CanaryOrder(count, kind), LABELS, 4, PARAMETERS, opposed, coins)
+
+
+def engine(canaries):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4))
+    inner = choose(model, record_loss, CLIPPING_NORM, engine="loop")
+    return inner, CanaryEngine(inner, canaries, CLIPPING_NORM)
+
+
+def batch(canaries, client=0):
+    inputs = torch.randn(len(LABELS[client]), 5, generator=torch.Generator().manual_seed(2))
+    labels = torch.from_numpy(LABELS[client])
+    return inputs, labels, canaries.marked(client, labels)
+
+
+def test_canaries_are_spread_evenly_as_far_as_clients_have_records():
+    assert spread(9, [30, 12, 50]) == [3, 3, 3]
+    assert spread(10, [1, 3, 50]) == [1, 3, 6]
+    assert spread(54, [1, 3, 50]) == [1, 3, 50]
+    assert sum(spread(40, [30, 12, 50])) == 40
+
+
+def test_each_canary_has_a_record_and_a_direction_of_its_own():
+    canaries = drawn(24)
+    places = set(zip(canaries.client.tolist(), canaries.row.tolist(), strict=True))
+    assert len(places) == 24
+    assert sorted(canaries.coordinate) == list(range(24))
+    for client, labels in enumerate(LABELS):
+        own = canaries.of_client(client)
+        assert set(canaries.client[own]) == {client}
+        assert canaries.row[own].max() < len(labels)
+
+
+def test_a_wrong_label_is_wrong():
+    canaries = drawn(40, "label")
+    true = np.concatenate(
+        [LABELS[client][[row]] for client, row in zip(canaries.client, canaries.row, strict=True)]
+    )
+    assert not np.any(canaries.label == true)
+    assert set(canaries.label) <= {0, 1, 2, 3}
+
+
+def test_coins_are_fair():
+    """20,000 coins; false alarm 1e-6."""
+    sizes = (np.zeros(30_000, np.int64),)
+    coins = ReproducibleRandomness(3).stream("canary coins", -1, -1)
+    found = draw_canaries(CanaryOrder(20_000), sizes, 2, 40_000, False, coins).included.sum()
+    assert abs(found - 10_000) < 4.9 * np.sqrt(20_000) / 2
+
+
+@pytest.mark.parametrize("count", [0, 93])
+def test_more_canaries_than_records_are_refused(count):
+    with pytest.raises(PrivacyError, match="plant 1 to 92"):
+        drawn(count)
+
+
+def test_more_canaries_than_directions_are_refused():
+    with pytest.raises(PrivacyError, match="as many coordinates, and the model has 24"):
+        drawn(90)
+
+
+def test_included_canaries_add_exactly_the_clipping_norm_in_their_directions():
+    canaries = drawn()
+    inner, planted = engine(canaries)
+    inputs, labels, marked = batch(canaries)
+    own = canaries.of_client(0)
+    real = torch.ones(len(labels), dtype=torch.bool)
+    real[torch.from_numpy(canaries.row[own])] = False
+    rest = inner(inputs[real], labels[real])
+    found = planted(inputs, marked)
+    expected = rest.total.clone()
+    for index in range(own.start, own.stop):
+        if canaries.included[index]:
+            expected[canaries.coordinate[index]] += CLIPPING_NORM
+    torch.testing.assert_close(found.total, expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(planted.others, rest.total)
+    included = canaries.included[own]
+    assert included.any()
+    assert not included.all()
+    norms = found.clipped_norms[torch.from_numpy(canaries.row[own])].numpy()
+    np.testing.assert_allclose(norms, CLIPPING_NORM * included, rtol=1e-6)
+    assert float(norms.max()) <= CLIPPING_NORM
+    raw = found.raw_norms[torch.from_numpy(canaries.row[own])].numpy()
+    np.testing.assert_allclose(raw, 10.0 * CLIPPING_NORM * included)
+    torch.testing.assert_close(found.raw_norms[real], rest.raw_norms)
+
+
+def test_under_replace_one_the_other_record_of_the_pair_points_the_other_way():
+    canaries = drawn(opposed=True)
+    _, planted = engine(canaries)
+    inputs, _, marked = batch(canaries)
+    found = planted(inputs, marked).total - planted.others
+    own = canaries.of_client(0)
+    for index in range(own.start, own.stop):
+        sign = 1.0 if canaries.included[index] else -1.0
+        assert float(found[canaries.coordinate[index]]) == pytest.approx(sign * CLIPPING_NORM)
+
+
+def test_canaries_with_wrong_labels_go_through_the_whole_engine():
+    canaries = drawn(kind="label")
+    inner, planted = engine(canaries)
+    inputs, labels, marked = batch(canaries)
+    own = canaries.of_client(0)
+    keep = torch.ones(len(labels), dtype=torch.bool)
+    changed = labels.clone()
+    for index in range(own.start, own.stop):
+        row = int(canaries.row[index])
+        changed[row] = int(canaries.label[index])
+        keep[row] = bool(canaries.included[index])
+    expected = inner(inputs[keep], changed[keep])
+    found = planted(inputs, marked)
+    torch.testing.assert_close(found.total, expected.total)
+    torch.testing.assert_close(found.clipped_norms[keep], expected.clipped_norms)
+    assert not found.clipped_norms[~keep].any()
+
+
+def test_batches_without_canaries_or_without_records_are_the_engines_own():
+    canaries = drawn()
+    inner, planted = engine(canaries)
+    inputs, labels, marked = batch(canaries)
+    torch.testing.assert_close(planted(inputs, labels).total, inner(inputs, labels).total)
+    assert not planted(inputs[:0], labels[:0]).total.any()
+    own = torch.from_numpy(canaries.row[canaries.of_client(0)])
+    planted.forget()
+    alone = planted(inputs[own], marked[own])
+    assert len(alone.raw_norms) == len(own)
+    assert not planted.others.any()
+
+
+def test_what_others_put_in_adds_up_over_the_parts_of_a_batch():
+    canaries = drawn()
+    _, planted = engine(canaries)
+    inputs, _, marked = batch(canaries)
+    planted(inputs, marked)
+    whole = planted.others
+    planted.forget()
+    assert planted.others is None
+    planted(inputs[:13], marked[:13])
+    planted(inputs[13:], marked[13:])
+    torch.testing.assert_close(planted.others, whole)

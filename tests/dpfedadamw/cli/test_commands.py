@@ -1,0 +1,276 @@
+"""The command line as a user meets it: exit codes, one-line errors, JSON, files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.cli import terminal
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import training as engine_run
+from reports.signatures import pades
+from tests.runs import PRIVATE, SMALL, call, key_of_a_test
+from tests.specs.strategies import broken_specs
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory) -> Path:
+    """One finished run, to be copied by tests that change it.
+
+    Its key is fixed, because the audit's statistical checks have a false-alarm rate, which a test
+    that must pass cannot have.
+    """
+    parent = tmp_path_factory.mktemp("finished")
+    spec = parent / "small.yaml"
+    spec.write_text(
+        SMALL.format(
+            algorithm="dp-fedadamw",
+            rounds=3,
+            clients_per_round=4,
+            privacy=PRIVATE,
+            mode="release",
+            seed="",
+        )
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+        assert call("run", str(spec), "--out", str(parent / "runs")) == 0
+    return (parent / "runs" / "latest").resolve()
+
+
+@pytest.fixture
+def changed(run_dir, tmp_path) -> Path:
+    """A copy of the finished run."""
+    copy = tmp_path / run_dir.name
+    shutil.copytree(run_dir, copy, symlinks=True)
+    return copy
+
+
+def test_a_run_leaves_every_file_of_the_run_directory(run_dir):
+    names = {entry.name for entry in run_dir.iterdir()}
+    assert names >= {
+        "spec.yaml",
+        "ledger.jsonl",
+        "metrics.jsonl",
+        "checkpoint",
+        "model.safetensors",
+        "model.json",
+        "evidence",
+        "audit.json",
+        "report.json",
+        "report.pdf",
+        "report.html",
+        "attestation.json",
+        "training.attestation.json",
+        "VERIFY.md",
+    }
+    assert json.loads((run_dir / "audit.json").read_text())["verdict"] == "PASS"
+
+
+def test_audit_and_verify_accept_it(run_dir):
+    assert call("audit", str(run_dir)) == 0
+    assert call("verify", str(run_dir)) == 0
+
+
+def test_audit_takes_the_newest_run_by_itself(run_dir, capsys):
+    assert call("audit", "--out", str(run_dir.parent), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["run"] == run_dir.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spec.yaml",
+        "ledger.jsonl",
+        "metrics.jsonl",
+        "model.safetensors",
+        "model.json",
+        "audit.json",
+        "report.json",
+        "report.pdf",
+        "VERIFY.md",
+        "trainer.pub",
+        "auditor.pub",
+        "training.attestation.json",
+        "attestation.json",
+        "evidence/round-00001.npz",
+    ],
+)
+def test_one_changed_byte_of_a_signed_file_is_found_and_named(name, changed, capsys):
+    content = bytearray((changed / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (changed / name).write_bytes(content)
+    assert call("verify", str(changed)) == 1
+    # Evidence is signed by one salted digest, so that it can be named as a whole only.
+    assert name.partition("/")[0] in capsys.readouterr().out
+
+
+def test_one_changed_number_of_the_ledger_is_found_by_the_audit(changed, capsys):
+    ledger = changed / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b'"steps":3', b'"steps":2', 1))
+    assert call("audit", str(changed), "--json") == 1
+    findings = json.loads(capsys.readouterr().out)
+    assert findings["verdict"] == "FAIL"
+    assert "ledger.jsonl" in json.dumps(findings["checks"])
+
+
+def test_without_evidence_nothing_is_verified(changed, capsys):
+    shutil.rmtree(changed / "evidence")
+    assert call("audit", str(changed), "--json") == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "NOT VERIFIED"
+
+
+def test_an_audit_does_not_touch_the_run(changed):
+    before = {p: p.read_bytes() for p in changed.rglob("*") if p.is_file()}
+    call("audit", str(changed))
+    assert {p: p.read_bytes() for p in changed.rglob("*") if p.is_file()} == before
+
+
+def test_the_report_can_be_written_again_and_stays_the_same(changed):
+    def content() -> tuple[bytes, bytes]:
+        pages = (changed / "report.pdf").read_bytes()
+        return (changed / "report.json").read_bytes(), pades.unsigned(pages, "report.pdf")
+
+    before = content()
+    assert call("report", str(changed)) == 0
+    assert content() == before
+    assert call("verify", str(changed)) == 0
+
+
+def test_a_public_report_is_signed_with_the_rest(changed):
+    assert call("report", str(changed), "--audience", "public") == 0
+    assert call("verify", str(changed)) == 0
+    assert (changed / "report-public.pdf").exists()
+
+
+def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):
+    changes = ("--set", "federation.rounds=2", "--out", str(tmp_path), "--json")
+    call("run", "quickstart", *changes)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["privacy"]["server"]["epsilon"] > 0
+    assert "participations" not in json.dumps(printed)
+    assert "clients" not in printed["privacy"]["server"]
+
+
+def test_a_printed_claim_is_judged_without_a_run_in_any_width(capsys, monkeypatch):
+    for width, code, name in (
+        (80, 0, "dp-fedadamw-table-2-fedsam"),
+        (120, 1, "review-cifar-epsilon-1"),
+    ):
+        monkeypatch.setattr(terminal.out, "_width", width)
+        assert call("audit", "--paper-claim", name) == code
+        printed = capsys.readouterr().out
+        assert "expected-rounds/rdp-classic" in printed
+        assert max(len(line) for line in printed.splitlines()) <= width
+    assert call("audit", "--paper-claim", "review-cifar-epsilon-1", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["verdict"] == "NOT DETERMINABLE"
+
+
+def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):
+    assert call("epsilon", "quickstart", "--json") == 0
+    claim = json.loads(capsys.readouterr().out)
+    assert 0 < claim["server"]["epsilon"] <= 8
+    assert len(claim["server"]["clients"]) == 10
+
+
+def test_calibrate_writes_a_spec_that_runs_within_the_target_and_overwrites_nothing(
+    tmp_path, capsys
+):
+    path = tmp_path / "calm.yaml"
+    command = ("calibrate", "quickstart", "--target-epsilon", "3", "-o", str(path))
+    assert call(*command) == 0
+    capsys.readouterr()
+    assert call("epsilon", str(path), "--json") == 0
+    assert 2.98 <= json.loads(capsys.readouterr().out)["server"]["epsilon"] <= 3
+    before = path.read_bytes()
+    assert call(*command) == 2
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["algorithms", "models", "datasets", "specs"])
+def test_everything_a_spec_can_name_is_listed(kind, capsys):
+    assert call("list", kind, "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert all(entry["name"] for entry in listed)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_algorithm_is_listed_with_unit_and_source_in_any_width(width, monkeypatch, capsys):
+    monkeypatch.setattr(terminal.out, "width", width)
+    assert call("list", "algorithms") == 0
+    shown = capsys.readouterr().out
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
+    words = " ".join(shown.split())
+    for name, entry in ALGORITHMS.items():
+        assert f"{name} {entry.unit}" in words
+        assert entry.source in words
+    assert "dp-fedsam record, client" in words
+
+
+def test_specs_are_validated_shown_and_explained(capsys):
+    assert call("spec", "validate", "quickstart") == 0
+    assert call("spec", "show", "quickstart") == 0
+    assert "second_moment:" in capsys.readouterr().out
+    assert call("spec", "schema", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["$schema"].endswith("2020-12/schema")
+
+
+def test_a_new_key_is_made_and_never_overwritten(tmp_path, capsys):
+    assert call("keys", "new", "--role", "auditor", "--directory", str(tmp_path)) == 0
+    before = (tmp_path / "auditor.key").read_bytes()
+    assert call("keys", "new", "--role", "auditor", "--directory", str(tmp_path)) == 2
+    assert (tmp_path / "auditor.key").read_bytes() == before
+    assert "never overwritten" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "no-such-spec"), "no-such-spec"),
+        (("run",), "give either a SPEC or --resume"),
+        (("run", "quickstart", "--device", "tpu"), "--device tpu"),
+        (("run", "quickstart", "--set", "federation.rounds=0"), "federation.rounds"),
+        (("run", "quickstart", "--set", "federation.round=3"), "rounds"),
+        (("run", "quickstart", "--engine", "magic"), "magic"),
+        (("run", "quickstart", "--set", "data.partition.minimum_records=900"), "use at most 143"),
+        (("run", "--resume", "nowhere"), "nowhere"),
+        (("audit", "nowhere"), "nowhere"),
+        (("audit", "--paper-claim", "no-such-claim"), "or a shipped claim's name"),
+        (("audit", "run", "--paper-claim", "review-fedsam-twice"), "leave out RUN_DIR"),
+        (("verify", "nowhere"), "nowhere"),
+        (("epsilon", "digits-baseline-fedadamw"), "claims no privacy"),
+    ],
+)
+def test_wrong_input_gives_exit_code_2_one_line_and_no_run(
+    arguments, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert call(*arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@given(broken=broken_specs())
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_300_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_path, capsys):
+    spec = tmp_path / "broken.yaml"
+    spec.write_bytes(broken.content)
+    capsys.readouterr()
+    assert call("run", str(spec), "--out", str(tmp_path / "runs")) == 2
+    error = capsys.readouterr().err
+    assert "broken.yaml" in error
+    assert "Traceback" not in error
+    assert "internal error" not in error
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,63 @@
+"""Real runs: nothing that the auditor measured on private records stands in any file for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audit.checks.shared import leaks
+from audit.verdict import Verdict
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.run.probe import probe_of
+from dpfedadamw.rundir import RunDirectory
+from tests.runs import small_spec, train
+
+CLIENT_LEVEL = "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
+
+
+def attested(algorithm: str, overrides: tuple[str, ...], folder: Path) -> RunDirectory:
+    training, _ = train(small_spec(algorithm, overrides=overrides), folder)
+    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    return training.run
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "overrides"),
+    [("dp-fedadamw", ()), ("dp-fedsam", ()), ("dp-fedavg", (CLIENT_LEVEL,))],
+)
+def test_no_private_number_is_in_any_report(
+    algorithm: str, overrides: tuple[str, ...], tmp_path: Path
+) -> None:
+    """By the auditor's own search; chance meetings are rarer than one run in a thousand."""
+    run = attested(algorithm, overrides, tmp_path)
+    signers = filing.load_signers(None, None)
+    filing.file_report(run, filing.audit(run), signers.auditor)
+    filing.file_report(run, filing.audit(run), signers.auditor, "public")
+    assert leaks.search(run.path) == ()
+    assert filing.audit(run).named("disclosure").verdict is Verdict.PASS
+
+
+def test_a_report_with_a_private_number_is_taken_back_before_it_is_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = attested("dp-fedadamw", (), tmp_path)
+    with np.load(run.evidence / "round-00000.npz") as arrays:
+        norm = float(arrays["raw_norms"].max())
+    build = filing.reports.build_report
+
+    def build_and_tell(path: Path, audience: str) -> object:
+        files = build(path, audience)
+        files.html.write_text(files.html.read_text("utf-8") + f"largest norm {norm!r}", "utf-8")
+        return files
+
+    monkeypatch.setattr(filing.reports, "build_report", build_and_tell)
+    key = filing.load_signers(None, None).auditor
+    with pytest.raises(
+        filing.FilingError, match=r"report\.html would show .* .raw_norms of"
+    ) as raised:
+        filing.file_report(run, filing.audit(run), key)
+    assert repr(norm)[:9] not in str(raised.value)
+    assert not list(run.path.glob("report*"))
+    assert not (run.path / "attestation.json").exists()

@@ -1,0 +1,286 @@
+"""Keys and signatures from the command line: exit codes, one-line errors, nothing half written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dpfedadamw.cli import terminal
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import training as engine_run
+from tests.authority import LocalAuthority
+from tests.runs import PRIVATE, SMALL, call, key_of_a_test
+
+NOBODY = "http://127.0.0.1:9/"
+REVOKE = ("keys", "revoke", "--role", "auditor", "--reason", "superseded", "--yes")
+
+
+def write_spec(folder: Path) -> Path:
+    spec = folder / "small.yaml"
+    spec.write_text(
+        SMALL.format(
+            algorithm="dp-fedavg",
+            rounds=2,
+            clients_per_round=4,
+            privacy=PRIVATE,
+            mode="release",
+            seed="",
+        )
+    )
+    return spec
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, Path]:
+    """A finished run and the folder of the keys that signed it."""
+    folder = tmp_path_factory.mktemp("signatures")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPFEDADAMW_KEYS", str(folder / "keys"))
+        patch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+        call("run", str(write_spec(folder)), "--out", str(folder / "runs"))
+    return (folder / "runs" / "latest").resolve(), folder / "keys"
+
+
+@pytest.fixture
+def case(finished, tmp_path, monkeypatch) -> tuple[str, Path]:
+    """A copy of the run, and of its keys, which are the user's own here."""
+    run, keys = finished
+    shutil.copytree(run, tmp_path / run.name, symlinks=True)
+    shutil.copytree(keys, tmp_path / "keys")
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
+    return str(tmp_path / run.name), tmp_path / "keys"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory) -> LocalAuthority:
+    return LocalAuthority(tmp_path_factory.mktemp("authority"))
+
+
+def content(folder: str | Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def one_error(capsys) -> str:
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1
+    assert "Traceback" not in error
+    return error
+
+
+def test_signing_anew_with_a_timestamp_can_be_checked(case, authority, capsys):
+    run, _ = case
+    with authority.serve() as url:
+        assert call("sign", run, "--timestamp", url) == 0
+    capsys.readouterr()
+    assert call("verify", run, "--tsa-root", str(authority.root), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(entry["time"] for entry in found["signers"])
+    assert {entry["envelope"] for entry in found["signers"]} == {
+        "training.attestation.json",
+        "attestation.json",
+        "report.pdf",
+    }
+
+
+@pytest.mark.parametrize("command", ["sign", "report"])
+def test_an_authority_that_does_not_answer_changes_nothing(case, command, capsys):
+    run, _ = case
+    before = content(run)
+    assert call(command, run, "--timestamp", NOBODY) == 2
+    assert "timestamp: no answer from http://127.0.0.1:9/" in one_error(capsys)
+    assert content(run) == before
+
+
+def test_an_authority_that_does_not_answer_costs_no_training(tmp_path, capsys):
+    spec = str(write_spec(tmp_path))
+    assert call("run", spec, "--out", str(tmp_path / "runs"), "--timestamp", NOBODY) == 2
+    assert "timestamp: no answer" in one_error(capsys)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+def test_an_authority_that_fails_after_training_loses_no_run(tmp_path, authority, capsys, answers):
+    spec = str(write_spec(tmp_path))
+    authority.requests, authority.fails_after = 0, answers
+    with authority.serve() as url:
+        code = call("run", spec, "--out", str(tmp_path / "runs"), "--timestamp", url)
+    authority.fails_after = None
+    assert code == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "all is signed, but without a timestamp: add one with dpfedadamw sign" in error
+    run = (tmp_path / "runs" / "latest").resolve()
+    assert call("verify", str(run)) == 0
+
+
+def test_a_run_can_be_timestamped_from_the_start(tmp_path, authority, capsys):
+    spec = str(write_spec(tmp_path))
+    with authority.serve() as url:
+        call("run", spec, "--out", str(tmp_path / "runs"), "--timestamp", url)
+    run = (tmp_path / "runs" / "latest").resolve()
+    assert (run / "training.attestation.json.tsr").exists()
+    assert (run / "attestation.json.tsr").exists()
+    assert call("verify", str(run), "--tsa-root", str(authority.root)) == 0
+
+
+def test_the_model_can_be_signed_by_itself(case, capsys):
+    pytest.importorskip("model_signing")
+    run, _ = case
+    assert call("sign", run, "--model-signing") == 0
+    assert (Path(run) / "model.sig").exists()
+    assert call("verify", run) == 0
+    assert call("sign", run, "--model-signing", "--role", "auditor") == 2
+    assert "the trainer signs the model" in capsys.readouterr().err
+
+
+def test_signing_in_one_role_leaves_the_others_signature_to_the_other(case, capsys):
+    run, _ = case
+    assert call("sign", run, "--role", "trainer") == 0
+    assert "the auditor signs next" in capsys.readouterr().err
+    assert call("verify", run) == 1
+    assert call("sign", run, "--role", "auditor") == 0
+    assert call("verify", run) == 0
+
+
+def test_the_signature_of_somebody_else_is_not_replaced_unasked(
+    case, tmp_path, monkeypatch, capsys
+):
+    run, _ = case
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "another auditor's"))
+    before = content(run)
+    assert call("sign", run) == 2
+    assert "no trainer key" in one_error(capsys)
+    assert not (tmp_path / "another auditor's").exists()
+    call("keys", "new", "--role", "trainer")
+    call("keys", "new", "--role", "auditor")
+    capsys.readouterr()
+    assert call("sign", run) == 2
+    assert "which is no key of yours" in one_error(capsys)
+    assert content(run) == before
+    assert call("sign", run, "--role", "auditor") == 0
+    assert call("verify", run) == 0
+    after = content(run)
+    for name in ("trainer.pub", "training.attestation.json"):
+        assert after[Path(run) / name] == before[Path(run) / name]
+
+
+def test_a_replaced_key_is_followed_and_a_revoked_one_refused(case, capsys):
+    run, keys = case
+    assert call("keys", "rotate", "--role", "auditor") == 0
+    assert call("sign", run, "--role", "auditor") == 0
+    trusted = ("--auditor-key", str(keys / "auditor.pub"))
+    assert call("verify", run, *trusted) == 0
+    assert "was replaced by its holder" in " ".join(capsys.readouterr().out.split())
+    assert call("keys", "revoke", "--role", "auditor", "--reason", "key-compromise", "--yes") == 0
+    capsys.readouterr()
+    assert call("verify", run) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "does not hold attestation.json: its key" in shown
+    assert "is revoked since" in shown
+    assert call("sign", run, "--role", "auditor") == 2
+    assert "signs no more" in one_error(capsys)
+
+
+def test_a_list_of_revoked_keys_from_somebody_else_counts(case, monkeypatch, tmp_path):
+    run, keys = case
+    assert call("keys", "revoke", "--role", "trainer", "--reason", "superseded", "--yes") == 0
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "a stranger's"))
+    assert call("verify", run) == 0
+    assert call("verify", run, "--revocations", str(keys / "trainer.revocations.json")) == 1
+
+
+def test_a_wrong_passphrase_is_one_line(case, tmp_path, monkeypatch, capsys):
+    run, _ = case
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "protected"))
+    monkeypatch.setenv("DPFEDADAMW_PASSPHRASE", "correct horse")
+    assert call("keys", "new", "--role", "auditor") == 0
+    before = content(run)
+    monkeypatch.setenv("DPFEDADAMW_PASSPHRASE", "wrong")
+    for command in (("sign", run, "--role", "auditor"), ("report", run), ("audit", run, "--write")):
+        capsys.readouterr()
+        assert call(*command) == 2
+        error = one_error(capsys)
+        assert "wrong passphrase" in error
+        assert "correct horse" not in error
+    monkeypatch.delenv("DPFEDADAMW_PASSPHRASE")
+    assert call("sign", run, "--role", "auditor") == 2
+    assert "a passphrase is needed" in one_error(capsys)
+    assert content(run) == before
+
+
+def test_a_key_that_others_may_read_signs_nothing(case, capsys):
+    run, keys = case
+    (keys / "auditor.key").chmod(0o644)
+    before = content(run)
+    assert call("sign", run) == 2
+    assert "others may read it (mode 0644)" in one_error(capsys)
+    assert content(run) == before
+
+
+def test_keys_are_shown_in_a_narrow_terminal_and_for_machines(case, capsys, monkeypatch):
+    _, keys = case
+    call("keys", "rotate", "--role", "trainer")
+    call(
+        "keys",
+        "revoke",
+        "--role",
+        "auditor",
+        "--reason",
+        "superseded",
+        "--since",
+        "2026-01-02",
+        "--yes",
+    )
+    capsys.readouterr()
+    monkeypatch.setattr(terminal.out, "width", 80)
+    assert call("keys", "show") == 0
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in shown.splitlines()[1:])
+    for word in ("in use", "replaced", "revoked", "2026-01-02T00:00:00Z", "mode 0600"):
+        assert word in shown
+    assert len(re.findall(r"SHA256:[\w+/]{43}", shown)) == 4
+    assert call("keys", "show", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["state"] for entry in found] == ["replaced", "in use", "revoked"]
+    assert call("keys", "show", "--directory", str(keys / "none")) == 2
+
+
+def test_a_key_can_be_brought_along(case, tmp_path, capsys):
+    _, keys = case
+    target = str(tmp_path / "new")
+    source = ("--key", str(keys / "trainer.key"), "--certificate", str(keys / "trainer.crt"))
+    assert call("keys", "import", "--role", "auditor", *source, "--directory", target) == 0
+    assert (tmp_path / "new" / "auditor.pub").read_bytes() == (keys / "trainer.pub").read_bytes()
+    assert call("keys", "import", "--role", "auditor", *source, "--directory", target) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (REVOKE[:-1], "give --yes if that is meant"),
+        ((*REVOKE, "--since", "soon"), "no date"),
+        ((*REVOKE, "--since", "2999-01-01"), "lies in the future"),
+        (("keys", "new", "--role", "auditor", "--days", "0", "--directory", "empty"), "days: 0"),
+        (("keys", "rotate", "--role", "auditor", "--directory", "empty"), "no auditor key"),
+        (
+            ("keys", "import", "--role", "auditor", "--key", "none", "--directory", "empty"),
+            "no such key",
+        ),
+        (("sign", "nowhere"), "nowhere"),
+        (("audit", "--timestamp", NOBODY), "nothing is signed without --write"),
+        (("sign", "--auditor-key", "pkcs11:object=x"), "runs"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments, message, case, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert call(*arguments) == 2
+    assert message in one_error(capsys)
+
+
+def test_a_hardware_address_that_is_none_is_one_line(case, capsys):
+    run, _ = case
+    assert call("sign", run, "--auditor-key", "pkcs11:object=x") == 2
+    assert "pkcs11: the address lacks token=" in one_error(capsys)

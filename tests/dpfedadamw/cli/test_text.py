@@ -1,0 +1,159 @@
+"""Texts from a publisher's files to a signed report: words in, whole numbers all the way."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from dpfedadamw import cli, experiment, spec
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import training as engine_run
+from tests.dpfedadamw.data import published
+from tests.runs import key_of_a_test
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+GOOD, BAD = ("fine", "great", "warm"), ("dull", "flat", "cold")
+WORDS = ("a", "the", "film", "play", "very", *GOOD, *BAD)
+LENGTH = 8
+
+SPEC = """
+version: 1
+name: texts
+data:
+  dataset: sst2
+  path: {folder}/sst2
+  clients: 2
+  partition: {{kind: iid}}
+model:
+  name: transformers
+  source: {folder}/encoder
+  length: 8
+  fine_tuning: {{kind: lora, rank: 2, alpha: 4, dropout: 0.1}}
+algorithm: {{name: dp-fedadamw, learning_rate: 0.05}}
+federation: {{rounds: 8, clients_per_round: 2, local_steps: 6}}
+privacy:
+  {{unit: record, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-5,
+   sampling: {{kind: poisson, expected_batch_size: 3}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small BERT with its tokeniser, and sentences in the files of SST-2."""
+    place = tmp_path_factory.mktemp("texts")
+    encoder = place / "encoder"
+    encoder.mkdir()
+    (encoder / "vocab.txt").write_text("".join(f"{word}\n" for word in (*SPECIAL, *WORDS)))
+    transformers.BertTokenizer(vocab=str(encoder / "vocab.txt")).save_pretrained(encoder)
+    torch.manual_seed(0)
+    transformers.BertModel(
+        transformers.BertConfig(
+            vocab_size=len(SPECIAL) + len(WORDS),
+            hidden_size=12,
+            num_hidden_layers=1,
+            num_attention_heads=3,
+            intermediate_size=24,
+            max_position_embeddings=16,
+        )
+    ).save_pretrained(encoder)
+    drawn = random.Random(0)
+    rows = ["sentence\tlabel"]
+    for number in range(40):
+        words = [*drawn.choices(WORDS[:5], k=3), drawn.choice((BAD, GOOD)[number % 2])]
+        rows.append(f"{' '.join(words)}\t{number % 2}")
+    table = "".join(f"{row}\n" for row in rows).encode()
+    published.write_folder(place / "sst2", {"train.tsv": table, "dev.tsv": table})
+    (place / "texts.yaml").write_text(SPEC.format(folder=place))
+    return place
+
+
+def call(*arguments) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def test_texts_are_read_trained_on_audited_and_exported(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+    assert call("run", folder / "texts.yaml", "--out", tmp_path / "runs", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
+    run = (tmp_path / "runs" / "latest").resolve()
+    assert call("export", run, "--output", tmp_path / "model") == 0
+    assert (tmp_path / "model" / "adapter_model.safetensors").is_file()
+
+
+def test_a_text_is_whole_numbers_from_the_tokeniser_to_the_model(folder):
+    one = spec.load(folder / "texts.yaml", ())
+    prepared = experiment.prepare(one, torch.device("cpu"))
+    first = (folder / "sst2" / "train.tsv").read_text().splitlines()[1].split("\t")[0].split()
+    vocabulary = (folder / "encoder" / "vocab.txt").read_text().splitlines()
+    numbers = [vocabulary.index(word) for word in ("[CLS]", *first, "[SEP]")]
+    batch = prepared.dataset.train.inputs[0:1]
+    assert batch.dtype == torch.int32
+    assert batch[0, 0].tolist() == numbers + [0] * (LENGTH - len(numbers))
+    assert batch[0, 1].tolist() == [0] * LENGTH
+    batch[0, 0, -1] = 2**24 + 1  # float32 would make it 2**24
+    seen = prepared.model._arguments(batch)["input_ids"]
+    assert int(seen[0, -1]) == 2**24 + 1
+
+
+def save_tokens(path, largest: int, kind: int = 0) -> None:
+    tokens = np.ones((12, 2, LENGTH), np.int64)
+    tokens[:, 1] = 0
+    tokens[3, kind, 2] = largest
+    labels = np.arange(12) % 2
+    np.savez(path, x_train=tokens, y_train=labels, x_test=tokens[:4], y_test=labels[:4])
+
+
+def arrays(folder, path):
+    section = f"data={{dataset: arrays, path: {path}, clients: 2, partition: {{kind: iid}}}}"
+    return spec.load(folder / "texts.yaml", (section,))
+
+
+def test_tokens_of_ones_own_arrays_stay_whole_numbers(folder, tmp_path):
+    known = len(SPECIAL) + len(WORDS)
+    save_tokens(tmp_path / "tokens.npz", known - 1)
+    prepared = experiment.prepare(arrays(folder, tmp_path / "tokens.npz"), torch.device("cpu"))
+    batch = prepared.dataset.train.inputs[0:12]
+    assert batch.dtype == torch.int32
+    assert int(batch.max()) == known - 1
+    assert prepared.model(batch).shape == (12, 2)
+
+
+@pytest.mark.parametrize(("row", "kind", "known"), [(0, "token", 16), (1, "token type", 2)])
+def test_a_token_that_the_model_does_not_know_is_one_line(
+    folder, tmp_path, capsys, row, kind, known
+):
+    assert known == (len(SPECIAL) + len(WORDS) if row == 0 else 2)
+    save_tokens(tmp_path / "tokens.npz", known, row)
+    section = f"data={{dataset: arrays, path: {tmp_path}/tokens.npz, clients: 2}}"
+    code = call("run", folder / "texts.yaml", "--out", tmp_path / "runs", "--set", section)
+    told = capsys.readouterr().err.strip()
+    assert code == 2
+    assert f"data.path: holds {kind} {known}, but the model knows 0 to {known - 1}" in told
+    assert "\n" not in told
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "message"),
+    [
+        ("sst2", "{name: mlp}", "holds texts, but the model reads numbers; use roberta-base"),
+        ("digits", None, "digits are images, but the model reads texts"),
+    ],
+)
+def test_texts_and_numbers_do_not_meet_the_wrong_model(
+    folder, tmp_path, capsys, dataset, model, message
+):
+    changes = ["--set", "data.dataset=digits", "--set", "data.path=null"]
+    if dataset == "sst2":
+        changes = ["--set", f"model={model}"]
+    assert call("run", folder / "texts.yaml", "--out", tmp_path / "runs", *changes) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""Rényi differential privacy: reference points, Opacus as oracle, and its place above the PLD."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+
+import dp_accounting
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from opacus.accountants import RDPAccountant
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
+from dpfedadamw.privacy.accounting.pld import epsilon_pld
+from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+
+REFERENCE = Composition(1.0, 0.02, 2000)
+
+
+def test_reference_points() -> None:
+    # Values have three decimals.
+    assert epsilon_rdp(REFERENCE, 1e-5) == pytest.approx(6.151, abs=1e-3)
+    assert epsilon_rdp(REFERENCE, 1e-5, "classic") == pytest.approx(6.864, abs=1e-3)
+    fixed = Composition(1.0, 0.02, 2000, sampling="fixed-size")
+    assert epsilon_rdp(fixed, 1e-5) == pytest.approx(95.6, abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_accountants_keep_their_order(seed: int) -> None:
+    draw = random.Random(100 + seed)
+    composition = Composition(
+        draw.uniform(0.6, 4.0), draw.uniform(0.001, 0.5), draw.randint(1, 300), draw.randint(1, 2)
+    )
+    delta = 10 ** draw.uniform(-7, -4)
+    tight, improved = epsilon_pld(composition, delta), epsilon_rdp(composition, delta)
+    # 1e-3 is ten times what the discretisation of the PLD may add.
+    assert tight <= improved * (1 + 1e-3)
+    assert improved <= epsilon_rdp(composition, delta, "classic")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_agreement_with_the_accountant_of_opacus(seed: int) -> None:
+    draw = random.Random(seed)
+    rate, noise, steps = draw.uniform(0.005, 0.2), draw.uniform(0.8, 3.0), draw.randint(10, 2000)
+    oracle = RDPAccountant()
+    oracle.history = [(noise, rate, steps)]
+    # Both minimise over orders, Opacus over slightly fewer above 63.
+    expected = oracle.get_epsilon(1e-5)
+    assert epsilon_rdp(Composition(noise, rate, steps), 1e-5) == pytest.approx(expected, rel=2e-3)
+
+
+def test_the_classic_conversion_of_plain_gaussians_is_the_printed_formula() -> None:
+    # ε(α) = αn/(2σ²); the best real order gives n/(2σ²) + √(2n·log(1/δ))/σ (Mironov 2017).
+    full = Composition(8.0, 1.0, 16, sampling="full")
+    variance = 16 / 8.0**2
+    expected = variance / 2 + math.sqrt(2 * variance * math.log(1e5))
+    # Orders are on a grid: never below the best one, and within 1 % of it.
+    value = epsilon_rdp(full, 1e-5, "classic")
+    assert expected <= value <= 1.01 * expected
+
+
+def test_two_queries_on_one_batch_are_one_query_of_less_noise() -> None:
+    twice = epsilon_rdp(Composition(1.0, 0.02, 100, queries_per_step=2), 1e-5)
+    assert twice == pytest.approx(
+        epsilon_rdp(Composition(1 / math.sqrt(2), 0.02, 100), 1e-5), rel=1e-12
+    )
+    assert twice > epsilon_rdp(Composition(1.0, 0.02, 200), 1e-5)
+
+
+def test_the_two_conventions_of_dp_accounting_for_replace_one() -> None:
+    # Under replace-one a clipped sum moves by up to 2C. The library's RDP takes noise over
+    # SENSITIVITY and knows nothing of the 2; its PLD takes noise over C and doubles by itself.
+    relation = dp_accounting.NeighboringRelation
+    gaussian = dp_accounting.GaussianDpEvent(2.0)
+
+    def rdp(neighbours: object) -> float:
+        return float(
+            RdpAccountant(neighboring_relation=neighbours).compose(gaussian).get_epsilon(1e-5)
+        )
+
+    def pld(event: object, neighbours: object) -> float:
+        return float(PLDAccountant(neighbours).compose(event).get_epsilon(1e-5))
+
+    assert rdp(relation.REPLACE_ONE) == rdp(relation.ADD_OR_REMOVE_ONE)
+    halved = dp_accounting.GaussianDpEvent(1.0)
+    assert pld(gaussian, relation.REPLACE_ONE) == pytest.approx(
+        pld(halved, relation.ADD_OR_REMOVE_ONE), rel=1e-6
+    )
+    # So a full batch drawn "fixed-size" costs what a Gaussian of half the multiplier costs.
+    fixed = Composition(2.0, 1.0, 1, sampling="fixed-size")
+    assert epsilon_rdp(fixed, 1e-5) == epsilon_rdp(Composition(1.0, 1.0, 1), 1e-5)
+
+
+def test_left_out_orders_are_not_reported_to_the_terminal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        epsilon_rdp(Composition(0.7003, 0.5, 500), 1e-5)
+    assert not caplog.records
+
+
+def test_mu_gdp_is_information_that_can_lie_below_the_truth() -> None:
+    composition = Composition(0.7, 0.01, 100)
+    mu = mu_gdp(composition)
+    assert mu == pytest.approx(0.01 * math.sqrt(100 * math.expm1(0.7**-2)))
+    equivalent = Composition(1 / mu, 1.0, 1, sampling="full")
+    assert epsilon_pld(equivalent, 1e-5) < epsilon_pld(composition, 1e-5)
+    assert mu_gdp(Composition(0.01, 0.5, 1)) == math.inf
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"noise_multiplier": 0.0},
+        {"noise_multiplier": math.inf},
+        {"sampling_rate": 0.0},
+        {"sampling_rate": 1.1},
+        {"steps": 0},
+        {"queries_per_step": 0},
+        {"sampling": "shuffled"},
+        {"sampling": "full"},
+    ],
+)
+def test_what_describes_no_mechanism_is_refused(fields: dict[str, float]) -> None:
+    good: dict[str, object] = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 1}
+    with pytest.raises(PrivacyError):
+        Composition(**{**good, **fields})  # type: ignore[arg-type]
+
+
+def test_other_conversions_and_mixed_adjacencies_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="'improved' or 'classic'"):
+        epsilon_rdp(REFERENCE, 1e-5, "best")  # type: ignore[arg-type]
+    with pytest.raises(PrivacyError, match="different adjacencies"):
+        epsilon_rdp([REFERENCE, Composition(1.0, 0.1, 1, sampling="fixed-size")], 1e-5)

@@ -1,0 +1,159 @@
+"""Layers in bfloat16: no record contributes more than the clipping norm, whoever is beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.models.registry import build
+from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum
+from dpfedadamw.privacy.clipping.engines import ClippingError, choose
+from dpfedadamw.privacy.clipping.precision import EvenBatches
+from dpfedadamw.privacy.clipping.unclipped import PlainSum
+from dpfedadamw.spec import (
+    LoraSpec,
+    MLPSpec,
+    ModelSpec,
+    PlainTuningSpec,
+    ResNetSpec,
+    SimpleCNNSpec,
+    ViTTinySpec,
+)
+from tests.dpfedadamw.privacy.clipping.clipping_harness import cross_entropy
+
+OWN: dict[str, ModelSpec] = {
+    "mlp": MLPSpec("mlp", (16,)),
+    "simple-cnn": SimpleCNNSpec("simple-cnn", (4, 8), 16),
+    "resnet18": ResNetSpec("resnet18"),
+    "vit-tiny": ViTTinySpec("vit-tiny", 0.1),
+}
+PUBLISHED = [(name, kind) for name in ("swin-tiny", "roberta-base") for kind in ("lora", "all")]
+CASES = [*OWN, *(f"{name} {kind}" for name, kind in PUBLISHED)]
+TUNINGS = {"lora": LoraSpec("lora", 2, 4.0, 0.2), "all": PlainTuningSpec("all")}
+NORM, ALLOWED = 0.05, 0.05 * (1 + 1e-6)
+
+
+def model_and_records(case: str) -> tuple[nn.Module, Tensor, Tensor]:
+    if case in OWN:
+        torch.manual_seed(1)
+        model = build(OWN[case], (1, 8, 8), 10, seed=0).train()
+        return model, torch.randn(4, 1, 8, 8), torch.arange(4)
+    pytest.importorskip("transformers")
+    pytest.importorskip("peft")
+    from tests.dpfedadamw.models.small_transformers import records_for, small
+
+    name, kind = case.split()
+    small_model = small(name, TUNINGS[kind])
+    small_model.cuts_padding = False
+    return small_model, *records_for(small_model, name)
+
+
+@pytest.mark.parametrize(
+    ("case", "engine"), [(case, "book-keeping") for case in CASES] + [("simple-cnn", "loop")]
+)
+def test_no_record_moves_the_sum_by_more_than_the_clipping_norm(case: str, engine: str):
+    model, inputs, targets = model_and_records(case)
+    narrow = choose(model, cross_entropy, NORM, engine=engine, precision="bfloat16", batch=6)
+    whole = narrow(inputs, targets)
+    # All are clipped, so that each contributes as much as is allowed.
+    assert (whole.raw_norms > NORM).all()
+    for one in range(len(targets)):
+        alone = narrow(inputs[one : one + 1], targets[one : one + 1])
+        norm = float(alone.total.double().norm())
+        assert norm <= ALLOWED
+        # The norm that the factor came from is the norm of what was added up.
+        assert norm == pytest.approx(float(alone.clipped_norms), rel=1e-5)
+        kept = torch.arange(len(targets)) != one
+        moved = whole.total.double() - narrow(inputs[kept], targets[kept]).total.double()
+        assert float(moved.norm()) <= ALLOWED
+        assert float(whole.raw_norms[one]) == pytest.approx(float(alone.raw_norms), rel=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_float32s_but_for_the_rounding_of_bfloat16(case: str):
+    model, inputs, targets = model_and_records(case)
+    exact = choose(model, cross_entropy, NORM)(inputs, targets)
+    found = choose(model, cross_entropy, NORM, precision="bfloat16", batch=6)(inputs, targets)
+    assert found.total.dtype == torch.float32
+    error = float((found.total - exact.total).norm() / exact.total.norm())
+    assert 1e-4 < error < 0.25
+    torch.testing.assert_close(found.raw_norms, exact.raw_norms, rtol=0.05, atol=0)
+
+
+def test_layers_multiply_in_bfloat16_and_norms_and_sums_are_taken_in_float32():
+    model, inputs, targets = model_and_records("vit-tiny")
+    engine = choose(model, cross_entropy, NORM, precision="bfloat16", batch=4)
+    seen: set[torch.dtype] = set()
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(lambda *call: seen.add(call[2].dtype))
+    found = engine(inputs, targets)
+    assert seen == {torch.bfloat16, torch.float32}  # float32 in the rehearsal against the loop
+    seen.clear()
+    engine(inputs, targets)
+    assert seen == {torch.bfloat16}
+    assert found.raw_norms.dtype == torch.float64
+    assert "layers in bfloat16, 4 records at a time" in engine.explain()
+
+
+def test_without_privacy_the_model_computes_in_bfloat16_too():
+    model, inputs, targets = model_and_records("mlp")
+    exact = PlainSum(model, cross_entropy)(inputs, targets).total
+    found = PlainSum(model, cross_entropy, "bfloat16")(inputs, targets).total
+    assert found.dtype == torch.float32
+    assert 1e-4 < float((found - exact).norm() / exact.norm()) < 0.05
+
+
+class _Answering:
+    """Clipped sums of a model that is its records' mean: one coordinate a record, and a leak."""
+
+    name = "fake"
+    layers: Mapping[str, str] = {}
+
+    def __init__(self, leak: float) -> None:
+        self.leak = leak
+        self.sizes: list[int] = []
+
+    def explain(self) -> str:
+        return "fake"
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+        self.sizes.append(len(targets))
+        present = (targets >= 0).double()
+        unit = torch.nn.functional.normalize(inputs.double(), dim=1) * present[:, None]
+        # As a kernel that adds up in another order when there is one record more.
+        total = unit.sum(0) * (1.0 + self.leak * present.sum())
+        return ClippedSum(total, inputs.double().norm(dim=1), present, 0)
+
+
+def test_batches_are_of_one_size_whatever_was_drawn():
+    fake = _Answering(0.0)
+    even = EvenBatches(lambda _: fake, cross_entropy, 4, 1.0)
+    inputs = torch.randn(9, 3)
+    for count in (1, 4, 5, 9):
+        found = even(inputs[:count], torch.zeros(count, dtype=torch.int64))
+        assert found.raw_norms.shape == found.clipped_norms.shape == (count,)
+        expected = torch.nn.functional.normalize(inputs[:count].double(), dim=1).sum(0)
+        torch.testing.assert_close(found.total, expected)
+    assert set(fake.sizes) == {4}
+
+
+def test_bfloat16_is_refused_where_neighbours_move_each_others_gradients():
+    even = EvenBatches(lambda _: _Answering(1e-3), cross_entropy, 4, 1.0)
+    with pytest.raises(ClippingError, match=r"bfloat16 cannot be had here.*use float32"):
+        even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))
+
+
+def test_an_empty_batch_has_a_sum_of_zeros():
+    model, inputs, targets = model_and_records("mlp")
+    engine = choose(model, cross_entropy, NORM, precision="bfloat16", batch=4)
+    assert float(engine(inputs[:0], targets[:0]).total.abs().sum()) == 0.0
+
+
+def test_an_unknown_precision_is_refused():
+    model, _, _ = model_and_records("mlp")
+    with pytest.raises(ClippingError, match="precision 'half' is unknown"):
+        choose(model, cross_entropy, 1.0, precision="half")

@@ -1,0 +1,63 @@
+"""Calibration: the written spec keeps to its target, checked forwards by dp-accounting itself."""
+
+from __future__ import annotations
+
+import dp_accounting
+import pytest
+import torch
+from dp_accounting.pld import PLDAccountant
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.experiment import prepare
+from dpfedadamw.run.calibrate import Solve, View, calibrate
+from tests.runs import small_spec
+
+
+def spent(spec) -> float:
+    """ε of the client with the highest rate in every round, by dp-accounting called directly."""
+    plan = prepare(spec, torch.device("cpu")).plan
+    rate = max(plan.sampling_rate(client) for client in range(len(plan.records)))
+    accountant = PLDAccountant()
+    accountant.compose(
+        dp_accounting.SelfComposedDpEvent(
+            dp_accounting.PoissonSampledDpEvent(
+                rate, dp_accounting.GaussianDpEvent(plan.noise_multiplier)
+            ),
+            plan.rounds * plan.local_steps,
+        )
+    )
+    return float(accountant.get_epsilon(plan.delta))
+
+
+@pytest.mark.parametrize(
+    ("solve", "nearest"), [("noise", 0.99), ("rate", 0.99), ("rounds", 0.6), ("local-steps", 0.4)]
+)
+def test_the_result_keeps_to_the_target_and_comes_near_it(solve, nearest):
+    # Rounds and local steps are whole numbers of a short run, so they come less near.
+    found = calibrate(small_spec(rounds=6), 1.5, View.server, Solve(solve))
+    # dp-accounting's default grid is coarser than ours; both exceed the truth by less than 0.5 %.
+    assert 1.5 * nearest <= spent(found.spec) <= 1.5 * 1.005
+    assert found.epsilon <= 1.5
+
+
+def test_whole_numbers_are_the_largest_that_fit():
+    found = calibrate(small_spec(rounds=12), 1.5, View.server, Solve.rounds)
+    one_more = small_spec(rounds=found.spec.federation.rounds + 1)
+    assert spent(one_more) > 1.5
+
+
+def test_a_third_party_leaves_room_for_less_noise_than_the_server():
+    spec = small_spec(rounds=12, clients_per_round=2)
+    server = calibrate(spec, 1.5, View.server, Solve.noise)
+    third_party = calibrate(spec, 1.5, View.third_party, Solve.noise)
+    assert third_party.value < server.value
+
+
+def test_a_spec_without_privacy_cannot_be_calibrated():
+    with pytest.raises(PrivacyError, match="claims no privacy"):
+        calibrate(small_spec("fedadamw"), 1.0, View.server, Solve.noise)
+
+
+def test_an_unreachable_target_names_the_nearest():
+    with pytest.raises(PrivacyError, match="nearest reachable"):
+        calibrate(small_spec(), 0.001, View.server, Solve.rounds)

@@ -1,0 +1,225 @@
+"""Exported models: read by transformers, by peft or by hand, they score as the run's model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from dpfedadamw import cli
+from dpfedadamw import spec as specs
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.run import checkpoints
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.export import export, load_model
+from dpfedadamw.run.probe import probe_of
+from dpfedadamw.rundir import RunDirectory, open_existing
+from dpfedadamw.vectors.flat import layout_of
+from tests.runs import begin, call, small_spec, train, verdicts
+
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+SIZES = {
+    "image_size": 8,
+    "num_channels": 1,
+    "patch_size": 4,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 24,
+}
+PAIRS = "{kind: lora, rank: 2, alpha: 4, dropout: 0.1}"
+B_OF_PAIRS = "{kind: lora, rank: 2, alpha: 4, dropout: 0.0, factors: b}"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory) -> Path:
+    """A published model: a small ViT with a head for other classes, and its images' scale."""
+    folder = tmp_path_factory.mktemp("published")
+    torch.manual_seed(5)
+    config = transformers.ViTConfig(**SIZES, num_labels=3)
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.5], "image_std": [0.5]})
+    )
+    return folder
+
+
+def trained(folder: Path, parent: Path, weights: str, tuning: str) -> RunDirectory:
+    model = f"{{name: transformers, source: {folder}, weights: {weights}, fine_tuning: {tuning}}}"
+    spec = small_spec(rounds=1, overrides=(f"model={model}",))
+    return train(spec, parent)[0].run
+
+
+def scores(model, images: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(pixel_values=images).logits
+
+
+IMAGES = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("tuning", [PAIRS, B_OF_PAIRS])
+def test_low_rank_pairs_are_written_alone_and_loaded_by_peft(published, tmp_path, tuning):
+    run = trained(published, tmp_path, "pretrained", tuning)
+    stored = load_file(run.weights)
+    assert all(".lora_" in name or "modules_to_save" in name for name in stored)
+    assert sum(".lora_A." in name for name in stored) == sum(".lora_B." in name for name in stored)
+    written = export(run, tmp_path / "out")
+    assert (written.form, written.reads, written.base_folder) == ("adapters", "images", None)
+    assert written.base == json.loads(run.model_config.read_text())["base"]
+    base = transformers.AutoModelForImageClassification.from_pretrained(
+        published, num_labels=10, ignore_mismatched_sizes=True
+    )
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "out")
+    assert torch.equal(scores(loaded, IMAGES), load_model(run)(IMAGES))
+    assert (tmp_path / "out" / "preprocessor_config.json").is_file()
+    for path in (tmp_path / "out").rglob("*.json"):
+        assert str(published) not in path.read_text(), path
+
+
+def test_a_random_backbone_is_written_beside_its_pairs(published, tmp_path):
+    run = trained(published, tmp_path, "random", PAIRS)
+    written = export(run, tmp_path / "out")
+    assert written.base_folder == tmp_path / "out" / "base"
+    base = transformers.AutoModelForImageClassification.from_pretrained(written.base_folder)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "out")
+    assert torch.equal(scores(loaded, IMAGES), load_model(run)(IMAGES))
+
+
+@pytest.mark.parametrize("tuning", ["all", "head"])
+def test_whole_models_are_loaded_by_transformers(published, tmp_path, tuning):
+    run = trained(published, tmp_path, "pretrained", tuning)
+    assert export(run, tmp_path / "out").form == "whole"
+    loaded = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out")
+    assert torch.equal(scores(loaded, IMAGES), load_model(run)(IMAGES))
+    metadata = (tmp_path / "out" / "model.safetensors").read_bytes()[:2000]
+    assert metadata.count(b'"__metadata__":{"format":"pt"}') == 1
+
+
+def test_the_packages_own_models_are_written_as_they_are(tmp_path):
+    run = train(small_spec(rounds=1, overrides=("model={name: simple-cnn, hidden: 8}",)), tmp_path)[
+        0
+    ].run
+    assert export(run, tmp_path / "out").form == "own"
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == run.weights.read_bytes()
+    assert load_model(run)(IMAGES).shape == (4, 10)
+
+
+def test_the_loaded_model_is_the_one_that_was_trained(tmp_path):
+    training, _ = train(small_spec(rounds=2), tmp_path)
+    expected = training.experiment.model.eval()(IMAGES)
+    assert torch.equal(load_model(training.run)(IMAGES), expected)
+
+
+def test_published_weights_that_have_changed_are_refused(published, tmp_path):
+    folder = tmp_path / "published"
+    shutil.copytree(published, folder)
+    run = trained(folder, tmp_path, "pretrained", PAIRS)
+    torch.manual_seed(6)
+    config = transformers.ViTConfig(**SIZES, num_labels=3)
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    with pytest.raises(DpfedadamwError, match="not those that the run began with"):
+        export(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_is_not_resumed_on_published_weights_that_have_changed(published, tmp_path):
+    folder = tmp_path / "published"
+    shutil.copytree(published, folder)
+    model = f"{{name: transformers, source: {folder}, fine_tuning: {PAIRS}}}"
+    training = begin(small_spec(rounds=1, overrides=(f"model={model}",)), tmp_path)
+    torch.manual_seed(6)
+    config = transformers.ViTConfig(**SIZES, num_labels=3)
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    with pytest.raises(DpfedadamwError, match="published weights have changed"):
+        engine_run.resume(training.run, torch.device("cpu"))
+
+
+def test_an_unfinished_run_and_a_folder_in_use_are_refused(tmp_path):
+    training = begin(small_spec(rounds=1), tmp_path)
+    with pytest.raises(DpfedadamwError, match="has no model yet"):
+        export(training.run, tmp_path / "out")
+    engine_run.train(training)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(DpfedadamwError, match="not empty; name a new folder"):
+        export(training.run, tmp_path / "out")
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    training, _ = train(small_spec(rounds=1), tmp_path)
+    checkpoints.write_weights(training.run.weights, torch.nn.Linear(2, 2))
+    with pytest.raises(DpfedadamwError, match="not those of the model"):
+        load_model(training.run)
+
+
+def test_checkpoints_audit_and_probe_hold_the_trained_part_alone(published, tmp_path):
+    model = f"{{name: transformers, source: {published}, fine_tuning: {PAIRS}}}"
+    training, _ = train(small_spec(rounds=2, overrides=(f"model={model}",)), tmp_path)
+    size = layout_of(training.experiment.model).size
+    whole = sum(p.numel() for p in training.experiment.model.parameters())
+    assert size < whole / 5
+    state = load_file(training.run.checkpoint / "state.safetensors")
+    assert state["parameters"].shape == (size,)
+    assert sum(t.numel() for t in load_file(training.run.weights).values()) == size
+    signers = filing.load_signers(None, None)
+    filing.attest_training(training.run, probe_of(training), signers)
+    found = verdicts(filing.audit(training.run).to_json())
+    assert found["sensitivity"] == "PASS"
+    assert set(found.values()) <= {"PASS", "NOT APPLICABLE"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A finished, signed run of a model of our own."""
+    parent = tmp_path_factory.mktemp("finished")
+    path = parent / "small.yaml"
+    path.write_text(specs.dump(small_spec(rounds=2)))
+    with pytest.raises(SystemExit):
+        cli.main(["run", str(path), "--out", str(parent / "runs")])
+    return (parent / "runs" / "latest").resolve()
+
+
+def test_the_command_writes_model_and_card_and_leaves_the_run_as_it_was(finished, tmp_path):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    assert call("export", str(finished), "--output", str(tmp_path / "out"), "--licence", "mit") == 0
+    assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    text = (tmp_path / "out" / "README.md").read_text()
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert header["license"] == "mit"
+    assert header["model-index"][0]["results"][0]["metrics"][0]["type"] == "accuracy"
+    assert call("verify", str(finished)) == 0
+
+
+def test_the_card_holds_the_third_partys_claim_and_nothing_restricted(finished, tmp_path):
+    assert call("export", str(finished), "--output", str(tmp_path / "out")) == 0
+    text = (tmp_path / "out" / "README.md").read_text()
+    ledger = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
+    claim = next(entry for entry in ledger if entry["kind"] == "claim")
+    assert f"ε = {-(-claim['third_party']['epsilon'] * 100 // 1) / 100:.2f}" in text
+    assert "not a privacy guarantee to anyone who knows the seed" in text
+    header = ledger[0]
+    for secret in (header["data_sha256"], header["commitment"] or "no commitment"):
+        assert secret not in text
+    for entry in claim["server"]["clients"]:
+        assert f"{entry['epsilon_pld']:.4f}" not in text
+
+
+def test_a_run_that_was_tampered_with_is_not_exported(finished, tmp_path, capsys):
+    copy = tmp_path / finished.name
+    shutil.copytree(finished, copy)
+    content = bytearray((copy / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(content)
+    assert call("export", str(copy), "--output", str(tmp_path / "out")) == 1
+    assert "not exported, model.safetensors" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert open_existing(copy).weights.is_file()

@@ -1,0 +1,234 @@
+"""Whole runs through the engine: same seeds same bytes, crash and resume, what is on disk when."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dpfedadamw.errors import DpfedadamwError, PrivacyError
+from dpfedadamw.experiment import RunError, prepare
+from dpfedadamw.federation import rounds
+from dpfedadamw.models.registry import build
+from dpfedadamw.privacy import oracle
+from dpfedadamw.privacy.claims import expected_claim
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.rundir import open_existing
+from tests.runs import begin, judged, small_spec, train
+
+
+def weights(training) -> bytes:
+    return training.run.weights.read_bytes()
+
+
+def test_two_reproducible_runs_give_byte_identical_models(tmp_path):
+    first, _ = train(small_spec(), tmp_path)
+    second, _ = train(small_spec(), tmp_path)
+    other, _ = train(small_spec(seed=2), tmp_path)
+    assert weights(first) == weights(second)
+    assert weights(first) != weights(other)
+
+
+def test_two_release_runs_differ(tmp_path):
+    first, _ = train(small_spec(mode="release"), tmp_path)
+    second, _ = train(small_spec(mode="release"), tmp_path)
+    assert weights(first) != weights(second)
+
+
+def test_the_weights_rebuild_the_model_from_the_run_alone(tmp_path):
+    training, _ = train(small_spec(), tmp_path)
+    config = json.loads(training.run.model_config.read_text())
+    model = build(training.experiment.spec.model, config["input_shape"], config["classes"], seed=0)
+    model.load_state_dict(load_file(training.run.weights))
+    for mine, theirs in zip(
+        model.parameters(), training.experiment.model.parameters(), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_in_either_precision_passes_its_audit_and_says_which_it_was(precision, tmp_path):
+    spec = small_spec(overrides=(f"compute.precision={precision}",))
+    training, outcome = train(spec, tmp_path)
+    assert training.ledger.of_kind("header")[0]["precision"] == precision
+    assert ("bfloat16" in outcome.engine) == (precision == "bfloat16")
+    assert judged(spec, tmp_path)["verdict"] == "PASS"
+
+
+class PowerCutError(Exception):
+    """The power goes."""
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 7])
+def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_path, monkeypatch):
+    whole, outcome = train(small_spec(), tmp_path)
+    cut = begin(small_spec(), tmp_path)
+    answered = 0
+    answer = rounds.Worker.take_part
+
+    def failing(self, *arguments):
+        nonlocal answered
+        if answered == after:
+            raise PowerCutError
+        answered += 1
+        return answer(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds.Worker, "take_part", failing)
+        with pytest.raises(PowerCutError):
+            engine_run.train(cut)
+    resumed = engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+    continued = engine_run.train(resumed)
+    assert weights(resumed) == weights(whole)
+    lines = [json.loads(line)["round"] for line in cut.run.metrics.read_text().splitlines()]
+    assert lines == list(range(5))
+    # The round that was cut off is charged twice: never too little.
+    assert continued.claim["server"]["epsilon"] > outcome.claim["server"]["epsilon"]
+
+
+def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch):
+    cut = begin(small_spec(mode="release"), tmp_path)
+    seen = []
+    add = oracle.add_gaussian_noise
+
+    def watching(total, deviation, *rest, **more):
+        noisy = add(total, deviation, *rest, **more)
+        seen.append((noisy - total.double())[:8].tolist())
+        if len(seen) == 2:
+            raise PowerCutError
+        return noisy
+
+    monkeypatch.setattr(oracle, "add_gaussian_noise", watching)
+    with pytest.raises(PowerCutError):
+        engine_run.train(cut)
+    engine_run.train(engine_run.resume(open_existing(cut.run.path), torch.device("cpu")))
+    assert len({tuple(noise) for noise in seen}) == len(seen)
+    ledger = [json.loads(line) for line in cut.run.ledger.read_text().splitlines()]
+    commitments = [e["commitment"] for e in ledger if e["kind"] in ("header", "resume")]
+    assert len(set(commitments)) == 2
+
+
+def test_the_ledger_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
+    training = begin(small_spec(), tmp_path)
+    add = oracle.add_gaussian_noise
+    missing = []
+
+    def checking(total, deviation, *rest, **more):
+        on_disk = [json.loads(line) for line in training.run.ledger.read_text().splitlines()]
+        charged = {(e["round"], e["client"]) for e in on_disk if e["kind"] == "spend"}
+        if len(charged) != 4 * (training.completed + 1):
+            missing.append(training.completed)
+        return add(total, deviation, *rest, **more)
+
+    monkeypatch.setattr(oracle, "add_gaussian_noise", checking)
+    engine_run.train(training)
+    assert missing == []
+
+
+def test_a_finished_run_cannot_be_resumed(tmp_path):
+    training, _ = train(small_spec(), tmp_path)
+    with pytest.raises(DpfedadamwError, match="this run is finished"):
+        engine_run.resume(open_existing(training.run.path), torch.device("cpu"))
+
+
+def test_evidence_is_for_its_owner_alone(tmp_path):
+    training, _ = train(small_spec(), tmp_path)
+    folder = training.run.evidence
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(f.stat().st_mode) for f in folder.iterdir()} == {0o600}
+
+
+def test_the_header_binds_the_ledger_to_the_spec(tmp_path):
+    training, _ = train(small_spec(), tmp_path)
+    header = json.loads(training.run.ledger.read_text().splitlines()[0])
+    assert header["spec_sha256"] == hashlib.sha256(training.run.spec.read_bytes()).hexdigest()
+
+
+def test_recorded_noise_has_the_scale_of_the_plan(tmp_path):
+    training, _ = train(small_spec(rounds=6), tmp_path)
+    total, count = 0.0, 0
+    for file in training.run.evidence.glob("round-*.npz"):
+        with np.load(file) as arrays:
+            total += float(arrays["noise_sum_squares"].sum())
+            count += arrays["noise_sum_squares"].shape[0] * 3 * 650
+    # 46,800 draws: the ratio's standard deviation is sqrt(2/46800) = 0.65 %; five of them.
+    assert total / count == pytest.approx(4.0, rel=0.033)
+
+
+def test_without_privacy_nothing_is_claimed_charged_or_collected(tmp_path):
+    training, outcome = train(small_spec("fedadamw"), tmp_path)
+    assert outcome.claim == {"view_headline": "none"}
+    kinds = {json.loads(line)["kind"] for line in training.run.ledger.read_text().splitlines()}
+    assert kinds == {"header", "round", "claim"}
+    assert list(training.run.evidence.glob("round-*.npz")) == []
+
+
+def test_a_target_epsilon_is_met_from_below(tmp_path):
+    spec = small_spec(
+        overrides=(
+            "privacy={unit: record, clipping_norm: 1, target_epsilon: 4, delta: 1.0e-5, "
+            "sampling: {kind: poisson, expected_batch_size: 24}}",
+        )
+    )
+    experiment = prepare(spec, torch.device("cpu"))
+    claim = expected_claim(experiment.plan)
+    assert 3.98 <= claim["server_worst_case"]["epsilon"] <= 4.0
+
+
+def test_a_batch_larger_than_the_smallest_client_is_refused(tmp_path):
+    spec = small_spec(overrides=("privacy.sampling.expected_batch_size=2000",))
+    with pytest.raises(PrivacyError, match="whose sampling rate would exceed 1"):
+        prepare(spec, torch.device("cpu"))
+
+
+def test_a_delta_that_permits_publishing_a_record_is_refused():
+    spec = small_spec(overrides=("privacy.delta=0.01",))
+    with pytest.raises(PrivacyError, match="in the clear"):
+        prepare(spec, torch.device("cpu"))
+
+
+def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
+    training, _ = train(small_spec(), tmp_path)
+    keys = {
+        key for line in training.run.metrics.read_text().splitlines() for key in json.loads(line)
+    }
+    assert keys == {
+        "round",
+        "learning_rate",
+        "test_accuracy",
+        "test_loss",
+        "validation_accuracy",
+        "bytes_up",
+        "bytes_down",
+        "seconds",
+        "test_classes",
+    }
+
+
+def test_the_classes_of_the_last_line_add_up_to_its_accuracy(tmp_path):
+    training, outcome = train(small_spec(), tmp_path)
+    lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()]
+    assert all("test_classes" not in line for line in lines[:-1])
+    classes = lines[-1]["test_classes"]
+    labels = training.experiment.dataset.test.labels
+    assert [records for records, _ in classes] == [int((labels == c).sum()) for c in range(10)]
+    assert sum(right for _, right in classes) / len(labels) == outcome.accuracy
+
+
+@pytest.mark.parametrize(("mode", "said"), [("reproducible", True), ("release", False)])
+def test_what_a_known_seed_means_stands_on_ledger_and_model_config(mode, said, tmp_path):
+    training, _ = train(small_spec(mode=mode), tmp_path)
+    for path in (training.run.ledger, training.run.model_config):
+        assert (b"anyone who knows the seed" in path.read_bytes()) == said
+
+
+def test_the_engine_vmap_is_refused_for_dropout_before_anything_is_written(tmp_path):
+    spec = small_spec(overrides=("model={name: vit-tiny}",))
+    with pytest.raises(RunError, match="--engine vmap: it hides the records"):
+        begin(spec, tmp_path / "runs", engine="vmap")
+    assert not (tmp_path / "runs").exists()

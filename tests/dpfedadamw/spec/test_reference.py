@@ -1,0 +1,76 @@
+"""The list of fields, and the reference page made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpfedadamw import spec
+from dpfedadamw.models.registry import DESCRIPTIONS
+from dpfedadamw.spec import reference
+
+PAGE = Path(__file__).parents[3] / "docs" / "spec.md"
+
+
+def rows() -> dict[tuple[str, str], spec.Field]:
+    return {(row.path, row.when): row for row in spec.describe(spec.schema())}
+
+
+def test_each_field_is_listed_once_for_each_choice():
+    listed = spec.describe(spec.schema())
+    assert len(rows()) == len(listed)
+    assert len({row.path for row in listed}) > 55
+
+
+def test_a_row_says_type_default_range_and_unit():
+    row = rows()["privacy.noise_multiplier", "privacy.unit is record"]
+    assert (row.type, row.default, row.range, row.unit) == (
+        "number or null",
+        "null",
+        "> 0, ≤ 1000000",
+        "1",
+    )
+    row = rows()["model.hidden", "model.name is mlp"]
+    assert (row.type, row.default, row.range, row.unit) == (
+        "list of 0 to 8 integers",
+        "[32]",
+        "each ≥ 1, ≤ 65536",
+        "neurons",
+    )
+    assert rows()["model.name", ""].default == "required"
+    assert rows()["model.name", ""].range == " | ".join(DESCRIPTIONS)
+
+
+def test_a_field_of_every_choice_has_no_condition():
+    assert rows()["algorithm.learning_rate", ""].default == "0.02"
+    assert rows()["data.partition.minimum_records", ""].default == "1"
+
+
+def test_every_key_of_a_resolved_spec_is_listed():
+    listed = {row.path for row in spec.describe(spec.schema())}
+
+    def walk(value: object, path: str) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{path}.{key}" if path else key)
+        else:
+            assert path in listed
+
+    for one in spec.shipped():
+        walk(spec.load(one.name).to_mapping(), "")
+
+
+def test_the_reference_page_is_up_to_date():
+    assert PAGE.read_text(encoding="utf-8") == reference.page(), (
+        "run: python -m dpfedadamw.spec.reference docs/spec.md"
+    )
+
+
+def test_the_page_is_written_where_the_argument_says(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["reference", str(tmp_path / "page.md")])
+    reference.main()
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == reference.page()
+    monkeypatch.setattr("sys.argv", ["reference"])
+    with pytest.raises(SystemExit, match="usage"):
+        reference.main()

@@ -1,0 +1,176 @@
+"""Flat parameters and blocks: every coordinate in exactly one block, in the right place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from dpfedadamw.models.cnn import GroupNormCNN
+from dpfedadamw.models.mlp import MultiLayerPerceptron
+from dpfedadamw.models.vit import VisionTransformer
+from dpfedadamw.vectors import flat as parameters
+from dpfedadamw.vectors.flat import (
+    BLOCK_KINDS,
+    Blocks,
+    FlatParameters,
+    ParameterError,
+    Runs,
+    blocks_of,
+    copy_of,
+    empty,
+    layout_of,
+    zeros_like,
+)
+
+MODELS = {
+    "mlp": lambda: MultiLayerPerceptron((1, 8, 8), [16], 10),
+    "cnn": lambda: GroupNormCNN((1, 8, 8), [8, 16], 4, 10),
+    "vit": lambda: VisionTransformer((1, 8, 8), 2, 16, 2, 4, 2, 10),
+}
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_blocks_cover_every_trainable_coordinate_exactly_once(model: str, kind: str):
+    module = MODELS[model]()
+    blocks = blocks_of(module, kind)
+    assert blocks.index.shape == (layout_of(module).size,)
+    assert blocks.index.min() == 0
+    assert blocks.index.max() == len(blocks.names) - 1
+    assert (blocks.sizes > 0).all()
+    assert int(blocks.sizes.sum()) == layout_of(module).size
+    assert len(set(blocks.names)) == len(blocks.names)
+
+
+def test_heads_cut_query_key_and_value_by_head_and_nothing_else():
+    module = MODELS["vit"]()
+    names = blocks_of(module, "heads").names
+    for part in ("query", "key", "value"):
+        assert sum(f"layers.0.attention.{part}[head" in name for name in names) == 4
+    assert names.count("layers.0.attention.projection") == 1
+    assert names.count("layers.0.expand") == 1
+    assert names.count("head") == 1
+
+
+def test_a_heads_block_holds_the_rows_of_that_head():
+    module = MODELS["vit"]()
+    blocks = blocks_of(module, "heads")
+    part = next(s for s in layout_of(module).slices if s.name == "layers.1.attention.key.weight")
+    rows = blocks.index[part.start : part.stop].view(4, 4, 16)
+    for head in range(4):
+        name = f"layers.1.attention.key[head {head}]"
+        assert (rows[head] == blocks.names.index(name)).all()
+
+
+def test_hessian_cuts_outputs_by_class_and_matrices_by_neuron():
+    names = blocks_of(MODELS["vit"](), "hessian").names
+    assert sum(name.startswith("head[row") for name in names) == 10
+    assert sum(name.startswith("layers.0.expand[neuron") for name in names) == 32
+    assert sum(name.startswith("layers.0.attention.value[neuron") for name in names) == 16
+    assert sum(name.startswith("layers.0.attention.query[head") for name in names) == 4
+
+
+def test_block_means_are_means_and_spread_puts_them_back():
+    module = MODELS["cnn"]()
+    blocks = blocks_of(module, "tensor")
+    values = torch.randn(layout_of(module).size, dtype=torch.float64)
+    for part, mean in zip(layout_of(module).slices, blocks.mean(values), strict=True):
+        torch.testing.assert_close(mean, values[part.start : part.stop].mean())
+    torch.testing.assert_close(blocks.mean(blocks.spread(blocks.mean(values))), blocks.mean(values))
+
+
+def test_the_vector_and_the_module_are_one_memory():
+    module = MODELS["mlp"]()
+    flat = FlatParameters(module)
+    flat.vector.fill_(0.25)
+    assert all((p == 0.25).all() for p in module.parameters())
+    flat.assign(torch.arange(flat.layout.size, dtype=torch.float32))
+    assert module.body[1].weight[0, 1] == 1.0
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_memory_for_a_vector_is_of_the_kind_asked_for_and_nobody_elses(kind):
+    vector = torch.arange(5).to(kind)
+    zeros, copy = zeros_like(vector), copy_of(vector)
+    assert zeros.dtype == copy.dtype == empty(5, kind, vector.device).dtype == kind
+    assert zeros.tolist() == [0.0] * 5
+    vector.fill_(9.0)
+    assert copy.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_every_parameter_lies_in_its_slice():
+    module = MODELS["vit"]()
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    flat = FlatParameters(module)
+    for part in flat.layout.slices:
+        stored = flat.vector[part.start : part.stop].view(part.shape)
+        assert torch.equal(stored, before[part.name])
+
+
+def test_frozen_parameters_are_left_out():
+    module = MODELS["mlp"]()
+    module.body.requires_grad_(False)
+    assert [s.name for s in layout_of(module).slices] == ["head.weight", "head.bias"]
+
+
+def test_a_model_without_trainable_parameters_is_refused():
+    with pytest.raises(ParameterError, match="no trainable parameter"):
+        layout_of(nn.Flatten())
+
+
+@pytest.mark.parametrize("kind", ["tensor", "heads", "hessian"])
+def test_sums_of_squares_are_those_of_the_blocks_values(kind):
+    model = VisionTransformer((3, 8, 8), 4, 16, 2, 2, 2, 5)
+    blocks = blocks_of(model, kind)
+    values, minus = torch.randn(2, blocks.parameters)
+    for found, expected in (
+        (blocks.sum_of_squares(values), values),
+        (blocks.sum_of_squares(values, minus=minus), values.double() - minus.double()),
+    ):
+        # float32 sums of at most a few thousand squares.
+        torch.testing.assert_close(
+            found, blocks.sum(expected.double().square()), rtol=1e-6, atol=1e-12
+        )
+
+
+# Below, at and above the longest sum in float32; even, odd and longer than a piece.
+WIDTHS = [1, 7, 4096, 32_768, 36_864, 100_003, 300_000]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from(WIDTHS)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_pieces_cover_every_coordinate_once_in_rows_short_enough_to_be_summed(
+    shapes: list[tuple[int, int]],
+) -> None:
+    runs: list[Runs] = []
+    sizes: list[float] = []
+    start = 0
+    for rows, width in shapes:
+        blocks = torch.arange(len(sizes), len(sizes) + rows)
+        runs.append(Runs("w", start, start + rows * width, blocks))
+        sizes += [float(width)] * rows
+        start += rows * width
+    names = tuple(str(block) for block in range(len(sizes)))
+    blocks = Blocks("layer", names, tuple(runs), torch.tensor(sizes, dtype=torch.float64))
+    reached = 0
+    for first, last, rows in blocks.pieces():
+        assert first == reached
+        assert last - first <= parameters._PIECE
+        assert (last - first) % len(rows) == 0
+        assert (last - first) // len(rows) <= parameters._SUMMED
+        reached = last
+    assert reached == start
+    values = torch.randn(start, generator=torch.Generator().manual_seed(start))
+    expected = torch.zeros(len(sizes), dtype=torch.float64)
+    expected.index_add_(0, blocks.index, values.double().square())
+    torch.testing.assert_close(blocks.sum_of_squares(values), expected, rtol=1e-6, atol=0.0)
+    assert torch.equal(blocks.spread(torch.arange(len(sizes))), blocks.index)

@@ -1,0 +1,428 @@
+"""The report as data: what it says, to whom, and what it does when files are missing or hostile."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reports
+from reports import ReportError, formatting
+from reports.content import build as content
+from reports.content import wording
+from reports.content.guarantee import for_audience
+
+MakeRun = Any  # the builder that conftest gives
+
+
+def rewrite(run: Path, name: str, change: Any) -> None:
+    data = json.loads((run / name).read_text("utf-8"))
+    change(data)
+    (run / name).write_text(json.dumps(data), "utf-8")
+
+
+def rewrite_header(run: Path, **values: Any) -> None:
+    first, rest = (run / "ledger.jsonl").read_text("utf-8").split("\n", 1)
+    changed = json.dumps({**json.loads(first), **values})
+    (run / "ledger.jsonl").write_text(f"{changed}\n{rest}", "utf-8")
+    rewrite(run, "audit.json", lambda audit: audit["inputs"].pop("ledger.jsonl"))
+
+
+def test_the_internal_guarantee_is_one_sentence_with_everything_in_it(make_run: MakeRun) -> None:
+    report = content.build(make_run())
+    sentence = report["guarantee"]["statement"]
+    for part in (
+        f"ε = {formatting.epsilon(report['guarantee']['epsilon'])}",
+        "δ = 10⁻⁵",
+        "δ·n = ",
+        "one record",
+        "add-or-remove-one-record",
+        "the server",
+        "assuming",
+        "privacy loss distribution (dp-accounting 0.6.0)",
+    ):
+        assert part in sentence
+    assert sentence.endswith(".")
+    assert report["guarantee"]["view"] == "server"
+
+
+def test_the_mechanism_says_when_layers_multiply_in_bfloat16(make_run: MakeRun) -> None:
+    run = make_run()
+    assert "bfloat16" not in content.build(run)["mechanism"]["statement"]
+    rewrite_header(run, precision="bfloat16")
+    statement = content.build(run)["mechanism"]["statement"]
+    assert "multiply in bfloat16; gradients are clipped, summed and noised in float32" in statement
+
+
+def test_delta_times_records_uses_every_training_record(make_run: MakeRun) -> None:
+    report = content.build(make_run())
+    total = report["clients"]["records_total"]
+    assert report["guarantee"]["delta_times_records"] == pytest.approx(1e-5 * total, rel=1e-12)
+
+
+def test_every_audience_gets_a_report_that_fits_the_schema(make_run: MakeRun) -> None:
+    run = make_run()
+    for audience in content.AUDIENCES:
+        content.validate(content.build(run, audience))
+
+
+def test_the_schema_refuses_an_unknown_field_and_a_loss_without_privacy(make_run: MakeRun) -> None:
+    report = content.build(make_run(private=False))
+    with pytest.raises(ReportError):
+        content.validate({**report, "extra": 1})
+    report["guarantee"]["epsilon"] = 1.0
+    with pytest.raises(ReportError, match="guarantee/epsilon"):
+        content.validate(report)
+
+
+@pytest.mark.parametrize("name", ["report", "comparison"])
+def test_the_schema_describes_every_field(name: str) -> None:
+    folder = Path(reports.__file__).parent / "schema"
+    schema = json.loads((folder / f"{name}.schema.json").read_text("utf-8"))
+
+    def walk(node: Any, path: str) -> None:
+        if not isinstance(node, dict):
+            return
+        for name, inner in node.get("properties", {}).items():
+            if path.startswith("allOf"):
+                continue
+            assert inner.get("description"), f"{path}/{name}"
+            walk(inner, f"{path}/{name}")
+        if "properties" in node and not path.startswith("allOf"):
+            assert node["additionalProperties"] is False, path
+        walk(node.get("items"), f"{path}/items")
+
+    walk(schema, "")
+    for definition, node in schema.get("$defs", {}).items():
+        walk(node, definition)
+
+
+def test_an_unknown_audience_is_refused(make_run: MakeRun) -> None:
+    with pytest.raises(ReportError, match="must be one of internal, public"):
+        content.build(make_run(), "press")
+
+
+def test_same_run_same_bytes(make_run: MakeRun) -> None:
+    run = make_run()
+    assert content.serialise(content.build(run)) == content.serialise(content.build(run))
+
+
+def test_evidence_is_never_read(make_run: MakeRun) -> None:
+    run = make_run()
+    before = content.serialise(content.build(run))
+    shutil.rmtree(run / "evidence")
+    assert content.serialise(content.build(run)) == before
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for inner in value.values() for text in strings(inner)]
+    if isinstance(value, list):
+        return [text for inner in value for text in strings(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+def numbers(value: Any) -> set[float]:
+    if isinstance(value, dict):
+        return {found for inner in value.values() for found in numbers(inner)}
+    if isinstance(value, list):
+        return {found for inner in value for found in numbers(inner)}
+    return (
+        {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
+    )
+
+
+def test_the_public_report_tells_nothing_of_participation(make_run: MakeRun) -> None:
+    run = make_run(clients=9, rounds=31)
+    claim = json.loads((run / "ledger.jsonl").read_text().strip().split("\n")[-1])
+    header = json.loads((run / "ledger.jsonl").read_text().split("\n")[0])
+    report = content.build(run, "public")
+    shown, values = "\n".join(strings(report)), numbers(report)
+    secrets = {claim["server"]["epsilon"]}
+    for row in claim["server"]["clients"]:
+        secrets |= {row["epsilon_pld"], row["epsilon_rdp"], row["epsilon_rdp_classic"]}
+    assert not secrets & values
+    for secret in secrets:
+        assert f"{secret:.4f}" not in shown
+        assert formatting.epsilon(secret) not in re.findall(r"ε = ([\d.]+)", shown)
+    assert not re.search(r"client\s*\d|took part \d|particip\w* \d+ times", shown, re.IGNORECASE)
+    assert report["clients"]["rows"] == []
+    assert report["accounting"]["profile"] == []
+    assert all(row["server"] is None for row in report["accounting"]["over_rounds"])
+    assert header["commitment"] not in shown
+    assert report["guarantee"]["view"] == "third_party"
+    assert not {entry["file"] for entry in report["identity"]["hashes"]} & {
+        "ledger.jsonl",
+        "audit.json",
+    }
+
+
+def test_the_internal_report_does_tell_it(make_run: MakeRun) -> None:
+    report = content.build(make_run(clients=9))
+    assert len(report["clients"]["rows"]) == 9
+    assert report["accounting"]["profile"]
+    assert any("took part" in (check["measurement"] or "") for check in report["audit"]["checks"])
+
+
+def test_two_runs_that_differ_in_participation_alone_have_one_public_report(
+    make_run: MakeRun,
+) -> None:
+    first, second = make_run("a"), make_run("b")
+    lines = (second / "ledger.jsonl").read_text("utf-8").strip().split("\n")
+    claim = json.loads(lines[-1])
+    for row in claim["server"]["clients"]:
+        row["participations"] += 1
+        row["epsilon_pld"] *= 1.25
+    claim["server"]["epsilon"] *= 1.25
+    claim["profile"] = [[2 * e, d] for e, d in claim["profile"]]
+    lines[-1] = json.dumps(claim)
+    (second / "ledger.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+
+    def change(audit: Any) -> None:
+        audit["inputs"].pop("ledger.jsonl")
+        for check in audit["checks"]:
+            check["measurement"] += " Client 2 took part 11 times."
+            for row in check["details"].get("over_rounds", []):
+                row["server"] *= 1.25
+
+    rewrite(second, "audit.json", change)
+    assert content.serialise(content.build(first, "public")) == content.serialise(
+        content.build(second, "public")
+    )
+    assert content.build(first) != content.build(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Client sizes are public metadata.", True),
+        ("The third party does not learn who took part.", True),
+        ("reproducible mode: not a privacy guarantee to anyone who knows the seed", True),
+        ("Client 3 took part 7 times.", False),
+        ("client_12 exceeds the rest", False),
+        ("participations: 4, 5 and 6", False),
+        ("The server's ε is 7.1.", False),
+        ("Round 3 was charged on a second attempt.", False),
+    ],
+)
+def test_free_text_is_withheld_from_the_public_only_if_it_could_tell(text: str, kept: bool) -> None:
+    assert for_audience([text], "internal") == [text]
+    assert (for_audience([text], "public") == [text]) is kept
+
+
+def test_a_run_without_privacy_says_so_and_carries_no_loss(make_run: MakeRun) -> None:
+    for audience in content.AUDIENCES:
+        report = content.build(make_run(f"run-{audience}", private=False), audience)
+        assert "no differential privacy" in report["guarantee"]["statement"]
+        assert "no differential privacy" in report["mechanism"]["statement"]
+        assert "No differential privacy" in report["verdict"]["statement"]
+        assert report["verdict"]["value"] == "NO CLAIM"
+        assert not re.search(r"ε\s*=", "\n".join(strings(report)))
+        assert report["accounting"]["views"] == report["accounting"]["closed_forms"] == []
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_missing_audit_is_said_first(make_run: MakeRun, private: bool) -> None:
+    report = content.build(make_run(private=private, audit=False))
+    assert report["verdict"]["value"] == "NOT AUDITED"
+    assert any("audit.json" in note for note in report["verdict"]["notes"])
+    if private:
+        assert report["guarantee"]["statement"].startswith("Claimed, but not audited")
+
+
+@pytest.mark.parametrize("verdict", ["FAIL", "NOT VERIFIED"])
+def test_a_bad_verdict_leads_the_sentence(make_run: MakeRun, verdict: str) -> None:
+    report = content.build(make_run(verdict=verdict))
+    assert report["verdict"]["value"] == verdict
+    assert report["guarantee"]["statement"].startswith("Claimed, but")
+    key = "failed" if verdict == "FAIL" else "not_verified"
+    assert [entry["title"] for entry in report["verdict"][key]] == ["Noise has the claimed scale"]
+
+
+def test_a_verdict_is_lowered_but_never_raised(make_run: MakeRun) -> None:
+    run = make_run("lower", verdict="FAIL")
+    rewrite(run, "audit.json", lambda audit: audit.update(verdict="PASS"))
+    assert content.build(run)["verdict"]["value"] == "FAIL"
+    run = make_run("raise")
+    rewrite(run, "audit.json", lambda audit: audit.update(verdict="NOT VERIFIED"))
+    assert content.build(run)["verdict"]["value"] == "NOT VERIFIED"
+    rewrite(run, "audit.json", lambda audit: audit.update(verdict="EXCELLENT"))
+    assert content.build(run)["verdict"]["value"] == "NOT VERIFIED"
+    rewrite(run, "audit.json", lambda audit: audit.update(verdict="PASS", checks=[]))
+    assert content.build(run)["verdict"]["value"] == "NOT VERIFIED"
+
+
+def test_an_audit_of_another_run_or_another_model_is_not_used(make_run: MakeRun) -> None:
+    run = make_run("model")
+    (run / "model.safetensors").write_bytes(b"another")
+    assert content.build(run)["verdict"]["value"] == "NOT AUDITED"
+    run = make_run("run")
+    rewrite(run, "audit.json", lambda audit: audit.update(run="other"))
+    assert content.build(run)["verdict"]["value"] == "NOT AUDITED"
+
+
+def test_an_unfinished_run_makes_no_statement(make_run: MakeRun) -> None:
+    run = make_run(audit=False)
+    lines = (run / "ledger.jsonl").read_text("utf-8").strip().split("\n")
+    (run / "ledger.jsonl").write_text("\n".join(lines[:-1]) + "\n", "utf-8")
+    report = content.build(run)
+    assert "makes no statement" in report["guarantee"]["statement"]
+    assert report["guarantee"]["epsilon"] is None
+    assert report["accounting"]["views"] == []
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "model.json", "model.safetensors", "audit.json"])
+def test_missing_parts_are_said_and_do_not_stop_the_report(make_run: MakeRun, name: str) -> None:
+    run = make_run()
+    (run / name).unlink()
+    notes = content.build(run)["verdict"]["notes"]
+    assert any(name in note for note in notes)
+    assert not any(str(run) in note for note in notes)
+
+
+@pytest.mark.parametrize("name", ["spec.yaml", "ledger.jsonl"])
+def test_without_spec_or_ledger_there_is_one_clear_line(make_run: MakeRun, name: str) -> None:
+    run = make_run()
+    (run / name).unlink()
+    with pytest.raises(ReportError, match=rf"^{re.escape(name)}: missing") as caught:
+        content.build(run)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_partial_audit_gives_a_partial_report(make_run: MakeRun) -> None:
+    run = make_run()
+
+    def strip(audit: Any) -> None:
+        audit.pop("auditor")
+        audit.pop("qualifications")
+        for check in audit["checks"]:
+            for key in ("claim", "power", "limits", "details", "severity"):
+                check.pop(key)
+
+    rewrite(run, "audit.json", strip)
+    report = content.build(run)
+    assert report["verdict"]["value"] == "PASS"
+    assert report["audit"]["second_moment"] is None
+    assert report["accounting"]["over_rounds"] == []
+    assert {form["reading"] for form in report["accounting"]["closed_forms"]} == {"not audited"}
+
+
+@pytest.mark.parametrize(
+    "audit",
+    [b"", b"[]", b"null", b"{", b"\xff", b'{"a":NaN}', b"[" * 100_000, b'{"run":1,"run":2}'],
+)
+def test_a_broken_audit_is_a_missing_audit(make_run: MakeRun, audit: bytes) -> None:
+    run = make_run()
+    (run / "audit.json").write_bytes(audit)
+    assert content.build(run)["verdict"]["value"] == "NOT AUDITED"
+
+
+@pytest.mark.parametrize("junk", [None, 7, [1, None], {"checks": 3}])
+def test_junk_in_any_field_of_the_audit_never_crashes(make_run: MakeRun, junk: Any) -> None:
+    run = make_run()
+    original = json.loads((run / "audit.json").read_text("utf-8"))
+    for key in original:
+        if key in ("run", "inputs"):
+            continue
+        (run / "audit.json").write_text(json.dumps({**original, key: junk}), "utf-8")
+        content.build(run)
+        content.build(run, "public")
+    for index, check in enumerate(original["checks"]):
+        for key in check:
+            changed = json.loads(json.dumps(original))
+            changed["checks"][index][key] = junk
+            (run / "audit.json").write_text(json.dumps(changed), "utf-8")
+            content.build(run)
+
+
+def test_the_seed_caveat_stands_even_if_the_auditor_forgot_it(make_run: MakeRun) -> None:
+    run = make_run(randomness="reproducible")
+    rewrite(run, "audit.json", lambda audit: audit.update(qualifications=[]))
+    for audience in content.AUDIENCES:
+        report = content.build(run, audience)
+        assert wording.SEED_CAVEAT in report["qualifications"][0]
+        assert report["randomness"]["caveat"] == wording.SEED_CAVEAT
+        assert "nobody who knows the seed" in report["guarantee"]["statement"]
+    assert content.build(run)["randomness"]["seed"] == 0
+    assert content.build(run, "public")["randomness"]["seed"] is None
+
+
+def test_release_mode_has_no_caveat(make_run: MakeRun) -> None:
+    report = content.build(make_run())
+    assert report["qualifications"] == []
+    assert report["randomness"]["caveat"] is None
+
+
+def test_governance_is_blank_unless_the_spec_fills_it(make_run: MakeRun) -> None:
+    given = {"report": {"purpose": "Recognise digits.", "risks": None}}
+    fields = {
+        entry["field"]: entry["text"]
+        for entry in content.build(make_run(spec_extra=given))["governance"]
+    }
+    assert fields.pop("purpose") == "Recognise digits."
+    assert len(fields) == 5
+    assert set(fields.values()) == {None}
+
+
+def test_numbers_that_are_no_numbers_become_unknown(make_run: MakeRun) -> None:
+    run = make_run()
+    rewrite_header(run, rounds="many", clients=None, records=["x", None, True], parameters=10**400)
+    report = content.build(run)
+    assert report["mechanism"]["rounds"] is None
+    assert report["guarantee"]["delta_times_records"] is None
+
+
+def test_control_and_bidirectional_characters_do_not_reach_the_report(make_run: MakeRun) -> None:
+    name = "safe\u202egnp.exe\x00\x1b[31m \ud800 end"
+    run = make_run(name="plain")
+    text = (
+        (run / "spec.yaml").read_text("utf-8").replace("name: plain", f"name: {json.dumps(name)}")
+    )
+    (run / "spec.yaml").write_text(text, "utf-8")
+    shown = content.build(run)["identity"]["name"]
+    assert not set("\u202e\x00\x1b\ud800") & set(shown)
+    assert "end" in shown
+
+
+def test_a_spec_with_aliases_is_refused(make_run: MakeRun) -> None:
+    run = make_run()
+    (run / "spec.yaml").write_text("a: &x [1, 2]\nb: *x\n")
+    with pytest.raises(ReportError, match="aliases are not accepted"):
+        content.build(run)
+
+
+def test_links_are_not_followed(make_run: MakeRun) -> None:
+    run = make_run()
+    (run / "spec.yaml").rename(run.parent / "elsewhere.yaml")
+    (run / "spec.yaml").symlink_to(run.parent / "elsewhere.yaml")
+    with pytest.raises(ReportError, match=r"spec\.yaml: is a link"):
+        content.build(run)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (7.041, "7.05"),
+        (7.1, "7.10"),
+        (7.10000001, "7.11"),
+        (0.04321, "0.0433"),
+        (0.0, "0"),
+        (1234.2, "1,235"),
+        (227.001, "227.01"),
+        (None, "∞"),
+    ],
+)
+def test_losses_are_never_rounded_down(value: float | None, shown: str) -> None:
+    assert formatting.epsilon(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1e-5, "10⁻⁵"), (2.5e-6, "2.5·10⁻⁶"), (0.0144, "0.0144"), (0.0, "0"), (1e300, "10³⁰⁰")],
+)
+def test_small_numbers_are_printed_as_powers_of_ten(value: float, shown: str) -> None:
+    assert formatting.power(value) == shown

@@ -1,0 +1,272 @@
+"""The web page: the same words as the PDF, in a file that needs nothing and runs nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import build_report
+from reports.content import build as content
+from reports.reading.files import clean
+from reports.render import html, pdf
+from reports.render.pages.document import Document
+from reports.render.pages.run import document
+
+MakeRun = Any  # the builder that conftest gives
+POPPLER = pytest.mark.skipif(shutil.which("pdftotext") is None, reason="poppler is not installed")
+VOID = {"meta", "path", "use", "rect", "br", "link", "img", "input", "hr"}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</title></style></svg><iframe src=//example.org>",
+    "&lt;b&gt; & ' \" ]]> <!-- --!>",
+    "javascript:alert(1)",
+    "連合学習 الخصوصية \u202e 😀",
+)
+
+
+class Page(HTMLParser):
+    """Elements in order, each with its attributes and its open ancestors, and all text."""
+
+    def __init__(self, source: bytes) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.faults: list[str] = []
+        self.feed(source.decode("utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), tuple(self.open)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), tuple(self.open)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "title", "desc"} & set(self.open):
+            self.texts.append(data)
+
+    def named(self, *tags: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes, _ in self.elements if tag in tags]
+
+    @property
+    def text(self) -> str:
+        return squeezed("".join(self.texts))
+
+
+def squeezed(text: str) -> str:
+    """Text without white space and other marks that only lay it out."""
+    return re.sub(r"[\s\u200b\u2002\u00ad-]+", "", text)
+
+
+def words(value: Any) -> list[str]:
+    """All texts of blocks, spans and cells."""
+    if isinstance(value, dict):
+        skipped = ("kind", "identifier", "style", "tone", "align", "caption")
+        return [t for key, inner in value.items() if key not in skipped for t in words(inner)]
+    if isinstance(value, list | tuple):
+        return [text for inner in value for text in words(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+def shown_texts(shown: Document) -> list[str]:
+    """Everything that a reader of either form is to see."""
+    texts = [shown.title, shown.label, shown.audience, shown.identifier, shown.date]
+    texts += [shown.introduction, *shown.qualifications]
+    if shown.band:
+        texts += [shown.band.value, shown.band.statement]
+    if shown.claim:
+        texts += words([shown.claim.numbers, shown.claim.statement, shown.claim.others])
+        texts.append(shown.claim.headline)
+    texts += words([shown.summary, shown.glance])
+    for section in shown.sections:
+        texts += [section.title, *words(list(section.blocks))]
+    for picture in shown.pictures.values():
+        texts += [picture.title, picture.caption]
+    return [text for text in texts if squeezed(text)]
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"private": False},
+    {"audit": False},
+    {"verdict": "FAIL"},
+    {"verdict": "NOT VERIFIED", "randomness": "reproducible"},
+    {"clients": 1, "rounds": 1, "blocks": 1},
+    {"clients": 80, "rounds": 30, "blocks": 90},
+]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A document and its page."""
+
+    shown: Document
+    source: bytes
+    page: Page
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(audience, index) for audience in content.AUDIENCES for index in range(len(KINDS))],
+    ids=str,
+)
+def made(
+    request: pytest.FixtureRequest, run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory
+) -> Made:
+    audience, index = request.param
+    run = run_builder(tmp_path_factory.mktemp("page") / "run", **KINDS[index])
+    shown = document(content.build(run, audience))
+    source = html.typeset(shown)
+    return Made(shown, source, Page(source))
+
+
+def test_the_page_is_whole_and_asks_for_nothing(made: Made) -> None:
+    source, page = made.source, made.page
+    assert page.faults == []
+    assert page.open == []
+    tags = {tag for tag, _, _ in page.elements}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "form", "audio"}
+    for _, attributes, _ in page.elements:
+        assert not {name for name in attributes if name.startswith("on")}
+        for name in ("href", "xlink:href", "src"):
+            assert (attributes.get(name) or "#").startswith("#")
+    assert re.findall(rb"(?<!xmlns=\")(?<!xlink=\")https?://", source) == []
+    assert re.findall(rb"@import|url\((?!#)", source) == []
+    policy = next(m for m in page.named("meta") if m.get("http-equiv"))["content"] or ""
+    assert policy.startswith("default-src 'none'")
+    assert "script" not in policy
+
+
+def test_the_page_is_built_so_that_machines_can_read_it_out(made: Made) -> None:
+    page = made.page
+    assert page.named("html")[0]["lang"] == "en-GB"
+    assert (
+        len(page.named("h1"))
+        == len(page.named("main"))
+        == len(page.named("title")) - len(page.named("svg"))
+    )
+    names = [attributes["id"] for _, attributes, _ in page.elements if attributes.get("id")]
+    assert len(names) == len(set(names))
+    for link in [*page.named("a"), *page.named("use")]:
+        assert (link.get("href") or "")[1:] in names
+    for _, attributes, _ in page.elements:
+        assert set((attributes.get("aria-labelledby") or "").split()) <= set(names)
+    levels = [int(tag[1]) for tag, _, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))
+    assert len(page.named("table")) == len(page.named("caption"))
+    assert all(cell.get("scope") == "col" for cell in page.named("th"))
+    for attributes in page.named("svg"):
+        assert attributes["role"] == "img"
+    for attributes in [a for _, a, _ in page.elements if a.get("role") == "region"]:
+        assert attributes["aria-label"]
+        assert attributes["tabindex"] == "0"
+    assert not [a for _, a, _ in page.elements if int(a.get("tabindex") or 0) > 0]
+
+
+def test_the_page_says_everything_that_the_document_says(made: Made) -> None:
+    page = made.page.text
+    for text in shown_texts(made.shown):
+        for part in text.split("\n"):
+            assert squeezed(part) in page, part
+
+
+@POPPLER
+@pytest.mark.parametrize("options", [{}, {"verdict": "FAIL", "randomness": "reproducible"}])
+@pytest.mark.parametrize("audience", content.AUDIENCES)
+def test_the_pdf_says_everything_that_the_page_says(
+    make_run: MakeRun, tmp_path: Path, options: dict[str, Any], audience: str
+) -> None:
+    """Words are compared one by one: in columns, poppler tells lines in another order."""
+    report = content.build(make_run(**options), audience)
+    target = tmp_path / "twin.pdf"
+    target.write_bytes(pdf.compose(report))
+    done = subprocess.run(["pdftotext", str(target), "-"], capture_output=True, check=True)
+    page = squeezed(done.stdout.decode("utf-8"))
+    for text in shown_texts(document(report)):
+        for word in text.split():
+            assert squeezed(word) in page, word
+
+
+def test_a_failure_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
+    page = Page(html.compose(content.build(make_run(verdict="FAIL"))))
+    shown = squeezed("".join(page.texts)).removeprefix(squeezed("Skip to the content"))
+    assert shown.startswith("✗FAIL")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None:
+    report = content.build(make_run())
+    # One figure stands for all: drawing them is what takes the time.
+    del report["figures"][1:]
+    plain = Page(html.compose(report))
+    shown = clean(text)
+    report["identity"].update(name=shown, description=shown, run=shown)
+    report["governance"][0]["text"] = shown
+    report["audit"]["checks"][1].update(title=shown, measurement=shown)
+    report["audit"]["second_moment"]["blocks"][0]["name"] = shown
+    report["mechanism"]["settings"][0]["value"] = shown
+    report["qualifications"] = [shown]
+    report["figures"][0].update(title=shown, caption=shown, alternative_text=shown)
+    page = Page(html.compose(report))
+    assert page.faults == []
+    assert {tag for tag, _, _ in page.elements} == {tag for tag, _, _ in plain.elements}
+    assert squeezed(shown) in page.text
+
+
+def test_same_run_same_bytes(make_run: MakeRun) -> None:
+    report = content.build(make_run())
+    assert html.compose(report) == html.compose(report)
+
+
+def test_each_figure_has_its_numbers_beside_it(make_run: MakeRun) -> None:
+    report = content.build(make_run())
+    page = Page(html.compose(report))
+    assert len(page.named("figure")) == len(page.named("details")) == len(report["figures"])
+    shown = document(report)
+    for entry in report["figures"]:
+        picture = shown.pictures[entry["identifier"]]
+        assert picture.data.decode().count("\n") == 1 + len(picture.rows) + picture.omitted
+
+
+def test_the_public_page_names_no_client(make_run: MakeRun) -> None:
+    files = build_report(make_run(), "public")
+    assert files.html.name == "report-public.html"
+    page = files.html.read_text("utf-8")
+    assert not re.search(r"client\s*\d|took part \d", page, re.IGNORECASE)
+    assert "Server, as it happened" not in page
+    assert json.loads(files.json.read_text())["sampling"]["participations"] == []
+
+
+def test_a_long_reason_is_cut_on_the_first_page_and_whole_in_its_section(
+    make_run: MakeRun,
+) -> None:
+    report = content.build(make_run(verdict="FAIL"))
+    reason = "model.bin: " + "is not what it was; " * 40
+    report["verdict"]["failed"][0]["why"] = reason
+    report["audit"]["checks"][2]["measurement"] = reason
+    shown = document(report)
+    first = json.dumps(shown.summary, ensure_ascii=False)
+    assert "… (section 6)" in first
+    assert reason not in first
+    # A file's name keeps its small letter.
+    assert "model.bin: is" in first
+    assert reason in json.dumps([section.blocks for section in shown.sections])

@@ -1,0 +1,423 @@
+"""A key's life: made, brought along, replaced, revoked; and what a reader makes of it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jsonschema
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import reports
+from reports import KeyFileError, build_report
+from reports.errors import EnvelopeError, TimestampError
+from reports.signatures import bundles, keys, signing
+from reports.signatures.dsse import parse_envelope
+from reports.signatures.keys import fingerprint, load_public
+from reports.signatures.trust import (
+    certificates,
+    inspection,
+    keyring,
+    revocations,
+    signer,
+    statements,
+)
+from reports.signatures.trust.statements import Sealed
+from reports.signatures.trust.timestamps import Authority
+from reports.signatures.verification import VerificationResult, verify
+from tests.authority import NOW, LocalAuthority
+from tests.reports.signatures.test_pades import chain_of
+
+SCHEMAS = Path(reports.__file__).parent / "schema"
+DAY = datetime.timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> LocalAuthority:
+    return LocalAuthority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`verify` reads the caller's own revocations: here there are none unless a test makes them."""
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "own"))
+
+
+@dataclass(frozen=True)
+class Case:
+    run: Path
+    keys: Path
+
+    def public(self, name: str) -> Path:
+        return self.keys / f"{name}.pub"
+
+    def sign(self, authority: Authority | None = None) -> None:
+        newest = {role: keyring.current(role, self.keys) for role in keys.ROLES}
+        loaded = {role: signer.load(role, newest[role].private) for role in keys.ROLES}
+        signing.sign(self.run, loaded["trainer"], loaded["auditor"], authority)
+
+
+@pytest.fixture(scope="module")
+def reported(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = run_builder(tmp_path_factory.mktemp("life") / "run", rounds=2, clients=3)
+    build_report(run)
+    return run
+
+
+@pytest.fixture
+def case(reported: Path, tmp_path: Path) -> Case:
+    """A run with a report, and a key folder with two keys; nothing is signed yet."""
+    run = Path(shutil.copytree(reported, tmp_path / "run"))
+    for role in keys.ROLES:
+        keyring.new(role, tmp_path / "keys")
+    return Case(run, tmp_path / "keys")
+
+
+def dated(folder: Path, role: str, days: int, start: datetime.datetime) -> None:
+    """Give a key a certificate of other dates."""
+    private = keys.load_private(folder / f"{role}.key")
+    chain = (certificates.self_signed(private, role, days, start),)
+    (folder / f"{role}.crt").write_bytes(certificates.chain_pem(chain))
+
+
+def named(result: VerificationResult) -> set[str]:
+    return {problem.file for problem in result.problems}
+
+
+def test_a_new_key_has_a_certificate_and_tight_modes(tmp_path: Path) -> None:
+    made = keyring.new("trainer", tmp_path / "k", days=30)
+    assert stat.S_IMODE(made.private.stat().st_mode) == 0o600
+    chain = certificates.parse_chain((tmp_path / "k" / "trainer.crt").read_bytes(), "crt")
+    certificates.check_chain(chain, load_public(made.public), "crt")
+    assert chain[0].not_valid_after_utc - chain[0].not_valid_before_utc == 30 * DAY
+    assert {p.name for p in (tmp_path / "k").iterdir()} == {
+        "trainer.key",
+        "trainer.pub",
+        "trainer.crt",
+    }
+
+
+@pytest.mark.parametrize("days", [0, -1, 36_501])
+def test_days_out_of_range_are_refused_before_anything_is_written(
+    tmp_path: Path, days: int
+) -> None:
+    with pytest.raises(KeyFileError, match="between 1 and 36500"):
+        keyring.new("trainer", tmp_path / "k", days=days)
+    assert not (tmp_path / "k").exists()
+
+
+def test_nothing_that_makes_a_key_overwrites_one(case: Case) -> None:
+    before = {path: path.read_bytes() for path in case.keys.iterdir()}
+    with pytest.raises(KeyFileError, match="never overwritten; replace it with"):
+        keyring.new("trainer", case.keys)
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        keyring.bring("trainer", case.keys, case.keys / "auditor.key")
+    (case.keys / "trainer-2.crt").write_text("mine")
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        keyring.rotate("trainer", case.keys)
+    (case.keys / "trainer-2.crt").unlink()
+    assert {path: path.read_bytes() for path in case.keys.iterdir()} == before
+
+
+def test_an_existing_key_and_its_chain_can_be_brought_along(tmp_path: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    own = tmp_path / "own.pem"
+    own.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"word"),
+        )
+    )
+    own.chmod(0o600)
+    chain = chain_of(private)
+    (tmp_path / "chain.pem").write_bytes(certificates.chain_pem(chain))
+    made = keyring.bring("auditor", tmp_path / "k", own, tmp_path / "chain.pem", "word")
+    assert b"ENCRYPTED" in made.private.read_bytes()
+    loaded = signer.load("auditor", made.private, "word")
+    assert loaded.chain == chain
+    assert loaded.fingerprint == fingerprint(private.public_key())
+
+
+def test_a_chain_of_another_key_or_in_disorder_is_refused(tmp_path: Path) -> None:
+    made = keyring.new("auditor", tmp_path / "k")
+    private = keys.load_private(made.private)
+    (tmp_path / "chain.pem").write_bytes(
+        certificates.chain_pem(chain_of(ec.generate_private_key(ec.SECP256R1())))
+    )
+    with pytest.raises(KeyFileError, match="not for the key"):
+        keyring.bring("trainer", tmp_path / "k", made.private, tmp_path / "chain.pem")
+    leaf, _ = chain_of(private)
+    _, other = chain_of(private)
+    (tmp_path / "chain.pem").write_bytes(certificates.chain_pem((leaf, other)))
+    with pytest.raises(KeyFileError, match="was not issued by"):
+        keyring.bring("trainer", tmp_path / "k", made.private, tmp_path / "chain.pem")
+    with pytest.raises(KeyFileError, match="cannot be read"):
+        keyring.bring("trainer", tmp_path / "k", made.private, tmp_path / "none.pem")
+
+
+def test_a_replaced_key_is_followed_by_whoever_trusts_the_first(case: Case) -> None:
+    keyring.rotate("auditor", case.keys)
+    keyring.rotate("auditor", case.keys)
+    case.sign()
+    for name in ("auditor", "auditor-2", "auditor-3"):
+        result = verify(case.run, case.public("trainer"), case.public(name))
+        assert result.ok, name
+        assert any("was replaced by its holder" in text for text in result.statements) == (
+            name != "auditor-3"
+        )
+    assert verify(case.run).ok
+
+
+def test_whoever_trusts_the_new_key_does_not_trust_the_old_one(case: Case) -> None:
+    case.sign()
+    keyring.rotate("auditor", case.keys)
+    result = verify(case.run, None, case.public("auditor-2"))
+    assert named(result) >= {"auditor.pub", "attestation.json", "report.pdf"}
+
+
+def test_a_chain_that_a_stranger_forged_leads_nowhere(case: Case) -> None:
+    stranger = ec.generate_private_key(ec.SECP256R1())
+    newest = keyring.current("auditor", case.keys)
+    target = load_public(newest.public)
+    forged = statements.write_rotation("auditor", stranger, target, certificates.now())
+    newest.rotations.write_bytes(statements.write_bundle("rotations", (Sealed(forged),)))
+    case.sign()
+    other = keys.create("auditor", case.keys / "other")
+    result = verify(case.run, None, other.public)
+    assert "auditor.pub" in named(result)
+    assert verify(case.run).ok
+
+
+def test_a_chain_for_the_other_role_leads_nowhere(case: Case) -> None:
+    old = keys.load_private(case.keys / "trainer.key")
+    newest = keyring.current("auditor", case.keys)
+    said = statements.write_rotation("trainer", old, load_public(newest.public), NOW)
+    newest.rotations.write_bytes(statements.write_bundle("rotations", (Sealed(said),)))
+    case.sign()
+    assert "auditor.pub" in named(verify(case.run, None, case.public("trainer")))
+
+
+def test_a_revoked_key_is_refused_and_named(case: Case) -> None:
+    case.sign()
+    path, entry = keyring.revoke("auditor", case.keys, None, "key-compromise")
+    assert entry.issuer == entry.key
+    result = verify(case.run, revocations=[path])
+    assert named(result) == {"attestation.json", "report.pdf"}
+    assert all("revoked since" in problem.reason for problem in result.problems)
+    assert [entry.role for entry in result.signers] == ["trainer"]
+    assert verify(case.run).ok
+
+
+def test_the_callers_own_list_counts_without_being_named(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.sign()
+    keyring.revoke("trainer", case.keys, None, "superseded")
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(case.keys))
+    assert named(verify(case.run)) == {"training.attestation.json"}
+
+
+def test_a_revoked_trainer_takes_the_models_own_signature_along(case: Case) -> None:
+    pytest.importorskip("model_signing")
+    loaded = [signer.load(role, case.keys / f"{role}.key") for role in keys.ROLES]
+    bundle = bundles.sign_model(case.run, loaded[0], None)
+    signing.sign(case.run, *loaded, bundle=bundle)
+    path, _ = keyring.revoke("trainer", case.keys, None, "key-compromise")
+    assert named(verify(case.run, revocations=[path])) == {
+        "training.attestation.json",
+        "model.sig",
+    }
+
+
+@pytest.mark.parametrize(
+    ("signed", "revoked", "holds"),
+    [(5, 3, True), (3, 5, False), (3, 3, False)],
+)
+def test_a_trusted_time_decides_what_a_revoked_key_signed(
+    case: Case, authority: LocalAuthority, signed: int, revoked: int, holds: bool
+) -> None:
+    authority.moment = NOW - signed * DAY
+    dated(case.keys, "auditor", days=90, start=NOW - 30 * DAY)
+    with authority.serve() as url:
+        case.sign(Authority(url))
+    since = NOW - revoked * DAY
+    path, _ = keyring.revoke("auditor", case.keys, None, "key-compromise", since)
+    result = verify(case.run, revocations=[path], tsa_roots=[authority.root])
+    assert result.ok == holds
+    assert named(result) == (set() if holds else {"attestation.json", "report.pdf"})
+    # The same time from an authority that the reader does not trust helps nobody.
+    assert not verify(case.run, revocations=[path]).ok
+
+
+def test_a_rotation_by_a_revoked_key_leads_nowhere_unless_it_was_timestamped_before(
+    case: Case, authority: LocalAuthority
+) -> None:
+    keyring.rotate("auditor", case.keys)
+    old = load_public(case.public("auditor"))
+    case.sign()
+    path, entry = keyring.revoke("auditor", case.keys, old, "key-compromise")
+    assert entry.issuer == fingerprint(load_public(case.public("auditor-2")))
+    result = verify(case.run, None, case.public("auditor"), [path])
+    assert {"auditor.rotations.json", "auditor.pub"} <= named(result)
+    assert verify(case.run, None, case.public("auditor-2"), [path]).ok
+
+
+def test_a_rotation_that_was_timestamped_before_still_leads_on(
+    case: Case, authority: LocalAuthority
+) -> None:
+    authority.moment = NOW - 9 * DAY
+    with authority.serve() as url:
+        keyring.rotate("auditor", case.keys, authority=Authority(url))
+    case.sign()
+    old = load_public(case.public("auditor"))
+    path, _ = keyring.revoke("auditor", case.keys, old, "superseded", NOW - DAY)
+    given = verify(case.run, None, case.public("auditor"), [path], [authority.root])
+    assert given.ok
+    assert not verify(case.run, None, case.public("auditor"), [path]).ok
+
+
+def test_a_revoked_key_signs_no_more_and_vouches_for_none(case: Case) -> None:
+    keyring.revoke("auditor", case.keys, None, "key-compromise")
+    with pytest.raises(KeyFileError, match=r"is revoked since .* signs no more"):
+        signer.load("auditor", case.keys / "auditor.key")
+    with pytest.raises(KeyFileError, match="cannot vouch"):
+        keyring.rotate("auditor", case.keys)
+    fresh = keyring.new("auditor", case.keys)
+    assert fresh.private.name == "auditor-2.key"
+    assert not (case.keys / "auditor-2.rotations.json").exists()
+    case.sign()
+    assert verify(case.run).ok
+
+
+def test_a_revocation_is_made_once_and_may_only_move_back(case: Case) -> None:
+    _, first = keyring.revoke("trainer", case.keys, None, "unspecified", NOW - DAY)
+    with pytest.raises(KeyFileError, match="revoked already"):
+        keyring.revoke("trainer", case.keys, None, "unspecified")
+    path, _ = keyring.revoke("trainer", case.keys, None, "key-compromise", NOW - 9 * DAY)
+    assert revocations.read_lists([path])[first.key].since == NOW - 9 * DAY
+    with pytest.raises(KeyFileError, match="in the future"):
+        keyring.revoke("auditor", case.keys, None, "unspecified", NOW + 2 * DAY)
+    with pytest.raises(KeyFileError, match="must be one of"):
+        keyring.revoke("auditor", case.keys, None, "boredom")
+
+
+def test_nobody_can_revoke_the_key_of_another(case: Case, tmp_path: Path) -> None:
+    victim = load_public(case.public("auditor"))
+    with pytest.raises(KeyFileError, match="has a say over it"):
+        keyring.revoke("trainer", case.keys, victim, "key-compromise")
+    stranger = ec.generate_private_key(ec.SECP256R1())
+    entry = statements.Revocation(
+        "auditor", fingerprint(victim), NOW, "key-compromise", fingerprint(stranger.public_key())
+    )
+    forged = statements.write_revocation(entry, victim, stranger, (), NOW)
+    path = tmp_path / "forged.json"
+    path.write_bytes(statements.write_bundle("revocations", (Sealed(forged),)))
+    case.sign()
+    with pytest.raises(EnvelopeError, match="has no say over"):
+        verify(case.run, revocations=[path])
+
+
+def test_a_changed_list_is_the_callers_error(case: Case) -> None:
+    path, _ = keyring.revoke("trainer", case.keys, None, "unspecified")
+    text = path.read_bytes()
+    for position in range(0, len(text), 7):
+        changed = bytearray(text)
+        changed[position] ^= 1 + position % 31
+        path.write_bytes(bytes(changed))
+        with pytest.raises((EnvelopeError, KeyFileError)) as caught:
+            revocations.read_lists([path])
+        assert "\n" not in str(caught.value)
+    with pytest.raises(KeyFileError, match="missing"):
+        verify(case.run, revocations=[case.keys / "none.json"])
+
+
+def test_rotations_and_revocations_fit_their_schemas(case: Case) -> None:
+    keyring.rotate("auditor", case.keys)
+    old = load_public(case.public("auditor"))
+    path, _ = keyring.revoke("auditor", case.keys, old, "superseded")
+    for file, kind in (
+        (case.keys / "auditor-2.rotations.json", "rotation"),
+        (path, "revocation"),
+    ):
+        (sealed,) = statements.read_bundle(file.read_bytes(), f"{kind}s", file.name)
+        said = json.loads(parse_envelope(sealed.envelope, file.name).payload)
+        schema = json.loads((SCHEMAS / f"key-{kind}.schema.json").read_text("utf-8"))
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.Draft202012Validator(schema).validate(said)
+        assert said["predicateType"] == schema["$id"]
+
+
+def test_an_authority_that_fails_leaves_no_successor(case: Case, authority: LocalAuthority) -> None:
+    before = sorted(case.keys.iterdir())
+    with pytest.raises(TimestampError):
+        keyring.rotate("auditor", case.keys, authority=Authority("http://127.0.0.1:9/"))
+    assert sorted(case.keys.iterdir()) == before
+
+
+def test_an_expired_certificate_signs_no_more(case: Case) -> None:
+    dated(case.keys, "auditor", days=1, start=NOW - 3 * DAY)
+    with pytest.raises(KeyFileError, match=r"expired on .* make a successor"):
+        case.sign()
+
+
+def test_what_was_signed_before_the_certificate_expired_holds_under_a_trusted_time_only(
+    case: Case, authority: LocalAuthority
+) -> None:
+    authority.moment = NOW - 5 * DAY
+    private = keys.load_private(case.keys / "auditor.key")
+    early = certificates.self_signed(private, "auditor", days=4, start=NOW - 6 * DAY)
+    key = signer.SigningKey("auditor", private, (early,))
+    trainer = signer.load("trainer", case.keys / "trainer.key")
+    with authority.serve() as url:
+        signing.sign(case.run, trainer, key, Authority(url))
+    assert verify(case.run, tsa_roots=[authority.root]).ok
+    result = verify(case.run)
+    assert [(p.file, "expired on" in p.reason) for p in result.problems] == [("report.pdf", True)]
+
+
+def test_who_issued_the_certificate_is_said_and_left_to_the_reader(case: Case) -> None:
+    private = keys.load_private(case.keys / "auditor.key")
+    key = signer.SigningKey("auditor", private, chain_of(private))
+    signing.sign(case.run, signer.load("trainer", case.keys / "trainer.key"), key)
+    result = verify(case.run)
+    assert result.ok
+    assert any("for Auditors Ltd, issued by Authority." in text for text in result.statements)
+
+
+def test_an_envelope_has_no_certificate_to_expire(case: Case) -> None:
+    private = keys.load_private(case.keys / "auditor.key")
+    early = certificates.self_signed(private, "auditor", days=1, start=NOW - 6 * DAY)
+    trainer = signer.load("trainer", case.keys / "trainer.key")
+    signing.sign(case.run, trainer, signer.SigningKey("auditor", private, (early,)))
+    assert named(verify(case.run)) == {"report.pdf"}
+
+
+def test_a_folder_is_shown_without_opening_a_private_key(tmp_path: Path) -> None:
+    folder = tmp_path / "k"
+    keyring.new("trainer", folder, "word")
+    keyring.rotate("trainer", folder, "word", "other")
+    keyring.new("auditor", folder)
+    keyring.revoke("auditor", folder, None, "superseded")
+    (folder / "auditor.key").chmod(0o644)
+    first, second, third = inspection.inspect(folder)
+    assert (first.name, first.state, first.follows) == ("trainer", "replaced", None)
+    assert (second.name, second.state, second.follows) == (
+        "trainer-2",
+        "in use",
+        first.fingerprint,
+    )
+    assert first.protection == "encrypted with a passphrase, mode 0600"
+    assert third.state == "revoked"
+    assert third.revoked is not None
+    assert third.revoked.endswith("superseded")
+    assert "OTHERS MAY READ IT" in third.protection
+    assert inspection.inspect(tmp_path / "none") == ()
+    assert "PRIVATE" not in json.dumps([inspection.to_json(entry) for entry in (first, third)])

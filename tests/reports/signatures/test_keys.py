@@ -1,0 +1,113 @@
+"""Signing keys: created once, readable by their owner only, refused with one clear line."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from reports import KeyFileError, ReportError
+from reports.signatures import keys
+
+
+def test_a_key_pair_can_be_created_and_loaded(tmp_path: Path) -> None:
+    made = keys.create("trainer", tmp_path / "keys")
+    assert made.private.name == "trainer.key"
+    assert made.public.name == "trainer.pub"
+    assert stat.S_IMODE(made.private.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+    private, public = keys.load_private(made.private), keys.load_public(made.public)
+    assert keys.fingerprint(private.public_key()) == keys.fingerprint(public) == made.fingerprint
+    assert made.fingerprint.startswith("SHA256:")
+    assert len(made.fingerprint) == len("SHA256:") + 43
+
+
+def test_a_passphrase_encrypts_the_key(tmp_path: Path) -> None:
+    made = keys.create("auditor", tmp_path, "correct horse")
+    assert b"ENCRYPTED" in made.private.read_bytes()
+    keys.load_private(made.private, "correct horse")
+    for passphrase, message in (("wrong", "wrong passphrase"), (None, "a passphrase is needed")):
+        with pytest.raises(KeyFileError, match=message):
+            keys.load_private(made.private, passphrase)
+
+
+def test_an_unneeded_or_empty_passphrase_is_said(tmp_path: Path) -> None:
+    made = keys.create("auditor", tmp_path)
+    with pytest.raises(KeyFileError, match="it has no passphrase"):
+        keys.load_private(made.private, "anything")
+    with pytest.raises(KeyFileError, match="is empty"):
+        keys.create("trainer", tmp_path, "")
+
+
+def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
+    made = keys.create("trainer", tmp_path)
+    before = made.private.read_bytes()
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        keys.create("trainer", tmp_path)
+    made.private.unlink()
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        keys.create("trainer", tmp_path)
+    assert not made.private.exists()
+    assert before
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    made = keys.create("trainer", tmp_path)
+    made.private.chmod(mode)
+    with pytest.raises(KeyFileError, match="others may read it"):
+        keys.load_private(made.private)
+
+
+def test_other_keys_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="no such key"):
+        keys.load_private(tmp_path / "none.key")
+    with pytest.raises(KeyFileError, match="not a regular file"):
+        keys.load_public(tmp_path)
+    for other in (ed25519.Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP384R1())):
+        path = tmp_path / "other.key"
+        path.write_bytes(
+            other.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        path.chmod(0o600)
+        with pytest.raises(KeyFileError, match="not a P-256 key"):
+            keys.load_private(path)
+        path.chmod(0o644)
+        with pytest.raises(KeyFileError, match="no public key"):
+            keys.load_public(path)
+        public = other.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        path.write_bytes(public)
+        with pytest.raises(KeyFileError, match="not a P-256 public key"):
+            keys.load_public(path)
+
+
+def test_every_error_is_one_line_of_the_base_class(tmp_path: Path) -> None:
+    path = tmp_path / "junk.key"
+    path.write_bytes(b"\x00junk\n")
+    path.chmod(0o600)
+    with pytest.raises(ReportError) as caught:
+        keys.load_private(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(KeyFileError, match="must be one of trainer, auditor"):
+        keys.create("owner", tmp_path)  # type: ignore[arg-type]
+
+
+def test_the_default_directory_follows_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DPFEDADAMW_KEYS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert keys.default_directory() == tmp_path / "dpfedadamw" / "keys"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    assert keys.default_directory() == Path.home() / ".config" / "dpfedadamw" / "keys"
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "mine"))
+    assert keys.default_directory() == tmp_path / "mine"

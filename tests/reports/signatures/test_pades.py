@@ -1,0 +1,222 @@
+"""The PDF's own signature: over the whole file, forbidding change; the file stays what it was."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyhanko.pdf_utils.incremental_writer import IncrementalPdfFileWriter
+from pyhanko.pdf_utils.reader import PdfFileReader
+
+from reports import build_report
+from reports.errors import PdfSignatureError
+from reports.signatures import pades
+from reports.signatures.trust import certificates
+from reports.signatures.trust.signer import SigningKey, with_own_certificate
+
+NAME = "report.pdf"
+
+
+@pytest.fixture(scope="module")
+def key() -> SigningKey:
+    return with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+
+
+@pytest.fixture(scope="module")
+def pages(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    run = run_builder(tmp_path_factory.mktemp("pages") / "run", rounds=2, clients=3)
+    return build_report(run).pdf.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def signed(pages: bytes, key: SigningKey) -> bytes:
+    return pades.sign(pages, key, NAME)
+
+
+def test_the_signature_is_the_keys_and_holds(signed: bytes, key: SigningKey) -> None:
+    found = pades.check(signed, NAME)
+    assert pades.signer_of(found) == key.fingerprint
+    assert found.chain == key.chain
+    assert found.timestamp is None
+
+
+def test_no_byte_of_the_report_changes(pages: bytes, signed: bytes) -> None:
+    assert signed.startswith(pages)
+    assert pades.unsigned(signed, NAME) == pages
+    assert pades.unsigned(pages, NAME) == pages
+
+
+def test_signing_again_replaces_the_signature(pages: bytes, signed: bytes) -> None:
+    other = with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+    again = pades.sign(signed, other, NAME)
+    assert pades.signer_of(pades.check(again, NAME)) == other.fingerprint
+    assert again.startswith(pages)
+    assert key_count(again) == 1
+
+
+def key_count(data: bytes) -> int:
+    return len(PdfFileReader(io.BytesIO(data)).embedded_signatures)
+
+
+def test_metadata_version_and_tags_stay_those_of_an_archivable_accessible_file(
+    pages: bytes, signed: bytes
+) -> None:
+    before, after = PdfFileReader(io.BytesIO(pages)), PdfFileReader(io.BytesIO(signed))
+    assert after.root["/Metadata"].data == before.root["/Metadata"].data
+    assert b"<pdfaid:part>3</pdfaid:part>" in after.root["/Metadata"].data
+    assert b"<pdfuaid:part>1</pdfuaid:part>" in after.root["/Metadata"].data
+    assert after.trailer["/Info"] == before.trailer["/Info"]
+    assert "/Version" not in after.root
+    for name in ("/StructTreeRoot", "/MarkInfo", "/OutputIntents", "/AF", "/Lang"):
+        assert after.root.raw_get(name) == before.root.raw_get(name)
+
+
+def test_the_field_is_as_pdf_a_and_pdf_ua_ask(signed: bytes) -> None:
+    reader = PdfFileReader(io.BytesIO(signed))
+    (field,) = reader.root["/AcroForm"]["/Fields"]
+    field = field.get_object()
+    flags = int(field["/F"])
+    hidden, invisible, no_view, shown_in_print = 2, 1, 32, 4
+    assert flags & shown_in_print
+    assert not flags & (hidden | invisible | no_view)
+    left, bottom, right, top = (float(value) for value in field["/Rect"])
+    assert (left, bottom) == (right, top)
+    assert right < 0
+    assert top < 0
+    assert str(field["/TU"])
+    page = reader.root["/Pages"]["/Kids"][0].get_object()
+    while page["/Type"] == "/Pages":
+        page = page["/Kids"][0].get_object()
+    assert page["/Tabs"] == "/S"
+    (reference,) = field["/V"].get_object()["/Reference"]
+    assert not {"/DigestMethod", "/DigestValue", "/DigestLocation"} & set(reference.get_object())
+    assert field["/V"]["/SubFilter"] == "/ETSI.CAdES.detached"
+
+
+@pytest.mark.skipif(shutil.which("pdfsig") is None, reason="poppler is not installed")
+def test_pdfsig_says_that_it_is_valid_and_total(signed: bytes, tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(signed)
+    done = subprocess.run(["pdfsig", "-nocert", path], capture_output=True, check=True, timeout=60)
+    assert b"Signature is Valid" in done.stdout
+    assert b"Total document signed" in done.stdout
+    assert b"ETSI.CAdES.detached" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("pdfinfo") is None, reason="poppler is not installed")
+def test_pdfinfo_still_says_that_it_is_tagged(signed: bytes, tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(signed)
+    done = subprocess.run(["pdfinfo", path], capture_output=True, check=True, timeout=60)
+    lines = dict(line.split(":", 1) for line in done.stdout.decode().splitlines() if ":" in line)
+    assert lines["Tagged"].strip() == "yes"
+    assert lines["PDF version"].strip() == "1.7"
+    assert lines["Form"].strip() == "AcroForm"
+
+
+def test_pikepdf_finds_the_same_data_inside(signed: bytes, pages: bytes) -> None:
+    pikepdf = pytest.importorskip("pikepdf")
+    before, after = pikepdf.open(io.BytesIO(pages)), pikepdf.open(io.BytesIO(signed))
+    name = "report.json"
+    assert (
+        after.attachments[name].get_file().read_bytes()
+        == before.attachments[name].get_file().read_bytes()
+    )
+    assert after.check_pdf_syntax() == before.check_pdf_syntax()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_changed_byte_is_refused(signed: bytes, data: st.DataObject) -> None:
+    gap = signed.index(b"/Contents <") + len(b"/Contents <")
+    end = signed.index(b">", gap)
+    # What stands in the gap for the signature is not signed by it: the envelope signs it.
+    outside = st.one_of(st.integers(0, gap - 1), st.integers(end, len(signed) - 1))
+    position = data.draw(outside)
+    changed = bytearray(signed)
+    changed[position] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(PdfSignatureError):
+        pades.check(bytes(changed), NAME)
+
+
+def test_an_addition_is_refused_even_if_it_shows_nothing(signed: bytes) -> None:
+    with pytest.raises(PdfSignatureError, match=r"added after it was signed|cannot be read"):
+        pades.check(signed + b"\n% more\n", NAME)
+    writer = IncrementalPdfFileWriter(io.BytesIO(signed))
+    writer.root["/Note"] = writer.add_object(writer.root["/Lang"])
+    writer.update_root()
+    added = io.BytesIO()
+    writer.write(added)
+    with pytest.raises(PdfSignatureError):
+        pades.check(added.getvalue(), NAME)
+    with pytest.raises(PdfSignatureError, match="changed after it was made"):
+        pades.unsigned(added.getvalue(), NAME)
+
+
+@pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"%PDF-1.7\n%%EOF", b"\0" * 5000, b"x" * 99])
+def test_what_is_no_pdf_is_refused_in_one_line(data: bytes, key: SigningKey) -> None:
+    for act in (lambda: pades.check(data, NAME), lambda: pades.sign(data, key, NAME)):
+        with pytest.raises(PdfSignatureError, match=NAME) as caught:
+            act()
+        assert "\n" not in str(caught.value)
+
+
+def test_an_unsigned_report_is_said_to_be_unsigned(pages: bytes) -> None:
+    with pytest.raises(PdfSignatureError, match="is not signed"):
+        pades.check(pages, NAME)
+
+
+def chain_of(key: ec.EllipticCurvePrivateKey) -> certificates.Chain:
+    """A certificate from an authority, and the authority's own."""
+    now = certificates.now()
+
+    def issue(name, public, issuer, private, authority):
+        return (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=9))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(
+                x509.KeyUsage(
+                    digital_signature=not authority,
+                    content_commitment=not authority,
+                    key_encipherment=False,
+                    data_encipherment=False,
+                    key_agreement=False,
+                    key_cert_sign=authority,
+                    crl_sign=authority,
+                    encipher_only=False,
+                    decipher_only=False,
+                ),
+                critical=True,
+            )
+            .sign(private, hashes.SHA256())
+        )
+
+    above = ec.generate_private_key(ec.SECP256R1())
+    return (
+        issue("Auditors Ltd", key.public_key(), "Authority", above, False),
+        issue("Authority", above.public_key(), "Authority", above, True),
+    )
+
+
+def test_a_chain_of_certificates_travels_in_the_pdf(pages: bytes) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    chain = chain_of(private)
+    found = pades.check(pades.sign(pages, SigningKey("auditor", private, chain), NAME), NAME)
+    assert found.chain == chain

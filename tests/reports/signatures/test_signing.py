@@ -1,0 +1,502 @@
+"""Signatures: what is signed, that every tampering is named, and that a shell can check it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import reports
+from reports import KeyFileError, ReportError, build_report
+from reports.signatures import keys, signing
+from reports.signatures.dsse import parse_envelope, pre_authentication_encoding, seal
+from reports.signatures.keys import public_pem
+from reports.signatures.trust import signer
+from reports.signatures.verification import VerificationResult, verify
+
+MakeRun = Any  # the builder that conftest gives
+SCHEMAS = Path(reports.__file__).parent / "schema"
+needs_shell = pytest.mark.skipif(
+    not all(shutil.which(tool) for tool in ("bash", "sed", "find", "sha256sum", "openssl")),
+    reason="needs bash, sed, find, sha256sum and openssl",
+)
+
+
+@dataclass(frozen=True)
+class Signed:
+    run: Path
+    trainer: keys.KeyFiles
+    auditor: keys.KeyFiles
+
+
+@pytest.fixture(scope="module")
+def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Signed:
+    folder = tmp_path_factory.mktemp("signed")
+    run = run_builder(folder / "run", rounds=4, clients=4)
+    trainer = keys.create("trainer", folder / "keys")
+    auditor = keys.create("auditor", folder / "keys")
+    for audience in ("internal", "public"):
+        build_report(run, audience)
+    (run / "checkpoint").mkdir()
+    (run / "checkpoint" / "state.bin").write_bytes(b"anything")
+    signing.attest_training(run, signer.load("trainer", trainer.private))
+    signing.attest_run(run, signer.load("auditor", auditor.private))
+    return Signed(run, trainer, auditor)
+
+
+@pytest.fixture
+def signed(original: Signed, tmp_path: Path) -> Signed:
+    """A copy that a test may change."""
+    shutil.copytree(original.run, tmp_path / "signed" / "run")
+    return dataclasses.replace(original, run=tmp_path / "signed" / "run")
+
+
+def payload(path: Path) -> Any:
+    return json.loads(parse_envelope(path.read_bytes(), path.name).payload)
+
+
+def named(result: VerificationResult) -> set[str]:
+    return {problem.file for problem in result.problems}
+
+
+def shell_script(run: Path) -> str:
+    blocks = re.findall(r"```sh\n(.*?)```", (run / "VERIFY.md").read_text("utf-8"), re.DOTALL)
+    assert len(blocks) == 11
+    return "".join(blocks)
+
+
+def shell_check(run: Path, script: str) -> int:
+    done = subprocess.run(["bash", "-c", script], cwd=run, capture_output=True, timeout=60)
+    return done.returncode
+
+
+def test_a_signed_run_holds(signed: Signed) -> None:
+    result = verify(signed.run)
+    assert result.problems == ()
+    assert result.ok
+    assert [(s.role, s.fingerprint, s.envelope, s.pinned) for s in result.signers] == [
+        ("trainer", signed.trainer.fingerprint, "training.attestation.json", False),
+        ("auditor", signed.auditor.fingerprint, "attestation.json", False),
+        ("auditor", signed.auditor.fingerprint, "report-public.pdf", False),
+        ("auditor", signed.auditor.fingerprint, "report.pdf", False),
+    ]
+    assert any("integrity only" in text for text in result.statements)
+
+
+def test_keys_that_were_given_are_used_and_said(signed: Signed) -> None:
+    result = verify(signed.run, signed.trainer.public, signed.auditor.public)
+    assert result.ok
+    assert all(signer.pinned for signer in result.signers)
+    assert not any("integrity only" in text for text in result.statements)
+    assert any("independence" in text for text in result.statements)
+
+
+def test_another_key_is_refused(signed: Signed) -> None:
+    result = verify(signed.run, signed.auditor.public, signed.trainer.public)
+    assert not result.ok
+    assert named(result) >= {"trainer.pub", "auditor.pub", "training.attestation.json"}
+    assert result.signers == ()
+
+
+def test_a_key_that_cannot_be_read_is_the_callers_error(signed: Signed, tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="no such key"):
+        verify(signed.run, tmp_path / "none.pub")
+
+
+def test_one_key_for_both_proves_integrity_not_independence(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run(rounds=2)
+    build_report(run)
+    private = signer.load("trainer", keys.create("trainer", tmp_path / "keys").private)
+    signing.attest_training(run, private)
+    signing.attest_run(run, private)
+    result = verify(run)
+    assert result.ok
+    assert any("same key: integrity, not independence" in text for text in result.statements)
+    assert "integrity, not independence" in (run / "VERIFY.md").read_text("utf-8")
+
+
+def test_statements_cover_what_they_promise_and_fit_their_schemas(signed: Signed) -> None:
+    training = payload(signed.run / "training.attestation.json")
+    run = payload(signed.run / "attestation.json")
+    assert {subject["name"] for subject in training["subject"]} == {
+        *signing.TRAINED_FILES,
+        "evidence",
+    }
+    present = {path.name for path in signed.run.iterdir()} - {"checkpoint", "attestation.json"}
+    assert {subject["name"] for subject in run["subject"]} == present
+    for kind, statement in (("training", training), ("run", run)):
+        schema = json.loads((SCHEMAS / f"{kind}-attestation.schema.json").read_text("utf-8"))
+        jsonschema.Draft202012Validator(schema).validate(statement)
+        assert statement["predicateType"] == schema["$id"]
+
+
+def test_attestations_tell_nothing_of_participation(signed: Signed) -> None:
+    claim = json.loads((signed.run / "ledger.jsonl").read_text().strip().split("\n")[-1])
+    for name in ("training.attestation.json", "attestation.json"):
+        statement = payload(signed.run / name)
+        shown = json.dumps(statement["predicate"])
+        assert str(claim["server"]["epsilon"]) not in shown
+        assert "client" not in shown.lower().replace("client sizes", "")
+        views = {view["key"]: view for view in statement["predicate"]["claims"]["views"]}
+        assert views["third_party"]["epsilon"] == claim["third_party"]["epsilon"]
+        assert views["server_worst_case"]["delta"] == 1e-5
+
+
+def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(private=False, rounds=2)
+    build_report(run)
+    signing.attest_training(
+        run, signer.load("trainer", keys.create("trainer", tmp_path / "k").private)
+    )
+    signing.attest_run(run, signer.load("auditor", keys.create("auditor", tmp_path / "k").private))
+    statement = payload(run / "attestation.json")
+    assert statement["predicate"]["claims"]["statement"] == "no differential privacy"
+    assert statement["predicate"]["verdict"] == "NO CLAIM"
+    schema = json.loads((SCHEMAS / "run-attestation.schema.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(statement)
+    assert verify(run).ok
+
+
+def test_valid_signatures_do_not_hide_a_bad_verdict(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(verdict="FAIL", rounds=2)
+    build_report(run)
+    private = signer.load("trainer", keys.create("trainer", tmp_path / "k").private)
+    signing.attest_training(run, private)
+    signing.attest_run(run, private)
+    result = verify(run)
+    assert result.ok
+    assert any("FAIL" in text and "contradicted" in text for text in result.statements)
+
+
+def test_evidence_is_signed_by_a_salted_digest_alone(signed: Signed) -> None:
+    statement = payload(signed.run / "attestation.json")
+    names = [subject["name"] for subject in statement["subject"]]
+    assert not any(name.startswith("evidence/") for name in names)
+    digest = next(s["digest"] for s in statement["subject"] if s["name"] == "evidence")
+    assert set(digest) == {"hmacSha256"}
+    (signed.run / "evidence" / "findings.json").write_text('{"later": true}')
+    assert verify(signed.run).ok
+    (signed.run / "evidence" / "salt").write_bytes(bytes(32))
+    assert named(verify(signed.run)) == {"evidence"}
+
+
+def test_absent_evidence_is_said_and_no_problem(signed: Signed) -> None:
+    shutil.rmtree(signed.run / "evidence")
+    result = verify(signed.run)
+    assert result.ok
+    assert any("evidence is not here" in text for text in result.statements)
+
+
+def test_the_checkpoint_is_not_signed(signed: Signed) -> None:
+    (signed.run / "checkpoint" / "state.bin").write_bytes(b"changed")
+    assert verify(signed.run).ok
+
+
+def test_another_auditor_can_sign_anew(signed: Signed, tmp_path: Path) -> None:
+    before = (signed.run / "training.attestation.json").read_bytes()
+    other = keys.create("auditor", tmp_path / "other")
+    signing.attest_run(signed.run, signer.load("auditor", other.private))
+    assert (signed.run / "training.attestation.json").read_bytes() == before
+    assert verify(signed.run, signed.trainer.public, other.public).ok
+
+
+SIGNED_FILES = (
+    "spec.yaml",
+    "ledger.jsonl",
+    "metrics.jsonl",
+    "model.safetensors",
+    "model.json",
+    "training.attestation.json",
+    "audit.json",
+    "report.json",
+    "report.pdf",
+    "report.html",
+    "report-public.json",
+    "report-public.pdf",
+    "report-public.html",
+    "VERIFY.md",
+    "trainer.pub",
+    "auditor.pub",
+    "attestation.json",
+)
+
+
+@pytest.mark.parametrize("change", ["append", "flip", "remove", "empty", "link", "folder"])
+def test_every_tampering_names_the_file(signed: Signed, change: str) -> None:
+    outside = signed.run.parent / "outside"
+    for name in SIGNED_FILES:
+        path = signed.run / name
+        data = path.read_bytes()
+        path.unlink()
+        middle = len(data) // 2
+        if change == "append":
+            path.write_bytes(data + b"\n{}")
+        elif change == "flip":
+            path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+        elif change == "empty":
+            path.write_bytes(b"")
+        elif change == "link":
+            outside.write_bytes(data)
+            path.symlink_to(outside)
+        elif change == "folder":
+            path.mkdir()
+        result = verify(signed.run)
+        assert not result.ok
+        assert name in named(result)
+        assert all("\n" not in str(problem) for problem in result.problems)
+        if change == "folder":
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+    assert verify(signed.run).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda run: (run / "extra.txt").write_text("x"), "extra.txt"),
+        (lambda run: (run / ".hidden").write_text("x"), ".hidden"),
+        (lambda run: (run / "more").mkdir() or (run / "more" / "x").write_text("x"), "more/x"),
+        (lambda run: (run / "link").symlink_to("/etc/passwd"), "link"),
+        (lambda run: (run / "folder").symlink_to("/etc"), "folder"),
+        (lambda run: (run / "evidence" / "extra").write_text("x"), "evidence"),
+        (lambda run: (run / "evidence" / "layout.json").write_text("[]"), "evidence"),
+        (lambda run: (run / "evidence" / "round-00000.npz").unlink(), "evidence"),
+        (lambda run: (run / "evidence" / "salt").unlink(), "evidence/salt"),
+        (lambda run: (run / "evidence" / "link").symlink_to("/etc/passwd"), "evidence/link"),
+    ],
+)
+def test_whatever_is_added_or_missing_is_named(
+    signed: Signed, change: Callable[[Path], Any], name: str
+) -> None:
+    script = shell_script(signed.run)
+    change(signed.run)
+    assert name in named(verify(signed.run))
+    if "/" not in name and shutil.which("openssl"):
+        assert shell_check(signed.run, script) != 0
+
+
+def resign(signed: Signed) -> None:
+    signing.attest_training(signed.run, signer.load("trainer", signed.trainer.private))
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+
+
+def test_a_report_beside_another_model_is_found_even_if_signed(
+    signed: Signed, make_run: MakeRun
+) -> None:
+    other = make_run("other", identifier="ffffffff")
+    files = build_report(other)
+    for path in (files.json, files.pdf, files.html):
+        shutil.copy(path, signed.run / path.name)
+    resign(signed)
+    result = verify(signed.run)
+    assert {"report.json", "report.pdf", "report.html"} == named(result)
+
+
+def test_pages_that_carry_other_data_than_lie_beside_them_are_found_even_if_signed(
+    signed: Signed,
+) -> None:
+    path = signed.run / "report.json"
+    path.write_bytes(path.read_bytes().rstrip() + b"\n\n")
+    resign(signed)
+    assert [str(problem) for problem in verify(signed.run).problems] == [
+        "report.pdf: carries other data than report.json beside it"
+    ]
+
+
+def test_a_report_beside_a_changed_model_is_found_even_if_signed(signed: Signed) -> None:
+    (signed.run / "model.safetensors").write_bytes(b"another model")
+    audit = json.loads((signed.run / "audit.json").read_text("utf-8"))
+    audit["inputs"].pop("model.safetensors")
+    (signed.run / "audit.json").write_text(json.dumps(audit), "utf-8")
+    resign(signed)
+    assert {"report.json", "report.pdf", "report-public.json"} <= named(verify(signed.run))
+
+
+def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: Signed) -> None:
+    audit = json.loads((signed.run / "audit.json").read_text("utf-8"))
+    audit["verdict"] = "FAIL"
+    (signed.run / "audit.json").write_text(json.dumps(audit), "utf-8")
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+    problems = {str(problem) for problem in verify(signed.run).problems}
+    assert problems == {
+        "report.json: was made with another audit.json",
+        "report.json: states another verdict than the audit's, FAIL",
+        "report-public.json: states another verdict than the audit's, FAIL",
+    }
+
+
+def test_an_attestation_of_another_run_is_found(signed: Signed, make_run: MakeRun) -> None:
+    other = make_run("other", identifier="ffffffff")
+    build_report(other)
+    signing.attest_training(other, signer.load("trainer", signed.trainer.private))
+    shutil.copy(other / "training.attestation.json", signed.run / "training.attestation.json")
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+    assert "training.attestation.json" in named(verify(signed.run))
+
+
+def test_a_claim_that_the_ledger_does_not_make_is_found(signed: Signed) -> None:
+    path = signed.run / "training.attestation.json"
+    text = parse_envelope(path.read_bytes(), path.name).payload.decode("utf-8")
+    forged = re.sub(r'"epsilon": [\d.]+', '"epsilon": 0.1', text)
+    assert forged != text
+    path.write_bytes(seal(forged.encode(), signer.load("trainer", signed.trainer.private).private))
+    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+    problems = [str(problem) for problem in verify(signed.run).problems]
+    assert problems == ["training.attestation.json: claims something else than the ledger"]
+
+
+def test_the_two_envelopes_cannot_take_each_others_place(signed: Signed) -> None:
+    shutil.copy(signed.run / "attestation.json", signed.run / "training.attestation.json")
+    shutil.copy(signed.run / "auditor.pub", signed.run / "trainer.pub")
+    assert "training.attestation.json" in named(verify(signed.run))
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"[" * 100_000,
+        b'{"payloadType":"application/vnd.in-toto+json"}',
+        b'{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{}]}',
+        b'{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":'
+        b'[{"keyid":"x","sig":"AAAA"}]}',
+        b'{"payloadType":"text/plain","payload":"e30=","signatures":[{"keyid":"","sig":"AA=="}]}',
+        "é".encode("latin-1"),
+        b"\x00" * 1000,
+    ],
+)
+def test_hostile_envelopes_are_problems_not_tracebacks(signed: Signed, envelope: bytes) -> None:
+    for name in ("attestation.json", "training.attestation.json"):
+        (signed.run / name).write_bytes(envelope)
+    result = verify(signed.run)
+    assert {"attestation.json", "training.attestation.json"} <= named(result)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
+        b'"https://dpfedadamw.org/attestation/run/v1","subject":[],"predicate":{}}',
+        b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
+        b'"https://dpfedadamw.org/attestation/run/v1","subject":[{"name":"../../etc/passwd",'
+        b'"digest":{"sha256":"' + b"0" * 64 + b'"}}],"predicate":{"run":7,"claims":[]}}',
+        b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
+        b'"https://dpfedadamw.org/attestation/run/v1","subject":[{"name":["x"],"digest":7}]}',
+    ],
+)
+def test_hostile_statements_under_a_valid_signature_are_problems(
+    signed: Signed, statement: bytes
+) -> None:
+    private = signer.load("auditor", signed.auditor.private).private
+    (signed.run / "attestation.json").write_bytes(seal(statement or b" ", private))
+    result = verify(signed.run)
+    assert not result.ok
+    assert all("\n" not in str(problem) for problem in result.problems)
+
+
+def test_a_missing_run_is_a_problem(tmp_path: Path) -> None:
+    assert named(verify(tmp_path / "none")) == {"none"}
+
+
+def test_an_empty_folder_is_a_list_of_problems(tmp_path: Path) -> None:
+    result = verify(tmp_path)
+    assert {"attestation.json", "training.attestation.json", "spec.yaml"} <= named(result)
+
+
+def test_the_auditor_needs_the_trainers_signature_and_findings(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
+    run = make_run(rounds=2)
+    with pytest.raises(ReportError, match="the trainer signs first"):
+        signing.attest_run(run, private)
+    signing.attest_training(run, private)
+    (run / "audit.json").unlink()
+    with pytest.raises(ReportError, match="there is no finding to sign"):
+        signing.attest_run(run, private)
+
+
+def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -> None:
+    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
+    run = make_run(rounds=2)
+    signing.attest_training(run, private)
+    (run / "a\nb").write_text("x")
+    with pytest.raises(ReportError, match="unusual characters"):
+        signing.attest_run(run, private)
+    (run / "a\nb").unlink()
+    (run / "link").symlink_to("/etc/passwd")
+    with pytest.raises(ReportError, match="is a link"):
+        signing.attest_run(run, private)
+
+
+def test_a_run_identifier_that_a_shell_would_evaluate_is_refused(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
+    run = make_run(rounds=2, identifier="$(touch x)")
+    signing.attest_training(run, private)
+    with pytest.raises(ReportError, match="identifier"):
+        signing.attest_run(run, private)
+
+
+def test_the_pre_authentication_encoding_is_the_published_one() -> None:
+    # The example of the DSSE protocol document.
+    encoded = pre_authentication_encoding(b"hello world", "http://example.com/HelloWorld")
+    assert encoded == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+
+
+def test_the_fingerprint_is_over_the_der_key() -> None:
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    body = public_pem(key).decode().split("-----")[2].replace("\n", "")
+    digest = hashlib.sha256(base64.b64decode(body)).digest()
+    assert keys.fingerprint(key) == "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+@needs_shell
+def test_the_written_commands_accept_a_good_run(signed: Signed) -> None:
+    script = shell_script(signed.run)
+    assert shell_check(signed.run, script) == 0
+    shutil.rmtree(signed.run / "evidence")
+    assert shell_check(signed.run, script) == 0
+
+
+@needs_shell
+def test_the_written_commands_refuse_a_tampered_run(signed: Signed) -> None:
+    script = shell_script(signed.run)
+    for name in SIGNED_FILES:
+        path = signed.run / name
+        data = path.read_bytes()
+        middle = len(data) // 2
+        path.write_bytes(data[:middle] + b"#" + data[middle + 1 :])
+        assert shell_check(signed.run, script) != 0, name
+        path.unlink()
+        assert shell_check(signed.run, script) != 0, name
+        path.write_bytes(data)
+    assert shell_check(signed.run, script) == 0
+
+
+@needs_shell
+def test_the_written_commands_refuse_changed_evidence_and_salt(signed: Signed) -> None:
+    script = shell_script(signed.run)
+    (signed.run / "evidence" / "salt").write_bytes(bytes(32))
+    assert shell_check(signed.run, script) != 0

@@ -1,0 +1,254 @@
+"""Trusted time: asked for over HTTP, checked offline, and nothing half written when it fails."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reports import ReportError, build_report
+from reports.errors import KeyFileError, TimestampError
+from reports.signatures import pades, signing
+from reports.signatures.trust import timestamps
+from reports.signatures.trust.signer import SigningKey, with_own_certificate
+from reports.signatures.trust.timestamps import Authority
+from reports.signatures.verification import verify
+from tests.authority import NOW, YEAR, LocalAuthority
+
+DAY = datetime.timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> LocalAuthority:
+    return LocalAuthority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def url(authority: LocalAuthority) -> Iterator[str]:
+    authority.moment, authority.answer, authority.status = None, None, 200
+    authority.requests, authority.fails_after = 0, None
+    with authority.serve() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def auditor() -> SigningKey:
+    return with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+
+
+@pytest.fixture(scope="module")
+def trainer() -> SigningKey:
+    return with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "trainer")
+
+
+@pytest.fixture(scope="module")
+def reported(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = run_builder(tmp_path_factory.mktemp("stamped") / "run", rounds=2, clients=3)
+    build_report(run)
+    return run
+
+
+@pytest.fixture
+def run(reported: Path, tmp_path: Path) -> Path:
+    """A run with a report and no signature, to be changed."""
+    return Path(shutil.copytree(reported, tmp_path / "run"))
+
+
+def test_a_timestamp_is_trusted_under_the_given_root_only(
+    authority: LocalAuthority, url: str, tmp_path: Path
+) -> None:
+    authority.moment = NOW - 3 * DAY
+    response = Authority(url).stamp(b"content")
+    roots = timestamps.load_roots([authority.root])
+    found = timestamps.check(response, b"content", roots, "x.tsr")
+    assert (found.time, found.authority, found.trusted) == (NOW - 3 * DAY, "Test Authority", True)
+    assert not timestamps.check(response, b"content", (), "x.tsr").trusted
+    stranger = timestamps.load_roots([LocalAuthority(tmp_path, "Stranger").root])
+    assert not timestamps.check(response, b"content", stranger, "x.tsr").trusted
+
+
+def test_an_authority_whose_certificate_expired_is_not_trusted(tmp_path: Path) -> None:
+    old = LocalAuthority(tmp_path, "Old", until=NOW - DAY)
+    old.moment = NOW - YEAR
+    with old.serve() as address:
+        response = Authority(address).stamp(b"content")
+    assert not timestamps.check(
+        response, b"content", timestamps.load_roots([old.root]), "x.tsr"
+    ).trusted
+
+
+def test_a_timestamp_over_other_bytes_is_refused(url: str) -> None:
+    response = Authority(url).stamp(b"content")
+    with pytest.raises(TimestampError, match="over other bytes"):
+        timestamps.check(response, b"contents", (), "x.tsr")
+
+
+def test_every_changed_byte_of_a_timestamp_is_noticed(authority: LocalAuthority, url: str) -> None:
+    response = Authority(url).stamp(b"content")
+    roots = timestamps.load_roots([authority.root])
+    for position in range(0, len(response), 7):
+        changed = bytearray(response)
+        changed[position] ^= 1 << (position % 8)
+        with pytest.raises(TimestampError):
+            timestamps.check(bytes(changed), b"content", roots, "x.tsr")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x30", b"\x30\x00", b"\x30\x80" * 500, b"x" * 5000])
+def test_hostile_timestamps_are_one_line(data: bytes) -> None:
+    with pytest.raises(TimestampError) as caught:
+        timestamps.check(data, b"content", (), "x.tsr")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "ftp://example.org", "tsa.example.org", "http://", "https://me:hunter2@tsa.org/"],
+)
+def test_an_address_that_is_none_is_refused_before_anything_is_sent(address: str) -> None:
+    with pytest.raises(TimestampError, match="timestamp: ") as caught:
+        Authority(address)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_whoever_does_not_answer_as_an_authority_is_refused_in_one_line(
+    authority: LocalAuthority, url: str
+) -> None:
+    authority.answer = b"no timestamp"
+    with pytest.raises(TimestampError, match="does not answer") as caught:
+        Authority(url).stamp(b"content")
+    assert "\n" not in str(caught.value)
+    authority.answer, authority.status = None, 404
+    with pytest.raises(TimestampError, match=r"no answer from http://127"):
+        Authority(url).stamp(b"content")
+    with pytest.raises(TimestampError, match="no answer from"):
+        Authority("http://127.0.0.1:9/").stamp(b"content")
+
+
+def test_an_answer_to_another_request_is_refused(authority: LocalAuthority, url: str) -> None:
+    recorded = Authority(url).client()
+    authority.answer = None
+    first = timestamps.run(recorded.async_timestamp(b"\1" * 32, "sha256"))
+    from asn1crypto import tsp
+
+    reply = tsp.TimeStampResp({"status": {"status": "granted"}, "time_stamp_token": first})
+    authority.answer = reply.dump()
+    with pytest.raises(TimestampError):
+        Authority(url).stamp(b"content")
+
+
+def test_a_certificate_file_that_cannot_be_read_is_the_callers_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="cannot be read"):
+        timestamps.load_roots([tmp_path / "none.pem"])
+    (tmp_path / "junk.pem").write_text("junk")
+    with pytest.raises(KeyFileError, match="no certificate"):
+        timestamps.load_roots([tmp_path / "junk.pem"])
+
+
+def test_a_run_is_timestamped_in_pdf_and_both_envelopes(
+    run: Path, trainer: SigningKey, auditor: SigningKey, authority: LocalAuthority, url: str
+) -> None:
+    signing.sign(run, trainer, auditor, Authority(url))
+    result = verify(run, tsa_roots=[authority.root])
+    assert result.ok
+    assert {entry.envelope for entry in result.signers if entry.time} == {
+        "training.attestation.json",
+        "attestation.json",
+        "report.pdf",
+    }
+    result = verify(run)
+    assert result.ok
+    assert not any(entry.time for entry in result.signers)
+    assert sum("give its certificate" in text for text in result.statements) == 3
+
+
+def test_a_timestamp_of_another_envelope_is_named(
+    run: Path, trainer: SigningKey, auditor: SigningKey, url: str
+) -> None:
+    signing.sign(run, trainer, auditor, Authority(url))
+    shutil.copy(run / "training.attestation.json.tsr", run / "attestation.json.tsr")
+    assert [str(problem) for problem in verify(run).problems] == [
+        "attestation.json.tsr: is over other bytes, or was changed"
+    ]
+
+
+def test_signing_anew_without_an_authority_takes_the_old_timestamps_away(
+    run: Path, trainer: SigningKey, auditor: SigningKey, url: str
+) -> None:
+    signing.sign(run, trainer, auditor, Authority(url))
+    signing.sign(run, trainer, auditor)
+    assert not list(run.glob("*.tsr"))
+    assert verify(run).ok
+
+
+@pytest.mark.parametrize("answers", range(4))
+def test_an_authority_that_fails_leaves_nothing_half_written(
+    run: Path,
+    trainer: SigningKey,
+    auditor: SigningKey,
+    authority: LocalAuthority,
+    url: str,
+    answers: int,
+) -> None:
+    signing.sign(run, trainer, auditor)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    authority.fails_after = answers
+    with pytest.raises(ReportError, match="timestamp"):
+        signing.sign(run, trainer, auditor, Authority(url))
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_openssl_accepts_the_timestamps(
+    run: Path, trainer: SigningKey, auditor: SigningKey, authority: LocalAuthority, url: str
+) -> None:
+    signing.sign(run, trainer, auditor, Authority(url))
+    for name in ("training.attestation.json", "attestation.json"):
+        command = ["openssl", "ts", "-verify", "-data", name, "-in", f"{name}.tsr"]
+        command += ["-CAfile", str(authority.root)]
+        done = subprocess.run(command, cwd=run, capture_output=True, timeout=60)
+        assert b"Verification: OK" in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(
+    not all(shutil.which(tool) for tool in ("bash", "openssl")), reason="needs bash and openssl"
+)
+def test_the_written_commands_check_the_timestamps_too(
+    run: Path, trainer: SigningKey, auditor: SigningKey, authority: LocalAuthority, url: str
+) -> None:
+    signing.sign(run, trainer, auditor, Authority(url))
+    blocks = re.findall(r"```sh\n(.*?)```", (run / "VERIFY.md").read_text("utf-8"), re.DOTALL)
+
+    def check() -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["bash", "-c", "".join(blocks)],
+            cwd=run,
+            capture_output=True,
+            timeout=60,
+            env={**os.environ, "TSA_ROOT": str(authority.root)},
+        )
+
+    done = check()
+    assert done.returncode == 0
+    assert done.stdout.count(b"Time stamp") == 2
+    shutil.copy(run / "training.attestation.json.tsr", run / "attestation.json.tsr")
+    assert check().returncode != 0
+
+
+def test_a_signed_pdf_with_a_timestamp_is_of_level_b_t(
+    run: Path, auditor: SigningKey, authority: LocalAuthority, url: str
+) -> None:
+    data = pades.sign((run / "report.pdf").read_bytes(), auditor, "report.pdf", Authority(url))
+    roots = timestamps.load_roots([authority.root])
+    stamp = pades.check(data, "report.pdf", roots).timestamp
+    assert stamp is not None
+    assert stamp.trusted
+    assert pades.check(data, "report.pdf").timestamp == timestamps.Timestamp(
+        stamp.time, "Test Authority", False
+    )
