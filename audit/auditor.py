@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 
-from audit.checks import CHECKS, Check, Context, Judgement
-from audit.checks.canaries import CANARIES
-from audit.checks.client import CLIENT_CHECKS
-from audit.errors import AuditError, ProbeError
+from audit.checks import Check, Judgement, checks_for
+from audit.errors import AuditError, ProbeError, UnverifiedError
 from audit.probe.probing import Probe, run_probe, write_atomically
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.evidence import ProbeResults, read_probe
@@ -46,23 +45,18 @@ def audit_run(
         RunDirectoryError: `run_dir` is not a directory.
     """
     bundle = open_bundle(run_dir)
-    live, fault = _live_probe(probe)
-    context = Context(probe=live)
+    if probe is not None:
+        bundle.live_probe = partial(_probed, probe)
     header = bundle.ledger.header if bundle.ledger is not None else None
-    checks = CLIENT_CHECKS if header is not None and header.unit == "client" else CHECKS
-    if header is not None and header.canaries is not None:
-        checks = (*checks, CANARIES)
     findings = []
-    for check in checks:
+    for check in checks_for(header):
         if progress is not None:
             progress(check.title)
-        if fault is not None and check.name == "sensitivity":
-            findings.append(check.finding(Judgement(Verdict.NOT_VERIFIED, fault)))
-            continue
-        findings.append(_run(check, bundle, context))
+        findings.append(_run(check, bundle))
     return Findings(
         run=header.run if header is not None else "unknown",
-        unit=header.unit if header is not None else None,
+        unit=header.unit.name if header is not None else None,
+        claims_privacy=header is None or header.unit.claims_privacy,
         findings=tuple(findings),
         inputs=dict(sorted(bundle.inputs.items())),
         versions={"numpy": np.__version__, "scipy": scipy.__version__},
@@ -89,10 +83,10 @@ def _json(content: dict[str, Any]) -> bytes:
     return (text + "\n").encode("utf-8")
 
 
-def _run(check: Check, bundle: Bundle, context: Context) -> Finding:
+def _run(check: Check, bundle: Bundle) -> Finding:
     try:
         with np.errstate(all="ignore"):
-            return check.finding(check.judge(bundle, context))
+            return check.finding(check.judge(bundle))
     except AuditError as error:
         reason = str(error)
     except Exception as error:
@@ -101,13 +95,11 @@ def _run(check: Check, bundle: Bundle, context: Context) -> Finding:
     return check.finding(Judgement(Verdict.NOT_VERIFIED, reason))
 
 
-def _live_probe(probe: Probe | None) -> tuple[ProbeResults | None, str | None]:
-    if probe is None:
-        return None, None
+def _probed(probe: Probe) -> ProbeResults:
     try:
-        with np.errstate(all="ignore"):
-            return read_probe(run_probe(probe)), None
+        return read_probe(run_probe(probe))
     except (ProbeError, FieldError) as error:
-        return None, str(error)
+        raise UnverifiedError(str(error)) from error
     except Exception as error:
-        return None, f"the active probe could not be carried out ({type(error).__name__})"
+        what = f"the active probe could not be carried out ({type(error).__name__})"
+        raise UnverifiedError(what) from error

@@ -16,9 +16,9 @@ import numpy as np
 from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, budget
+from audit.accounting.comparison import understates
 from audit.checks.record.noise import scale_alpha
-from audit.checks.shared.batches import rate_alpha
-from audit.checks.shared.comparison import understates
+from audit.statistics.batches import rate_alpha
 from audit.statistics.intervals import binomial_p_value, chi_square_interval, sigma_half_width
 
 CHANCE = 0.999

@@ -88,8 +88,9 @@ class Findings:
 
     Attributes:
         run: the run's identifier, "unknown" where the ledger cannot be read.
-        unit: privacy unit ("record" or "none"), None where it is unknown.
+        unit: privacy unit ("record", "client" or "none"), None where it is unknown.
         findings: one a check, in the order of the checks.
+        claims_privacy: whether the run claims any privacy at all.
         inputs: sha256 (hex) of the files that were judged.
         versions: versions of the numerical libraries used.
     """
@@ -97,6 +98,7 @@ class Findings:
     run: str
     unit: str | None
     findings: tuple[Finding, ...]
+    claims_privacy: bool = True
     inputs: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -111,7 +113,7 @@ class Findings:
         )
         if unverified or not self.findings:
             return Verdict.NOT_VERIFIED
-        return Verdict.NO_CLAIM if self.unit == "none" else Verdict.PASS
+        return Verdict.PASS if self.claims_privacy else Verdict.NO_CLAIM
 
     @property
     def qualifications(self) -> tuple[str, ...]:

@@ -1,38 +1,35 @@
-"""The checks of the audit, one file each, in the order in which they are run and reported."""
+"""The checks of the audit, each in a file of its own that registers it.
+
+A new check is a new file in this folder, or in `record` or `client` where the other unit of
+protection has another law: it is found by being there.
+"""
 
 from __future__ import annotations
 
-from audit.checks.base import Check, Context, Judgement
-from audit.checks.disclosure import DISCLOSURE
-from audit.checks.outside_budget import OUTSIDE_BUDGET
-from audit.checks.participation import PARTICIPATION
-from audit.checks.partition import PARTITION
-from audit.checks.publication import PUBLICATION
-from audit.checks.randomness import RANDOMNESS
-from audit.checks.record.accounting import ACCOUNTING
-from audit.checks.record.integrity import INTEGRITY
-from audit.checks.record.noise import NOISE
-from audit.checks.record.second_moment import SECOND_MOMENT
-from audit.checks.record.sensitivity import SENSITIVITY
-from audit.checks.record.spec_conformance import PROMISE
-from audit.checks.record.uploads import UPLOADS
-from audit.checks.record.views import VIEWS
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 
-CHECKS: tuple[Check, ...] = (
-    INTEGRITY,
-    PROMISE,
-    PARTITION,
-    SENSITIVITY,
-    NOISE,
-    UPLOADS,
-    ACCOUNTING,
-    VIEWS,
-    PARTICIPATION,
-    PUBLICATION,
-    DISCLOSURE,
-    SECOND_MOMENT,
-    RANDOMNESS,
-    OUTSIDE_BUDGET,
-)
+from audit.checks.base import Check, Judgement, conclude, listed, register, registered
+from audit.reading.ledger import Header
+from audit.reading.units import RECORD, Unit
 
-__all__ = ["CHECKS", "Check", "Context", "Judgement"]
+
+@cache
+def checks_of(unit: Unit) -> tuple[Check, ...]:
+    """The checks of a unit of protection, in the order in which they are run and reported."""
+    for module in walk_packages(__path__, f"{__name__}."):
+        import_module(module.name)
+    return registered(unit)
+
+
+def checks_for(header: Header | None) -> tuple[Check, ...]:
+    """The checks that concern a run with this ledger header.
+
+    Where the header cannot be read, those of single records; they say so.
+    """
+    unit = header.unit if header is not None else RECORD
+    return tuple(check for check in checks_of(unit) if check.concerns(header))
+
+
+__all__ = ["Check", "Judgement", "checks_for", "checks_of", "conclude", "listed", "register"]

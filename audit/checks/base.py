@@ -1,8 +1,8 @@
 """What a check is: fixed texts and one function from a run to a judgement.
 
-Each check of this folder defines one `Check`; `auditor` runs it and joins texts and judgement into
-a finding. The fixed texts exist before anything is read, so that a check that cannot be carried
-out still says what it would have shown.
+Each check of this folder is registered in its own file; `auditor` runs those of the run's unit and
+joins texts and judgement into a finding. The fixed texts exist before anything is read, so that a
+check that cannot be carried out still says what it would have shown.
 """
 
 from __future__ import annotations
@@ -12,21 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit.reading.bundle import Bundle
-from audit.reading.evidence import ProbeResults
+from audit.reading.ledger import Header
+from audit.reading.units import CLIENT, NONE, RECORD, Unit
 from audit.verdict import Finding, Severity, Verdict
 
 _MOST_REASONS = 6
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a check may use besides the bundle.
-
-    Attributes:
-        probe: results of a live probe; None where the recorded ones are to be read.
-    """
-
-    probe: ProbeResults | None = None
+# A run that claims nothing is looked at as one of single records, whose checks say so.
+AT_RECORD_LEVEL = (RECORD, NONE)
+AT_CLIENT_LEVEL = (CLIENT,)
 
 
 @dataclass(frozen=True)
@@ -43,18 +36,54 @@ class Judgement:
     severity: Severity | None = None
 
 
-@dataclass(frozen=True)
+def _every_run(header: Header | None) -> bool:
+    del header
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Check:
-    """A named question to a run, with its fixed texts and the function that answers it."""
+    """A named question to a run, with its fixed texts and the function that answers it.
+
+    Attributes:
+        name: short name, one check a unit.
+        title: the question.
+        place: where the check stands among the others, which run and are reported by rising place.
+        claim: what the run claims.
+        tolerance: what difference is allowed and where that comes from.
+        power: what the check would have detected.
+        limits: what it cannot see.
+        rule: judges a run.
+        units: units of protection for which the question is asked like this.
+        severity: how much a failure would matter.
+        judges_no_claim: whether there is something to judge in a run that claims no privacy.
+        concerns: whether the question arises for a run with this header.
+    """
 
     name: str
     title: str
-    severity: Severity
+    place: int
     claim: str
     tolerance: str
     power: str
     limits: str
-    judge: Callable[[Bundle, Context], Judgement]
+    rule: Callable[[Bundle], Judgement]
+    units: tuple[Unit, ...] = (*AT_RECORD_LEVEL, *AT_CLIENT_LEVEL)
+    severity: Severity = Severity.CRITICAL
+    judges_no_claim: bool = False
+    concerns: Callable[[Header | None], bool] = _every_run
+
+    def judge(self, bundle: Bundle) -> Judgement:
+        """Judge one run.
+
+        Raises:
+            AuditError: what the judgement needs cannot be read.
+        """
+        if self.judges_no_claim or bundle.header.unit.claims_privacy:
+            return self.rule(bundle)
+        return Judgement(
+            Verdict.NOT_APPLICABLE, "the run makes no privacy claim, so there is nothing to judge"
+        )
 
     def finding(self, judgement: Judgement) -> Finding:
         """Join the fixed texts with a judgement."""
@@ -74,13 +103,44 @@ class Check:
         )
 
 
-def no_claim(bundle: Bundle) -> Judgement | None:
-    """NOT APPLICABLE for a run that makes no privacy claim, None for any other."""
-    if bundle.header.unit != "none":
-        return None
-    return Judgement(
-        Verdict.NOT_APPLICABLE, "the run makes no privacy claim, so there is nothing to judge"
-    )
+_REGISTERED: dict[tuple[str, str], Check] = {}
+
+
+def register(check: Check) -> None:
+    """Enter a check for each of its units; the file that defines it calls this, at its end.
+
+    Raises:
+        ValueError: a unit has a check of this name, or one in this place.
+    """
+    for unit in check.units:
+        for (name, of), other in _REGISTERED.items():
+            if of == unit.name and (name == check.name or other.place == check.place):
+                raise ValueError(f"{check.name} and {name} share a name or a place")
+        _REGISTERED[check.name, unit.name] = check
+
+
+def registered(unit: Unit) -> tuple[Check, ...]:
+    """The checks entered for a unit so far, in their order."""
+    own = (check for (_, name), check in _REGISTERED.items() if name == unit.name)
+    return tuple(sorted(own, key=lambda check: check.place))
+
+
+def conclude(
+    passed: str, reasons: Sequence[str], unreadable: Sequence[str] = (), **rest: Any
+) -> Judgement:
+    """FAIL for any reason, else NOT VERIFIED for whatever is unreadable, else PASS.
+
+    Args:
+        passed: what a pass says.
+        reasons: what is wrong.
+        unreadable: why something could not be judged.
+        **rest: further fields of the judgement.
+    """
+    if reasons:
+        return Judgement(Verdict.FAIL, listed(reasons), **rest)
+    if unreadable:
+        return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), **rest)
+    return Judgement(Verdict.PASS, passed, **rest)
 
 
 def listed(reasons: Sequence[str]) -> str:

@@ -7,6 +7,9 @@ What is found concerns planted records only, so that nothing of it is private.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from audit.canaries.bounds import (
@@ -20,20 +23,23 @@ from audit.canaries.bounds import (
 from audit.canaries.client_views import client_views
 from audit.canaries.guessing import guess
 from audit.canaries.views import View, views
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.canary_evidence import CanaryEvidence
-from audit.reading.ledger import Header, Ledger
+from audit.reading.ledger import Canaries, Header, Ledger
 from audit.statistics.intervals import FALSE_ALARM, binomial_p_value
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 PLANTED = "audit run with {} planted canaries: its model is not for release"
 _FAIR = 1e-6
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+Look = Callable[[CanaryEvidence, Ledger, Header, float], list[View]]
+Missing = Callable[[CanaryEvidence, Ledger], str | None]
+
+
+def _judge(look: Look, missing: Missing, bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     if header.canaries is None:
         raise UnverifiedError("the ledger's header names no canaries")
@@ -41,10 +47,9 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     if header.delta is None or header.delta >= 1.0:
         raise UnverifiedError("the ledger's header lacks a delta below 1")
     evidence = bundle.canaries()
-    fault = _fault(evidence, header, ledger)
+    fault = _fault(evidence, header.canaries) or missing(evidence, ledger)
     if fault is not None:
         return Judgement(Verdict.NOT_VERIFIED, fault, qualifications=said)
-    look = client_views if header.unit == "client" else views
     seen = look(evidence, ledger, header, header.delta)
     outcomes = [
         (
@@ -56,7 +61,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     details: dict[str, Any] = {
         "canaries": header.canaries.count,
         "kind": header.canaries.kind,
-        "unit": header.unit,
+        "unit": header.unit.name,
         "audited": header.canaries.audited,
         "confidence": CONFIDENCE,
         "false_alarm": FALSE_ALARM,
@@ -106,18 +111,27 @@ def _words(bound: Bound) -> str:
     return f"epsilon >= {bound.any_mechanism:.2f} ({bound.these_steps:.2f} of these steps)"
 
 
-def _fault(evidence: CanaryEvidence, header: Header, ledger: Ledger) -> str | None:
+def _fault(evidence: CanaryEvidence, declared: Canaries) -> str | None:
     """Why the evidence cannot be judged, if it cannot."""
     planted = len(evidence.client)
-    if header.canaries is None or planted != header.canaries.count:
+    if planted != declared.count:
         return "the evidence has another number of canaries than the ledger's header"
     if binomial_p_value(int(evidence.included.sum()), planted, 0.5) < _FAIR:
         return "the coins that included the canaries are not fair, so that no bound holds"
-    if header.unit == "client":
-        seen = [number for number, _, canaries, _ in evidence.rows() if canaries.stop == planted]
-        if sorted(seen) != [item.round for item in ledger.rounds]:
-            return "the evidence has not every round's release"
-        return None
+    return None
+
+
+def _missing_releases(evidence: CanaryEvidence, ledger: Ledger) -> str | None:
+    """At client level: which round's release the evidence leaves out."""
+    planted = len(evidence.client)
+    seen = [number for number, _, canaries, _ in evidence.rows() if canaries.stop == planted]
+    if sorted(seen) != [item.round for item in ledger.rounds]:
+        return "the evidence has not every round's release"
+    return None
+
+
+def _missing_answers(evidence: CanaryEvidence, ledger: Ledger) -> str | None:
+    """At record level: which answer to a client the evidence leaves out."""
     made: dict[tuple[int, int], int] = {}
     for number, _, canaries, _ in evidence.rows():
         key = (number, int(evidence.client[canaries.start]))
@@ -148,7 +162,8 @@ def _details(view: View, outcome: Outcome, delta: float) -> dict[str, Any]:
 CANARIES = Check(
     name="canaries",
     title="Is ε refuted by canaries?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=140,
     claim="Whoever sees the releases cannot tell better whether a canary was in than the claimed "
     "privacy profile allows.",
     tolerance=f"a claim is contradicted where its own profile gives the right guesses a chance "
@@ -160,5 +175,11 @@ CANARIES = Check(
     "same spec, not the released model. The bound of these steps blames the noise alone. Gradient "
     "canaries pass sampler, clipping, sum and noise but no backward pass. The evidence is what "
     "the engine wrote.",
-    judge=_judge,
+    rule=partial(_judge, views, _missing_answers),
+    judges_no_claim=True,
+    concerns=lambda header: header is not None and header.canaries is not None,
+)
+register(CANARIES)
+register(
+    replace(CANARIES, units=AT_CLIENT_LEVEL, rule=partial(_judge, client_views, _missing_releases))
 )

@@ -12,11 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
-from audit.checks.shared import leaks
+from audit.checks.base import Check, Judgement, listed, register
 from audit.checks.shared.agreement import differs
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
-from audit.reading import fields
+from audit.reading import fields, leaks
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.reading.documents import DocumentError, parse_json
 from audit.reading.fields import FieldError
@@ -24,7 +23,7 @@ from audit.reading.files import read_bytes
 from audit.reading.known_fields import LEDGER, METRICS, MODEL, RUN_FILES, unknown_fields
 from audit.reading.messages import MessageError, read_names
 from audit.replay.trajectory import learning_rate
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
@@ -132,11 +131,7 @@ def _strange_files(bundle: Bundle) -> list[str]:
     )
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     reasons: list[str] = []
     unjudged: list[str] = []
     lines = 0
@@ -181,7 +176,7 @@ def shown(name: str) -> str:
 DISCLOSURE = Check(
     name="disclosure",
     title="Does nothing outside the evidence tell more than it may?",
-    severity=Severity.CRITICAL,
+    place=100,
     claim="Training losses, gradient norms, realised batches and clean moments stay in evidence/. "
     "Outside it each file holds known fields alone, and the model no tensor but trained "
     "parameters and what was frozen.",
@@ -194,5 +189,6 @@ DISCLOSURE = Check(
     "trained in part are taken to be frozen. Running times are published where everybody knows who "
     "takes part; they may depend on the records. Of reports that are there the data and the web "
     "page are read; a PDF is not opened.",
-    judge=_judge,
+    rule=_judge,
 )
+register(DISCLOSURE)

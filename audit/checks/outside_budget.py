@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import Check, Judgement, listed, register
 from audit.errors import UntrustedFileError
 from audit.reading import fields
 from audit.reading.bundle import Bundle
 from audit.reading.fields import FieldError
 from audit.reading.record_evidence import Moments
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 # Twice what rounding to float32 leaves of a mean up to twenty deviations away.
 _EXACT = 5e-6
@@ -83,11 +83,7 @@ def _statements(claim: Mapping[str, Any] | None, reasons: list[str]) -> None:
             reasons.append(f"the claim does not say {what}")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     reasons: list[str] = []
     private: dict[str, object] = {}
     _statements(bundle.readable_ledger.claim, reasons)
@@ -124,7 +120,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 OUTSIDE_BUDGET = Check(
     name="outside-budget",
     title="Is nothing done to the records outside the budget but what is said?",
-    severity=Severity.CRITICAL,
+    place=130,
     claim="Records are scaled by constants that do not come from them, and the claim says which "
     "choices on private data it does not account for.",
     tolerance="5e-6 for a mean of 0 and a deviation of 1: records of float32 that were scaled by "
@@ -136,5 +132,6 @@ OUTSIDE_BUDGET = Check(
     limits="Scaling to other values than mean 0 and deviation 1 (a least and a greatest value), "
     "constants rounded to a few digits, and vocabularies or words chosen from the records are not "
     "seen. Whether settings were really tuned elsewhere cannot be seen from a run.",
-    judge=_judge,
+    rule=_judge,
 )
+register(OUTSIDE_BUDGET)

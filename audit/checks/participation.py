@@ -12,11 +12,11 @@ from itertools import pairwise
 import numpy as np
 from scipy import signal, stats
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.checks.client.participation import cohorts_of, judge_independent_draws
 from audit.reading.bundle import Bundle
 from audit.statistics.intervals import FALSE_ALARM, binomial_p_value
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _CLIENTS, _OVERLAP = 0.5, 0.5
 # An overlap's law is convolved once a round; beyond this many clients its normal limit serves.
@@ -104,19 +104,17 @@ def _fixed(bundle: Bundle) -> Judgement:
     )
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     if bundle.header.client_sampling == "poisson":
-        return judge_independent_draws(bundle, context)
+        return judge_independent_draws(bundle)
     return _fixed(bundle)
 
 
 PARTICIPATION = Check(
     name="participation",
     title="Were the clients of each round drawn by chance?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=85,
     claim="The clients of a round are S of N, every such set equally likely, or each client by "
     "itself with probability S/N, as the ledger says; and rounds do not depend on each other.",
     tolerance="Exact laws: binomial for each client's count, hypergeometric for what neighbouring "
@@ -125,5 +123,6 @@ PARTICIPATION = Check(
     power="the same clients every round, if the run is long enough",
     limits="Short runs tell little. Draws that depend on the data but look independent cannot be "
     "told from chance, nor can a cohort drawn until it suited.",
-    judge=_judge,
+    rule=_judge,
 )
+register(PARTICIPATION)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import Check, Judgement, listed, register
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
 from audit.reading.record_evidence import Holdings
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _FILE = "evidence/partition.npz"
 
@@ -49,11 +49,7 @@ def _held(holdings: Holdings, header: Header, reasons: list[str]) -> dict[str, o
     return {"held_by_two": int(between.sum()), "held_twice": int((again & ~between).sum())}
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     header, holdings = bundle.header, bundle.holdings()
     reasons: list[str] = []
     _given(holdings, header, reasons)
@@ -73,12 +69,13 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 PARTITION = Check(
     name="partition",
     title="Does each record belong to one client, once?",
-    severity=Severity.CRITICAL,
+    place=30,
     claim="The partition gives each training record to exactly one client, and the clients work on "
     "as many records as the ledger declares, none of them twice.",
     tolerance="none: rows and counts are compared exactly",
     power="any record in two clients, or twice in one; any client of another size than declared",
     limits="Records are told apart by their place in the data set. Two with the same content, or "
     "two about the same person, count as two; that is for the data's owner to know.",
-    judge=_judge,
+    rule=_judge,
 )
+register(PARTITION)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import Check, Judgement, listed, register
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.reading.documents import DocumentError, parse_json
 from audit.reading.files import read_bytes
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _METRICS = "metrics.jsonl"
 _TRAFFIC = ("bytes_up", "bytes_down")
@@ -47,11 +47,7 @@ def _proportional(values: Sequence[float], counts: Sequence[int]) -> bool:
     return bool(difference <= _EXACT * np.abs(numbers).max())
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     if bundle.header.client_sampling != "poisson":
         return Judgement(
             Verdict.NOT_APPLICABLE,
@@ -85,11 +81,12 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 PUBLICATION = Check(
     name="publication",
     title="Do the public files keep who took part to themselves?",
-    severity=Severity.CRITICAL,
+    place=90,
     claim="Nothing in the public metrics tells how many clients took part in a round.",
     tolerance="1e-9 of the largest value, for numbers written and read again in decimal",
     power="traffic or any other number of metrics.jsonl that is a multiple of the participants",
     limits="Running times grow with the participants, if not exactly; publish them rounded or not "
     "at all. What else is published beside the run is not seen.",
-    judge=_judge,
+    rule=_judge,
 )
+register(PUBLICATION)

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import Check, Judgement, listed, register
 from audit.reading import fields
 from audit.reading.bundle import Bundle
 from audit.reading.fields import FieldError
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 # What a release key is hashed behind, as the ledger's format has it.
 _DOMAIN = b"dpfedadamw release key commitment 1\x00"
@@ -43,11 +43,7 @@ def obvious_commitments() -> frozenset[str]:
     return frozenset(hashlib.sha256(_DOMAIN + key).hexdigest() for key in _obvious_keys())
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     header = bundle.header
     reasons: list[str] = []
     try:
@@ -89,7 +85,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 RANDOMNESS = Check(
     name="randomness",
     title="Is it disclosed whether the noise can be drawn again?",
-    severity=Severity.CRITICAL,
+    place=120,
     claim="In release mode noise and sampling come from a key that only its commitment witnesses; "
     "in reproducible mode the seed is named and so is the consequence.",
     tolerance="none: fields are compared exactly",
@@ -98,5 +94,6 @@ RANDOMNESS = Check(
     limits="A fixed key that is not among these looks like any other in one run; the same "
     "commitment in two runs would give it away. That the key was drawn from the operating system's "
     "entropy and then destroyed cannot be seen from a run directory.",
-    judge=_judge,
+    rule=_judge,
 )
+register(RANDOMNESS)

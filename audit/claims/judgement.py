@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from audit.checks.shared.comparison import understates
+from audit.accounting.comparison import understates
 from audit.claims.claim import Claim
 from audit.claims.readings import Reading, plain_keys, readings, value_of
 from audit.verdict import clean_numbers

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
 from audit.reading.archives import ArchiveError, read_archive
 from audit.reading.arrays import Arrays
 from audit.reading.canary_evidence import CanaryEvidence, read_canaries
-from audit.reading.client_evidence import UpdateRound, read_update_round
+from audit.reading.client_evidence import UpdateRound
 from audit.reading.documents import DocumentError, parse_json, parse_yaml
 from audit.reading.evidence import (
     Layout,
@@ -26,13 +28,13 @@ from audit.reading.evidence import (
     RoundEvidence,
     read_layout,
     read_probe,
-    read_round,
 )
 from audit.reading.exchanges import Exchange, Release, read_exchange, read_release
 from audit.reading.fields import FieldError
 from audit.reading.files import hash_file, read_bytes
 from audit.reading.ledger import Header, Ledger, read_ledger
 from audit.reading.record_evidence import Holdings, Moments, read_holdings, read_moments
+from audit.reading.units import CLIENT, RECORD, Unit
 
 # Parsing YAML takes seconds for every 100 kB; a resolved spec has a few.
 MAXIMUM_SPEC_BYTES = 1 << 17
@@ -68,6 +70,7 @@ class Bundle:
         ledger: the ledger, None if the file is unreadable.
         problems: what was wrong while opening.
         inputs: sha256 of the public and restricted files.
+        live_probe: pokes the engine's step now; None where the recorded probe is to be judged.
     """
 
     root: Path
@@ -76,7 +79,8 @@ class Bundle:
     ledger: Ledger | None
     problems: tuple[Problem, ...]
     inputs: Mapping[str, str]
-    _cache: OrderedDict[int, RoundEvidence] = field(default_factory=OrderedDict, repr=False)
+    live_probe: Callable[[], ProbeResults] | None = None
+    _cache: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict, repr=False)
     _layout: Layout | None = field(default=None, repr=False)
 
     @property
@@ -135,22 +139,36 @@ class Bundle:
         Raises:
             UntrustedFileError: it cannot be read.
         """
-        if index in self._cache:
-            self._cache.move_to_end(index)
-            return self._cache[index]
-        evidence = self._round(index, read_round)
-        self._cache[index] = evidence
-        while len(self._cache) > 1 and sum(e.size for e in self._cache.values()) > _CACHE_BYTES:
-            self._cache.popitem(last=False)
+        evidence: RoundEvidence = self.evidence_of_round(index, RECORD)
         return evidence
 
     def update_round(self, index: int) -> UpdateRound:
-        """The evidence of round `index` (from 0) of a run at client level; small, so not kept.
+        """The evidence of round `index` (from 0) of a run at client level.
 
         Raises:
             UntrustedFileError: it cannot be read.
         """
-        return self._round(index, read_update_round)
+        evidence: UpdateRound = self.evidence_of_round(index, CLIENT)
+        return evidence
+
+    def evidence_of_round(self, index: int, unit: Unit) -> Any:
+        """The evidence of round `index` (from 0) as a unit of protection has it.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        key = (unit.name, index)
+        if key not in self._cache:
+            name, layout = round_file(index), self.layout()
+            arrays = self._arrays(name)
+            try:
+                self._cache[key] = unit.read_round(arrays, layout)
+            except FieldError as error:
+                raise UntrustedFileError(name, str(error)) from error
+        self._cache.move_to_end(key)
+        while len(self._cache) > 1 and sum(map(_bytes_held, self._cache.values())) > _CACHE_BYTES:
+            self._cache.popitem(last=False)
+        return self._cache[key]
 
     def all_rounds(self) -> Iterator[tuple[int, RoundEvidence]]:
         """The evidence of every round that had clients, in order.
@@ -192,11 +210,14 @@ class Bundle:
         return self._of_archive("evidence/inputs.npz", read_moments)
 
     def probe_results(self) -> ProbeResults:
-        """The recorded active probe.
+        """Results of the active probe: the live one, or else the recorded one.
 
         Raises:
-            UntrustedFileError: it cannot be read.
+            UntrustedFileError: the record cannot be read.
+            UnverifiedError: the live probe could not be carried out.
         """
+        if self.live_probe is not None:
+            return self.live_probe()
         return self._of_archive("evidence/probe.npz", read_probe)
 
     def canaries(self) -> CanaryEvidence:
@@ -208,7 +229,7 @@ class Bundle:
         name = "evidence/canaries.npz"
         arrays = self._arrays(name)
         try:
-            return read_canaries(arrays, self.header.clients, self.header.unit == "client")
+            return read_canaries(arrays, self.header.clients, self.header.unit.whole_clients)
         except FieldError as error:
             raise UntrustedFileError(name, str(error)) from error
 
@@ -255,15 +276,6 @@ class Bundle:
         """
         return read_bytes(self.root, "model.safetensors", MAXIMUM_EVIDENCE_BYTES)
 
-    def _round(self, index: int, read: Callable[[Arrays, Layout], _Evidence]) -> _Evidence:
-        name = round_file(index)
-        layout = self.layout()
-        arrays = self._arrays(name)
-        try:
-            return read(arrays, layout)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
-
     def _of_archive(self, name: str, read: Callable[[Arrays], _Content]) -> _Content:
         arrays = self._arrays(name)
         try:
@@ -284,6 +296,12 @@ class Bundle:
             return read_archive(raw)
         except ArchiveError as error:
             raise UntrustedFileError(name, str(error)) from error
+
+
+def _bytes_held(evidence: Any) -> int:
+    arrays = [value for value in vars(evidence).values() if isinstance(value, np.ndarray)]
+    # Arrays inside further objects, and what Python adds.
+    return 2 * sum(array.nbytes for array in arrays) + 4096
 
 
 def round_file(index: int) -> str:

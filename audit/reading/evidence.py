@@ -96,12 +96,6 @@ class RoundEvidence:
     second_moment: SecondMoment | None
     upload_sha256: Integers
 
-    @property
-    def size(self) -> int:
-        """Bytes held, for the reader's cache."""
-        arrays = (self.raw_norms, self.clipped_norms, self.noise_sample, self.noise_sum_squares)
-        return sum(array.nbytes for array in arrays) * 2 + 4096
-
 
 @dataclass(frozen=True)
 class ProbeResults:

@@ -17,6 +17,7 @@ from audit.reading.documents import DocumentError, canonical_json, parse_json
 from audit.reading.fields import FieldError
 from audit.reading.sparsification import Sparsification, read_sparsification
 from audit.reading.spends import RoundSpend, Spend, read_spend
+from audit.reading.units import UNITS, Unit
 
 MAXIMUM_LINE_BYTES = 1 << 20
 GENESIS = "0" * 64
@@ -47,7 +48,7 @@ class Header:
 
     run: str
     spec_sha256: str
-    unit: str
+    unit: Unit
     adjacency: str | None
     delta: float | None
     rounds: int
@@ -248,18 +249,16 @@ def _optional(source: Mapping[str, Any], key: str, read: Callable[[], Any]) -> A
 def _header(entry: Mapping[str, Any]) -> Header:
     if fields.integer(entry, "format") != 1:
         raise FieldError("format is not 1")
-    unit = fields.choice(entry, "unit", ("record", "client", "none"))
-    private = unit != "none"
+    unit = UNITS[fields.choice(entry, "unit", tuple(UNITS))]
+
+    def given(key: str) -> bool:
+        return key in unit.declared or entry.get(key) is not None
 
     def number(key: str, most: float = 1e300) -> float | None:
-        # The batches of the local steps play no part in a client-level claim.
-        needed = private and not (unit == "client" and key == "expected_batch_size")
-        if needed or entry.get(key) is not None:
-            return fields.positive(entry, key, most=most)
-        return None
+        return fields.positive(entry, key, most=most) if given(key) else None
 
     def word(key: str) -> str | None:
-        return fields.text(entry, key) if private or entry.get(key) is not None else None
+        return fields.text(entry, key) if given(key) else None
 
     clients = fields.integer(entry, "clients", least=1, most=100_000)
     records = fields.integers(entry, "records")
@@ -286,10 +285,10 @@ def _header(entry: Mapping[str, Any]) -> Header:
         seed=_optional(entry, "seed", lambda: fields.integer(entry, "seed", least=-(2**63))),
         parameters=fields.integer(entry, "parameters", least=1, most=10**11),
         participation=fields.positive(entry, "participation", most=1.0)
-        if unit == "client"
+        if "participation" in unit.declared
         else None,
         noise_added_by=fields.choice(entry, "noise_added_by", ("server", "clients"))
-        if unit == "client"
+        if "noise_added_by" in unit.declared
         else None,
         sparsification=_optional(
             entry,

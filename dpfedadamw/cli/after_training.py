@@ -14,10 +14,10 @@ from pathlib import Path
 
 import reports
 from audit import auditor
-from audit.checks.shared import leaks
 from audit.errors import AuditError
 from audit.probe import probing
 from audit.probe.probing import Probe
+from audit.reading import leaks
 from audit.verdict import Findings
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.rundir import RunDirectory

@@ -19,7 +19,8 @@ import pytest
 import audit.auditor
 from audit import AuditError, audit_run, record_probe, write_findings
 from audit.__main__ import main, render
-from audit.checks import CHECKS
+from audit.checks import checks_for
+from audit.reading.bundle import open_bundle
 from audit.verdict import Finding, Findings, Severity, Verdict
 from tests.audit.corruptions import flip
 from tests.audit.synthetic_run import Settings, SoftmaxProbe, build_run
@@ -44,8 +45,8 @@ def test_an_exception_inside_a_check_is_not_verified(
     def explode(*_: object) -> Any:
         raise ZeroDivisionError
 
-    broken = tuple(replace(check, judge=explode) for check in CHECKS)
-    monkeypatch.setattr(audit.auditor, "CHECKS", broken)
+    broken = tuple(replace(check, rule=explode) for check in checks_for(None))
+    monkeypatch.setattr(audit.auditor, "checks_for", lambda _: broken)
     findings = audit_run(good_run)
     assert findings.verdict is Verdict.NOT_VERIFIED
     assert "ZeroDivisionError" in findings.findings[0].measurement
@@ -93,7 +94,7 @@ def test_the_probe_is_recorded_privately_and_the_same_each_time(good_run: Path) 
 def test_progress_names_every_check(good_run: Path) -> None:
     seen: list[str] = []
     audit_run(good_run, progress=seen.append)
-    assert seen == [check.title for check in CHECKS]
+    assert seen == [check.title for check in checks_for(open_bundle(good_run).header)]
 
 
 def _finding(verdict: Verdict, severity: Severity) -> Finding:
@@ -106,16 +107,16 @@ def test_the_overall_rule() -> None:
     open_ = _finding(Verdict.NOT_VERIFIED, critical)
     minor = _finding(Verdict.NOT_VERIFIED, small)
 
-    def overall(*findings: Finding, unit: str = "record") -> Verdict:
-        return Findings("r", unit, findings).verdict
+    def overall(*findings: Finding, claims_privacy: bool = True) -> Verdict:
+        return Findings("r", "record", findings, claims_privacy).verdict
 
     assert overall() is Verdict.NOT_VERIFIED
     assert overall(good) is Verdict.PASS
     assert overall(good, minor) is Verdict.PASS
     assert overall(good, open_) is Verdict.NOT_VERIFIED
     assert overall(good, open_, bad) is Verdict.FAIL
-    assert overall(good, unit="none") is Verdict.NO_CLAIM
-    assert overall(good, bad, unit="none") is Verdict.FAIL
+    assert overall(good, claims_privacy=False) is Verdict.NO_CLAIM
+    assert overall(good, bad, claims_privacy=False) is Verdict.FAIL
 
 
 def test_the_auditor_stands_alone(good_run: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from audit import audit_run
 from audit.accounting.budget import Steps
 from audit.checks.record.noise import scale_alpha
-from audit.checks.shared.batches import rate_alpha
 from audit.power import (
     BEGIN,
     END,
@@ -20,6 +19,7 @@ from audit.power import (
     noise_half_width,
     tables,
 )
+from audit.statistics.batches import rate_alpha
 from audit.statistics.intervals import binomial_p_value, chi_square_interval
 from audit.verdict import Verdict
 from tests.audit.synthetic_run import Settings, build_run

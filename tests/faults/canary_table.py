@@ -16,7 +16,6 @@ from unittest import mock
 
 import torch
 
-from audit.checks import Context
 from audit.checks.base import Judgement
 from audit.checks.canaries import CANARIES
 from audit.reading.bundle import open_bundle
@@ -76,7 +75,7 @@ def judged(spec: specs.Spec, order: CanaryOrder) -> Judgement:
         experiment = prepare(spec, torch.device("cpu"))
         training = engine_run.start(experiment, Path(folder), canaries=order)
         engine_run.train(training)
-        return CANARIES.judge(open_bundle(training.run.path), Context())
+        return CANARIES.judge(open_bundle(training.run.path))
 
 
 def table() -> str:

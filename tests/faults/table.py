@@ -15,14 +15,14 @@ from pathlib import Path
 
 import torch
 
-from audit.checks import CHECKS
-from audit.checks.client import CLIENT_CHECKS
+from audit.checks import checks_of
+from audit.reading.units import CLIENT, RECORD
 from tests.faults.declaring import Fault, failed, findings_of
 from tests.faults.gallery import GALLERY, ROOMS
 
 BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
 CAUGHT, ALSO = "**FAIL**", "FAIL"
-CHECK_ORDER = tuple(dict.fromkeys(check.name for check in (*CHECKS, *CLIENT_CHECKS)))
+CHECK_ORDER = tuple(dict.fromkeys(check.name for check in (*checks_of(RECORD), *checks_of(CLIENT))))
 
 
 def verdict_cells(fault: Fault, fails: Sequence[str], checks: Sequence[str]) -> list[str]:

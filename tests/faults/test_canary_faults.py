@@ -11,7 +11,6 @@ import math
 import pytest
 import torch
 
-from audit.checks import Context
 from audit.checks.canaries import CANARIES
 from audit.reading.bundle import open_bundle
 from dpfedadamw import spec as specs
@@ -40,7 +39,7 @@ def judged(parent, seed=2, kind="gradient"):
     order = CanaryOrder(CANARY_COUNT, kind)
     training = engine_run.start(prepare(spec, torch.device("cpu")), parent, canaries=order)
     engine_run.train(training)
-    return CANARIES.judge(open_bundle(training.run.path), Context())
+    return CANARIES.judge(open_bundle(training.run.path))
 
 
 def contradicted_views(judgement):
@@ -88,7 +87,7 @@ def judged_at_client_level(parent):
     experiment = prepare(specs.load("digits-client-level", changes), torch.device("cpu"))
     training = engine_run.start(experiment, parent, canaries=CanaryOrder(100))
     engine_run.train(training)
-    return CANARIES.judge(open_bundle(training.run.path), Context())
+    return CANARIES.judge(open_bundle(training.run.path))
 
 
 def test_canary_clients_do_not_contradict_a_correct_run(tmp_path):

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from audit.accounting.budget import Budget, Steps, budget, epsilon_curve, merge
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.accounting.comparison import compare, profile_fault
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.accounting import ACCOUNTING
-from audit.checks.shared.comparison import compare, profile_fault
 from audit.errors import UnverifiedError
 from audit.reading import fields
 from audit.reading.bundle import Bundle
@@ -170,8 +170,7 @@ def _server(
     return claimed
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     delta = header.delta
     if ledger.claim is None or not ledger.round_spends or delta is None or delta >= 1.0:
@@ -235,7 +234,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 CLIENT_ACCOUNTING = Check(
     name=ACCOUNTING.name,
     title=ACCOUNTING.title,
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=70,
     claim="Towards a third party epsilon follows from all charged rounds as Poisson-subsampled "
     "Gaussians over clients; towards the server, where clients add the noise, from each client's "
     "uploads as plain Gaussians of multiplier sigma over the root of m.",
@@ -244,5 +244,6 @@ CLIENT_ACCOUNTING = Check(
     "amplification by sampling towards the server",
     limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. The "
     "server is taken to see every upload and who took part, but no other client's noise.",
-    judge=_judge,
+    rule=_judge,
 )
+register(CLIENT_ACCOUNTING)

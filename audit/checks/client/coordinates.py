@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
 from audit.reading import sparsification as coordinates
 from audit.reading.arrays import Floats, Integers
@@ -16,7 +16,7 @@ from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.fields import FieldError
 from audit.reading.sparsification import Sparsification
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 
 def rounds_with_choices(
@@ -57,8 +57,7 @@ def _round(index: int, evidence: UpdateRound, expected: bytes, reasons: list[str
         reasons.append(f"{where}: the release is not 0 off the public coordinates")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     header = bundle.header
     sparsification = header.sparsification
     details: dict[str, object] = {
@@ -100,7 +99,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 COORDINATES = Check(
     name="coordinates",
     title="Are the released coordinates a public choice?",
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=48,
     claim="Where noise lies on kept coordinates only, these are the same for every client and "
     "follow from the spec's seed, the round and earlier releases alone.",
     tolerance="none: coordinates are compared by SHA-256, what is released elsewhere with 0",
@@ -108,5 +108,6 @@ COORDINATES = Check(
     "released off the public coordinates",
     limits="Which coordinates a client really used is known from the recorder's digests. Of the "
     "top k the recorded release of the round before is taken as what was released.",
-    judge=_judge,
+    rule=_judge,
 )
+register(COORDINATES)

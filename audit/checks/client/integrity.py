@@ -6,7 +6,7 @@ rules that both share (`completeness`).
 
 from __future__ import annotations
 
-from audit.checks.base import Check, Context, Judgement
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.record.integrity import INTEGRITY
 from audit.checks.shared.completeness import (
     charged_in_time,
@@ -20,7 +20,6 @@ from audit.reading.bundle import Bundle, round_file
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.ledger import Header, Ledger
 from audit.reading.spends import RoundSpend
-from audit.verdict import Severity
 
 _MOST_UNREADABLE = 100
 
@@ -90,19 +89,20 @@ def _round(
         )
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     return judge_run(bundle, _rounds, _evidence)
 
 
 CLIENT_INTEGRITY = Check(
     name=INTEGRITY.name,
     title=INTEGRITY.title,
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=10,
     claim="The ledger is an unbroken hash chain from header to claim, begun from this spec; each "
     "round, empty ones included, is charged once an attempt before it ends and has its evidence.",
     tolerance=INTEGRITY.tolerance,
     power=INTEGRITY.power,
     limits=INTEGRITY.limits,
-    judge=_judge,
+    rule=_judge,
 )
+register(CLIENT_INTEGRITY)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.client.coordinates import rounds_with_choices
 from audit.checks.client.integrity import last_charges
 from audit.checks.record.noise import NOISE
@@ -30,7 +30,7 @@ from audit.statistics.intervals import (
     sigma_half_width,
 )
 from audit.statistics.quantiles import quantile_verdicts
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _LEAST_SAMPLE = 8
 _SCALE_SHARE, _SINGLE_SHARE, _SHAPE_SHARE, _PAIR_SHARE, _SUM_SHARE = 0.4, 0.15, 0.15, 0.15, 0.15
@@ -186,8 +186,7 @@ def _sample_tests(noise: _Noise, reasons: list[str]) -> dict[str, float]:
     return private
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     layout = bundle.layout()
     reasons: list[str] = []
     noise = _collect(bundle, reasons)
@@ -236,7 +235,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 CLIENT_NOISE = Check(
     name=NOISE.name,
     title=NOISE.title,
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=50,
     claim="Each round's sum of clipped updates carries fresh Gaussian noise of standard deviation "
     "sigma C in every coordinate that is released; where the clients add it, each upload carries a "
     "share of standard deviation sigma C over the root of m.",
@@ -247,5 +247,6 @@ CLIENT_NOISE = Check(
     "and independence; of single uploads scale alone is recorded. Of updates cut to public "
     "coordinates, positions among the kept ones are sampled. Quality of the entropy source is not "
     "tested.",
-    judge=_judge,
+    rule=_judge,
 )
+register(CLIENT_NOISE)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Ledger
 from audit.statistics.intervals import FALSE_ALARM, binomial_p_value
 from audit.statistics.participation import dispersion_p_value, rounds_to_see_constant_counts
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _TOTAL, _CLIENTS, _ROUND_SCATTER, _CLIENT_SCATTER, _OVERLAP = 0.1, 0.3, 0.3, 0.15, 0.15
 
@@ -86,9 +86,8 @@ def _power(rounds: int, clients: int, rate: float) -> tuple[str, dict[str, objec
     return text, {"fixed_number_from": fixed, "fixed_cohort_from": cohort}
 
 
-def judge_independent_draws(bundle: Bundle, context: Context) -> Judgement:
+def judge_independent_draws(bundle: Bundle) -> Judgement:
     """Judge who took part against Poisson draws; the record level uses it too."""
-    del context
     header = bundle.header
     rounds, clients = header.rounds, header.clients
     rate = header.clients_per_round / clients
@@ -118,7 +117,8 @@ def judge_independent_draws(bundle: Bundle, context: Context) -> Judgement:
 PARTICIPATION = Check(
     name="participation",
     title="Do clients take part by independent chance?",
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=45,
     claim="Each round every client takes part independently with probability l = S/N.",
     tolerance="Exact laws throughout: binomial for counts, their scatter by convolution. All tests "
     "together raise a false alarm in at most 1 of 1000 correct runs (Bonferroni).",
@@ -126,5 +126,6 @@ PARTICIPATION = Check(
     limits="Short runs tell little. Draws that depend on the data but look independent cannot be "
     "told from chance, nor can a cohort drawn until it suited; rounds repeated after a crash are "
     "judged as they ended.",
-    judge=judge_independent_draws,
+    rule=judge_independent_draws,
 )
+register(PARTICIPATION)

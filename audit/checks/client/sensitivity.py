@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.sensitivity import SENSITIVITY
 from audit.checks.shared.clipping import TOLERANCE, judge_probe, norm_faults
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.probe.update_probing import NONFINITE_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 
 def _updates(bundle: Bundle, clip: float, reasons: list[str]) -> dict[str, object]:
@@ -37,7 +37,7 @@ def _nonfinite(probe: ProbeResults, clip: float, reasons: list[str]) -> None:
             reasons.append(f"probe, {name}: an update that is not finite does not count zero")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
+def _judge(bundle: Bundle) -> Judgement:
     clip = bundle.header.clipping_norm
     if clip is None:
         raise UnverifiedError("the ledger's header lacks C")
@@ -46,7 +46,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     details: dict[str, object] = {}
     unreadable = ""
     try:
-        probe = context.probe if context.probe is not None else bundle.probe_results()
+        probe = bundle.probe_results()
         details = {"probe": judge_probe(probe, clip, "client", reasons)}
         _nonfinite(probe, clip, reasons)
         if set(UPDATE_KINDS) - set(probe.kinds):
@@ -72,7 +72,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 CLIENT_SENSITIVITY = Check(
     name=SENSITIVITY.name,
     title="Does one client move the clipped sum by at most C?",
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=40,
     claim="Each client's whole update is clipped to norm C as one vector, and an update that is "
     "not finite counts zero.",
     tolerance="1e-4 of C for norms and sums computed in float32: a sum of d squares in float32 is "
@@ -82,5 +83,6 @@ CLIENT_SENSITIVITY = Check(
     "updates that slip through",
     limits="The probe uses synthetic updates, not the worst possible ones. That the recorded norms "
     "are those of the updates really summed is the recorder's word.",
-    judge=_judge,
+    rule=_judge,
 )
+register(CLIENT_SENSITIVITY)

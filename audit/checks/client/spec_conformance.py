@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.spec_conformance import PROMISE
 from audit.checks.shared.agreement import claimed_delta, count_faults, differs
 from audit.errors import AuditError
@@ -19,7 +19,7 @@ from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Ledger
 from audit.reading.sparsification import promised
 from audit.reading.spends import RoundSpend
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _TARGET_SLACK = (5e-3, 1e-3)
 
@@ -28,8 +28,8 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
     count_faults(spec, header, reasons)
     privacy = fields.mapping(spec, "privacy")
     unit = fields.text(privacy, "unit")
-    if unit != header.unit:
-        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit}")
+    if unit != header.unit.name:
+        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit.name}")
         return
     for name, number in (
         ("clipping_norm", header.clipping_norm),
@@ -115,8 +115,7 @@ def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
             break
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
     reasons: list[str] = []
     unreadable: list[str] = []
@@ -152,12 +151,14 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 CLIENT_PROMISE = Check(
     name=PROMISE.name,
     title=PROMISE.title,
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=20,
     claim="The ledger records the spec's mechanism for every round, delta is below 1/N, and every "
     "noisy sum of updates is divided by the public expected number of clients.",
     tolerance=PROMISE.tolerance,
     power=PROMISE.power,
     limits="That a client is one person or institution, and that none of them is two clients, is "
     "outside the run.",
-    judge=_judge,
+    rule=_judge,
 )
+register(CLIENT_PROMISE)

@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.uploads import UPLOADS
 from audit.reading import fields
 from audit.reading.arrays import Integers
@@ -27,7 +27,7 @@ from audit.replay.participation import Message, Tally, read_message, shown
 from audit.replay.queries import carries
 from audit.replay.rounding import Rounded, exact
 from audit.replay.trajectory import finished_rounds, judge_weights, recorded_coordinates
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 
 def _further(index: int, evidence: UpdateRound, reasons: list[str]) -> None:
@@ -128,8 +128,7 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
             judge_weights(bundle, coordinates, left, tally)
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     header: Header = bundle.header
     try:
         name = fields.text(fields.mapping(bundle.readable_spec, "algorithm"), "name")
@@ -166,7 +165,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 CLIENT_UPLOADS = Check(
     name=UPLOADS.name,
     title="Does nothing leave a round but its noised mean update?",
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=60,
     claim="Uploads hold one clipped update and nothing else, clients keep nothing, broadcasts hold "
     "the parameters and nothing else, and each model is the last one plus the noised mean.",
     tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly; "
@@ -177,5 +177,6 @@ CLIENT_UPLOADS = Check(
     "function of its own records, which is why it is clipped and noised. Only rounds that were "
     "kept are compared; which are is drawn after their release. What hides below the rounding is "
     "not seen. Algorithms that the auditor does not know are not judged.",
-    judge=_judge,
+    rule=_judge,
 )
+register(CLIENT_UPLOADS)

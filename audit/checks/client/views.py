@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.accounting.budget import budget
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.client.accounting import third_party_history, worst_uploads
 from audit.checks.record.views import VIEWS
 from audit.errors import UnverifiedError
@@ -19,7 +19,7 @@ from audit.reading.bundle import Bundle
 from audit.reading.fields import FieldError
 from audit.reading.ledger import Header
 from audit.statistics.intervals import relative_difference
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 TRUSTED_SERVER = (
     "no guarantee towards the server: it adds the noise itself and sees the clipped updates"
@@ -48,8 +48,7 @@ def _claims(claim: Mapping[str, Any], header: Header, reasons: list[str]) -> Non
             reasons.append(f"{name} is of the record level and says nothing of clients")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     delta = header.delta
     if ledger.claim is None or not ledger.round_spends or delta is None or delta >= 1.0:
@@ -91,7 +90,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 CLIENT_VIEWS = Check(
     name=VIEWS.name,
     title=VIEWS.title,
-    severity=Severity.CRITICAL,
+    units=AT_CLIENT_LEVEL,
+    place=80,
     claim="The headline holds towards a third party who sees models only. Towards the server an "
     "epsilon is claimed only where the clients add the noise, and then without amplification.",
     tolerance="none: what is claimed towards whom is compared exactly, participation to 1e-9",
@@ -100,5 +100,6 @@ CLIENT_VIEWS = Check(
     "publishes. The server knows who took part, so towards it the epsilon hides what a client's "
     "records say, not that it was there. Clients that work together with the server, or leave out "
     "their noise, reduce what protects the others.",
-    judge=_judge,
+    rule=_judge,
 )
+register(CLIENT_VIEWS)

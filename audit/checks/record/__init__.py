@@ -1,1 +1,1 @@
-"""Checks of runs that protect single records."""
+"""Checks whose law is another where single records are protected."""

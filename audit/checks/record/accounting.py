@@ -20,10 +20,10 @@ from audit.accounting.budget import (
     merge,
     rdp_estimate,
 )
+from audit.accounting.comparison import compare, profile_fault
 from audit.accounting.sampling import cost_of
 from audit.accounting.worst_case import most_spent
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
-from audit.checks.shared.comparison import compare, profile_fault
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
 from audit.reading import fields
 from audit.reading.bundle import Bundle
@@ -145,11 +145,7 @@ def _client(
     return fields.number(entry, "epsilon_pld")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     delta = _delta(header)
     if ledger.claim is None or not ledger.spends:
@@ -225,7 +221,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 ACCOUNTING = Check(
     name="accounting",
     title="Is the claimed epsilon what the ledger's charges cost?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=70,
     claim="Every client's epsilon follows from its charges, and the headline is the largest.",
     tolerance="A claim may lie below the recomputed value by 0.5 % and 0.001 (the discretisation "
     "of two accountants, each below 0.1 % where checked); above it by 2 % and 0.01, and by more "
@@ -234,5 +231,6 @@ ACCOUNTING = Check(
     power="a noise multiplier, rate, step count or epsilon wrong by about 1 %",
     limits="The mechanism charged is taken from the ledger; other checks tie it to what ran. "
     "Tuning on private data before the run is not in the ledger.",
-    judge=_judge,
+    rule=_judge,
 )
+register(ACCOUNTING)

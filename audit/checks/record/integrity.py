@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from audit.checks.base import Check, Context, Judgement
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.shared.completeness import (
     charged_in_time,
     judge_run,
@@ -20,7 +20,6 @@ from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.ledger import Header, Ledger, Round
 from audit.reading.spends import Spend
-from audit.verdict import Severity
 
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
@@ -51,7 +50,7 @@ def _round(
         reasons.append(f"{where} does not have {header.clients_per_round} clients")
     if any(client >= header.clients for client in item.clients):
         reasons.append(f"{where} names a client that does not exist")
-    if header.unit == "none":
+    if not header.unit.claims_privacy:
         if attempts:
             reasons.append(f"{where} was charged although the run claims no privacy")
         return
@@ -71,7 +70,7 @@ def _round(
 
 
 def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
-    if header.unit == "none" or not layout_fits(bundle, header, reasons, unreadable):
+    if not header.unit.claims_privacy or not layout_fits(bundle, header, reasons, unreadable):
         return
     ledger = bundle.ledger
     finished = {item.round: item for item in ledger.rounds} if ledger else {}
@@ -98,15 +97,15 @@ def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: li
     look_for_records(bundle, unreadable)
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     return judge_run(bundle, _rounds, _evidence)
 
 
 INTEGRITY = Check(
     name="integrity",
     title="Is the run complete and its ledger unaltered?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=10,
     claim="The ledger is an unbroken hash chain from header to claim, begun from this spec, and "
     "each finished round has its evidence.",
     tolerance="none: digests and counts are compared exactly",
@@ -115,5 +114,7 @@ INTEGRITY = Check(
     "trainer's signature ties it to the moment of training. Weights, metrics and what of the "
     "evidence has no redundancy are compared with the digests in training.attestation.json where "
     "that exists; that the trainer signed them is for `verify` to say, not for an audit.",
-    judge=_judge,
+    rule=_judge,
+    judges_no_claim=True,
 )
+register(INTEGRITY)

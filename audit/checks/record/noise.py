@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.reading.bundle import Bundle
 from audit.reading.spends import Spend
 from audit.statistics.correlation import any_repeated, largest_correlation
@@ -25,7 +25,7 @@ from audit.statistics.intervals import (
     sigma_half_width,
 )
 from audit.statistics.quantiles import quantile_verdicts
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _LEAST_SAMPLE = 8
 _SCALE_SHARE, _QUERY_SHARE, _SHAPE_SHARE, _PAIR_SHARE, _SUM_SHARE = 0.4, 0.15, 0.15, 0.15, 0.15
@@ -205,11 +205,7 @@ def _sum_tests(noise: _Noise, reasons: list[str]) -> None:
                 reasons.append(f"noise is correlated between {name}")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     layout = bundle.layout()
     noise, reasons = _collect(bundle)
     if reasons:
@@ -264,7 +260,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 NOISE = Check(
     name="noise-scale",
     title="Is the noise as large as the ledger says, everywhere and every time?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=50,
     claim="Each query's clipped sum carries fresh Gaussian noise of standard deviation sigma C in "
     "every coordinate.",
     tolerance="Exact chi-square, beta and Kolmogorov laws; all tests together raise a false alarm "
@@ -274,5 +271,6 @@ NOISE = Check(
     limits="The noise is the one recorded as released minus clean; that these are the values that "
     "left the client is the recorder's word. Sampled coordinates stand for all in the tests of "
     "shape and independence. Quality of the entropy source is not tested.",
-    judge=_judge,
+    rule=_judge,
 )
+register(NOISE)

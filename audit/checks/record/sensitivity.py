@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.noise import last_attempts
-from audit.checks.shared.batches import LAWS, Batches
 from audit.checks.shared.clipping import judge_probe, norm_faults
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence
 from audit.reading.spends import Spend
-from audit.verdict import Severity, Verdict
+from audit.statistics.batches import LAWS, Batches
+from audit.verdict import Verdict
 
 Charges = Mapping[tuple[int, int], Spend]
 
@@ -55,10 +55,7 @@ def _participations(
         reasons.append(f"round {index}: not every record's use is counted")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     clip = bundle.header.clipping_norm
     if clip is None:
         raise UnverifiedError("the ledger's header lacks C")
@@ -79,7 +76,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     unreadable = ""
     details: dict[str, object] = {}
     try:
-        probe = context.probe if context.probe is not None else bundle.probe_results()
+        probe = bundle.probe_results()
         details = {"probe": judge_probe(probe, clip, "record", reasons)}
         if not np.any(probe.difference_norm > 0.0):
             unreadable = "no probe record contributes anything, so clipping was not exercised"
@@ -106,7 +103,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 SENSITIVITY = Check(
     name="sensitivity",
     title="Does one record move the clipped sum by no more than the noise is made for?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=40,
     claim="Each record's whole gradient is clipped to norm C and counts zero if not finite: "
     "a record added or removed moves the sum by at most C and a replaced one by at most 2C; and "
     "batches are drawn as the ledger says.",
@@ -120,5 +118,6 @@ SENSITIVITY = Check(
     "huge records that slip through; batches of fixed size that pose as Poisson samples",
     limits="The probe uses synthetic records, not the worst possible ones. How often a record was "
     "used in a participation is recorded, not in which batches.",
-    judge=_judge,
+    rule=_judge,
 )
+register(SENSITIVITY)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from audit.accounting.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
-from audit.checks.base import Check, Context, Judgement, listed
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.noise import last_attempts
 from audit.checks.shared import adaptive
 from audit.checks.shared.agreement import (
@@ -26,7 +26,7 @@ from audit.reading import fields
 from audit.reading.bundle import Bundle
 from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Ledger
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 NO_PRIVACY = "no differential privacy"
 
@@ -35,10 +35,10 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
     count_faults(spec, header, reasons)
     privacy = fields.mapping(spec, "privacy")
     unit = fields.text(privacy, "unit")
-    if unit != header.unit:
-        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit}")
+    if unit != header.unit.name:
+        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit.name}")
         return
-    if unit == "none":
+    if not header.unit.claims_privacy:
         return
     sampling = fields.mapping(privacy, "sampling")
     numbers = {
@@ -150,13 +150,12 @@ def _adapted(header: Header) -> str:
     return f", where steps and noise of every round are those that the adaptive rule gives{kept}"
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
+def _judge(bundle: Bundle) -> Judgement:
     spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
     reasons: list[str] = []
     try:
         _header(spec, header, reasons)
-        if header.unit == "none":
+        if not header.unit.claims_privacy:
             headline = fields.text(ledger.claim, "view_headline") if ledger.claim else None
             if headline != "none":
                 reasons.append("the claim of a run without privacy is not none")
@@ -171,7 +170,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     except FieldError as error:
         reasons.append(str(error))
     unreadable: list[str] = []
-    if header.unit == "record":
+    if header.unit.claims_privacy:
         try:
             _private_part(bundle, header, reasons)
         except AuditError as error:
@@ -186,7 +185,7 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         return Judgement(Verdict.FAIL, listed(reasons), details)
     if unreadable:
         return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
-    if header.unit == "none":
+    if not header.unit.claims_privacy:
         return Judgement(
             Verdict.PASS,
             "spec and ledger agree that no privacy is claimed",
@@ -203,7 +202,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 PROMISE = Check(
     name="promise",
     title="Did the run do what its spec promised, and no more?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=20,
     claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
     "for each client, sampler and adjacency have an accounting together, and every noisy sum is "
     "divided by the public batch size.",
@@ -212,5 +212,7 @@ PROMISE = Check(
     "round with other steps or noise than the rule gives it",
     limits="Client sizes, and with them B/n, are taken as public metadata. The released values "
     "that adaptive rules go by are read from the ledger.",
-    judge=_judge,
+    rule=_judge,
+    judges_no_claim=True,
 )
+register(PROMISE)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.noise import last_attempts
 from audit.errors import UnverifiedError
 from audit.reading import fields
@@ -138,11 +138,7 @@ def _replay_all(
     private["largest_share_of_a_clean_gradient_that_could_hide"] = max(shares)
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     header = bundle.header
     try:
         name = fields.text(fields.mapping(bundle.readable_spec, "algorithm"), "name")
@@ -161,10 +157,10 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
         _replay_all(bundle, REPLAYS[name], kept, tally, private)
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
-    return conclude(tally, kept, header, private)
+    return _conclude(tally, kept, header, private)
 
 
-def conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any]) -> Judgement:
+def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any]) -> Judgement:
     """The verdict on all comparisons."""
     clip = header.clipping_norm or 1.0
     hidden = 2.0 * max(tally.widths, default=0.0) / clip
@@ -235,7 +231,8 @@ def _served(tally: Tally) -> str:
 UPLOADS = Check(
     name="uploads",
     title="Is all that leaves a client a function of noised values?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=60,
     claim="Every tensor of an upload, and all that a client keeps, follows from broadcasts, its "
     "own memory and the noised gradients alone, by the algorithm that the spec names.",
     tolerance="Coordinate by coordinate, the bound of a running error analysis of the same steps "
@@ -250,5 +247,6 @@ UPLOADS = Check(
     "process holds. The server is judged in rounds of which every upload was kept. What hides "
     "below the rounding, such as low-order bits of an update, is not seen. Algorithms that the "
     "auditor does not know are not judged.",
-    judge=_judge,
+    rule=_judge,
 )
+register(UPLOADS)

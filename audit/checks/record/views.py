@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.accounting.budget import budget, closed_forms, server_delta
+from audit.accounting.comparison import overstates, understates
 from audit.accounting.sampling import largest_share
 from audit.accounting.worst_case import most_spent, participation
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.accounting import histories
-from audit.checks.shared.comparison import overstates, understates
 from audit.errors import UnverifiedError
 from audit.reading import fields
 from audit.reading.bundle import Bundle
 from audit.reading.fields import FieldError
 from audit.reading.ledger import Header
 from audit.statistics.intervals import relative_difference
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 _SERVER_FORM = "s*sqrt(T*K*log(2/delta)*log(2*T/delta))/sigma"
 _FORMS = (
@@ -102,11 +102,7 @@ def _claims(
             reasons.append(f"the closed form {name} is not what its formula gives")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     delta = header.delta
     if (
@@ -162,7 +158,8 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
 VIEWS = Check(
     name="views",
     title="What does the run cost towards the server and towards a third party?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=80,
     claim="The server's view is composed directly; a third party who does not know who took part "
     "is bounded by delta(eps) <= E[delta_nK(eps)], n ~ Binomial(T, l), for the client whose "
     "participations cost most, whether S of N clients are drawn or each by itself; the "
@@ -174,5 +171,6 @@ VIEWS = Check(
     "formula as printed and is no proof about the theorem. The forms of Noble et al. 2022 average "
     "noise over clients, which local AdamW steps do not allow. Restarted rounds count towards the "
     "server, who saw them.",
-    judge=_judge,
+    rule=_judge,
 )
+register(VIEWS)

@@ -119,7 +119,7 @@ def layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: 
         reasons.append("evidence/layout.json: another number of parameters than the ledger's")
     if layout.round_files != header.rounds:
         reasons.append("evidence/layout.json: another number of rounds than the ledger's")
-    if layout.unit != header.unit:
+    if layout.unit != header.unit.name:
         reasons.append("evidence/layout.json: another unit than the ledger's")
     return True
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audit.checks.shared import leaks
+from audit.reading import leaks
 from audit.verdict import Verdict
 from dpfedadamw.cli import after_training as filing
 from dpfedadamw.run.probe import probe_of

@@ -15,12 +15,12 @@ import pytest
 
 from audit import UpdateProbe, audit_run, record_probe
 from audit.accounting.budget import Steps, budget
-from audit.checks import Context
-from audit.checks.client import CLIENT_CHECKS
+from audit.checks import checks_for, checks_of
 from audit.checks.client.accounting import composed_multiplier
 from audit.checks.client.views import TRUSTED_SERVER
 from audit.probe.update_probing import UPDATE_KINDS, run_update_probe
 from audit.reading.bundle import open_bundle
+from audit.reading.units import CLIENT
 from audit.statistics.participation import dispersion_p_value, rounds_to_see_constant_counts
 from audit.verdict import Findings, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, SumProbe, build_client_run
@@ -73,9 +73,11 @@ def good_client_run(tmp_path: Path) -> Path:
     ),
 )
 def test_a_correct_run_passes(tmp_path: Path, settings: ClientSettings) -> None:
-    findings = audit_run(build_client_run(tmp_path / "run", settings))
+    run = build_client_run(tmp_path / "run", settings)
+    findings = audit_run(run)
     assert findings.verdict is Verdict.PASS, [f.measurement for f in findings.findings]
-    assert [f.name for f in findings.findings] == [check.name for check in CLIENT_CHECKS]
+    asked = checks_for(open_bundle(run).header)
+    assert [f.name for f in findings.findings] == [check.name for check in asked]
     assert findings.named("second-moment").verdict is Verdict.NOT_APPLICABLE
     trusted = settings.noise_added_by == "server"
     assert findings.qualifications == ((TRUSTED_SERVER,) if trusted else ())
@@ -355,9 +357,9 @@ def test_false_alarms_are_as_rare_as_stated(tmp_path: Path) -> None:
     for seed in range(250):
         settings = replace(BY_CLIENTS, seed=500 + seed, rounds=6, with_probe=False)
         bundle = open_bundle(build_client_run(tmp_path / str(seed), settings))
-        for check in CLIENT_CHECKS:
+        for check in checks_of(CLIENT):
             if check.name in statistical:
-                alarms[check.name] += check.judge(bundle, Context()).verdict is Verdict.FAIL
+                alarms[check.name] += check.judge(bundle).verdict is Verdict.FAIL
         shutil.rmtree(tmp_path / str(seed))
     # At most 1/1000 for each check: more than 3 of 250 has a probability below 2e-4.
     assert max(alarms.values()) <= 3, alarms

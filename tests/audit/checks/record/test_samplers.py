@@ -13,6 +13,7 @@ import pytest
 from audit import audit_run
 from audit.accounting.sampling import epoch_sizes, most_uses
 from audit.checks.participation import overlap_p_value
+from audit.reading.units import RECORD
 from audit.statistics.intervals import FALSE_ALARM
 from audit.statistics.repeats import Group, pairs, repeats_p_value
 from audit.verdict import Findings, Verdict
@@ -124,7 +125,7 @@ def test_false_alarms_of_the_samplers_checks_are_rare(
 ) -> None:
     import synthetic_run
 
-    from audit.checks import CHECKS, Context
+    from audit.checks import checks_of
     from audit.reading.bundle import open_bundle
 
     monkeypatch.setattr(
@@ -134,9 +135,9 @@ def test_false_alarms_of_the_samplers_checks_are_rare(
     for seed in range(40):
         run = build_run(tmp_path / str(seed), replace(settings, seed=2000 + seed, with_probe=False))
         bundle = open_bundle(run)
-        for check in CHECKS:
+        for check in checks_of(RECORD):
             if check.name in ("sensitivity", "participation", "noise-scale"):
-                alarms += check.judge(bundle, Context()).verdict is Verdict.FAIL
+                alarms += check.judge(bundle).verdict is Verdict.FAIL
     # Three checks of 1/1000 each on 40 runs: more than one alarm has a probability below 1 %,
     # and the seeds are fixed.
     assert alarms <= 1

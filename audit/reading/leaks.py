@@ -16,8 +16,8 @@ import numpy as np
 from audit.errors import UntrustedFileError
 from audit.reading.arrays import Floats
 from audit.reading.bundle import Bundle, open_bundle
-from audit.reading.evidence import RoundEvidence
 from audit.reading.files import read_bytes
+from audit.reading.units import UNITS
 
 MOST_NUMBERS = 20_000
 # Two numbers that have nothing to do with each other agree in so many digits once in 9·10^11 times:
@@ -97,29 +97,10 @@ def _private_numbers(bundle: Bundle) -> Iterator[tuple[str, str, int]]:
 def _arrays_of(bundle: Bundle, index: int) -> list[tuple[str, Floats]]:
     """What one round holds that no noise hides, and the noise, which would undo the hiding."""
     try:
-        if bundle.layout().unit == "client":
-            update = bundle.update_round(index)
-            named = {
-                "raw_norms": update.raw_norms,
-                "noise_sum_squares": update.noise_sum_squares,
-                "noise_sample": update.noise_sample,
-                "clean_sample": update.clean_sample,
-            }
-        else:
-            named = _of_records(bundle.round_evidence(index))
+        unit = UNITS[bundle.layout().unit]
+        named = unit.private_numbers(bundle.evidence_of_round(index, unit))
     except UntrustedFileError as error:
         if error.missing:
             return []
         raise
     return list(named.items())
-
-
-def _of_records(evidence: RoundEvidence) -> dict[str, Floats]:
-    clean = {} if evidence.second_moment is None else {"v_clean": evidence.second_moment.clean}
-    return {
-        "raw_norms": evidence.raw_norms,
-        "noise_sum_squares": evidence.noise_sum_squares,
-        "noise_sample": evidence.noise_sample,
-        "clean_sum_squares": evidence.clean_sum_squares,
-        **clean,
-    }

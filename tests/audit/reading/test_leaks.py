@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit import audit_run
-from audit.checks.shared import leaks
+from audit.reading import leaks
 from audit.verdict import Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run

@@ -10,12 +10,19 @@ with as many as the estimate's mean leaves below it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Context, Judgement, listed, no_claim
+from audit.checks.base import (
+    AT_CLIENT_LEVEL,
+    AT_RECORD_LEVEL,
+    Check,
+    Judgement,
+    listed,
+    register,
+)
 from audit.errors import UnverifiedError
 from audit.reading import fields
 from audit.reading.bundle import Bundle
@@ -24,7 +31,7 @@ from audit.reading.fields import FieldError
 from audit.statistics.floors import Floor, floor_faults, promised_floor
 from audit.statistics.intervals import FALSE_ALARM, gamma_interval, relative_difference
 from audit.statistics.moments import Array, InnovationSums, accumulate, step_weights, steps_gain
-from audit.verdict import Severity, Verdict
+from audit.verdict import Verdict
 
 # Their v is a running maximum, or follows one of two queries: not the recursion tested here.
 _OTHER_RECURSION = ("dp-fafed", "dp-fedlada")
@@ -167,11 +174,7 @@ def _correction_tests(
         reasons.append(f"round {index}: the term subtracted is not {wanted}")
 
 
-def _judge(bundle: Bundle, context: Context) -> Judgement:
-    del context
-    skipped = no_claim(bundle)
-    if skipped is not None:
-        return skipped
+def _judge(bundle: Bundle) -> Judgement:
     header, spec = bundle.header, bundle.readable_spec
     layout = bundle.layout()
     try:
@@ -265,10 +268,19 @@ def _judge(bundle: Bundle, context: Context) -> Judgement:
     )
 
 
+def _of_whole_clients(bundle: Bundle) -> Judgement:
+    del bundle
+    return Judgement(
+        Verdict.NOT_APPLICABLE,
+        "at client level local steps see no noise, so none enters a second moment of theirs",
+    )
+
+
 SECOND_MOMENT = Check(
     name="second-moment",
     title="Is the noise's bias of the second moment exactly what is corrected?",
-    severity=Severity.CRITICAL,
+    units=AT_RECORD_LEVEL,
+    place=110,
     claim="E[v] exceeds the noiseless second moment by (1-beta2^tau) Phi, v-hat divides by "
     "1-beta2^tau with tau all steps since the start, debiasing subtracts Phi = (sigma C/B)^2, and "
     "what is left, an estimate that may be negative, is held above a floor (DP-FedAdamW, Algorithm "
@@ -283,5 +295,7 @@ SECOND_MOMENT = Check(
     limits="Whether a floor is high enough for training to be stable is not judged. The noiseless "
     "recursion is the recorder's; it runs along the noised trajectory. A second moment in which "
     "all steps' weights have died out cannot tell counters apart, and then they do not matter.",
-    judge=_judge,
+    rule=_judge,
 )
+register(SECOND_MOMENT)
+register(replace(SECOND_MOMENT, units=AT_CLIENT_LEVEL, rule=_of_whole_clients))
