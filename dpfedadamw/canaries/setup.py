@@ -109,4 +109,4 @@ def draw(experiment: Experiment, order: CanaryOrder, randomness: RandomSource) -
 def renamed(experiment: Experiment) -> Experiment:
     """The experiment under the name of an audit run."""
     name = experiment.spec.name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
-    return replace(experiment, spec=replace(experiment.spec, name=name))
+    return replace(experiment, spec=experiment.spec.replace(name=name))

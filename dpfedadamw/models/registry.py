@@ -97,6 +97,7 @@ def build(spec: ModelSpec, input_shape: Sequence[int], classes: int, seed: int) 
                 from dpfedadamw.models import transformer
 
                 return transformer.build(spec, input_shape, classes)
+    raise TypeError(f"no model is built from {type(spec).__name__}")
 
 
 def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def _save_backbone(spec: TransformerSpec, model: TransformerClassifier, folder: 
     size = getattr(network.config, "image_size", 0)
     shape = (network.config.num_channels, size, size) if size else (2, spec.length or 4)
     plain = build(
-        replace(spec, fine_tuning=PlainTuningSpec("head")), shape, network.config.num_labels
+        spec.replace(fine_tuning=PlainTuningSpec(kind="head")), shape, network.config.num_labels
     )
     tensors = {
         name.removeprefix("network.base_model.model.")

@@ -1,8 +1,10 @@
 """The spec: what one experiment is, and how to read and write it.
 
 The first station of the flow: YAML text → values with places (`yamlreader`) → overrides → schema
-(`checks`) and cross-field checks (`crosschecks`) → frozen dataclasses (`sections`). Everything
-downstream takes a `Spec` or one of its sections. Importing this package loads no tensor library.
+(`checks`) and cross-field checks (`crosschecks`) → frozen sections (`sections`). Every key is
+defined once, at its field (`section` says how); the JSON Schema, the reference page, the defaults
+and the messages are made from these definitions. Everything downstream takes a `Spec` or one of its
+sections. Importing this package loads no tensor library.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from dpfedadamw.spec.algorithm_section import (
 )
 from dpfedadamw.spec.data_section import (
     DataSpec,
+    EvenPartition,
+    GivenPartition,
     PartitionSpec,
     ValidationSpec,
 )
@@ -36,8 +40,11 @@ from dpfedadamw.spec.model_section import (
     ViTTinySpec,
 )
 from dpfedadamw.spec.privacy_section import (
+    PoissonSampling,
     PrivacySpec,
     RandomnessSpec,
+    ReleaseRandomness,
+    ReproducibleRandomness,
     SamplingSpec,
 )
 from dpfedadamw.spec.reading import (
@@ -50,6 +57,7 @@ from dpfedadamw.spec.reading import (
     resolve,
     shipped,
 )
+from dpfedadamw.spec.section import Section, key, one_of
 from dpfedadamw.spec.sections import (
     ComputeSpec,
     EvaluationSpec,
@@ -65,23 +73,29 @@ __all__ = [
     "ComputeSpec",
     "DataSpec",
     "EvaluationSpec",
+    "EvenPartition",
     "FederationSpec",
     "Field",
     "FineTuningSpec",
     "FirstMomentSpec",
     "FloorSpec",
+    "GivenPartition",
     "LoraSpec",
     "MLPSpec",
     "ModelSpec",
     "PartitionSpec",
     "PlainTuningSpec",
+    "PoissonSampling",
     "PrivacySpec",
     "RandomnessSpec",
+    "ReleaseRandomness",
     "ReportSpec",
+    "ReproducibleRandomness",
     "ResNetSpec",
     "SamSpec",
     "SamplingSpec",
     "SecondMomentSpec",
+    "Section",
     "ServerSpec",
     "ShippedSpec",
     "SimpleCNNSpec",
@@ -93,9 +107,11 @@ __all__ = [
     "ViTTinySpec",
     "describe",
     "dump",
+    "key",
     "load",
     "loads",
     "model_of",
+    "one_of",
     "replace_noise_multiplier",
     "resolve",
     "schema",

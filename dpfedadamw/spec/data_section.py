@@ -2,90 +2,414 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from dpfedadamw.spec.section import (
+    AbsentInteger,
+    AbsentNumber,
+    AbsentText,
+    AbsentTexts,
+    Section,
+    key,
+    one_of,
+)
+
+_PATH = (
+    "Folder or file of the data set, in its publisher's layout (docs/data.md); a "
+    "relative path starts at the working directory."
+)
 
 
-@dataclass(frozen=True)
-class PartitionSpec:
-    """How the training records are dealt out to clients.
+class PartitionSpec(Section, title="Partition"):
+    """How the training records are dealt out to clients."""
 
-    Attributes:
-        kind: "dirichlet" (label skew), "iid", "shards" or "column".
-        alpha: Concentration of the Dirichlet distribution, > 0; None for other kinds.
-        minimum_records: Fewest records a client may hold, ≥ 1.
-        shards_per_client: Shards that each client gets, ≥ 1; "shards" only.
-        column: Column of the table that names each record's client; "column" only.
-        file: File that names each training record's client; "column" only.
+    kind: str = key(..., "How training records are dealt out to clients.")
+    alpha: AbsentNumber = None
+    shards_per_client: AbsentInteger = None
+    column: AbsentText = None
+    file: AbsentText = None
+    minimum_records: int = key(
+        1,
+        "Fewest training records that a client may hold. A random partition is drawn again "
+        "until every client has them; where that does not come about, records are moved from "
+        "the largest clients to the smallest. A client with few records is sampled at a high "
+        "rate and spends more privacy.",
+        unit="records",
+        ge=1,
+        le=1_000_000_000,
+        examples=(40,),
+    )
+
+
+class DirichletPartition(PartitionSpec, title="Label-skewed partition"):
+    """Each class is dealt out in proportions drawn from a symmetric Dirichlet distribution."""
+
+    kind: Literal["dirichlet"] = "dirichlet"
+    alpha: float = key(
+        0.6,
+        "Concentration of the Dirichlet distribution: near 0 each client sees few classes, "
+        "large values approach an even split.",
+        title="Concentration",
+        unit="1",
+        gt=0,
+        le=1_000_000,
+        examples=(0.1, 0.6),
+    )
+
+
+class EvenPartition(PartitionSpec, title="Even partition"):
+    """Records are shuffled and dealt out evenly."""
+
+    kind: Literal["iid"] = "iid"
+
+
+class ShardsPartition(PartitionSpec, title="Shards"):
+    """Records sorted by label are cut into equal shards (McMahan et al. 2017).
+
+    Each client gets a few at random, and so sees few classes.
     """
 
-    kind: str
-    alpha: float | None
-    minimum_records: int
-    shards_per_client: int | None = None
-    column: str | None = None
-    file: str | None = None
+    kind: Literal["shards"] = "shards"
+    shards_per_client: int = key(
+        2, "Shards that each client gets.", unit="shards", ge=1, le=1_000_000
+    )
 
 
-@dataclass(frozen=True)
-class ValidationSpec:
-    """Which held-out records are a public validation set.
+class GivenPartition(PartitionSpec, title="Given partition"):
+    """The data say whose each record is: a column of the table, or a file.
 
-    Attributes:
-        fraction: Share of the test records, in [0, 0.9]; 0 for none.
-        public: Whether they were declared public; true wherever there are any.
+    data.clients must be the number of clients there.
     """
 
-    fraction: float = 0.0
-    public: bool = False
+    kind: Literal["column"] = "column"
+    column: str | None = key(
+        None,
+        "Column of the table that names each record's client. Null where file is given.",
+        min_length=1,
+        max_length=200,
+        examples=("hospital", None),
+    )
+    file: str | None = key(
+        None,
+        "A text file that names the client of each training record, one a line in the "
+        "records' order. Null where column is given.",
+        min_length=1,
+        max_length=4096,
+        examples=("clients.txt", None),
+    )
 
 
-@dataclass(frozen=True)
-class DataSpec:
-    """The records and who holds them. Split and partition are public metadata.
+class ValidationSpec(Section, title="Validation"):
+    """A part of the held-out records that settings may be tuned on.
 
-    A key that the data set does not have is None or empty.
-
-    Attributes:
-        dataset: One of the names in the schema.
-        path: Folder or file that is read; None for "digits" and for the hub.
-        clients: Number of clients N, ≥ 1.
-        partition: How records are dealt out.
-        test_fraction: Share of the records held out for testing, in [0.01, 0.9]; None where the
-            data set brings its test records.
-        seed: Seed of the split and the partition; not a secret.
-        sha256: Digest that the data must have; None for any.
-        validation: Which held-out records are a public validation set.
-        cache: Folder for prepared records; None for the user's own.
-        augmentation: Of "flip" and "crop": random views of training images.
-        revision: Commit on the Hugging Face hub; None where a path is read.
-        repository: Repository there; None for the usual one.
-        split: Split of "emnist".
-        size: Side that the images of "image-folder" are resized to, or None.
-        channels: Channels of the images of "image-folder", 1 or 3.
-        test_path: Second table, with the test records, or None; "table" only.
-        label: Column of the class; "table" only.
-        text: One or two columns of text; "table" only.
-        numbers: Columns of numbers; "table" only.
-        classes: Labels that may occur, empty for those that do; "table" only.
+    It is evaluated without noise, so it must be public.
     """
 
-    dataset: str
-    path: str | None
-    clients: int
-    partition: PartitionSpec
-    test_fraction: float | None
-    seed: int
-    sha256: str | None = None
+    fraction: float = key(
+        0.0,
+        "Share of the held-out test records that becomes the validation set; 0 for none.",
+        title="Validation fraction",
+        unit="1",
+        ge=0,
+        le=0.9,
+        examples=(0.0, 0.1),
+    )
+    public: bool = key(
+        False,
+        "Says that the validation records are public; without it there is no validation set.",
+        examples=(True,),
+    )
+
+
+_Partition = Annotated[
+    PartitionSpec,
+    one_of("kind", DirichletPartition, EvenPartition, ShardsPartition, GivenPartition),
+]
+_ColumnName = Annotated[
+    str,
+    key(
+        ...,
+        "Name of a column.",
+        title="Column",
+        min_length=1,
+        max_length=200,
+        examples=("letter", "age"),
+    ),
+]
+_ClassName = Annotated[
+    str,
+    key(
+        ...,
+        "A label as it stands in the table.",
+        title="Class",
+        min_length=1,
+        max_length=200,
+        examples=("benign",),
+    ),
+]
+_View = Annotated[
+    Literal["flip", "crop"],
+    key(..., "One kind of random view.", title="Kind", examples=("flip",)),
+]
+_Path = Annotated[
+    str, key(..., _PATH, title="Path", min_length=1, max_length=4096, examples=("data/images",))
+]
+_CacheFolder = Annotated[
+    str | None,
+    key(
+        None,
+        "Where decoded and tokenised records are kept for the next run, for their owner's "
+        "eyes only; null for $XDG_CACHE_HOME/dpfedadamw, or ~/.cache/dpfedadamw.",
+        title="Cache folder",
+        min_length=1,
+        max_length=4096,
+        examples=(None, "/scratch/records"),
+    ),
+]
+_TestFraction = Annotated[
+    float,
+    key(
+        0.2,
+        "Share of the records that is held out for testing, where the data set brings no "
+        "test records of its own.",
+        unit="1",
+        ge=0.01,
+        le=0.9,
+    ),
+]
+_Augmentation = Annotated[
+    tuple[_View, ...],
+    key(
+        (),
+        "Random views of training images, one a record and step, so that sensitivity stays: "
+        "flip mirrors left to right with probability 1/2, crop moves by up to an eighth of "
+        "the side.",
+        max_length=2,
+        examples=((), ("flip", "crop")),
+    ),
+]
+
+
+class DataSpec(Section, title="Data"):
+    """The records and who holds them."""
+
+    dataset: str = key(
+        ...,
+        "Where the records come from; `dpfedadamw list datasets` tells more of each. "
+        "Publishers' files and those of your own are read from path.",
+    )
+    path: AbsentText = None
+    revision: AbsentText = None
+    repository: AbsentText = None
+    split: AbsentText = None
+    size: AbsentInteger = None
+    channels: AbsentInteger = None
+    test_path: AbsentText = None
+    label: AbsentText = None
+    text: AbsentTexts = None
+    numbers: AbsentTexts = None
+    classes: AbsentTexts = None
+    sha256: str | None = key(
+        None,
+        "Pins the data: anything else that lies there is refused, with both digests. A run's "
+        "ledger and internal report hold the digest of what was read.",
+        title="Digest",
+        pattern=r"^[0-9a-f]{64}$",
+        expected="64 hexadecimal digits in lower case, or null",
+        examples=(None, "0" * 64),
+    )
+    cache: AbsentText = None
+    clients: int = key(
+        10,
+        "Number of clients N that hold the training records.",
+        unit="clients",
+        ge=1,
+        le=100_000,
+        examples=(10, 50),
+    )
+    partition: _Partition = key(
+        DirichletPartition(),
+        "How the training records are dealt out to clients; each record goes to exactly one "
+        "client.",
+    )
+    test_fraction: AbsentNumber = None
     validation: ValidationSpec = ValidationSpec()
-    cache: str | None = None
-    augmentation: tuple[str, ...] | None = None
-    revision: str | None = None
-    repository: str | None = None
-    split: str | None = None
-    size: int | None = None
-    channels: int | None = None
-    test_path: str | None = None
-    label: str | None = None
-    text: tuple[str, ...] | None = None
-    numbers: tuple[str, ...] | None = None
-    classes: tuple[str, ...] | None = None
+    augmentation: AbsentTexts = None
+    seed: int = key(
+        0,
+        "Seed of the split and of the partition, which are public metadata: this seed is no "
+        "secret.",
+        title="Data seed",
+        ge=0,
+        le=9_007_199_254_740_991,
+        examples=(0, 1),
+    )
+
+
+class _Published(DataSpec):
+    """What is read from its publisher's files or from the hub."""
+
+    path: str | None = key(
+        None,
+        f"{_PATH} Null where revision is given.",
+        min_length=1,
+        max_length=4096,
+        examples=("data/fashion-mnist", None),
+    )
+    revision: str | None = key(
+        None,
+        "Commit of the data set on the Hugging Face hub, which is read in place of a path; "
+        "needs the extra hub.",
+        pattern=r"^[0-9a-f]{40}$",
+        expected="a commit's 40 hexadecimal digits, or null",
+        examples=(None, "0123456789abcdef0123456789abcdef01234567"),
+    )
+    repository: str | None = key(
+        None,
+        "Repository on the hub, such as a mirror's; null for the usual one.",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$",
+        expected="OWNER/NAME, or null",
+        examples=(None, "uoft-cs/cifar10"),
+    )
+    cache: _CacheFolder = None
+
+
+class DigitsSpec(DataSpec, title="Digits"):
+    """1797 images of handwritten digits, 8 x 8 grey values, that come with scikit-learn."""
+
+    dataset: Literal["digits"] = "digits"
+    path: None = key(None, _PATH, title="File", why="digits comes with the package")
+    test_fraction: _TestFraction = 0.2
+    augmentation: _Augmentation = ()
+
+
+class PublishedImagesSpec(_Published, title="Published images"):
+    """Images in their publisher's files.
+
+    MNIST and Fashion-MNIST (IDX), CIFAR (binary version), Tiny-ImageNet (folders).
+    """
+
+    dataset: Literal["mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet"]
+    augmentation: _Augmentation = ()
+
+
+class EmnistSpec(DataSpec, title="EMNIST"):
+    """One split of EMNIST (Cohen et al. 2017) in its IDX files."""
+
+    dataset: Literal["emnist"] = "emnist"
+    path: _Path
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = key(
+        "balanced", "Which of EMNIST's splits.", examples=("balanced", "letters")
+    )
+    cache: _CacheFolder = None
+    augmentation: _Augmentation = ()
+
+
+class GlueSpec(_Published, title="GLUE"):
+    """A task of GLUE (Wang et al. 2019) in its publisher's TSV files, for models of texts."""
+
+    dataset: Literal[
+        "sst2", "cola", "mrpc", "rte", "qnli", "qqp", "mnli-matched", "mnli-mismatched"
+    ]
+
+
+class ImageFolderSpec(DataSpec, title="Image folder"):
+    """Image files of your own, a folder a class: CLASS/*, or train/CLASS/* and test/CLASS/*."""
+
+    dataset: Literal["image-folder"] = "image-folder"
+    path: _Path
+    size: int | None = key(
+        None,
+        "Side of the square that images are resized to; null for what the model reads, or "
+        "where all have one size.",
+        unit="pixels",
+        ge=1,
+        le=4096,
+        examples=(None, 64),
+    )
+    channels: Literal[1, 3] = key(3, "3 for colour, 1 for grey.")
+    cache: _CacheFolder = None
+    test_fraction: _TestFraction = 0.2
+    augmentation: _Augmentation = ()
+
+
+class TableSpec(DataSpec, title="Table"):
+    """A CSV or TSV file of your own: texts or numbers, and a label.
+
+    The first line names the columns.
+    """
+
+    dataset: Literal["table"] = "table"
+    path: _Path
+    test_path: str | None = key(
+        None,
+        "A second table with the test records; null holds out test_fraction of the first.",
+        title="Test table",
+        min_length=1,
+        max_length=4096,
+        examples=(None, "data/test.csv"),
+    )
+    label: str = key(
+        ...,
+        "Column of the class.",
+        title="Label column",
+        min_length=1,
+        max_length=200,
+        examples=("diagnosis",),
+    )
+    text: tuple[_ColumnName, ...] = key(
+        (),
+        "One column of text, or two whose texts form a pair; empty where records are numbers.",
+        title="Text columns",
+        max_length=2,
+        examples=(("letter",),),
+    )
+    numbers: tuple[_ColumnName, ...] = key(
+        (),
+        "Columns of numbers, used as they stand: scale them before by constants that do not "
+        "depend on the records. Empty where records are texts.",
+        title="Number columns",
+        max_length=10_000,
+        examples=(("age", "pressure"),),
+    )
+    classes: tuple[_ClassName, ...] = key(
+        (),
+        "Labels that may occur, in their order. Empty takes those that do occur, which then "
+        "are public: give them where which occur is private.",
+        max_length=10_000,
+        examples=(("benign", "malignant"),),
+    )
+    cache: _CacheFolder = None
+    test_fraction: _TestFraction = 0.2
+
+
+class ArraysSpec(DataSpec, title="Arrays"):
+    """Records of your own from an .npz file.
+
+    uint8 means grey levels from 0 to 255, other numbers are used as they stand.
+    """
+
+    dataset: Literal["arrays"] = "arrays"
+    path: str = key(
+        ...,
+        "An .npz file with the arrays x_train, y_train, x_test and y_test, numbers only; a "
+        "relative path starts at the working directory.",
+        title="File",
+        min_length=1,
+        max_length=4096,
+        examples=("records.npz",),
+    )
+    cache: _CacheFolder = None
+    augmentation: _Augmentation = ()
+
+
+DATA = one_of(
+    "dataset",
+    DigitsSpec,
+    PublishedImagesSpec,
+    EmnistSpec,
+    GlueSpec,
+    ImageFolderSpec,
+    TableSpec,
+    ArraysSpec,
+)

@@ -2,65 +2,280 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from dpfedadamw.spec.section import (
+    AbsentInteger,
+    AbsentNumber,
+    AbsentText,
+    Section,
+    key,
+    one_of,
+)
 
 
-@dataclass(frozen=True)
-class SamplingSpec:
-    """How a client draws the records of a step.
+class SamplingSpec(Section, title="Sampling"):
+    """How a client draws the records of a step."""
 
-    Attributes:
-        kind: "poisson", "fixed" or "shuffled" (unit "record"); "full" or "shuffled" (unit "client"
-            or "none").
-        expected_batch_size: B of "poisson": the fixed, public divisor; client i draws each of its
-            R_i records with probability B/R_i. None otherwise.
-        batch_size: Records in a batch of "fixed" or "shuffled"; None otherwise.
+    kind: str = key(
+        ...,
+        "How the records of a step are drawn: poisson, fixed or shuffled with unit record; "
+        "full or shuffled with units client and none.",
+    )
+    expected_batch_size: AbsentNumber = None
+    batch_size: AbsentInteger = None
+
+
+class PoissonSampling(SamplingSpec, title="Poisson sampling"):
+    """Each record is drawn independently, anew in each step. Goes with adjacency add-remove."""
+
+    kind: Literal["poisson"] = key(
+        "poisson", "", why="no accountant here covers any other sampler of single records"
+    )
+    expected_batch_size: float = key(
+        ...,
+        "The fixed, public divisor B of each noisy sum; client i draws each of its R_i "
+        "records with probability B/R_i, so B is at most the records of the smallest client.",
+        unit="records",
+        gt=0,
+        le=1_000_000_000,
+        examples=(32,),
+    )
+
+
+class FixedSizeSampling(SamplingSpec, title="Batches of fixed size"):
+    """Each step draws exactly so many records, every such set equally likely, anew.
+
+    Goes with adjacency replace-one, where a record counts twice.
     """
 
-    kind: str
-    expected_batch_size: float | None = None
-    batch_size: int | None = None
+    kind: Literal["fixed"] = "fixed"
+    batch_size: int = key(
+        ...,
+        "Records B in every batch, and the fixed, public divisor of each noisy sum; at most "
+        "the records of the smallest client.",
+        unit="records",
+        ge=1,
+        le=1_000_000_000,
+        examples=(32,),
+    )
 
 
-@dataclass(frozen=True)
-class PrivacySpec:
-    """What is protected, and how strongly. With unit "none" all but `sampling` is None.
+class FullSampling(SamplingSpec, title="Full batches"):
+    """Each step uses all records of the client."""
 
-    Attributes:
-        unit: "record", "client" or "none" (no privacy claim).
-        sampling: How records are drawn.
-        adjacency: "add-remove", or "replace-one" (unit "record" with "fixed" or "shuffled").
-        clipping_norm: L2 bound C on one record's gradient, or one client's update, > 0.
-        noise_multiplier: σ > 0: noise of standard deviation σC on each clipped sum. None until it
-            has been solved for `target_epsilon`.
-        target_epsilon: The ε that `noise_multiplier` is to be, or was, solved for, or that the
-            local steps of ali-dpfl are fitted to; None where the noise multiplier was chosen
-            directly.
-        delta: δ of the (ε, δ) statement, in (0, 1).
-        noise_added_by: "server" or "clients" for the unit "client"; None otherwise.
-        gaussian_sampler: "box-muller" or "four-draw"; None without privacy.
+    kind: Literal["full"] = "full"
+
+
+class ShuffledSampling(SamplingSpec, title="Shuffled batches"):
+    """Records are shuffled and taken batch by batch, in a new order each epoch.
+
+    Every participation begins a new epoch. With unit record it goes with adjacency replace-one,
+    and no amplification is claimed.
     """
 
-    unit: str
+    kind: Literal["shuffled"] = "shuffled"
+    batch_size: int = key(
+        32,
+        "Records in a batch; the last one of an epoch may be smaller. With unit record at "
+        "most the records of the smallest client, and the fixed, public divisor of each "
+        "noisy sum.",
+        unit="records",
+        ge=1,
+        le=1_000_000_000,
+    )
+
+
+_SampledRecords = Annotated[
+    SamplingSpec, one_of("kind", PoissonSampling, FixedSizeSampling, ShuffledSampling)
+]
+_SampledBatches = Annotated[SamplingSpec, one_of("kind", FullSampling, ShuffledSampling)]
+_GaussianSampler = Annotated[
+    Literal["box-muller", "four-draw"],
+    key(
+        "box-muller",
+        "How noise is drawn: box-muller, or four-draw, half the sum of four such draws, "
+        "which hinders inverting low-order bits (Holohan & Braghin 2021) at about four times "
+        "the cost.",
+    ),
+]
+
+
+class PrivacySpec(Section, title="Privacy"):
+    """What is protected, by which mechanism, and how strongly."""
+
+    unit: str = key(
+        ...,
+        "What the guarantee protects: record (each single record), client (a whole client "
+        "with all its records) or none (no privacy claim at all).",
+        title="Privacy unit",
+    )
+    adjacency: AbsentText = None
+    clipping_norm: AbsentNumber = None
+    noise_multiplier: AbsentNumber = None
+    target_epsilon: AbsentNumber = None
+    delta: AbsentNumber = None
+    noise_added_by: AbsentText = None
     sampling: SamplingSpec
-    adjacency: str | None = None
-    clipping_norm: float | None = None
-    noise_multiplier: float | None = None
-    target_epsilon: float | None = None
-    delta: float | None = None
-    noise_added_by: str | None = None
-    gaussian_sampler: str | None = None
+    gaussian_sampler: AbsentText = None
 
 
-@dataclass(frozen=True)
-class RandomnessSpec:
-    """Where sampling and noise come from.
+class RecordPrivacy(PrivacySpec, title="Record-level privacy"):
+    """Each record's gradient is clipped, and Gaussian noise is added to each sum.
 
-    Attributes:
-        mode: "release" (the operating system's entropy, nothing stored) or "reproducible" (one
-            seed; no guarantee to anyone who knows it).
-        seed: The seed of "reproducible"; None for "release".
+    Give noise_multiplier, or target_epsilon to have it solved for; both together mean that it was
+    solved for before, or, for ali-dpfl, that local steps are fitted to the two.
     """
 
-    mode: str
-    seed: int | None
+    unit: Literal["record"] = "record"
+    adjacency: Literal["add-remove", "replace-one"] = key(
+        "add-remove",
+        "What neighbouring data sets differ by: one record added or removed (with sampling "
+        "poisson), or one record's content replaced (with sampling fixed or shuffled), which "
+        "moves a sum by up to twice the clipping norm.",
+        examples=("add-remove", "replace-one"),
+    )
+    clipping_norm: float = key(
+        ...,
+        "L2 bound C on one record's gradient over all trainable parameters.",
+        unit="1",
+        gt=0,
+        le=1_000_000_000,
+        examples=(1.0, 0.1),
+    )
+    noise_multiplier: float | None = key(
+        None,
+        "σ: noise of standard deviation σ times the clipping norm is added to each "
+        "coordinate of a clipped sum; null until it is solved for target_epsilon.",
+        unit="1",
+        gt=0,
+        le=1_000_000,
+        examples=(2.5, 1.0),
+    )
+    target_epsilon: float | None = key(
+        None,
+        "The ε towards the server, at delta, that noise_multiplier is solved for, or that "
+        "the local steps of ali-dpfl are fitted to; null where noise_multiplier was chosen.",
+        unit="1",
+        gt=0,
+        le=1000,
+        examples=(8, 3),
+    )
+    delta: float = key(
+        ...,
+        "δ of the (ε, δ) guarantee; well below 1/n, with n the number of records.",
+        unit="1",
+        gt=0,
+        lt=1,
+        why="a delta of 1/n or more would allow publishing a record outright: take it well below "
+        "1/n, with n the number of records",
+        examples=(1e-05,),
+    )
+    sampling: _SampledRecords = key(
+        ..., "How the records of a step are drawn; sampler and adjacency are accounted together."
+    )
+    gaussian_sampler: _GaussianSampler = "box-muller"
+
+
+class ClientPrivacy(PrivacySpec, title="Client-level privacy"):
+    """Each client's whole update is clipped, and Gaussian noise is added to each round's sum.
+
+    Clients take part independently with probability clients_per_round / clients. Give
+    noise_multiplier, or target_epsilon to have it solved for.
+    """
+
+    unit: Literal["client"] = "client"
+    adjacency: Literal["add-remove"] = key(
+        "add-remove",
+        "Neighbouring data sets differ by one client, with all its records, that is added or "
+        "removed.",
+    )
+    clipping_norm: float = key(
+        ...,
+        "L2 bound C on one client's update over all trainable parameters.",
+        unit="1",
+        gt=0,
+        le=1_000_000_000,
+        examples=(1.0, 0.1),
+    )
+    noise_multiplier: float | None = key(
+        None,
+        "σ: noise of standard deviation σ times the clipping norm is added to each "
+        "coordinate of a round's sum of updates; null until it is solved for target_epsilon.",
+        unit="1",
+        gt=0,
+        le=1_000_000,
+        examples=(2.5, 1.0),
+    )
+    target_epsilon: float | None = key(
+        None,
+        "The ε towards a third party, at delta, that noise_multiplier is solved for; null "
+        "where noise_multiplier was chosen.",
+        unit="1",
+        gt=0,
+        le=1000,
+        examples=(8, 3),
+    )
+    delta: float = key(
+        ...,
+        "δ of the (ε, δ) guarantee; well below 1/N, with N the number of clients.",
+        unit="1",
+        gt=0,
+        lt=1,
+        why="a delta of 1/N or more would allow publishing a client outright: take it well below "
+        "1/N, with N the number of clients",
+        examples=(0.001,),
+    )
+    noise_added_by: Literal["server", "clients"] = key(
+        "server",
+        "server: a trusted server adds the noise and sees clipped updates without it. "
+        "clients: each adds its share, and the server sees noised updates only.",
+        examples=("server", "clients"),
+    )
+    sampling: _SampledBatches = key(
+        FullSampling(),
+        "How the records of a local step are drawn; at client level it plays no part in the claim.",
+    )
+    gaussian_sampler: _GaussianSampler = "box-muller"
+
+
+class NoPrivacy(PrivacySpec, title="No privacy"):
+    """Plain federated learning; no claim, no noise, no clipping."""
+
+    unit: Literal["none"] = "none"
+    sampling: _SampledBatches = key(FullSampling(), "How the records of a step are drawn.")
+
+
+class RandomnessSpec(Section, title="Randomness"):
+    """Where sampling and noise come from."""
+
+    mode: str = key(
+        ...,
+        "release: sampling and noise from the operating system's entropy, nothing stored; "
+        "reproducible: all from one seed, and no guarantee to anyone who knows it.",
+    )
+    seed: AbsentInteger = None
+
+
+class ReleaseRandomness(RandomnessSpec, title="Release"):
+    """For models that leave the house."""
+
+    mode: Literal["release"] = "release"
+    seed: None = key(
+        None,
+        "Seed of sampling and noise; for reproducible only.",
+        why="a stored seed would let anyone remove the noise",
+    )
+
+
+class ReproducibleRandomness(RandomnessSpec, title="Reproducible"):
+    """For tests and comparisons."""
+
+    mode: Literal["reproducible"] = "reproducible"
+    seed: int = key(
+        0,
+        "Seed of sampling and noise; for reproducible only.",
+        ge=0,
+        le=9_007_199_254_740_991,
+        examples=(0, 7),
+    )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -16,49 +15,9 @@ import specs
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import checks, yamlreader, yamlwriter
 from dpfedadamw.spec import overrides as override
-from dpfedadamw.spec.algorithm_section import (
-    AlgorithmSpec,
-    BlurSpec,
-    FirstMomentSpec,
-    FloorSpec,
-    LocalIterationsSpec,
-    NoiseDecaySpec,
-    SamSpec,
-    SecondMomentSpec,
-    ServerSpec,
-    SmoothingSpec,
-    SparsificationSpec,
-)
-from dpfedadamw.spec.data_section import (
-    DataSpec,
-    PartitionSpec,
-    ValidationSpec,
-)
 from dpfedadamw.spec.document import one_line
-from dpfedadamw.spec.model_section import (
-    CNNSpec,
-    LoraSpec,
-    MLPSpec,
-    ModelSpec,
-    PlainTuningSpec,
-    ResNetSpec,
-    SimpleCNNSpec,
-    TransformerSpec,
-    ViTSpec,
-    ViTTinySpec,
-)
-from dpfedadamw.spec.privacy_section import (
-    PrivacySpec,
-    RandomnessSpec,
-    SamplingSpec,
-)
-from dpfedadamw.spec.sections import (
-    ComputeSpec,
-    EvaluationSpec,
-    FederationSpec,
-    ReportSpec,
-    Spec,
-)
+from dpfedadamw.spec.model_section import MODEL, ModelSpec
+from dpfedadamw.spec.sections import Spec
 
 
 def load(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Spec:
@@ -96,7 +55,7 @@ def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) ->
     """
     document = yamlreader.parse(text, source)
     override.apply(document, overrides)
-    return _build(checks.check(document))
+    return Spec.model_validate(_tuples(checks.check(document)))
 
 
 def resolve(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,8 +94,7 @@ def replace_noise_multiplier(spec: Spec, value: float) -> Spec:
         raise ValueError("a spec without privacy has no noise multiplier")
     if not 0 < value < math.inf:
         raise ValueError(f"a noise multiplier must be positive and finite, not {value}")
-    privacy = dataclasses.replace(spec.privacy, noise_multiplier=float(value))
-    return dataclasses.replace(spec, privacy=privacy)
+    return spec.replace(privacy=spec.privacy.replace(noise_multiplier=float(value)))
 
 
 @dataclass(frozen=True)
@@ -174,76 +132,19 @@ def _no_such_file(path: Path) -> str:
     return f"no such file, and no shipped spec of that name; {hint}shipped: {', '.join(names)}"
 
 
-_MODELS: dict[str, Callable[..., ModelSpec]] = {
-    "mlp": MLPSpec,
-    "cnn": CNNSpec,
-    "simple-cnn": SimpleCNNSpec,
-    "resnet18": ResNetSpec,
-    "vit": ViTSpec,
-    "vit-tiny": ViTTinySpec,
-}
-
-
 def model_of(section: Mapping[str, Any]) -> ModelSpec:
     """The section ``model`` of a resolved mapping.
 
     Args:
         section: Complete and checked, as `resolve` returns it.
     """
-    plain = {key: _tuples(value) for key, value in section.items()}
-    if "fine_tuning" in plain:
-        tuning = {key: _tuples(value) for key, value in plain["fine_tuning"].items()}
-        kind = LoraSpec if tuning["kind"] == "lora" else PlainTuningSpec
-        return TransformerSpec(**{**plain, "fine_tuning": kind(**tuning)})
-    return _MODELS[plain["name"]](**plain)
+    built = MODEL.build(_tuples(section))
+    assert isinstance(built, ModelSpec)
+    return built
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _build(resolved: Mapping[str, Any]) -> Spec:
-    data, algorithm, privacy = resolved["data"], resolved["algorithm"], resolved["privacy"]
-    return Spec(
-        version=resolved["version"],
-        name=resolved["name"],
-        description=resolved["description"],
-        data=_data(data),
-        model=model_of(resolved["model"]),
-        algorithm=AlgorithmSpec(**{**algorithm, **_subsections(algorithm)}),
-        federation=FederationSpec(**resolved["federation"]),
-        privacy=PrivacySpec(**{**privacy, "sampling": SamplingSpec(**privacy["sampling"])}),
-        randomness=RandomnessSpec(**resolved["randomness"]),
-        evaluation=EvaluationSpec(**resolved["evaluation"]),
-        compute=ComputeSpec(**resolved["compute"]),
-        report=ReportSpec(**resolved["report"]),
-    )
-
-
-def _data(section: Mapping[str, Any]) -> DataSpec:
-    keys = {key: _tuples(value) for key, value in section.items()}
-    keys["partition"] = PartitionSpec(**{"alpha": None, **section["partition"]})
-    keys["validation"] = ValidationSpec(**section["validation"])
-    return DataSpec(**{"test_fraction": None, **keys})
-
-
-def _second_moment(**section: Any) -> SecondMomentSpec:
-    floor = FloorSpec(**{"relative": None, "absolute": None, **section["floor"]})
-    return SecondMomentSpec(**{**section, "floor": floor})
-
-
-_SUBSECTIONS: dict[str, Callable[..., Any]] = {
-    "first_moment": FirstMomentSpec,
-    "second_moment": _second_moment,
-    "sam": SamSpec,
-    "blur": BlurSpec,
-    "sparsification": SparsificationSpec,
-    "smoothing": SmoothingSpec,
-    "server": ServerSpec,
-    "noise_decay": NoiseDecaySpec,
-    "local_iterations": LocalIterationsSpec,
-}
-
-
-def _subsections(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: make(**algorithm[key]) for key, make in _SUBSECTIONS.items() if key in algorithm}
+    """Sections hold tuples, where YAML has lists."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,10 +1,14 @@
-"""Writes the spec's reference page: `python -m dpfedadamw.spec.reference docs/spec.md`.
+"""Writes what is made of the spec's definition, the reference page and the JSON Schema.
 
-The page in the documentation is this module's output; a test keeps the two the same.
+    python -m dpfedadamw.spec.reference docs/spec.md
+    python -m dpfedadamw.spec.reference specs/schema/experiment.schema.json
+
+The files are this module's output; a test keeps them the same.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -76,11 +80,17 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def schema_text() -> str:
+    """Return the JSON Schema as it ships, for editors."""
+    return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
+
+
 def main() -> None:
-    """Write the page to the path that is the only argument."""
+    """Write the page, or the schema where the only argument is the path of a JSON file."""
     if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m dpfedadamw.spec.reference PAGE")
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
+        raise SystemExit("usage: python -m dpfedadamw.spec.reference PAGE_OR_SCHEMA")
+    path = Path(sys.argv[1])
+    path.write_text(schema_text() if path.suffix == ".json" else page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A spec and its smaller sections, as frozen dataclasses; the larger ones have files of their own.
+"""A spec and its smaller sections; the larger ones have files of their own.
 
 What everything downstream works with. A `Spec` that was loaded is complete, its values are in range
 and do not contradict each other; one that was made by hand is only checked when it is loaded again.
@@ -6,124 +6,167 @@ and do not contradict each other; one that was made by hand is only checked when
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
-from dpfedadamw.spec.algorithm_section import AlgorithmSpec
-from dpfedadamw.spec.data_section import DataSpec
-from dpfedadamw.spec.model_section import ModelSpec
-from dpfedadamw.spec.privacy_section import PrivacySpec, RandomnessSpec
-from dpfedadamw.spec.vocabulary import fill_defaults
-
-
-@dataclass(frozen=True)
-class FederationSpec:
-    """Rounds and who takes part.
-
-    Attributes:
-        rounds: Number of rounds T, ≥ 1; the most there can be where steps adapt to a budget.
-        clients_per_round: Clients S drawn each round, or expected; at most all.
-        client_sampling: "fixed" (exactly S) or "poisson" (each independently); unit "client" has
-            the latter.
-        local_steps: Steps K of each drawn client in a round, ≥ 1; of the first where they adapt.
-    """
-
-    rounds: int
-    clients_per_round: int
-    client_sampling: str
-    local_steps: int
+from dpfedadamw.spec.algorithm_section import ALGORITHM, AlgorithmSpec
+from dpfedadamw.spec.data_section import DATA, DataSpec
+from dpfedadamw.spec.model_section import MODEL, ModelSpec
+from dpfedadamw.spec.privacy_section import (
+    ClientPrivacy,
+    NoPrivacy,
+    PrivacySpec,
+    RandomnessSpec,
+    RecordPrivacy,
+    ReleaseRandomness,
+    ReproducibleRandomness,
+)
+from dpfedadamw.spec.section import Section, key, one_of
 
 
-@dataclass(frozen=True)
-class EvaluationSpec:
-    """When the global model is tested.
+class FederationSpec(Section, title="Federation"):
+    """Rounds and who takes part in them."""
 
-    Attributes:
-        every: Rounds between evaluations, ≥ 1.
-    """
-
-    every: int
-
-
-@dataclass(frozen=True)
-class ComputeSpec:
-    """What changes memory and speed, results by rounding alone, and privacy not at all.
-
-    Attributes:
-        physical_batch_size: Most records whose gradients are formed at once, >= 1.
-        precision: "float32" or "bfloat16": what layers multiply in.
-    """
-
-    physical_batch_size: int
-    precision: str
-
-
-@dataclass(frozen=True)
-class ReportSpec:
-    """Texts that only the responsible people can write; None is left blank in the report.
-
-    Attributes:
-        purpose: What the processing is for.
-        lawful_basis: On which ground it stands.
-        necessity: Why it is necessary and proportionate.
-        risks: Risks to the people concerned.
-        measures: What is done about the risks.
-        responsible: Who answers for it.
-    """
-
-    purpose: str | None
-    lawful_basis: str | None
-    necessity: str | None
-    risks: str | None
-    measures: str | None
-    responsible: str | None
+    rounds: int = key(
+        20,
+        "Number of rounds T; ali-dpfl may end earlier, when its budget is used up.",
+        unit="rounds",
+        ge=1,
+        le=1_000_000,
+        examples=(20, 100),
+    )
+    clients_per_round: int = key(
+        10,
+        "Clients S drawn each round, or expected where client_sampling is poisson; at most "
+        "data.clients.",
+        unit="clients",
+        ge=1,
+        le=100_000,
+        examples=(10, 5),
+    )
+    client_sampling: Literal["fixed", "poisson"] = key(
+        "fixed",
+        "How the clients of a round are drawn: fixed (exactly S of the N, every such set "
+        "equally likely) or poisson (each independently with probability S/N; a round may "
+        "have none). With unit client it is poisson, which is then the default.",
+        default_by_unit={"client": "poisson"},
+        examples=("fixed", "poisson"),
+    )
+    local_steps: int = key(
+        5,
+        "Steps K that each drawn client takes in a round; with ali-dpfl in the first.",
+        unit="steps",
+        ge=1,
+        le=100_000,
+        examples=(5, 20),
+    )
 
 
-@dataclass(frozen=True)
-class Spec:
-    """One experiment, complete and consistent.
+class EvaluationSpec(Section, title="Evaluation"):
+    """When the global model is tested."""
 
-    Attributes:
-        version: Version of the spec format, 1.
-        name: Short name; the run directory is called after it.
-        description: Free text.
-        data: Records and clients.
-        model: The model.
-        algorithm: The local rule.
-        federation: Rounds and participation.
-        privacy: Unit, mechanism and budget.
-        randomness: Source of sampling and noise.
-        evaluation: When the model is tested.
-        compute: What changes memory and speed alone.
-        report: Governance texts for the report.
-    """
-
-    version: int
-    name: str
-    description: str
-    data: DataSpec
-    model: ModelSpec
-    algorithm: AlgorithmSpec
-    federation: FederationSpec
-    privacy: PrivacySpec
-    randomness: RandomnessSpec
-    evaluation: EvaluationSpec
-    compute: ComputeSpec
-    report: ReportSpec
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the resolved mapping, every key in the vocabulary's order."""
-        return fill_defaults(_plain(self))
+    every: int = key(
+        1,
+        "Rounds between evaluations; 1 tests after every round.",
+        unit="rounds",
+        ge=1,
+        le=1_000_000,
+        examples=(1, 5),
+    )
 
 
-def _plain(value: Any) -> Any:
-    """Turn dataclasses into dictionaries, without the keys that are None.
+class ComputeSpec(Section, title="Compute"):
+    """What changes memory and speed, results by rounding alone, and privacy not at all."""
 
-    Filling in the defaults brings back those that the vocabulary has: every nullable key's default
-    is null.
-    """
-    if dataclasses.is_dataclass(value):
-        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {name: _plain(item) for name, item in fields if item is not None}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    physical_batch_size: int = key(
+        512,
+        "Most records whose gradients are formed at once; a larger batch is cut up and its "
+        "clipped sums are added.",
+        unit="records",
+        ge=1,
+        le=1_000_000,
+        examples=(64, 512),
+    )
+    precision: Literal["float32", "bfloat16"] = key(
+        "float32",
+        "What layers multiply in: float32, or bfloat16 (torch's autocast: weights, clipping, "
+        "sums and noise stay in float32). Refused where a record's gradient would then "
+        "depend on who shares its batch.",
+        examples=("float32", "bfloat16"),
+    )
+
+
+class ReportSpec(Section, title="Report"):
+    """Texts for the report that only the people responsible can write; null is left blank."""
+
+    purpose: str | None = key(
+        None,
+        "What the processing is for.",
+        max_length=20_000,
+        examples=("Reading postal codes.",),
+    )
+    lawful_basis: str | None = key(
+        None,
+        "The ground on which the processing stands.",
+        max_length=20_000,
+        examples=("Consent.",),
+    )
+    necessity: str | None = key(
+        None,
+        "Why the processing is necessary and proportionate.",
+        max_length=20_000,
+        examples=("No less intrusive data would do.",),
+    )
+    risks: str | None = key(
+        None,
+        "Risks to the people concerned.",
+        max_length=20_000,
+        examples=("Membership in the training data.",),
+    )
+    measures: str | None = key(
+        None,
+        "What is done about the risks.",
+        max_length=20_000,
+        examples=("Differential privacy at record level.",),
+    )
+    responsible: str | None = key(
+        None,
+        "Who answers for the processing.",
+        max_length=20_000,
+        examples=("Data protection officer, Example Ltd.",),
+    )
+
+
+class Spec(Section, title="Experiment"):
+    """One federated experiment: data, model, algorithm, federation, privacy and randomness."""
+
+    version: Literal[1] = key(1, "Version of the spec format.")
+    name: str = key(
+        "experiment",
+        "Short name of the experiment; the run directory is called after it.",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        expected="a name of 1 to 64 letters, digits, dots, dashes and underscores that starts "
+        "with a letter or digit",
+        examples=("quickstart",),
+    )
+    description: str = key(
+        "",
+        "Free text: what the experiment is for.",
+        max_length=2000,
+        examples=("A first private model.",),
+    )
+    data: Annotated[DataSpec, DATA]
+    model: Annotated[ModelSpec, MODEL]
+    algorithm: Annotated[AlgorithmSpec, ALGORITHM]
+    federation: FederationSpec = FederationSpec()
+    privacy: Annotated[PrivacySpec, one_of("unit", RecordPrivacy, ClientPrivacy, NoPrivacy)]
+    randomness: Annotated[
+        RandomnessSpec,
+        one_of("mode", ReleaseRandomness, ReproducibleRandomness, short_form=True),
+    ] = key(
+        ReleaseRandomness(),
+        "Where sampling and noise come from; the bare name of a mode is a short form.",
+        examples=("release", "reproducible", {"mode": "reproducible", "seed": 7}),
+    )
+    evaluation: EvaluationSpec = EvaluationSpec()
+    compute: ComputeSpec = ComputeSpec()
+    report: ReportSpec = ReportSpec()

@@ -1,33 +1,31 @@
 """The JSON Schema of a spec, seen as a vocabulary: its parts, its unions and its defaults.
 
-The schema file alone says what a key may hold; this module finds a part of it, chooses the branch
-of a union that a mapping means, and writes out defaults and short forms.
+This module finds a part of the schema, chooses the branch of a union that a mapping means, and
+writes out defaults and short forms.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import specs
 from dpfedadamw.spec.document import KeyPath, dotted
+from dpfedadamw.spec.json_schema import make_schema
 
 Schema = Mapping[str, Any]
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a spec, as a fresh dictionary."""
-    loaded: dict[str, Any] = json.loads(specs.schema_text())
-    return loaded
+    return copy.deepcopy(the_schema())
 
 
 @functools.cache
 def the_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a spec, read once; nobody may change it."""
-    return schema()
+    """Return the JSON Schema of a spec, made once; nobody may change it."""
+    return make_schema()
 
 
 def resolve_reference(part: Schema) -> Schema:

@@ -38,12 +38,10 @@ LENGTH = 128
 def spec_of(name: str, kind: str) -> TransformerSpec:
     length = LENGTH if name == "roberta-base" else None
     return TransformerSpec(
-        name,
-        "random",
-        None,
-        None,
-        LoraSpec(kind) if kind == "lora" else PlainTuningSpec(kind),
-        length,
+        name=name,
+        weights="random",
+        fine_tuning=LoraSpec() if kind == "lora" else PlainTuningSpec(kind=kind),
+        length=length,
     )
 
 

@@ -149,8 +149,8 @@ def delta_above_one_over_n(patch: Patch) -> None:
     make_plan = experiment.make_plan
 
     def careless(spec, *rest):
-        small = dataclasses.replace(spec.privacy, delta=1e-6)
-        plan = make_plan(dataclasses.replace(spec, privacy=small), *rest)
+        small = spec.privacy.replace(delta=1e-6)
+        plan = make_plan(spec.replace(privacy=small), *rest)
         return dataclasses.replace(plan, delta=spec.privacy.delta)
 
     patch.setattr(experiment, "make_plan", careless)

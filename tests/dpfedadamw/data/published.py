@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import tarfile
@@ -13,13 +12,19 @@ import numpy as np
 from PIL import Image
 
 from dpfedadamw.preprocessing import TextPreprocessing
-from dpfedadamw.spec import DataSpec, PartitionSpec
+from dpfedadamw.spec import DataSpec, EvenPartition
 
 
 def data_spec(dataset: str, path: Path | None = None, **changes) -> DataSpec:
     """A section ``data``, two clients."""
-    spec = DataSpec(dataset, str(path) if path else None, 2, PartitionSpec("iid", None, 1), 0.2, 0)
-    return dataclasses.replace(spec, **changes)
+    spec = DataSpec(
+        dataset=dataset,
+        path=str(path) if path else None,
+        clients=2,
+        partition=EvenPartition(),
+        test_fraction=0.2,
+    )
+    return spec.replace(**changes)
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -20,7 +20,7 @@ import pytest
 from dpfedadamw.data import files as files_module
 from dpfedadamw.data.datasets import load
 from dpfedadamw.data.errors import DataError
-from dpfedadamw.spec import PartitionSpec
+from dpfedadamw.spec import GivenPartition
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder, write_tar
 
@@ -301,5 +301,5 @@ def test_data_that_changed_are_an_error_with_both_digests(tmp_path):
 def test_a_file_of_owners_must_have_a_line_a_record(tmp_path):
     published.write_mnist(tmp_path)
     (tmp_path / "owners.txt").write_text("a\nb\n")
-    given = PartitionSpec("column", None, 1, file=str(tmp_path / "owners.txt"))
+    given = GivenPartition(file=str(tmp_path / "owners.txt"))
     assert "has 2 lines" in refusal(data_spec("mnist", tmp_path, partition=given))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 
 from dpfedadamw.data.datasets import load
 from dpfedadamw.data.errors import DataError
-from dpfedadamw.spec import DataSpec, PartitionSpec
+from dpfedadamw.spec import DataSpec, EvenPartition
 
-DIGITS = DataSpec("digits", None, 10, PartitionSpec("iid", None, 1), 0.2, 0)
+DIGITS = DataSpec(dataset="digits", clients=10, partition=EvenPartition(), test_fraction=0.2)
 
 
 def arrays(path) -> DataSpec:
-    return dataclasses.replace(DIGITS, dataset="arrays", path=str(path))
+    return DIGITS.replace(dataset="arrays", path=str(path))
 
 
 def good() -> dict[str, np.ndarray]:
@@ -36,7 +34,7 @@ def test_digits_are_scaled_by_the_formats_constant_and_split_without_overlap():
     assert data.train.inputs[:].min() == 0.0
     assert data.train.inputs[:].max() == 1.0
     assert load(DIGITS).sha256 == data.sha256
-    other = load(dataclasses.replace(DIGITS, seed=1))
+    other = load(DIGITS.replace(seed=1))
     assert (other.train.labels != data.train.labels).any()
 
 

@@ -19,7 +19,12 @@ from dpfedadamw.spec import DataSpec, PartitionSpec
 def data_spec(clients=10, kind="dirichlet", alpha=0.6, minimum=1, seed=0, shards=2) -> DataSpec:
     alpha = alpha if kind == "dirichlet" else None
     shards = shards if kind == "shards" else None
-    return DataSpec("digits", None, clients, PartitionSpec(kind, alpha, minimum, shards), 0.2, seed)
+    section = PartitionSpec(
+        kind=kind, alpha=alpha, minimum_records=minimum, shards_per_client=shards
+    )
+    return DataSpec(
+        dataset="digits", clients=clients, partition=section, test_fraction=0.2, seed=seed
+    )
 
 
 @given(
@@ -27,7 +32,7 @@ def data_spec(clients=10, kind="dirichlet", alpha=0.6, minimum=1, seed=0, shards
     kind=st.sampled_from(["dirichlet", "iid", "shards"]),
     alpha=st.floats(0.01, 10),
     classes=st.integers(1, 10),
-    minimum=st.integers(0, 25),
+    minimum=st.integers(1, 25),
     seed=st.integers(0, 2**31),
 )
 @settings(max_examples=100, deadline=None)

@@ -11,7 +11,7 @@ import torch
 
 from dpfedadamw.data.catalogue import CATALOGUE
 from dpfedadamw.data.datasets import load
-from dpfedadamw.spec import PartitionSpec, schema
+from dpfedadamw.spec import GivenPartition, schema
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder
 
@@ -134,7 +134,7 @@ def test_a_column_of_a_table_says_whose_a_record_is(tmp_path):
         text=(),
         numbers=("age",),
         classes=("no", "yes"),
-        partition=PartitionSpec("column", None, 1, column="who"),
+        partition=GivenPartition(column="who"),
     )
     data = load(spec)
     ages = data.train.inputs[:][:, 0].numpy() - 0.5
@@ -144,7 +144,7 @@ def test_a_column_of_a_table_says_whose_a_record_is(tmp_path):
 def test_a_file_says_whose_a_record_is(tmp_path):
     published.write_mnist(tmp_path)
     (tmp_path / "owners.txt").write_text("".join(f"clinic {n % 3}\n" for n in range(12)))
-    given = PartitionSpec("column", None, 1, file=str(tmp_path / "owners.txt"))
+    given = GivenPartition(file=str(tmp_path / "owners.txt"))
     plain = load(data_spec("mnist", tmp_path))
     data = load(data_spec("mnist", tmp_path, partition=given))
     assert data.clients.tolist() == [n % 3 for n in range(12)]

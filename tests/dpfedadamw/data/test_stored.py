@@ -132,7 +132,10 @@ def test_augmentation_needs_images(tmp_path):
 def test_test_and_validation_records_are_disjoint_and_never_augmented(tmp_path):
     published.write_mnist(tmp_path)
     spec = data_spec(
-        "mnist", tmp_path, validation=ValidationSpec(0.5, True), augmentation=("flip",)
+        "mnist",
+        tmp_path,
+        validation=ValidationSpec(fraction=0.5, public=True),
+        augmentation=("flip",),
     )
     data, whole = load(spec), load(data_spec("mnist", tmp_path))
     assert data.validation is not None
@@ -141,4 +144,4 @@ def test_test_and_validation_records_are_disjoint_and_never_augmented(tmp_path):
     assert sorted(rows) == list(range(len(whole.test)))
     assert data.test.inputs.augmentation == data.validation.inputs.augmentation == ()
     with pytest.raises(DataError, match="leaves none"):
-        load(dataclasses.replace(spec, validation=ValidationSpec(0.01, True)))
+        load(spec.replace(validation=ValidationSpec(fraction=0.01, public=True)))

@@ -49,7 +49,9 @@ CLASSES, BATCH = 5, 4
 
 def spec_of(name: str, tuning: FineTuningSpec) -> TransformerSpec:
     length = 12 if name == "roberta-base" else None
-    return TransformerSpec(name, "random", None, None, tuning, length)
+    return TransformerSpec(
+        name=name, weights="random", source=None, revision=None, fine_tuning=tuning, length=length
+    )
 
 
 def small(name: str, tuning: FineTuningSpec) -> TransformerClassifier:

@@ -12,13 +12,13 @@ from dpfedadamw.preprocessing import ImagePreprocessing
 from dpfedadamw.spec import CNNSpec, MLPSpec, ResNetSpec, SimpleCNNSpec, ViTSpec, ViTTinySpec
 
 SPECS = {
-    "mlp": MLPSpec("mlp", (16,)),
-    "softmax": MLPSpec("mlp", ()),
-    "cnn": CNNSpec("cnn", (8, 16), 4),
-    "simple-cnn": SimpleCNNSpec("simple-cnn", (4, 8), 16),
-    "resnet18": ResNetSpec("resnet18"),
-    "vit-tiny": ViTTinySpec("vit-tiny", 0.1),
-    "vit": ViTSpec("vit", 2, 16, 2, 4, 2),
+    "mlp": MLPSpec(hidden=(16,)),
+    "softmax": MLPSpec(hidden=()),
+    "cnn": CNNSpec(channels=(8, 16), groups=4),
+    "simple-cnn": SimpleCNNSpec(channels=(4, 8), hidden=16),
+    "resnet18": ResNetSpec(),
+    "vit-tiny": ViTTinySpec(dropout=0.1),
+    "vit": ViTSpec(patch=2, width=16, depth=2, heads=4, mlp_ratio=2),
 }
 
 
@@ -56,18 +56,18 @@ def test_image_models_refuse_flat_records():
 
 def test_a_patch_that_does_not_divide_the_image_is_refused():
     with pytest.raises(ModelError, match="use a divisor of both"):
-        build(ViTSpec("vit", 3, 16, 2, 4, 2), (1, 8, 8), 10, seed=0)
+        build(ViTSpec(patch=3, width=16, depth=2, heads=4, mlp_ratio=2), (1, 8, 8), 10, seed=0)
 
 
 def test_resnet18_has_the_published_number_of_parameters():
     # He et al. 2016 with a 3x3 stem for 10 classes, as commonly trained on CIFAR-10.
-    model = build(ResNetSpec("resnet18"), (3, 32, 32), 10, seed=0)
+    model = build(ResNetSpec(), (3, 32, 32), 10, seed=0)
     assert sum(p.numel() for p in model.parameters()) == 11_173_962
     assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in model.modules())
 
 
 def test_vit_tiny_is_that_of_its_paper():
-    model = build(ViTTinySpec("vit-tiny", 0.1), (3, 32, 32), 100, seed=0)
+    model = build(ViTTinySpec(dropout=0.1), (3, 32, 32), 100, seed=0)
     assert model.position.shape == (1, 65, 192)
     assert torch.equal(model.position, sines(65, 192))
     assert not model.position.requires_grad

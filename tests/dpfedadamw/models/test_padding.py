@@ -35,9 +35,9 @@ SMALL = {
 }
 DISTILBERT = {"dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 32}
 TUNINGS = {
-    "pairs": LoraSpec("lora", rank=2, alpha=4.0, dropout=0.0),
-    "pairs with dropout": LoraSpec("lora", rank=2, alpha=4.0, dropout=0.3),
-    "all": PlainTuningSpec("all"),
+    "pairs": LoraSpec(rank=2, alpha=4.0, dropout=0.0),
+    "pairs with dropout": LoraSpec(rank=2, alpha=4.0, dropout=0.3),
+    "all": PlainTuningSpec(kind="all"),
 }
 LENGTH, CLASSES, PADDING = 20, 3, 1
 
@@ -45,7 +45,14 @@ LENGTH, CLASSES, PADDING = 20, 3, 1
 def small(kind: str, tuning: FineTuningSpec, folder: Path) -> TransformerClassifier:
     """A small model of an architecture, in float64, with every trained parameter off zero."""
     (folder / "config.json").write_text(json.dumps({"model_type": kind, **SMALL, **DISTILBERT}))
-    spec = TransformerSpec("transformers", "random", str(folder), None, tuning, LENGTH)
+    spec = TransformerSpec(
+        name="transformers",
+        weights="random",
+        source=str(folder),
+        revision=None,
+        fine_tuning=tuning,
+        length=LENGTH,
+    )
     torch.manual_seed(0)
     model = transformer.build(spec, (2, LENGTH), CLASSES).double().train()
     for parameter in model.parameters():
@@ -120,8 +127,15 @@ def test_a_record_of_padding_alone_keeps_its_gradient_beside_others(tmp_path):
 
 def test_an_architecture_that_padding_may_reach_is_not_cut(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "fnet", **SMALL}))
-    tuning = PlainTuningSpec("head")
-    spec = TransformerSpec("transformers", "random", str(tmp_path), None, tuning, LENGTH)
+    tuning = PlainTuningSpec(kind="head")
+    spec = TransformerSpec(
+        name="transformers",
+        weights="random",
+        source=str(tmp_path),
+        revision=None,
+        fine_tuning=tuning,
+        length=LENGTH,
+    )
     assert not transformer.build(spec, (2, LENGTH), CLASSES).cuts_padding
 
 

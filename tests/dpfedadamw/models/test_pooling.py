@@ -34,16 +34,24 @@ SMALL = {
     "pad_token_id": 1,
 }
 TUNINGS = {
-    "lora": LoraSpec("lora", rank=2, alpha=4.0, dropout=0.2),
-    "all": PlainTuningSpec("all"),
-    "head": PlainTuningSpec("head"),
+    "lora": LoraSpec(rank=2, alpha=4.0, dropout=0.2),
+    "all": PlainTuningSpec(kind="all"),
+    "head": PlainTuningSpec(kind="head"),
 }
 LENGTH, CLASSES = 12, 3
 
 
 def spec_of(kind: str, tuning: FineTuningSpec, folder: Path) -> TransformerSpec:
     (folder / "config.json").write_text(json.dumps({"model_type": kind, **SMALL}))
-    return TransformerSpec("transformers", "random", str(folder), None, tuning, LENGTH, "mean")
+    return TransformerSpec(
+        name="transformers",
+        weights="random",
+        source=str(folder),
+        revision=None,
+        fine_tuning=tuning,
+        length=LENGTH,
+        pooling="mean",
+    )
 
 
 def built(kind: str, tuning: FineTuningSpec, folder: Path) -> TransformerClassifier:

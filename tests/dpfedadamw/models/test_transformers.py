@@ -33,12 +33,12 @@ from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_agrees, cr
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
-LORA = LoraSpec("lora", rank=2, alpha=4.0, dropout=0.25)
+LORA = LoraSpec(rank=2, alpha=4.0, dropout=0.25)
 TUNINGS = {
     "lora": LORA,
-    "b of pairs": LoraSpec("lora", rank=2, alpha=4.0, dropout=0.0, factors="b"),
-    "all": PlainTuningSpec("all"),
-    "head": PlainTuningSpec("head"),
+    "b of pairs": LoraSpec(rank=2, alpha=4.0, dropout=0.0, factors="b"),
+    "all": PlainTuningSpec(kind="all"),
+    "head": PlainTuningSpec(kind="head"),
 }
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -89,7 +89,7 @@ def test_records_first_swin_computes_what_the_published_code_computes():
 
 
 def test_roberta_reads_padded_records_as_the_published_code_does():
-    model = small("roberta-base", PlainTuningSpec("all")).eval()
+    model = small("roberta-base", PlainTuningSpec(kind="all")).eval()
     records, _ = records_for(model, "roberta-base")
     cut = records[2, 0, :4].long()[None]
     torch.testing.assert_close(model(records)[2:3], model.network(input_ids=cut).logits)
@@ -126,13 +126,13 @@ def test_low_rank_factors_at_the_outputs_follow_heads_and_those_at_the_inputs_ar
 
 
 def test_tables_and_tokens_are_cut_by_row_in_the_hessian_partition():
-    swin = blocks_of(small("swin-tiny", PlainTuningSpec("all")), "hessian").names
+    swin = blocks_of(small("swin-tiny", PlainTuningSpec(kind="all")), "hessian").names
     table = "layers.0.blocks.0.attention.relative_position_bias.relative_position_bias_table"
     assert sum(f"{table}[row" in name for name in swin) == 7 * 7
-    vit = blocks_of(small("vit-base", PlainTuningSpec("all")), "hessian").names
+    vit = blocks_of(small("vit-base", PlainTuningSpec(kind="all")), "hessian").names
     assert sum("cls_token[row" in name for name in vit) == 1
     assert sum("position_embeddings[row" in name for name in vit) == 17
-    text = blocks_of(small("roberta-base", PlainTuningSpec("all")), "hessian").names
+    text = blocks_of(small("roberta-base", PlainTuningSpec(kind="all")), "hessian").names
     assert sum("word_embeddings[row" in name for name in text) == 60
     assert sum("classifier.out_proj[row" in name for name in text) == CLASSES
 
@@ -216,7 +216,14 @@ def test_the_short_names_have_the_published_sizes(name: str):
 
 def test_a_pretrained_encoder_from_a_folder_trains_low_rank_pairs_as_the_loop_does():
     folder = _minilm()
-    spec = TransformerSpec("transformers", "pretrained", folder, None, LoraSpec("lora"), 16)
+    spec = TransformerSpec(
+        name="transformers",
+        weights="pretrained",
+        source=folder,
+        revision=None,
+        fine_tuning=LoraSpec(),
+        length=16,
+    )
     needs = registry.preprocessing(spec)
     assert isinstance(needs, TextPreprocessing)
     records = needs.encode(["a fine film", "dull, and far too long"], ["yes", "no"])
@@ -242,7 +249,12 @@ def test_a_pretrained_encoder_from_a_folder_trains_low_rank_pairs_as_the_loop_do
 
 def test_the_body_is_as_published_and_the_head_is_fresh():
     spec = TransformerSpec(
-        "transformers", "pretrained", _minilm(), None, PlainTuningSpec("head"), 8
+        name="transformers",
+        weights="pretrained",
+        source=_minilm(),
+        revision=None,
+        fine_tuning=PlainTuningSpec(kind="head"),
+        length=8,
     )
     first, second = (registry.build(spec, (2, 8), 3, seed=seed) for seed in (0, 1))
     published = transformers.AutoModel.from_pretrained(_minilm())
@@ -258,7 +270,9 @@ def _minilm() -> str:
 
 
 def test_images_need_what_their_publisher_says():
-    spec = TransformerSpec("swin-tiny", "random", None, None, LORA)
+    spec = TransformerSpec(
+        name="swin-tiny", weights="random", source=None, revision=None, fine_tuning=LORA
+    )
     assert registry.preprocessing(spec) == ImagePreprocessing(
         224, 3, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "bicubic"
     )
@@ -348,26 +362,56 @@ def test_without_network_and_cache_one_line_says_what_to_get_and_where(monkeypat
 
 def test_records_of_another_shape_are_refused():
     with pytest.raises(ModelError, match=r"reads images of shape \(3, 224, 224\)"):
-        registry.build(TransformerSpec("vit-base", "random", None, None, LORA), (1, 8, 8), 5, 0)
-    spec = TransformerSpec("roberta-base", "random", None, None, LORA, 128)
+        registry.build(
+            TransformerSpec(
+                name="vit-base", weights="random", source=None, revision=None, fine_tuning=LORA
+            ),
+            (1, 8, 8),
+            5,
+            0,
+        )
+    spec = TransformerSpec(
+        name="roberta-base",
+        weights="random",
+        source=None,
+        revision=None,
+        fine_tuning=LORA,
+        length=128,
+    )
     with pytest.raises(ModelError, match="reads texts"):
         registry.build(spec, (3, 8, 8), 5, 0)
 
 
 def test_a_text_longer_than_the_model_reads_is_refused():
-    spec = TransformerSpec("roberta-base", "random", None, None, LORA, 513)
+    spec = TransformerSpec(
+        name="roberta-base",
+        weights="random",
+        source=None,
+        revision=None,
+        fine_tuning=LORA,
+        length=513,
+    )
     with pytest.raises(ModelError, match="at most 512 tokens"):
         registry.preprocessing(spec)
 
 
 def test_a_layer_for_pairs_that_is_not_there_is_refused():
-    tuning = LoraSpec("lora", target_modules=("q",))
+    tuning = LoraSpec(target_modules=("q",))
     with pytest.raises(ModelError, match=r"found q; the model has query, key, value"):
         small("roberta-base", tuning)
 
 
 def test_texts_without_a_tokeniser_are_refused():
-    needs = registry.preprocessing(TransformerSpec("roberta-base", "random", None, None, LORA, 12))
+    needs = registry.preprocessing(
+        TransformerSpec(
+            name="roberta-base",
+            weights="random",
+            source=None,
+            revision=None,
+            fine_tuning=LORA,
+            length=12,
+        )
+    )
     assert isinstance(needs, TextPreprocessing)
     assert needs.padding == 1
     with pytest.raises(ModelError, match="need the publisher's tokeniser"):
@@ -375,7 +419,7 @@ def test_texts_without_a_tokeniser_are_refused():
 
 
 def test_what_no_output_depends_on_is_frozen():
-    spec = _from(_minilm(), weights="random", fine_tuning=PlainTuningSpec("all"))
+    spec = _from(_minilm(), weights="random", fine_tuning=PlainTuningSpec(kind="all"))
     changes = {"num_hidden_layers": 1, "hidden_size": 24, "vocab_size": 30}
     model = transformer.build(spec, (2, 12), 3, **changes)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
@@ -386,7 +430,7 @@ def test_what_no_output_depends_on_is_frozen():
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_dropout_of_the_published_body_is_off(name: str):
-    model = small(name, PlainTuningSpec("all")).train()
+    model = small(name, PlainTuningSpec(kind="all")).train()
     records, _ = records_for(model, name)
     assert torch.equal(model(records), model(records))
     assert SHAPES[name] == tuple(records.shape[1:])

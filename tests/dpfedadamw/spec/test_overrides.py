@@ -42,7 +42,7 @@ def test_a_value_is_replaced_and_nothing_else():
     "override", ["model.hidden[0]=64", "model.hidden.0=64", "model.hidden=[64]"]
 )
 def test_an_item_of_a_list_is_replaced_by_its_index(override):
-    assert load(override).model == spec.MLPSpec("mlp", (64,))
+    assert load(override).model == spec.MLPSpec(hidden=(64,))
 
 
 def test_values_are_yaml():
@@ -64,7 +64,7 @@ def test_a_section_is_replaced_as_a_whole():
 
 def test_a_short_form_opens_for_its_keys():
     loaded = load("randomness.mode=reproducible", "randomness.seed=3")
-    assert loaded.randomness == spec.RandomnessSpec("reproducible", 3)
+    assert loaded.randomness == spec.ReproducibleRandomness(seed=3)
 
 
 def test_a_target_epsilon_leaves_the_noise_multiplier_where_the_algorithm_needs_both():

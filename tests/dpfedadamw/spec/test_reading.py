@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import pydantic
 import pytest
 import yaml
 
@@ -134,7 +134,7 @@ def test_whole_numbers_are_floats_where_numbers_are_asked_for():
 )
 def test_randomness_has_a_short_form(short, mode, seed):
     loaded = spec.loads(f"{MINIMAL}randomness: {short}\n")
-    assert loaded.randomness == spec.RandomnessSpec(mode, seed)
+    assert loaded.randomness.to_mapping() == {"mode": mode, "seed": seed}
 
 
 def test_a_resolved_spec_with_a_solved_multiplier_loads_again():
@@ -193,7 +193,7 @@ def test_plain_words_mean_what_they_say(text, value):
 def test_a_spec_stays_the_same_when_pickled():
     loaded = spec.load("quickstart")
     assert pickle.loads(pickle.dumps(loaded)) == loaded
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
         loaded.name = "other"  # type: ignore[misc]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import specs
 from dpfedadamw import spec
 from dpfedadamw.models.registry import DESCRIPTIONS
 from dpfedadamw.spec import reference
@@ -67,10 +68,19 @@ def test_the_reference_page_is_up_to_date():
     )
 
 
+def test_the_schema_that_ships_is_up_to_date():
+    assert specs.schema_text() == reference.schema_text(), (
+        "run: python -m dpfedadamw.spec.reference specs/schema/experiment.schema.json"
+    )
+
+
 def test_the_page_is_written_where_the_argument_says(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["reference", str(tmp_path / "page.md")])
     reference.main()
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == reference.page()
+    monkeypatch.setattr("sys.argv", ["reference", str(tmp_path / "schema.json")])
+    reference.main()
+    assert (tmp_path / "schema.json").read_text(encoding="utf-8") == reference.schema_text()
     monkeypatch.setattr("sys.argv", ["reference"])
     with pytest.raises(SystemExit, match="usage"):
         reference.main()

@@ -25,14 +25,14 @@ from dpfedadamw.spec import (
 from tests.dpfedadamw.privacy.clipping.clipping_harness import cross_entropy
 
 OWN: dict[str, ModelSpec] = {
-    "mlp": MLPSpec("mlp", (16,)),
-    "simple-cnn": SimpleCNNSpec("simple-cnn", (4, 8), 16),
-    "resnet18": ResNetSpec("resnet18"),
-    "vit-tiny": ViTTinySpec("vit-tiny", 0.1),
+    "mlp": MLPSpec(hidden=(16,)),
+    "simple-cnn": SimpleCNNSpec(channels=(4, 8), hidden=16),
+    "resnet18": ResNetSpec(),
+    "vit-tiny": ViTTinySpec(dropout=0.1),
 }
 PUBLISHED = [(name, kind) for name in ("swin-tiny", "roberta-base") for kind in ("lora", "all")]
 CASES = [*OWN, *(f"{name} {kind}" for name, kind in PUBLISHED)]
-TUNINGS = {"lora": LoraSpec("lora", 2, 4.0, 0.2), "all": PlainTuningSpec("all")}
+TUNINGS = {"lora": LoraSpec(rank=2, alpha=4.0, dropout=0.2), "all": PlainTuningSpec(kind="all")}
 NORM, ALLOWED = 0.05, 0.05 * (1 + 1e-6)
 
 

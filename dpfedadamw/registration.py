@@ -1,0 +1,138 @@
+"""A registry: names that a spec can choose, each with what is registered under it.
+
+Algorithms, models, data sets and accountants are found in the same way: each file of the package
+registers what it holds when it is imported, and so does any installed package that names a module
+of its own under the entry points' group, which is called after the package:
+
+    [project.entry-points."dpfedadamw.algorithms"]
+    my-algorithm = "my_package.my_algorithm"
+
+The files are imported when the registry is first looked into, not before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Protocol, TypeVar
+
+from dpfedadamw.errors import DpfedadamwError
+
+
+class RegistrationError(DpfedadamwError):
+    """Something cannot be registered: its name is taken, or the package that has it is broken."""
+
+
+class Named(Protocol):
+    """What can be registered."""
+
+    @property
+    def name(self) -> str:
+        """What a spec calls it."""
+        ...
+
+
+_Entry = TypeVar("_Entry", bound=Named)
+
+
+class Registry(Mapping[str, _Entry]):
+    """Everything of one kind by name: first the package's own, then that of other packages.
+
+    Attributes:
+        kind: What is registered, in messages: "algorithm".
+        package: The package whose modules register, and the group of entry points.
+        entry: The class of what is registered.
+        revision: How many names there are; what was made of the registry is out of date when it
+            has changed.
+    """
+
+    def __init__(self, kind: str, package: str, entry: type[_Entry]) -> None:
+        self.kind = kind
+        self.package = package
+        self.entry = entry
+        self._entries: dict[str, _Entry] = {}
+        self._origins: dict[str, str] = {}
+        self._origin = ""
+        self._complete = self._loading = False
+
+    def register(self, entry: _Entry) -> _Entry:
+        """Add an entry and return it.
+
+        Raises:
+            RegistrationError: If something else has its name.
+        """
+        if self._entries.get(entry.name) is entry:
+            return entry
+        if entry.name in self._entries:
+            first = self._origins[entry.name] or "dpfedadamw"
+            raise RegistrationError(
+                f"the {self.kind} {entry.name} is registered twice: by {first} and by "
+                f"{self._origin or 'dpfedadamw'}; rename one, or uninstall its package"
+            )
+        self._entries[entry.name] = entry
+        self._origins[entry.name] = self._origin
+        return entry
+
+    def origin(self, name: str) -> str:
+        """The distribution and version that a name comes from, empty for our own."""
+        self._load()
+        return self._origins[name]
+
+    @property
+    def revision(self) -> int:
+        """How many names there are."""
+        return len(self)
+
+    def __getitem__(self, name: str) -> _Entry:
+        self._load()
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._entries)
+
+    def _load(self) -> None:
+        # A module may look into the registry while it is being imported; it sees what is there.
+        if self._complete or self._loading:
+            return
+        self._loading = True
+        try:
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{self.package}.{module.name}")
+            for point in sorted(entry_points(group=self.package), key=lambda p: (p.name, p.value)):
+                self._load_foreign(point)
+            self._complete = True
+        finally:
+            self._loading = False
+
+    def _load_foreign(self, point: EntryPoint) -> None:
+        distribution = point.dist
+        who = (
+            f"{distribution.name} {distribution.version}" if distribution else "an unknown package"
+        )
+        self._origin = who
+        try:
+            found = point.load()
+            # The value is a module that registers, or the entry itself.
+            if isinstance(found, self.entry):
+                self.register(found)
+            elif not isinstance(found, ModuleType):
+                raise TypeError(f"it is neither a module nor a {self.entry.__name__}")
+        except RegistrationError:
+            raise
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise RegistrationError(
+                f"the {self.kind} {point.name} of {who} ({point.value}) does not load: {reason}; "
+                "repair or uninstall that package"
+            ) from error
+        finally:
+            self._origin = ""

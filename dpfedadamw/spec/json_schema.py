@@ -1,0 +1,232 @@
+"""Makes the JSON Schema of a spec from its sections.
+
+Besides the standard's words the schema has a few of its own, which the messages and the reference
+page are made from: `x-unit`, `x-why`, `x-expected`, `x-default-by-unit`, and for unions
+`x-discriminator`, `x-short-form` and `x-exactly-one`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from pydantic.fields import FieldInfo
+
+from dpfedadamw.spec.section import OneOf, Section, keys_of, marker
+from dpfedadamw.spec.sections import Spec
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ADDRESS = "https://dpfedadamw.org/schema/experiment.schema.json"
+_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
+
+_Part = dict[str, Any]
+
+
+def make_schema() -> _Part:
+    """Return the JSON Schema (draft 2020-12) of a spec, with all that is registered."""
+    definitions: dict[str, _Part] = {}
+    whole = _section(Spec, definitions)
+    properties = whole.pop("properties")
+    whole = {"$schema": _DIALECT, "$id": _ADDRESS, **whole, "properties": properties}
+    shared = _share(whole, definitions)
+    return {**whole, "$defs": {**shared, **definitions}}
+
+
+def _section(section: type[Section], definitions: dict[str, _Part]) -> _Part:
+    fields = keys_of(section)
+    return {
+        "title": section.model_config["title"],
+        "description": _text(section),
+        "type": "object",
+        "properties": {name: _field(name, info, definitions) for name, info in fields.items()},
+        "required": [name for name, info in fields.items() if info.is_required()],
+        "additionalProperties": False,
+    }
+
+
+def _text(section: type[Section]) -> str:
+    return " ".join(inspect.cleandoc(section.__doc__ or "").split())
+
+
+def _field(name: str, info: FieldInfo, definitions: dict[str, _Part]) -> _Part:
+    union, annotation = marker(info, OneOf), info.annotation
+    if union is not None:
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, Section)
+        part = _union(name, union, annotation, definitions)
+        part["title"] = info.title or annotation.model_config["title"]
+        part["description"] = info.description or _text(annotation)
+        if info.examples:
+            part["examples"] = info.examples
+    elif isinstance(annotation, type) and issubclass(annotation, Section):
+        whole = _section(annotation, definitions)
+        part = _exactly_one(name, whole, definitions) if annotation.exactly_one else whole
+    else:
+        return _leaf(name, info)
+    if not info.is_required():
+        chosen = {union.key: getattr(info.default, union.key)} if union else {}
+        part["default"] = chosen | _changed(info.default)
+    return part
+
+
+def _changed(section: Section) -> _Part:
+    """What makes a section differ from its class's defaults."""
+    return {
+        name: getattr(section, name)
+        for name, info in keys_of(type(section)).items()
+        if getattr(section, name) != info.default
+    }
+
+
+def _union(name: str, union: OneOf, base: type[Section], definitions: dict[str, _Part]) -> _Part:
+    """A choice of sections: one definition a class, told apart by the values of one key."""
+    classes: dict[type[Section], list[str]] = {}
+    for value, section in union.choices().items():
+        classes.setdefault(section, []).append(value)
+    branches = []
+    for section, values in classes.items():
+        definition = f"{name}_{values[0]}"
+        if definition not in definitions:
+            definitions[definition] = {}
+            branch = _section(section, definitions)
+            own, general = keys_of(section)[union.key], keys_of(base)[union.key]
+            chooser = {
+                "title": general.title or _titled(union.key),
+                "description": (general.description or "").format(names=union.names()),
+                "type": "string",
+                "enum": values,
+                "examples": values,
+                **_extra(general),
+                **_extra(own),
+            }
+            branch["properties"] = {**branch["properties"], union.key: chooser}
+            required = [key for key in branch["required"] if key != union.key]
+            definitions[definition] = {**branch, "required": [union.key, *required]}
+        branches.append({"$ref": f"#/$defs/{definition}"})
+    part: _Part = {"x-discriminator": union.key, "oneOf": branches}
+    if union.short_form:
+        part["x-short-form"] = union.key
+        part["oneOf"] = [
+            *branches,
+            {
+                "title": "Short form",
+                "description": f"The {union.key} alone.",
+                "type": "string",
+                "enum": list(union.choices()),
+            },
+        ]
+    return part
+
+
+def _exactly_one(name: str, whole: _Part, definitions: dict[str, _Part]) -> _Part:
+    """A section of which one key is given: a branch for each."""
+    branches = []
+    for key, child in whole["properties"].items():
+        only = {word: value for word, value in child.items() if word != "default"}
+        only["type"] = next(each for each in child["type"] if each != "null")
+        definitions[f"{name}_{key}"] = {
+            "title": child["title"],
+            "description": child["description"],
+            "type": "object",
+            "properties": {key: only},
+            "required": [key],
+            "additionalProperties": False,
+        }
+        branches.append({"$ref": f"#/$defs/{name}_{key}"})
+    return {
+        "title": whole["title"],
+        "description": whole["description"],
+        "type": "object",
+        "x-exactly-one": list(whole["properties"]),
+        "oneOf": branches,
+    }
+
+
+def _leaf(name: str, info: FieldInfo) -> _Part:
+    part: _Part = {"title": info.title or _titled(name), "description": info.description}
+    part |= _type(info.annotation)
+    for constraint in info.metadata:
+        match constraint:
+            case Ge(ge=limit):
+                part["minimum"] = limit
+            case Gt(gt=limit):
+                part["exclusiveMinimum"] = limit
+            case Le(le=limit):
+                part["maximum"] = limit
+            case Lt(lt=limit):
+                part["exclusiveMaximum"] = limit
+            case MinLen(min_length=limit):
+                part["minItems" if "items" in part else "minLength"] = limit
+            case MaxLen(max_length=limit):
+                part["maxItems" if "items" in part else "maxLength"] = limit
+            case _ if getattr(constraint, "pattern", None):
+                part["pattern"] = constraint.pattern
+    if "items" in part:
+        part.setdefault("minItems", 0)
+    if not info.is_required():
+        part["default"] = _listed(info.default)
+    examples = info.examples if info.examples is not None else [part.get("default")]
+    return {**part, "examples": _listed(examples), **_extra(info)}
+
+
+def _type(annotation: Any) -> _Part:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        found: _Part = {"type": _TYPES[type(arguments[0])]}
+        numbers_or_truth = len(arguments) == 1 and not isinstance(arguments[0], str)
+        return {
+            **found,
+            **({"const": arguments[0]} if numbers_or_truth else {"enum": [*arguments]}),
+        }
+    if origin is tuple:
+        return {"type": "array", "items": _leaf("item", FieldInfo.from_annotation(arguments[0]))}
+    if origin in (Union, UnionType):
+        return {"type": [_TYPES[each] for each in arguments]}
+    return {"type": _TYPES[NoneType if annotation is None else annotation]}
+
+
+def _extra(info: FieldInfo) -> _Part:
+    extra = info.json_schema_extra
+    return dict(extra) if isinstance(extra, dict) else {}
+
+
+def _titled(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _share(whole: _Part, definitions: dict[str, _Part]) -> dict[str, _Part]:
+    """Let what several sections have in the same form stand once, and be referred to."""
+    sections = [whole, *definitions.values()]
+    texts = Counter(_canonical(child) for _, _, child in _children(sections))
+    names: dict[str, str] = {}
+    shared: dict[str, _Part] = {}
+    for properties, key, child in list(_children(sections)):
+        text = _canonical(child)
+        if texts[text] > 1:
+            if text not in names:
+                same = sum(name.partition("-")[0] == key for name in shared)
+                names[text] = f"{key}-{same + 1}" if same else key
+                shared[names[text]] = child
+            properties[key] = {"$ref": f"#/$defs/{names[text]}"}
+    return shared
+
+
+def _children(sections: list[_Part]) -> Iterator[tuple[_Part, str, _Part]]:
+    """Every key of these sections, with the mapping that holds it."""
+    for section in sections:
+        for key, child in section["properties"].items():
+            if "$ref" not in child:
+                yield section["properties"], key, child
+
+
+def _canonical(part: Mapping[str, Any]) -> str:
+    return json.dumps(part, sort_keys=True)

@@ -1,0 +1,170 @@
+"""What sections of a spec are made of: typed keys, each defined once, at the field.
+
+A section is a frozen class. Of its fields are made the JSON Schema (`json_schema`), the reference
+page, the defaults and the messages; nothing else has to know a key.
+
+    class FederationSpec(Section, title="Federation"):
+        \"\"\"Rounds and who takes part in them.\"\"\"
+
+        rounds: int = key(20, "Number of rounds T.", unit="rounds", ge=1, le=1_000_000)
+
+The class's docstring and title are the section's; a key without a title is called after its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
+
+_Value = TypeVar("_Value")
+
+
+class Section(BaseModel):
+    """A section of a spec: frozen, strictly typed, without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    # Of the keys of such a section exactly one is given, and the others are None.
+    exactly_one: ClassVar[bool] = False
+    # The keys that stand first, where their order is not that of the fields.
+    key_order: ClassVar[tuple[str, ...]] = ()
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the section with every default written out, keys in the vocabulary's order."""
+        found = {name: _plain(getattr(self, name)) for name in keys_of(type(self))}
+        if self.exactly_one:
+            return {name: value for name, value in found.items() if value is not None}
+        return found
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the section with other values for some keys."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**values, **changes})
+
+    def part(self, kind: type[_Value]) -> _Value | None:
+        """Return the subsection of this class, or None where this section has none."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, kind):
+                return value
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.to_mapping()
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def key(
+    default: Any,
+    description: str,
+    *,
+    title: str | None = None,
+    unit: str = "none",
+    examples: Iterable[Any] | None = None,
+    why: str | None = None,
+    expected: str | None = None,
+    default_by_unit: Mapping[str, Any] | None = None,
+    **constraints: Any,
+) -> Any:
+    """Define a key, as the value of its field or, in `Annotated`, of a type that keys share.
+
+    Args:
+        default: What holds where the spec says nothing; `...` for a key that it must say.
+        description: What it means: whole sentences.
+        title: A heading; the key's name by default.
+        unit: What it counts: "rounds"; "1" for a plain number, "none" for what is no number.
+        examples: Values to show; the default by default.
+        why: Why nothing else is allowed, for the message on a wrong value.
+        expected: What must be there, in words, where the constraints do not say it.
+        default_by_unit: Other defaults under single privacy units.
+        constraints: `ge`, `gt`, `le`, `lt`, `min_length`, `max_length` and `pattern`.
+    """
+    extra: dict[str, Any] = {"x-unit": unit}
+    extra |= {"x-why": why} if why else {}
+    extra |= {"x-expected": expected} if expected else {}
+    extra |= {"x-default-by-unit": dict(default_by_unit)} if default_by_unit else {}
+    return Field(
+        default,
+        title=title,
+        description=description,
+        examples=None if examples is None else list(examples),
+        json_schema_extra=extra,
+        **constraints,
+    )
+
+
+class Absent:
+    """Marks a field that code may ask of every section of a union, where this one lacks the key."""
+
+
+AbsentText = Annotated[str | None, Absent()]
+AbsentTexts = Annotated[tuple[str, ...] | None, Absent()]
+AbsentInteger = Annotated[int | None, Absent()]
+AbsentNumber = Annotated[float | None, Absent()]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Marks the type of a section that is one of several, told apart by the value of one key.
+
+    Attributes:
+        key: The key that tells them apart.
+        choices: Returns the section's class for each value of that key, in order.
+        short_form: Whether the bare value may stand for the section.
+    """
+
+    key: str
+    choices: Callable[[], Mapping[str, type[Section]]]
+    short_form: bool = False
+
+    def names(self) -> str:
+        """Return the values in words, for the description of the key."""
+        *others, last = self.choices()
+        return f"{', '.join(others)} or {last}"
+
+    def build(self, section: Mapping[str, Any]) -> Section:
+        """Make the section that a mapping means, which is complete and checked."""
+        return self.choices()[section[self.key]].model_validate(section)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Let a mapping be read as the section that it means."""
+
+        def read(value: Any) -> Any:
+            return self.build(value) if isinstance(value, Mapping) else value
+
+        return core_schema.no_info_before_validator_function(read, handler(source))
+
+
+def one_of(name: str, *classes: type[Section], short_form: bool = False) -> OneOf:
+    """Say that a section is one of these classes.
+
+    Args:
+        name: The key that tells them apart; each class lists its values as a `Literal`.
+        classes: In their order.
+        short_form: Whether the key's bare value may stand for the section.
+    """
+    choices = {
+        value: each for each in classes for value in get_args(each.model_fields[name].annotation)
+    }
+    return OneOf(name, lambda: choices, short_form)
+
+
+def marker(info: FieldInfo, kind: type[_Value]) -> _Value | None:
+    """Return what marks a field's type, if anything of that class does."""
+    return next((each for each in info.metadata if isinstance(each, kind)), None)
+
+
+def keys_of(section: type[Section]) -> dict[str, FieldInfo]:
+    """Return the keys of a section, in order, without those that it lacks."""
+    fields = section.model_fields
+    names = [*section.key_order, *(name for name in fields if name not in section.key_order)]
+    return {name: fields[name] for name in names if marker(fields[name], Absent) is None}
