@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -64,7 +64,7 @@ def table_of(spec: Spec) -> BlockTable:
     dataset = read_data(spec)
     section = spec.model
     if isinstance(section, TransformerSpec):
-        section = replace(section, weights="random")
+        section = section.replace(weights="random")
     model = models.build(section, dataset.input_shape, dataset.classes, seed=0)
     return describe(model, algorithms.measuring_blocks(spec.algorithm, model))
 
