@@ -146,12 +146,16 @@ def test_the_quickstart_follows_the_design():
     assert loaded.data.dataset == "digits"
 
 
-def test_specs_in_folders_are_found_by_their_path(tmp_path):
+def test_the_name_of_a_spec_in_a_folder_is_its_path_joined_by_hyphens(tmp_path):
     (tmp_path / "paper").mkdir()
     (tmp_path / "paper" / "table-1.yaml").write_text("")
     (tmp_path / "top.yaml").write_text("")
     (tmp_path / "schema.json").write_text("")
-    assert sorted(specs._walk(tmp_path, "")) == ["paper/table-1", "top"]
+    assert sorted(specs._walk(tmp_path, "")) == ["paper-table-1", "top"]
+
+
+def test_a_spec_in_a_folder_is_also_found_by_its_path():
+    assert specs.find("digits/cnn") == specs.find("digits-cnn") is not None
 
 
 def test_a_name_that_is_not_shipped_is_not_found():
