@@ -123,10 +123,9 @@ def test_the_law_of_shared_clients_is_exact() -> None:
 def test_false_alarms_of_the_samplers_checks_are_rare(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import synthetic_run
-
     from audit.checks import checks_of
     from audit.reading.bundle import open_bundle
+    from tests.audit import synthetic_run
 
     monkeypatch.setattr(
         synthetic_run, "_claim", lambda *_: {"kind": "claim", "view_headline": "server"}
