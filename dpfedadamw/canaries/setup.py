@@ -6,33 +6,44 @@ it is; nothing of the run that it audits is touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
 
-import numpy as np
-
-from dpfedadamw.canaries.engine import (
-    Canaries,
-    CanaryEngine,
-    CanaryOrder,
-    draw_canaries,
-    draw_canary_clients,
-)
+from dpfedadamw.canaries.engine import Canaries, CanaryOrder
 from dpfedadamw.canaries.evidence import CanaryEvidence
-from dpfedadamw.canaries.observers import CanaryWatch, ClientWatch
-from dpfedadamw.experiment import Experiment, RunError
-from dpfedadamw.federation.client import ClientData
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.participation import ClientData
+from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
-from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.vectors.flat import FlatParameters
 
 SUFFIX = "-canaries"
 _LONGEST_NAME = 64
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """The parts of a run in which canaries are planted.
+
+    Attributes:
+        unit: What the run protects.
+        engine: Computes clipped sums.
+        clients: Every client's records.
+        finish: Writes the evidence of the canaries, once the model holds the final parameters.
+    """
+
+    unit: Unprotected
+    engine: ClippedSumEngine
+    clients: Sequence[ClientData]
+    finish: Callable[[], None] | None = None
+
+
 @dataclass(frozen=True)
-class Planting:
+class CanarySetup(ABC):
     """Canaries that are drawn but not yet planted.
 
     Attributes:
@@ -43,67 +54,38 @@ class Planting:
     order: CanaryOrder
     canaries: Canaries
 
+    @classmethod
+    @abstractmethod
+    def draw(cls, experiment: Experiment, order: CanaryOrder, coins: Stream) -> Self:
+        """Draw the canaries of an audit run; writes nothing.
+
+        Raises:
+            RunError: If canaries of this kind cannot be planted under the spec.
+            PrivacyError: If so many canaries cannot be planted.
+        """
+
+    @abstractmethod
     def plant(
-        self,
-        experiment: Experiment,
-        run: RunDirectory,
-        engine: ClippedSumEngine,
-        flat: FlatParameters,
-        clients: Sequence[ClientData],
-    ) -> tuple[ClippedSumEngine, CanaryWatch | ClientWatch, list[ClientData]]:
-        """The engine, who looks at what becomes of the canaries, and every client's records.
+        self, parts: RunParts, experiment: Experiment, directory: Path, flat: FlatParameters
+    ) -> RunParts:
+        """The parts with the canaries in them.
 
         Args:
+            parts: Those of the run without canaries.
             experiment: What is run.
-            run: Where the evidence is written.
-            engine: Answers for all other records.
+            directory: The run's ``evidence/``.
             flat: The model's parameters, initial.
-            clients: Every client's records.
         """
-        drawn, plan = self.canaries, experiment.plan
-        evidence = CanaryEvidence(run.evidence, drawn.client, drawn.included, drawn.opposed)
-        if plan.unit == "client":
-            return engine, ClientWatch(drawn, flat, plan, evidence), list(clients)
-        planted = CanaryEngine(engine, drawn, plan.clipping_norm)
-        watch = CanaryWatch(drawn, planted, flat, clients, plan, evidence)
-        return planted, watch, watch.planted()
+
+    def evidence(self, directory: Path) -> CanaryEvidence:
+        """Where it is noted what becomes of the canaries."""
+        drawn = self.canaries
+        return CanaryEvidence(directory, drawn.client, drawn.included, drawn.opposed)
 
 
-def draw(experiment: Experiment, order: CanaryOrder, randomness: RandomSource) -> Planting:
-    """Draw the canaries of an audit run; writes nothing.
-
-    Raises:
-        RunError: If the spec makes no claim that canaries of this kind could contradict.
-        PrivacyError: If so many canaries cannot be planted.
-    """
-    plan = experiment.plan
-    if plan.unit == "none":
-        raise RunError("--canaries: this spec claims no privacy, so there is nothing to contradict")
-    parameters = sum(p.numel() for p in experiment.model.parameters() if p.requires_grad)
-    coins = randomness.stream("canary coins", -1, -1)
-    if plan.unit == "client":
-        if plan.sparsification is not None:
-            raise RunError(
-                "--canaries: this spec cuts updates to some coordinates, and canaries of whole "
-                "clients are planted in dense updates only"
-            )
-        if order.kind != "gradient":
-            raise RunError(
-                f"--canary-kind {order.kind}: this spec protects whole clients, whose canaries are "
-                "whole updates; use gradient"
-            )
-        clients = len(plan.records)
-        return Planting(order, draw_canary_clients(order, clients, parameters, coins))
-    labels, owner = experiment.dataset.train.labels, experiment.owner
-    canaries = draw_canaries(
-        order,
-        tuple(labels[np.flatnonzero(owner == client)] for client in range(len(plan.records))),
-        experiment.dataset.classes,
-        parameters,
-        plan.adjacency == "replace-one",
-        coins,
-    )
-    return Planting(order, canaries)
+def trainable(experiment: Experiment) -> int:
+    """d, the number of parameters that are trained."""
+    return sum(p.numel() for p in experiment.model.parameters() if p.requires_grad)
 
 
 def renamed(experiment: Experiment) -> Experiment:

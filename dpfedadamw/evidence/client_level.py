@@ -23,7 +23,7 @@ from dpfedadamw.rundir import write_arrays
 from dpfedadamw.vectors.flat import Blocks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UpdateRelease:
     """One round's release, before and after noise.
 
@@ -65,14 +65,17 @@ class ClientLevelEvidence:
     """
 
     def __init__(
-        self, directory: Path, blocks: Blocks, clipping_norm: float, rounds: int, released: int
+        self, directory: Path, blocks: Blocks, *, clipping_norm: float, rounds: int, released: int
     ) -> None:
         self._directory = directory
         self._blocks = blocks
         self._clipping_norm = clipping_norm
         self._sample = sampled_coordinates(released, rounds)
-        self.uploads = UploadRecorder(directory, blocks, 0, rounds, 1, self._sample)
-        write_layout(directory, blocks, None, self._sample, rounds, "client")
+        sample = self._sample
+        self.uploads = UploadRecorder(
+            directory, blocks, queries=0, rounds=rounds, per_round=1, sample=sample
+        )
+        write_layout(directory, blocks, beta2=None, sample=sample, rounds=rounds, unit="client")
 
     def write_round(
         self, index: int, attempt: int, clients: Sequence[int], release: UpdateRelease

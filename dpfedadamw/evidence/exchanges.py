@@ -142,6 +142,7 @@ class UploadRecorder:
         self,
         directory: Path,
         blocks: Blocks,
+        *,
         queries: int,
         rounds: int,
         per_round: int,
@@ -171,6 +172,7 @@ class UploadRecorder:
 
     def participation(
         self,
+        *,
         round_index: int,
         place: tuple[int, int],
         client: int,

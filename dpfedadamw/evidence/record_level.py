@@ -150,6 +150,7 @@ class EvidenceWriter:
         self,
         directory: Path,
         blocks: Blocks,
+        *,
         beta2: float | None,
         aggregated: bool,
         clipping_norm: float,
@@ -166,8 +167,10 @@ class EvidenceWriter:
         chosen = sampled_coordinates(blocks.parameters, queries * rounds * per_round)
         self._sample = torch.from_numpy(chosen).to(blocks.sizes.device)
         self._shadow = np.zeros(len(blocks.names))
-        self.uploads = UploadRecorder(directory, blocks, queries, rounds, per_round, chosen)
-        write_layout(directory, blocks, beta2, chosen, rounds, "record")
+        self.uploads = UploadRecorder(
+            directory, blocks, queries=queries, rounds=rounds, per_round=per_round, sample=chosen
+        )
+        write_layout(directory, blocks, beta2=beta2, sample=chosen, rounds=rounds, unit="record")
 
     def client(self) -> ClientEvidence:
         """A collector for one client's round."""
@@ -176,6 +179,7 @@ class EvidenceWriter:
 
     def write_round(
         self,
+        *,
         index: int,
         attempt: int,
         clients: Sequence[int],
@@ -256,6 +260,7 @@ def sampled_coordinates(size: int, queries: int) -> NDArray[np.int64]:
 def write_layout(
     directory: Path,
     blocks: Blocks,
+    *,
     beta2: float | None,
     sample: NDArray[np.int64],
     rounds: int,

@@ -1,200 +1,175 @@
-"""One client's part of a round: read the broadcast, take the local steps, answer."""
+"""The rounds of a run that protects whole clients: clipped updates, noise on their sum."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import ClassVar, Protocol, Self
 
-import torch
 from torch import Tensor
 
-from dpfedadamw.algorithms.base import Broadcast, GradientOracle, LocalRule, Upload
-from dpfedadamw.data.stored import StoredRecords
-from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
-from dpfedadamw.federation.messages import pack, pack_update, unpack
-from dpfedadamw.federation.recording import RecordingOracle
+from dpfedadamw.algorithms.base import Upload
+from dpfedadamw.evidence.client_level import ClientLevelEvidence
+from dpfedadamw.evidence.exchanges import released_digest
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.messages import pack, pack_update
+from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
+from dpfedadamw.federation.probes import UpdateProbe
+from dpfedadamw.federation.release import public_coordinates, release_mean_update
+from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
-from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
-from dpfedadamw.privacy.oracle import Charge, PrivateOracle
+from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.vectors.flat import FlatParameters
-from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 
-@dataclass(frozen=True)
-class ClientData:
-    """One client's records.
+class UpdateObserver(Protocol):
+    """Plants updates in an audit run, and notes what its releases say of them."""
 
-    Attributes:
-        inputs: R_i records, in memory or on disk.
-        labels: int64 [R_i].
-    """
-
-    inputs: Tensor | StoredRecords
-    labels: Tensor
-
-    def seen_with(self, views: Stream) -> Tensor | StoredRecords:
-        """The records, whose random views are drawn from a stream where there are any."""
-        if isinstance(self.inputs, StoredRecords):
-            return replace(self.inputs, stream=views)
-        return self.inputs
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What one client's round came to.
-
-    Attributes:
-        message: The serialised upload, all that the server gets.
-        memory: What the client keeps for the next round it takes part in.
-        steps: Local steps taken.
-        queries: Gradient queries made.
-        clipped: The clipped update before the client's noise, for the evidence of a client-level
-            run.
-        kept: The public coordinates that the client kept, int64 [k]; None where it kept all, or
-            chose them itself.
-        further: Names of what was uploaded or kept besides the update.
-    """
-
-    message: bytes
-    memory: Mapping[str, Tensor]
-    steps: int
-    queries: int
-    clipped: ClippedUpdate | None = None
-    kept: Tensor | None = None
-    further: tuple[str, ...] = ()
-
-
-def public_coordinates(
-    sparsification: Sparsification | None,
-    round_index: int,
-    state: Mapping[str, Tensor],
-    device: torch.device,
-) -> Tensor | None:
-    """The coordinates of a round's release, int64 [k]; None where all coordinates are released.
-
-    Args:
-        sparsification: The plan's.
-        round_index: t, from 0.
-        state: What the server broadcasts beside the parameters.
-        device: Where the coordinates are needed.
-    """
-    if sparsification is None or not sparsification.public:
-        return None
-    if KEPT in state:
-        return state[KEPT].to(device).long()
-    return torch.from_numpy(sparsification.draw(round_index)).to(device)
-
-
-class Watch(Protocol):
-    """Looks at what an audit run releases (`federation.canaries`)."""
-
-    def oracle(self, oracle: GradientOracle, client: int, round_index: int) -> GradientOracle:
-        """An oracle whose answers are looked at."""
-        ...
-
-    def update(self, client: int, update: Tensor) -> Tensor:
+    def planted(self, client: int, update: Tensor) -> Tensor:
         """The update [d] of a client, or what is planted in its place, before it is clipped."""
         ...
 
-    def release(
+    def released(
         self,
         round_index: int,
         released: Tensor,
         clients: Sequence[int],
         clipped: Sequence[ClippedUpdate],
     ) -> None:
-        """Look at a round's noised mean update [d], of clients whose clipped updates are known."""
+        """Note a round's noised mean update [d], of clients whose clipped updates are known."""
         ...
 
 
-@dataclass(frozen=True)
-class Worker:
-    """What every client of this process shares: the model is rebuilt for none of them.
+@dataclass(frozen=True, kw_only=True)
+class ClientLevel(Unprotected):
+    """Clips whole updates and releases one noised mean update a round, and nothing else.
+
+    Every client takes part independently, so a round may be empty: it is charged and releases
+    noise all the same, or else its silence would tell.
 
     Attributes:
-        plan: The privacy plan.
-        rule: The local rule.
-        engine: Computes clipped sums for the module in ``flat``.
-        flat: The module, overwritten at every query.
-        randomness: Gives each client and round its own streams.
-        watch: Looks at every noised gradient, in an audit run.
+        evidence: Written in each round.
+        randomness: Gives the server and the clients their noise.
+        observer: Looks after the canaries of an audit run.
     """
 
-    plan: PrivacyPlan
-    rule: LocalRule
-    engine: ClippedSumEngine
-    flat: FlatParameters
+    evidence: ClientLevelEvidence
     randomness: RandomSource
-    watch: Watch | None = None
+    observer: UpdateObserver | None = None
+    moved_by_empty_rounds: ClassVar[bool] = True
 
-    def take_part(
+    @classmethod
+    def open(cls, setup: UnitSetup) -> Self:
+        """The unit of a run whose directory is there, ready for its next round."""
+        plan, blocks = setup.experiment.plan, setup.blocks
+        sparse = plan.sparsification
+        evidence = ClientLevelEvidence(
+            setup.directory,
+            blocks,
+            clipping_norm=plan.clipping_norm,
+            rounds=plan.rounds,
+            released=sparse.released if sparse is not None else blocks.parameters,
+        )
+        evidence.uploads.forget_after(setup.completed)
+        return cls(evidence=evidence, randomness=setup.randomness)
+
+    @staticmethod
+    def explain(_engine: ClippedSumEngine, plan: PrivacyPlan) -> str:
+        """How updates are clipped, one line for the run's summary."""
+        if sparse := plan.sparsification:
+            return (
+                f"updates cut to {sparse.kept} of {sparse.size} coordinates ({sparse.kind}), then "
+                "each clipped as one vector; gradients are plain"
+            )
+        return "whole updates, each over all parameters as one vector; gradients are plain"
+
+    def probe(
         self,
-        client: int,
-        data: ClientData,
-        message: bytes,
-        broadcast: Broadcast,
-        round_index: int,
-        attempt: int,
-        evidence: ClientEvidence | None,
-        participants: int,
-    ) -> Answer:
-        """Run one client's local steps.
+        experiment: Experiment,
+        _engine: ClippedSumEngine,
+        flat: FlatParameters,
+        _performance: PerformanceOptions,
+    ) -> UpdateProbe:
+        """The sum of clipped updates of a real round, for updates of the auditor's choosing."""
+        plan = experiment.plan
+        return UpdateProbe(flat.layout.size, plan.clipping_norm, plan.sparsification)
 
-        Args:
-            client: Its index.
-            data: Its records.
-            message: The serialised broadcast.
-            broadcast: The round's plain numbers and the client's own memory; what the server sends
-                is taken from the message.
-            round_index: t, from 0.
-            attempt: 1, or more after a resume: a repeated round draws fresh noise.
-            evidence: Where to note what happened; None where gradients are not noised.
-            participants: m, clients of this round.
-        """
-        parameters, state = unpack(message, self.flat.vector)
-        oracle = PrivateOracle(
-            self.plan,
-            client,
-            Charge(broadcast.local_steps, self.rule.queries_per_step),
-            self.engine,
-            self.flat,
-            data.seen_with(self.randomness.stream("views", round_index, client, attempt)),
-            data.labels,
-            self.randomness.stream("batches", round_index, client, attempt),
-            self.randomness.stream("noise", round_index, client, attempt),
-            evidence,
-        )
-        asked: GradientOracle = oracle
-        if self.watch is not None:
-            asked = self.watch.oracle(asked, client, round_index)
-        if evidence is not None:
-            asked = RecordingOracle(asked, evidence.exchange)
-        upload: Upload = self.rule.run(
-            replace(broadcast, parameters=parameters, state=state),
-            asked,
-            evidence if evidence is not None else Unobserved(),
-        )
-        spent = (upload.memory, oracle.steps, oracle.queries)
-        if self.plan.unit != "client":
-            return Answer(pack(upload.update, upload.state), *spent)
-        kept = public_coordinates(
-            self.plan.sparsification, round_index, state, upload.update.device
-        )
-        whole = upload.update
-        if self.watch is not None:
-            whole = self.watch.update(client, whole)
-        clipped = updates.contribute(whole, self.plan.clipping_norm, self.plan.sparsification, kept)
+    def charges(self, current: Round) -> list[dict[str, object]]:
+        """One line for the round."""
+        plan = current.plan
+        shared = plan.noise_added_by == "clients" and current.chosen
+        return [
+            {
+                "round": current.index,
+                "attempt": current.attempt,
+                "unit": "client",
+                "sampling": "poisson",
+                "sampling_rate": plan.participation,
+                "expected_clients": plan.clients_per_round,
+                "clipping_norm": plan.clipping_norm,
+                "noise_multiplier": plan.noise_multiplier,
+                "noise_added_by": plan.noise_added_by,
+                "clients": list(current.chosen),
+                "upload_noise_multiplier": (
+                    plan.noise_multiplier / len(current.chosen) ** 0.5 if shared else None
+                ),
+            }
+        ]
+
+    def answer(self, part: Participation, result: LocalResult) -> Answer:
+        """Clip the update, add the client's share of the noise where clients add it, pack it."""
+        current = part.current
+        plan, whole = current.plan, result.upload.update
+        kept = public_coordinates(plan.sparsification, current.index, result.state, whole.device)
+        if self.observer is not None:
+            whole = self.observer.planted(part.client, whole)
+        clipped = updates.contribute(whole, plan.clipping_norm, plan.sparsification, kept)
         update = clipped.update
-        if self.plan.noise_added_by == "clients":
-            deviation = self.plan.update_noise_standard_deviation
-            noise = self.randomness.stream("upload noise", round_index, client, attempt)
+        if plan.noise_added_by == "clients":
             noised = updates.noise_upload(
-                clipped, deviation, participants, noise, self.plan.gaussian_sampler
+                clipped,
+                plan.update_noise_standard_deviation,
+                len(current.chosen),
+                self.randomness.stream("upload noise", current.index, part.client, current.attempt),
+                plan.gaussian_sampler,
             )
             update = noised.to(update.dtype)
-        message = pack_update(update, self.plan.private_coordinates)
-        return Answer(message, *spent, clipped, kept, (*upload.state, *upload.memory))
+        message = pack_update(update, plan.private_coordinates)
+        return Answer(message=message, result=result, clipped=clipped, kept=kept)
+
+    def receive(self, current: Round) -> list[Upload]:
+        """The noised mean update, as the one upload that the server rule sees."""
+        noise = self.randomness.stream("release noise", current.index, -1, current.attempt)
+        release = release_mean_update(current, noise)
+        if self.observer is not None:
+            clipped = [one.clipped for one in current.answers if one.clipped is not None]
+            self.observer.released(current.index, release.released, current.chosen, clipped)
+        self.evidence.write_round(current.index, current.attempt, current.chosen, release)
+        return [Upload(release.released)]
+
+    def close(self, current: Round) -> Mapping[str, str]:
+        """Write the broadcasts before and after; digests of what is public, no single upload's."""
+        (upload,) = current.uploads
+        after = pack(current.state.parameters, current.state.state)
+        self.evidence.uploads.release(current.index, (current.message, after), upload.update)
+        return {
+            "broadcast_sha256": sha256(current.message).hexdigest(),
+            "released_sha256": released_digest(upload.update).hex(),
+        }
+
+    def traffic(self, current: Round) -> tuple[int | None, int | None]:
+        """Bytes up and down of S clients.
+
+        How many took part is drawn and not noised: real traffic would publish it, and void the
+        claim towards a third party.
+        """
+        plan, like = current.plan, current.broadcast.parameters
+        sparse = plan.sparsification
+        silent = like.new_zeros(sparse.released if sparse is not None else len(like))
+        upload = len(pack_update(silent, plan.private_coordinates))
+        return upload * plan.clients_per_round, len(current.message) * plan.clients_per_round

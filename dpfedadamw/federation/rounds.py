@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
 import numpy as np
 import torch
@@ -17,16 +16,16 @@ from dpfedadamw.algorithms.base import (
     ServerRule,
     ServerState,
     Terms,
-    Upload,
     cosine_learning_rate,
 )
 from dpfedadamw.data.datasets import Records
-from dpfedadamw.evidence.exchanges import digest_of_all
-from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
-from dpfedadamw.federation.client import Answer, ClientData, Worker
-from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.federation.messages import pack
+from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
+from dpfedadamw.federation.unprotected import Unprotected
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.accounting.worst_case import charged_steps
 from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.spec import Spec
 
 
@@ -52,27 +51,32 @@ class RoundResult:
     last: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Federation:
     """Everything that rounds need, wired once.
 
     Attributes:
         spec: The resolved spec.
+        plan: The privacy plan; that of the first round where steps or noise adapt.
         worker: Runs clients in this process.
         server: The server's rule.
         pace: Chooses steps and noise of each round; None where they are the plan's in all.
         clients: Every client's records.
         ledger: Charged before any noise is drawn.
-        evidence: Written after each round; None without privacy.
     """
 
     spec: Spec
+    plan: PrivacyPlan
     worker: Worker
     server: ServerRule
     pace: Pace | None
     clients: Sequence[ClientData]
     ledger: Ledger
-    evidence: EvidenceWriter | None
+
+    @property
+    def unit(self) -> Unprotected:
+        """What the rounds protect."""
+        return self.worker.unit
 
     def run(
         self,
@@ -90,33 +94,31 @@ class Federation:
             on_client: Called with (clients done, clients of the round) after each client.
         """
         for index in range(first_round, self.spec.federation.rounds):
-            turn = self._turn(state, index)
-            if turn is None:
+            plan = self._plan_of_round(state, index)
+            if plan is None:
                 return
-            result = turn._round(state, index, on_client)
+            result = self._round(plan, state, index, on_client)
             state = result.state
             yield result
 
-    def _turn(self, state: ServerState, index: int) -> Federation | None:
-        """This federation under the steps and noise of one round; None when nothing is left.
+    def _plan_of_round(self, state: ServerState, index: int) -> PrivacyPlan | None:
+        """The plan under the steps and noise of one round; None when nothing is left.
 
         What the rule chooses is checked against what the claim covers before anything is charged.
         """
         if self.pace is None:
-            return self
-        plan = self.worker.plan
+            return self.plan
         terms = self._terms(index)
         turn = self.pace.turn(state, terms)
         if turn.local_steps == 0:
             return None
-        noise = plan.noise_multiplier * turn.noise_factor
-        plan.course.check(index, turn.local_steps, noise, terms.spent_steps)
-        plan = replace(plan, local_steps=turn.local_steps, noise_multiplier=noise)
-        return replace(self, worker=replace(self.worker, plan=plan))
+        noise = self.plan.noise_multiplier * turn.noise_factor
+        self.plan.course.check(index, turn.local_steps, noise, terms.spent_steps)
+        return replace(self.plan, local_steps=turn.local_steps, noise_multiplier=noise)
 
     def _terms(self, index: int) -> Terms:
         """The public numbers that a pace may go by."""
-        plan = self.worker.plan
+        plan = self.plan
         charged = charged_steps(self.ledger.entries)
         before = [steps for (number, _), steps in charged.items() if number == index - 1]
         return Terms(
@@ -133,82 +135,87 @@ class Federation:
 
     def _last(self, index: int) -> bool:
         """Whether no round follows this one."""
-        plan = self.worker.plan
-        limit = plan.adaptation.step_limit if plan.adaptation else None
+        limit = self.plan.adaptation.step_limit if self.plan.adaptation else None
         spent = limit is not None and sum(charged_steps(self.ledger.entries).values()) >= limit
-        return spent or index + 1 == plan.rounds
+        return spent or index + 1 == self.plan.rounds
 
     def _round(
-        self, state: ServerState, index: int, on_client: Callable[[int, int], None] | None
+        self,
+        plan: PrivacyPlan,
+        state: ServerState,
+        index: int,
+        on_client: Callable[[int, int], None] | None,
     ) -> RoundResult:
         started = time.perf_counter()
-        broadcast = self._broadcast(state, index)
-        chosen, attempt = self._choose(index)
-        self._charge(index, attempt, chosen)
-        message = pack(state.parameters, state.state)
+        current = self._begin(plan, state, index)
+        self.ledger.append_all("spend", self.unit.charges(current))
         answers: list[Answer] = []
-        collected: list[ClientEvidence] = []
         memories = dict(state.memories)
-        for place, client in enumerate(chosen):
-            evidence = self.evidence.client() if self.evidence is not None else None
-            own = replace(broadcast, memory=memories.get(client, {}))
-            answer = self.worker.take_part(
-                client,
-                self.clients[client],
-                message,
-                own,
-                index,
-                attempt,
-                evidence,
-                len(chosen),
+        for place, client in enumerate(current.chosen):
+            part = Participation(
+                current=current,
+                place=place,
+                client=client,
+                data=self.clients[client],
+                memory=memories.get(client, {}),
             )
+            answer = self.worker.take_part(part)
             answers.append(answer)
-            if answer.memory:
-                memories[client] = answer.memory
-            if self.evidence is not None and evidence is not None:
-                collected.append(evidence)
-                kept = (own.memory, answer.memory)
-                self.evidence.uploads.participation(
-                    index,
-                    (place, len(chosen)),
-                    client,
-                    (message, answer.message),
-                    kept,
-                    evidence.exchange,
-                )
+            if kept := answer.result.upload.memory:
+                memories[client] = kept
+            self.unit.took_part(part, answer)
             if on_client is not None:
-                on_client(place + 1, len(chosen))
-        uploads = self._receive(state, index, attempt, chosen, answers)
+                on_client(place + 1, len(current.chosen))
+        current = replace(current, answers=tuple(answers))
+        uploads = self.unit.receive(current)
         # Where clients are drawn independently a round may have none: it changes nothing.
         if uploads:
-            state = replace(self.server.combine(state, uploads, broadcast), memories=memories)
-        noted: dict[str, object] = {**self._exchanged(index, message, answers, uploads, state)}
-        if self.pace is not None:
-            noted["released"] = dict(self.pace.readings(state))
-        self._close_round(index, attempt, chosen, collected, answers, noted)
+            combined = self.server.combine(state, uploads, current.broadcast)
+            state = replace(combined, memories=memories)
+        current = replace(current, uploads=tuple(uploads), state=state)
+        self._close(current)
         return RoundResult(
             completed=index + 1,
             state=state,
-            learning_rate=broadcast.learning_rate,
-            traffic=self._traffic(message, answers),
+            learning_rate=current.broadcast.learning_rate,
+            traffic=self.unit.traffic(current),
             seconds=time.perf_counter() - started,
             last=self._last(index),
         )
 
-    def _broadcast(self, state: ServerState, index: int) -> Broadcast:
-        algorithm, federation = self.spec.algorithm, self.spec.federation
+    def _begin(self, plan: PrivacyPlan, state: ServerState, index: int) -> Round:
+        chosen, attempt = self._choose(index)
+        return Round(
+            index=index,
+            attempt=attempt,
+            plan=plan,
+            chosen=tuple(chosen),
+            broadcast=self._broadcast(plan, state, index),
+            message=pack(state.parameters, state.state),
+            state=state,
+        )
+
+    def _broadcast(self, plan: PrivacyPlan, state: ServerState, index: int) -> Broadcast:
+        algorithm = self.spec.algorithm
         rate = algorithm.learning_rate
         if algorithm.schedule == "cosine":
-            rate = cosine_learning_rate(rate, index, federation.rounds)
-        steps = self.worker.plan.local_steps
-        return Broadcast(state.parameters, state.state, rate, steps, self._earlier_steps(index))
+            rate = cosine_learning_rate(rate, index, self.spec.federation.rounds)
+        return Broadcast(
+            parameters=state.parameters,
+            state=state.state,
+            learning_rate=rate,
+            local_steps=plan.local_steps,
+            earlier_steps=self._earlier_steps(index),
+        )
 
     def _earlier_steps(self, index: int) -> int:
         """Local steps that moved the server's state so far; a round that was repeated counts once.
 
-        An empty round adds no step to any moving average: counting it would make the bias
-        correction of the second moment wrong.
+        An empty round that releases nothing adds no step to any moving average: counting it would
+        make the bias correction of the second moment wrong.
         """
+        if self.unit.moved_by_empty_rounds:
+            return index * self.plan.local_steps
         last = {entry["round"]: entry["steps"] for entry in self.ledger.of_kind("round")}
         return sum(max(last[before], default=0) for before in range(index))
 
@@ -217,97 +224,22 @@ class Federation:
         begun = {e["attempt"] for e in self.ledger.of_kind("spend") if e["round"] == index}
         attempt = 1 + max(begun, default=0)
         stream = self.worker.randomness.stream("clients", index, -1, attempt)
-        drawn = self.worker.plan.cohort.draw(len(self.clients), stream)
+        drawn = self.plan.cohort.draw(len(self.clients), stream)
         return [int(client) for client in drawn], attempt
 
-    def _traffic(self, message: bytes, answers: Sequence[Answer]) -> tuple[int | None, int | None]:
-        """Bytes up and down of a round, as they may be published.
-
-        Where clients are drawn independently, how many took part is no one's to know but the
-        server's: the traffic of S clients is stated for every round. All uploads are of one size;
-        what it is, an empty round cannot tell.
-        """
-        if self.worker.plan.participants_hidden:
-            expected = self.worker.plan.clients_per_round
-            up = len(answers[0].message) * expected if answers else None
-            return up, len(message) * expected
-        return sum(len(answer.message) for answer in answers), len(message) * len(answers)
-
-    def _receive(
-        self,
-        state: ServerState,
-        index: int,
-        attempt: int,
-        chosen: Sequence[int],
-        answers: Sequence[Answer],
-    ) -> list[Upload]:
-        """Read the round's uploads, as the server rule combines them."""
-        del index, attempt, chosen
-        return [Upload(*unpack(answer.message, state.parameters)) for answer in answers]
-
-    def _charge(self, index: int, attempt: int, chosen: Sequence[int]) -> None:
-        plan = self.worker.plan
-        if not plan.private:
-            return
-        self.ledger.append_all(
-            "spend",
-            [
-                {
-                    "round": index,
-                    "client": client,
-                    "attempt": attempt,
-                    "records": plan.records[client],
-                    "sampling": plan.sampling.event_kind,
-                    "sampling_rate": plan.sampling_rate(client),
-                    "expected_batch_size": plan.divisor(client),
-                    "clipping_norm": plan.clipping_norm,
-                    "noise_multiplier": plan.noise_multiplier,
-                    "steps": plan.local_steps,
-                    "queries_per_step": plan.queries_per_step,
-                }
-                for client in chosen
-            ],
-        )
-
-    def _exchanged(
-        self,
-        index: int,
-        message: bytes,
-        answers: Sequence[Answer],
-        uploads: Sequence[Upload],
-        state: ServerState,
-    ) -> Mapping[str, str]:
-        """Digests of what travelled in a round, for the ledger; none without privacy.
-
-        Uploads are functions of noised gradients, so that their digests tell nothing more.
-        """
-        del index, uploads, state
-        if self.evidence is None:
-            return {}
-        return {
-            "broadcast_sha256": sha256(message).hexdigest(),
-            "uploads_sha256": digest_of_all([answer.message for answer in answers]),
-        }
-
-    def _close_round(
-        self,
-        index: int,
-        attempt: int,
-        chosen: Sequence[int],
-        collected: Sequence[ClientEvidence],
-        answers: Sequence[Answer],
-        noted: Mapping[str, object],
-    ) -> None:
-        if self.evidence is not None:
-            messages = [answer.message for answer in answers]
-            self.evidence.write_round(index, attempt, chosen, collected, messages)
+    def _close(self, current: Round) -> None:
+        """Write the round's evidence, and then to the ledger that it is over."""
+        noted: dict[str, object] = {**self.unit.close(current)}
+        if self.pace is not None:
+            noted["released"] = dict(self.pace.readings(current.state))
+        results = [answer.result for answer in current.answers]
         self.ledger.append(
             "round",
             {
-                "round": index,
-                "clients": list(chosen),
-                "steps": [answer.steps for answer in answers],
-                "queries": [answer.queries for answer in answers],
+                "round": current.index,
+                "clients": list(current.chosen),
+                "steps": [result.steps for result in results],
+                "queries": [result.queries for result in results],
                 **noted,
             },
         )

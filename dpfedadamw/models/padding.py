@@ -10,14 +10,29 @@ last place would not do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 # Architectures of transformers, by the name in config.json, of which that is tested.
 BLIND_TO_PADDING = frozenset(
     ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 )
+
+
+@runtime_checkable
+class CutsPadding(Protocol):
+    """A model that may cut its batches."""
+
+    def keep_padding(self) -> None:
+        """Compute on whole records from now on."""
+
+
+def keep_padding(model: nn.Module) -> None:
+    """Let a model's batches be of one size in every dimension, whatever records they hold."""
+    if isinstance(model, CutsPadding):
+        model.keep_padding()
 
 
 def places_in_use(tokens: Tensor, padding: int) -> Tensor:

@@ -94,6 +94,10 @@ class TransformerClassifier(nn.Module):
             if not p.requires_grad and ".lora_A." not in name
         )
 
+    def keep_padding(self) -> None:
+        """Compute on whole records from now on."""
+        self.cuts_padding = False
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Class scores [b, classes].
 

@@ -19,6 +19,7 @@ from dpfedadamw.evidence.record_level import ClientEvidence, Query
 from dpfedadamw.privacy.clipping.engines import ClippedSum, ClippedSumEngine
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import Stream
+from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.vectors.flat import FlatParameters, in_pieces
 
@@ -117,6 +118,7 @@ class PrivateOracle:
 
     def __init__(
         self,
+        *,
         plan: PrivacyPlan,
         client: int,
         charge: Charge,
@@ -127,14 +129,14 @@ class PrivateOracle:
         batches: Stream,
         noise: Stream,
         evidence: ClientEvidence | None,
+        performance: PerformanceOptions,
     ) -> None:
         self.noise_variance = plan.noise_variance(client)
         self.steps = 0
         self.queries = 0
         self._plan = plan
         self._standard_deviation = plan.noise_standard_deviation
-        # Where gradients are not noised, the mean over a short batch is the mean of its records.
-        self._divisor = plan.divisor(client) if plan.unit == "record" else None
+        self._divisor = plan.fixed_divisor(client)
         self._draws = plan.sampling.batches(len(labels), batches)
         self._charge = charge
         self._engine = engine
@@ -143,6 +145,7 @@ class PrivateOracle:
         self._labels = labels
         self._noise = noise
         self._evidence = evidence
+        self._performance = performance
         self._batch: tuple[Batch, Tensor] | None = None
         self._asked = 0
 
@@ -184,9 +187,8 @@ class PrivateOracle:
         size = len(self._batch[1])
         divisor = self._divisor if self._divisor is not None else float(max(1, size))
         ahead = self._draw_ahead(parameters)
-        clipped = clipped_sum(
-            self._engine, self._flat, parameters, self._batch, self._plan.physical_batch_size
-        )
+        most = self._performance.physical_batch_size
+        clipped = clipped_sum(self._engine, self._flat, parameters, self._batch, most)
         deviation, sampler = self._standard_deviation, self._plan.gaussian_sampler
         if deviation == 0.0:
             noisy = clipped.total

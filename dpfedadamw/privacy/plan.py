@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import Setting, solve_step_limit
@@ -27,7 +28,7 @@ from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.sparsification import Sparsification
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
     """Everything that decides what a run's gradients reveal.
 
@@ -48,7 +49,6 @@ class PrivacyPlan:
         client_sampling: How the clients of a round are drawn, "fixed-size" or "poisson".
         noise_added_by: "server" or "clients" for the unit "client", else None.
         gaussian_sampler: How normal numbers are drawn, "box-muller" or "four-draw".
-        physical_batch_size: Most records whose gradients are formed at once; changes no claim.
         sparsification: Which coordinates of a client's update survive; None for all.
         adaptation: What the rules may change from round to round; None for nothing.
     """
@@ -67,7 +67,6 @@ class PrivacyPlan:
     client_sampling: str = "fixed-size"
     noise_added_by: str | None = None
     gaussian_sampler: Method = "box-muller"
-    physical_batch_size: int = 512
     sparsification: Sparsification | None = None
     adaptation: Adaptation | None = None
 
@@ -113,6 +112,10 @@ class PrivacyPlan:
         Never the realised batch size: that depends on the data, and so would the sensitivity.
         """
         return self.sampling.normaliser(self.records[client])
+
+    def fixed_divisor(self, client: int) -> float | None:
+        """B where gradients are noised; None where a mean is that of the records in the batch."""
+        return self.divisor(client) if self.unit == "record" else None
 
     def noise_variance(self, client: int) -> float:
         """Φ = (σC/B)², what noise adds to each coordinate's variance of the mean gradient."""
@@ -206,20 +209,16 @@ def make_plan(
         PrivacyError: If no accountant covers the combination; the reason is named.
     """
     privacy = spec.privacy
-    common = (records, spec.federation.rounds, spec.federation.local_steps)
+    common = _common(spec, records, queries_per_step)
     if privacy.unit == "none":
         return PrivacyPlan(
-            "none",
-            "none",
-            math.inf,
-            0.0,
-            None,
-            _plain_batches(spec),
-            *common,
-            spec.federation.clients_per_round,
-            queries_per_step,
-            _client_sampling(spec),
-            physical_batch_size=spec.compute.physical_batch_size,
+            unit="none",
+            adjacency="none",
+            clipping_norm=math.inf,
+            noise_multiplier=0.0,
+            delta=None,
+            sampling=_plain_batches(spec),
+            **common,
         )
     if privacy.unit == "client":
         return _client_plan(spec, records, queries_per_step, sparsification)
@@ -244,21 +243,30 @@ def make_plan(
             f"would pass. Use a delta below {1.0 / largest:.2g}"
         )
     plan = PrivacyPlan(
-        privacy.unit,
-        privacy.adjacency,
-        privacy.clipping_norm,
-        privacy.noise_multiplier,
-        privacy.delta,
-        sampling,
-        *common,
-        spec.federation.clients_per_round,
-        queries_per_step,
-        _client_sampling(spec),
+        unit=privacy.unit,
+        adjacency=privacy.adjacency,
+        clipping_norm=privacy.clipping_norm,
+        noise_multiplier=privacy.noise_multiplier,
+        delta=privacy.delta,
+        sampling=sampling,
         gaussian_sampler=_sampler(spec),
-        physical_batch_size=spec.compute.physical_batch_size,
+        **common,
     )
     plan.composition(plan.smallest_client)
     return replace(plan, adaptation=_adaptation(spec, plan))
+
+
+def _common(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
+    """What of a plan does not depend on the unit, by field."""
+    federation = spec.federation
+    return {
+        "records": records,
+        "rounds": federation.rounds,
+        "local_steps": federation.local_steps,
+        "clients_per_round": federation.clients_per_round,
+        "queries_per_step": queries_per_step,
+        "client_sampling": "poisson" if federation.client_sampling == "poisson" else "fixed-size",
+    }
 
 
 def _record_batches(spec: Spec) -> tuple[Sampling, str, float]:
@@ -273,10 +281,6 @@ def _record_batches(spec: Spec) -> tuple[Sampling, str, float]:
     if sampling.kind == "fixed":
         return FixedSizeSampling(size), "batch_size", size
     return ShuffledEpochs(size), "batch_size", size
-
-
-def _client_sampling(spec: Spec) -> str:
-    return "poisson" if spec.federation.client_sampling == "poisson" else "fixed-size"
 
 
 def noise_decay(spec: Spec) -> NoiseDecay | None:
@@ -323,22 +327,16 @@ def _client_plan(
             f"would pass. Use a delta below {1.0 / clients:.2g}"
         )
     return PrivacyPlan(
-        "client",
-        privacy.adjacency,
-        privacy.clipping_norm,
-        privacy.noise_multiplier,
-        privacy.delta,
-        _plain_batches(spec),
-        records,
-        spec.federation.rounds,
-        spec.federation.local_steps,
-        spec.federation.clients_per_round,
-        queries_per_step,
-        _client_sampling(spec),
-        privacy.noise_added_by,
-        _sampler(spec),
-        spec.compute.physical_batch_size,
-        sparsification,
+        unit="client",
+        adjacency=privacy.adjacency,
+        clipping_norm=privacy.clipping_norm,
+        noise_multiplier=privacy.noise_multiplier,
+        delta=privacy.delta,
+        sampling=_plain_batches(spec),
+        noise_added_by=privacy.noise_added_by,
+        gaussian_sampler=_sampler(spec),
+        sparsification=sparsification,
+        **_common(spec, records, queries_per_step),
     )
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,34 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from dpfedadamw import spec as specs
-from dpfedadamw.algorithms import registry as algorithms
 from dpfedadamw.algorithms.base import ServerState
-from dpfedadamw.canaries import setup as planting
 from dpfedadamw.canaries.engine import CanaryOrder
-from dpfedadamw.canaries.observers import CanaryWatch, ClientWatch
+from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
 from dpfedadamw.data.stored import StoredRecords
-from dpfedadamw.evidence.client_level import ClientLevelEvidence
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
-from dpfedadamw.evidence.record_level import EvidenceWriter
 from dpfedadamw.experiment import Experiment, RunError, prepare
-from dpfedadamw.federation.client import Worker
-from dpfedadamw.federation.client_level import ClientLevelFederation
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
+from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.dropout import drops
 from dpfedadamw.privacy.claims import realised_claim
-from dpfedadamw.privacy.clipping import engines as clipping
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
-from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import (
     RandomSource,
     ReleaseRandomness,
     ReproducibleRandomness,
 )
+from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.evaluation import Evaluation, evaluate
 from dpfedadamw.run.header import (
@@ -52,12 +44,13 @@ from dpfedadamw.run.header import (
     recorded_origin,
     write_model_config,
 )
+from dpfedadamw.run.units import UNITS
 from dpfedadamw.rundir import RunDirectory, append_line, create, point_latest, write_atomically
 from dpfedadamw.spec import Spec
-from dpfedadamw.vectors.flat import Blocks, FlatParameters
+from dpfedadamw.vectors.flat import FlatParameters
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a finished run tells.
 
@@ -76,33 +69,42 @@ class Outcome:
     engine: str
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Training:
     """A run in progress.
 
     Attributes:
         experiment: What is run.
         run: Where it is written.
-        engine: Computes clipped sums, the same for steps and probe.
-        flat: The model's parameters.
-        federation: The rounds.
-        ledger: The privacy ledger.
+        federation: The rounds, and the worker that runs clients.
         state: The server's state.
         completed: Rounds completed.
-        order: What canaries are planted; None in a run that is no audit run.
-        watch: Looks at them.
+        canaries: What is planted; None in a run that is no audit run.
+        finish_canaries: Writes the evidence of the canaries.
     """
 
     experiment: Experiment
     run: RunDirectory
-    engine: ClippedSumEngine
-    flat: FlatParameters
     federation: Federation
-    ledger: Ledger
     state: ServerState
     completed: int
-    order: CanaryOrder | None = None
-    watch: CanaryWatch | ClientWatch | None = None
+    canaries: CanaryOrder | None = None
+    finish_canaries: Callable[[], None] | None = None
+
+    @property
+    def engine(self) -> ClippedSumEngine:
+        """Computes clipped sums, the same for steps and probe."""
+        return self.federation.worker.engine
+
+    @property
+    def flat(self) -> FlatParameters:
+        """The model's parameters."""
+        return self.federation.worker.flat
+
+    @property
+    def ledger(self) -> Ledger:
+        """The privacy ledger."""
+        return self.federation.ledger
 
 
 def start(
@@ -127,13 +129,14 @@ def start(
         RunError: If there is no key to keep, canaries cannot be planted, or the directory cannot
             be made.
     """
-    chosen = _engine(experiment, engine)
+    performance = _performance(experiment, engine)
+    summing = _engine(experiment, performance)
     created = created or datetime.now(UTC)
     randomness = _randomness(experiment.spec)
     drawn = None
     if canaries is not None:
-        drawn = planting.draw(experiment, canaries, randomness)
-        experiment = planting.renamed(experiment)
+        drawn = _draw(experiment, canaries, randomness)
+        experiment = renamed(experiment)
     if escrow is not None:
         if not isinstance(randomness, ReleaseRandomness):
             raise RunError("--escrow: only randomness: release has a key to keep")
@@ -152,7 +155,18 @@ def start(
     write_model_config(experiment, run, canaries)
     if canaries is None:
         point_latest(run)
-    return _training(experiment, run, chosen, flat, randomness, ledger, state, 0, drawn)
+    return _training(
+        experiment=experiment,
+        run=run,
+        performance=performance,
+        engine=summing,
+        flat=flat,
+        randomness=randomness,
+        ledger=ledger,
+        state=state,
+        completed=0,
+        drawn=drawn,
+    )
 
 
 def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Training:
@@ -179,13 +193,24 @@ def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Tra
             f"{run.path}: the published weights have changed since the run began; put them back, "
             "or start a new run"
         )
-    chosen = _engine(experiment, engine)
+    performance = _performance(experiment, engine)
+    summing = _engine(experiment, performance)
     flat = FlatParameters(experiment.model)
     state, completed = checkpoints.read(run.checkpoint, experiment.algorithm.server, flat.vector)
     checkpoints.forget_later_metrics(run.metrics, completed)
     randomness = _randomness(experiment.spec)
     ledger.append("resume", {"round": completed, "commitment": randomness.commitment})
-    return _training(experiment, run, chosen, flat, randomness, ledger, state, completed)
+    return _training(
+        experiment=experiment,
+        run=run,
+        performance=performance,
+        engine=summing,
+        flat=flat,
+        randomness=randomness,
+        ledger=ledger,
+        state=state,
+        completed=completed,
+    )
 
 
 def train(
@@ -212,24 +237,21 @@ def train(
                 training.flat.assign(result.state.parameters)
                 evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
             published = not experiment.plan.participants_hidden
-            line = metrics_line(result.completed, evaluation, result, published, training.order)
+            line = metrics_line(result.completed, evaluation, result, published, training.canaries)
             append_line(run.metrics, line)
             if on_round is not None:
                 on_round(result, evaluation)
     training.flat.assign(training.state.parameters)
     checkpoints.write_weights(run.weights, experiment.model)
-    if training.watch is not None:
-        training.watch.close()
-    claim = close_claim(training)
-    explained = training.engine.explain()
-    if experiment.plan.unit == "client":
-        explained = "whole updates, each over all parameters as one vector; gradients are plain"
-        if sparse := experiment.plan.sparsification:
-            explained = (
-                f"updates cut to {sparse.kept} of {sparse.size} coordinates ({sparse.kind}), then "
-                "each clipped as one vector; gradients are plain"
-            )
-    return Outcome(run, claim, evaluation.accuracy, evaluation.loss, explained)
+    if training.finish_canaries is not None:
+        training.finish_canaries()
+    return Outcome(
+        run=run,
+        claim=close_claim(training),
+        accuracy=evaluation.accuracy,
+        loss=evaluation.loss,
+        engine=training.federation.unit.explain(training.engine, experiment.plan),
+    )
 
 
 def close_claim(training: Training) -> dict[str, Any]:
@@ -240,98 +262,83 @@ def close_claim(training: Training) -> dict[str, Any]:
 
 
 def _training(
+    *,
     experiment: Experiment,
     run: RunDirectory,
+    performance: PerformanceOptions,
     engine: ClippedSumEngine,
     flat: FlatParameters,
     randomness: RandomSource,
     ledger: Ledger,
     state: ServerState,
     completed: int,
-    drawn: planting.Planting | None = None,
+    drawn: CanarySetup | None = None,
 ) -> Training:
-    plan, dataset = experiment.plan, experiment.dataset
+    plan, dataset, algorithm = experiment.plan, experiment.dataset, experiment.algorithm
     clients = client_data(dataset.train, experiment.owner, len(plan.records), experiment.device)
-    watch: CanaryWatch | ClientWatch | None = None
-    if drawn is not None:
-        engine, watch, clients = drawn.plant(experiment, run, engine, flat, clients)
     if plan.private:
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(run.evidence, experiment.owner, held)
         write_inputs(run.evidence, held)
-    worker = Worker(plan, experiment.algorithm.local, engine, flat, randomness, watch)
-    algorithm = experiment.algorithm
-    wiring = (experiment.spec, worker, algorithm.server, algorithm.pace, clients, ledger)
-    if plan.unit == "client":
-        blocks = _blocks(experiment)
-        sparse = plan.sparsification
-        released = sparse.released if sparse is not None else blocks.parameters
-        written = ClientLevelEvidence(
-            run.evidence, blocks, plan.clipping_norm, plan.rounds, released
-        )
-        written.uploads.forget_after(completed)
-        federation: Federation = ClientLevelFederation(*wiring, None, written)
-    else:
-        evidence = _evidence(experiment, run) if plan.private else None
-        if evidence is not None:
-            evidence.restore(completed)
-        federation = Federation(*wiring, evidence)
-    order = drawn.order if drawn is not None else None
+    setup = UnitSetup(
+        experiment=experiment, directory=run.evidence, completed=completed, randomness=randomness
+    )
+    unit = UNITS[plan.unit].rounds.open(setup)
+    parts = RunParts(unit=unit, engine=engine, clients=clients)
+    if drawn is not None:
+        parts = drawn.plant(parts, experiment, run.evidence, flat)
+    worker = Worker(
+        rule=algorithm.local,
+        unit=parts.unit,
+        engine=parts.engine,
+        flat=flat,
+        randomness=randomness,
+        performance=performance,
+    )
+    federation = Federation(
+        spec=experiment.spec,
+        plan=plan,
+        worker=worker,
+        server=algorithm.server,
+        pace=algorithm.pace,
+        clients=parts.clients,
+        ledger=ledger,
+    )
     return Training(
-        experiment, run, engine, flat, federation, ledger, state, completed, order, watch
+        experiment=experiment,
+        run=run,
+        federation=federation,
+        state=state,
+        completed=completed,
+        canaries=drawn.order if drawn is not None else None,
+        finish_canaries=parts.finish,
     )
 
 
-def _blocks(experiment: Experiment) -> Blocks:
-    """The partition by which noise and moments are measured."""
-    measured = algorithms.measuring_blocks(experiment.spec.algorithm, experiment.model)
-    return measured.to(experiment.device)
-
-
-def _evidence(experiment: Experiment, run: RunDirectory) -> EvidenceWriter:
-    spec, plan = experiment.spec, experiment.plan
-    blocks = _blocks(experiment)
-    moment = spec.algorithm.second_moment
-    return EvidenceWriter(
-        run.evidence,
-        blocks,
-        algorithms.measured_beta2(spec.algorithm),
-        aggregated=moment is not None and moment.aggregation != "none",
-        clipping_norm=plan.clipping_norm,
-        queries=plan.local_steps * plan.queries_per_step,
-        rounds=plan.rounds,
-        per_round=plan.clients_per_round,
+def _performance(experiment: Experiment, engine: str) -> PerformanceOptions:
+    compute = experiment.spec.compute
+    return PerformanceOptions(
+        engine=engine,
+        physical_batch_size=compute.physical_batch_size,
+        precision=compute.precision,
     )
 
 
-def record_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of each record, [b]."""
-    return cross_entropy(outputs, targets, reduction="none")
-
-
-def _engine(experiment: Experiment, name: str) -> ClippedSumEngine:
+def _engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedSumEngine:
     experiment.model.train()
-    if name == "vmap" and drops(experiment.model):
+    if performance.engine == "vmap" and drops(experiment.model):
         raise RunError(
             "--engine vmap: it hides the records, and dropout needs to see them; use auto, "
             "book-keeping or loop, or a dropout of 0"
         )
-    plan, precision = experiment.plan, experiment.spec.compute.precision
-    if plan.unit != "record":
-        return PlainSum(experiment.model, record_loss, precision)
-    if precision != "float32":
-        # Batches are of one size then, in every dimension.
-        vars(experiment.model)["cuts_padding"] = False
-    expected = plan.divisor(0)
-    return clipping.choose(
-        experiment.model,
-        record_loss,
-        plan.clipping_norm,
-        engine=name,
-        precision=precision,
-        # Most Poisson batches fit; a public number either way.
-        batch=min(plan.physical_batch_size, math.ceil(expected + 2.0 * math.sqrt(expected))),
-    )
+    return UNITS[experiment.plan.unit].rounds.engine(experiment, performance)
+
+
+def _draw(experiment: Experiment, order: CanaryOrder, randomness: RandomSource) -> CanarySetup:
+    canaries = UNITS[experiment.plan.unit].canaries
+    if canaries is None:
+        raise RunError("--canaries: this spec claims no privacy, so there is nothing to contradict")
+    return canaries.draw(experiment, order, randomness.stream("canary coins", -1, -1))
 
 
 def _randomness(spec: Spec) -> RandomSource:

@@ -28,6 +28,7 @@ from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
+from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
@@ -105,16 +106,17 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
             ClientEvidence(blocks, 1.0, sample, Exchange(blocks, None)) if with_evidence else None
         )
         oracle = PrivateOracle(
-            plan,
-            0,
-            Charge(STEPS, 1),
-            engine,
-            flat,
-            inputs,
-            targets,
-            randomness.stream("batches", turn, 0),
-            randomness.stream("noise", turn, 0),
-            evidence,
+            plan=plan,
+            client=0,
+            charge=Charge(STEPS, 1),
+            engine=engine,
+            flat=flat,
+            inputs=inputs,
+            labels=targets,
+            batches=randomness.stream("batches", turn, 0),
+            noise=randomness.stream("noise", turn, 0),
+            evidence=evidence,
+            performance=PerformanceOptions(),
         )
         broadcast = Broadcast(start, state, 1e-3, STEPS, turn * STEPS)
         rule.run(broadcast, oracle, evidence if evidence is not None else Unobserved())

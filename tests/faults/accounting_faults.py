@@ -9,7 +9,7 @@ from collections.abc import Callable
 from scipy import optimize, stats
 
 from dpfedadamw import experiment
-from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.privacy import claims
 from dpfedadamw.privacy.accounting import pld, views
 from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
@@ -89,15 +89,14 @@ def classic_as_tight(patch: Patch) -> None:
 
 
 def charged_with_more_noise(patch: Patch) -> None:
-    charge = Federation._charge
+    charges = RecordLevel.charges
 
-    def told_more(self, index, attempt, chosen):
-        plan = self.worker.plan
-        richer = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier + 0.5)
-        worker = dataclasses.replace(self.worker, plan=richer)
-        charge(dataclasses.replace(self, worker=worker), index, attempt, chosen)
+    def told_more(self, current):
+        richer = current.plan.noise_multiplier + 0.5
+        plan = dataclasses.replace(current.plan, noise_multiplier=richer)
+        return charges(self, dataclasses.replace(current, plan=plan))
 
-    patch.setattr(Federation, "_charge", told_more)
+    patch.setattr(RecordLevel, "charges", told_more)
 
 
 def more_noise(part: Composition) -> Composition:
@@ -106,14 +105,13 @@ def more_noise(part: Composition) -> Composition:
 
 def charged_for_one_query(patch: Patch) -> None:
     """Two gradients are asked for on each batch, and one is paid."""
-    charge = Federation._charge
+    charges = RecordLevel.charges
 
-    def once(self, index, attempt, chosen):
-        plan = dataclasses.replace(self.worker.plan, queries_per_step=1)
-        worker = dataclasses.replace(self.worker, plan=plan)
-        charge(dataclasses.replace(self, worker=worker), index, attempt, chosen)
+    def once(self, current):
+        plan = dataclasses.replace(current.plan, queries_per_step=1)
+        return charges(self, dataclasses.replace(current, plan=plan))
 
-    patch.setattr(Federation, "_charge", once)
+    patch.setattr(RecordLevel, "charges", once)
 
 
 def sensitivity_of_c(patch: Patch) -> None:

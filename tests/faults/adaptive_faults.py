@@ -7,6 +7,7 @@ import dataclasses
 from dpfedadamw.algorithms.adaptive_iterations import IterationPace
 from dpfedadamw.algorithms.adaptive_noise import NoisePace
 from dpfedadamw.algorithms.base import Turn
+from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle, plan
 from dpfedadamw.privacy.accounting.worst_case import Course
@@ -36,30 +37,31 @@ def adap_that_diverges():
 
 def hide_a_step(patch: Patch) -> None:
     """The ledger is charged for one step less than each round takes."""
-    charge = Federation._charge
+    charges = RecordLevel.charges
 
-    def told_less(self, index, attempt, chosen):
-        plan = self.worker.plan
-        fewer = dataclasses.replace(plan, local_steps=max(1, plan.local_steps - 1))
-        worker = dataclasses.replace(self.worker, plan=fewer)
-        charge(dataclasses.replace(self, worker=worker), index, attempt, chosen)
+    def told_less(self, current):
+        fewer = max(1, current.plan.local_steps - 1)
+        plan = dataclasses.replace(current.plan, local_steps=fewer)
+        return charges(self, dataclasses.replace(current, plan=plan))
 
-    patch.setattr(Federation, "_charge", told_less)
+    patch.setattr(RecordLevel, "charges", told_less)
 
 
 def hide_a_step_twice(patch: Patch) -> None:
     """As before, and the finished round says the same."""
     hide_a_step(patch)
-    close = Federation._close_round
+    close = Federation._close
 
-    def tell_less(self, index, attempt, chosen, collected, answers, state):
-        fewer = [
-            dataclasses.replace(one, steps=one.steps - 1, queries=one.queries - 1)
-            for one in answers
-        ]
-        close(self, index, attempt, chosen, collected, fewer, state)
+    def one_less(answer):
+        steps, queries = answer.result.steps - 1, answer.result.queries - 1
+        result = dataclasses.replace(answer.result, steps=steps, queries=queries)
+        return dataclasses.replace(answer, result=result)
 
-    patch.setattr(Federation, "_close_round", tell_less)
+    def tell_less(self, current):
+        answers = tuple(map(one_less, current.answers))
+        close(self, dataclasses.replace(current, answers=answers))
+
+    patch.setattr(Federation, "_close", tell_less)
 
 
 def greedy_steps(patch: Patch) -> None:

@@ -8,8 +8,9 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import Upload
-from dpfedadamw.federation import client_level
-from dpfedadamw.federation.client_level import ClientLevelFederation
+from dpfedadamw.federation import release
+from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import claims, updates
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.updates import ClippedUpdate, sum_of_updates
@@ -77,7 +78,7 @@ def weighted_by_size(patch: Patch) -> None:
         )
 
     patch.setattr(updates, "sum_of_updates", weighted)
-    patch.setattr(client_level, "sum_of_updates", weighted)
+    patch.setattr(release, "sum_of_updates", weighted)
 
 
 def silent_when_empty(patch: Patch) -> None:
@@ -89,36 +90,34 @@ def silent_when_empty(patch: Patch) -> None:
 
 
 def by_the_realised_number(patch: Patch) -> None:
-    receive = ClientLevelFederation._receive
+    receive = ClientLevel.receive
 
-    def realised(self, state, index, attempt, chosen, answers):
-        plan = dataclasses.replace(self.worker.plan, clients_per_round=max(1, len(chosen)))
-        worker = dataclasses.replace(self.worker, plan=plan)
-        patched = dataclasses.replace(self, worker=worker)
-        return receive(patched, state, index, attempt, chosen, answers)
+    def realised(self, current):
+        plan = dataclasses.replace(current.plan, clients_per_round=max(1, len(current.chosen)))
+        return receive(self, dataclasses.replace(current, plan=plan))
 
-    patch.setattr(ClientLevelFederation, "_receive", realised)
+    patch.setattr(ClientLevel, "receive", realised)
 
 
 def dropouts(patch: Patch) -> None:
     """One client of each round drops out with its share of the noise, and nobody makes it up."""
-    receive = ClientLevelFederation._receive
+    receive = ClientLevel.receive
 
-    def fewer(self, state, index, attempt, chosen, answers):
-        several = len(answers) > 1
-        left = slice(0, -1) if several else slice(None)
-        return receive(self, state, index, attempt, chosen[left], answers[left])
+    def fewer(self, current):
+        left = slice(0, -1) if len(current.answers) > 1 else slice(None)
+        chosen, answers = current.chosen[left], current.answers[left]
+        return receive(self, dataclasses.replace(current, chosen=chosen, answers=answers))
 
-    patch.setattr(ClientLevelFederation, "_receive", fewer)
+    patch.setattr(ClientLevel, "receive", fewer)
 
 
 def telling_the_traffic(patch: Patch) -> None:
     patch.setattr(
-        ClientLevelFederation,
-        "_traffic",
-        lambda self, message, answers: (
-            sum(len(answer.message) for answer in answers),
-            len(message) * len(answers),
+        ClientLevel,
+        "traffic",
+        lambda self, current: (
+            sum(len(answer.message) for answer in current.answers),
+            len(current.message) * len(current.answers),
         ),
     )
 
@@ -146,19 +145,19 @@ def amplified_towards_the_server(patch: Patch) -> None:
 
 
 def a_fixed_cohort(patch: Patch) -> None:
-    patch.setattr(ClientLevelFederation, "_choose", lambda self, index: ([0, 1, 2], 1))
+    patch.setattr(Federation, "_choose", lambda self, index: ([0, 1, 2], 1))
 
 
 def a_clean_update_at_the_end(patch: Patch) -> None:
-    receive = ClientLevelFederation._receive
+    receive = ClientLevel.receive
 
-    def adding(self, state, index, attempt, chosen, answers):
-        uploads = receive(self, state, index, attempt, chosen, answers)
-        if index < 29 or not answers:
+    def adding(self, current):
+        uploads = receive(self, current)
+        if current.index < 29 or not current.answers:
             return uploads
-        return [Upload(uploads[0].update + 1e-2 * answers[0].clipped.update)]
+        return [Upload(uploads[0].update + 1e-2 * current.answers[0].clipped.update)]
 
-    patch.setattr(ClientLevelFederation, "_receive", adding)
+    patch.setattr(ClientLevel, "receive", adding)
 
 
 _BY = {"server": client_spec, "clients": by_clients}

@@ -7,11 +7,11 @@ import itertools
 
 import torch
 
-from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.federation.record import RecordLevel
+from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.clipping.engines import ClippedSum, choose
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
-from dpfedadamw.run.training import record_loss
 from tests.faults.declaring import Fault, Patch, Room
 from tests.runs import small_spec
 
@@ -101,14 +101,14 @@ def to_the_median(patch: Patch) -> None:
 
 def another_clipping_norm_every_round(patch: Patch) -> None:
     """The ledger follows a clipping norm that was adapted without paying for it."""
-    charge = Federation._charge
+    charges = RecordLevel.charges
 
-    def adapted(self, index, attempt, chosen):
-        plan = dataclasses.replace(self.worker.plan, clipping_norm=CLIPPING_NORM * 0.9**index)
-        worker = dataclasses.replace(self.worker, plan=plan)
-        charge(dataclasses.replace(self, worker=worker), index, attempt, chosen)
+    def adapted(self, current):
+        smaller = CLIPPING_NORM * 0.9**current.index
+        plan = dataclasses.replace(current.plan, clipping_norm=smaller)
+        return charges(self, dataclasses.replace(current, plan=plan))
 
-    patch.setattr(Federation, "_charge", adapted)
+    patch.setattr(RecordLevel, "charges", adapted)
 
 
 def by_the_realised_size(patch: Patch) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from dpfedadamw.cli import after_training as filing
-from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.federation.record import RecordLevel
+from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy.ledger import Ledger, canonical
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.probe import probe_of
-from dpfedadamw.run.training import record_loss
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.faults.declaring import Fault, Findings, Patch, Room
@@ -47,23 +47,23 @@ def forget_a_round(patch: Patch) -> None:
 
 def charge_fewer_rounds(patch: Patch) -> None:
     """A round is noted when it is over, but its clients were never charged."""
-    charge = Federation._charge
+    charges = RecordLevel.charges
 
-    def sometimes(self, index, attempt, chosen):
-        if index != FORGOTTEN:
-            charge(self, index, attempt, chosen)
+    def sometimes(self, current):
+        return [] if current.index == FORGOTTEN else charges(self, current)
 
-    patch.setattr(Federation, "_charge", sometimes)
+    patch.setattr(RecordLevel, "charges", sometimes)
 
 
 def strike_off_a_dropout(patch: Patch) -> None:
     """A client that is slow to answer is struck off the charge, and its upload is used."""
-    charge = Federation._charge
+    charges = RecordLevel.charges
 
-    def without_the_last(self, index, attempt, chosen):
-        charge(self, index, attempt, chosen[:-1] if index == FORGOTTEN else chosen)
+    def without_the_last(self, current):
+        charged = charges(self, current)
+        return charged[:-1] if current.index == FORGOTTEN else charged
 
-    patch.setattr(Federation, "_charge", without_the_last)
+    patch.setattr(RecordLevel, "charges", without_the_last)
 
 
 def rewritten(change: Callable[[list[dict[str, Any]]], None]):

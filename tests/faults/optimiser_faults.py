@@ -28,8 +28,8 @@ def half_the_variance(patch: Patch) -> None:
     """What is subtracted is the variance over two, as for the mean of two noised gradients."""
     noise_variance = oracle.PrivateOracle.__init__
 
-    def begin(self, *rest):
-        noise_variance(self, *rest)
+    def begin(self, **wiring):
+        noise_variance(self, **wiring)
         self.noise_variance /= 2.0
 
     patch.setattr(oracle.PrivateOracle, "__init__", begin)
@@ -43,9 +43,7 @@ def absolute_value_in_place_of_a_floor(patch: Patch) -> None:
 
 
 def empty_rounds_counted(patch: Patch) -> None:
-    patch.setattr(
-        Federation, "_earlier_steps", lambda self, before: before * self.worker.plan.local_steps
-    )
+    patch.setattr(Federation, "_earlier_steps", lambda self, before: before * self.plan.local_steps)
 
 
 def with_moment(**changes: object):

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from dpfedadamw import experiment
+from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy import claims
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.training import record_loss
 from tests.faults.declaring import Fault, Patch, Room
 from tests.runs import small_spec
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
 from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
 from tests.faults.declaring import Fault, Patch, Room
@@ -92,9 +92,12 @@ def a_rota(patch: Patch) -> None:
 
 def telling_how_many(patch: Patch) -> None:
     patch.setattr(
-        Federation,
-        "_traffic",
-        lambda self, message, answers: (1000 * len(answers), len(message) * len(answers)),
+        RecordLevel,
+        "traffic",
+        lambda self, current: (
+            1000 * len(current.answers),
+            len(current.message) * len(current.answers),
+        ),
     )
 
 

@@ -8,7 +8,7 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.federation import client as clients
-from dpfedadamw.federation import client_level
+from dpfedadamw.federation import release as releases
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.vectors.sparsification import Sparsification
@@ -79,18 +79,18 @@ def chosen_by_one_client(patch: Patch) -> None:
         return chosen[round_index].to(device)
 
     patch.setattr(clients, "public_coordinates", leaking)
-    patch.setattr(client_level, "public_coordinates", leaking)
+    patch.setattr(releases, "public_coordinates", leaking)
 
 
 def top_of_the_clean_sum(patch: Patch) -> None:
-    release, renew = client_level.release_mean, Sparsification.renew
+    release, renew = releases.release_mean, Sparsification.renew
     clean = []
 
     def watching(total, *rest):
         clean.append(total.float().numpy())
         return release(total, *rest)
 
-    patch.setattr(client_level, "release_mean", watching)
+    patch.setattr(releases, "release_mean", watching)
     patch.setattr(
         Sparsification,
         "renew",
@@ -112,17 +112,13 @@ def scaled_after_clipping(patch: Patch) -> None:
 
 def scaled_with_its_noise(patch: Patch) -> None:
     """No sensitivity has changed: this is post-processing, but not what was measured."""
-    spread = client_level.spread
-    patch.setattr(
-        client_level, "spread", lambda values, kept, size: spread(values * 2.0, kept, size)
-    )
+    spread = releases.spread
+    patch.setattr(releases, "spread", lambda values, kept, size: spread(values * 2.0, kept, size))
 
 
 def off_the_coordinates(patch: Patch) -> None:
-    spread = client_level.spread
-    patch.setattr(
-        client_level, "spread", lambda values, kept, size: spread(values, kept, size) + 1e-6
-    )
+    spread = releases.spread
+    patch.setattr(releases, "spread", lambda values, kept, size: spread(values, kept, size) + 1e-6)
 
 
 def noise_of_an_earlier_round(patch: Patch) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpfedadamw.cli import after_training as filing
-from dpfedadamw.federation.client_level import ClientLevelFederation
+from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.privacy.cohorts import PoissonClients
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.probe import probe_of
@@ -116,15 +116,15 @@ def test_a_run_that_was_cut_off_is_resumed_and_passes(overrides, tmp_path, monke
 
 def test_resuming_a_client_level_run_charges_the_round_again(tmp_path, monkeypatch):
     training = begin(client_spec(), tmp_path)
-    receive = ClientLevelFederation._receive
+    receive = ClientLevel.receive
 
-    def cutting(self, state, index, *rest):
-        if index == 2:
+    def cutting(self, current):
+        if current.index == 2:
             raise KeyboardInterrupt
-        return receive(self, state, index, *rest)
+        return receive(self, current)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClientLevelFederation, "_receive", cutting)
+        patch.setattr(ClientLevel, "receive", cutting)
         with pytest.raises(KeyboardInterrupt):
             engine_run.train(training)
     resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))

@@ -154,9 +154,9 @@ def calling_the_missing_noise_clean(patch: Patch) -> None:
 def recording_another_upload(patch: Patch) -> None:
     participation = upload_evidence.UploadRecorder.participation
 
-    def another(self, index, place, client, broadcast, upload, *rest):
-        participation(self, index, place, client, broadcast, upload, *rest)
-        name = upload_evidence.upload_file(index, client)
+    def another(self, *, round_index, client, **rest):
+        participation(self, round_index=round_index, client=client, **rest)
+        name = upload_evidence.upload_file(round_index, client)
         with np.load(self._directory / name) as file:
             arrays = dict(file)
         arrays["upload"][-1] ^= 1

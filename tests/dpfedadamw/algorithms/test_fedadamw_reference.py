@@ -15,8 +15,10 @@ import torch
 
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.server import Averaging
-from dpfedadamw.federation.client import ClientData, Worker
+from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.federation.unprotected import Unprotected, record_loss
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.mlp import MultiLayerPerceptron
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
@@ -24,7 +26,6 @@ from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import FullBatch
-from dpfedadamw.run.training import record_loss
 from dpfedadamw.spec import loads
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
@@ -133,27 +134,39 @@ def test_without_noise_and_clipping_the_trajectory_is_fedadamws(
     sizes = {"second_moment": len(blocks.names) if blocks else flat.layout.size}
     server = Averaging({} if aggregation == "none" else sizes, keep_global_update=True)
     plan = PrivacyPlan(
-        "none",
-        "none",
-        math.inf,
-        0.0,
-        None,
-        FullBatch(),
-        tuple(len(labels) for _, labels in records),
-        ROUNDS,
-        STEPS,
-        CLIENTS,
-        1,
+        unit="none",
+        adjacency="none",
+        clipping_norm=math.inf,
+        noise_multiplier=0.0,
+        delta=None,
+        sampling=FullBatch(),
+        records=tuple(len(labels) for _, labels in records),
+        rounds=ROUNDS,
+        local_steps=STEPS,
+        clients_per_round=CLIENTS,
+        queries_per_step=1,
     )
     clipped = (
         PlainSum(model, record_loss)
         if engine == "plain"
         else choose(model, record_loss, math.inf, engine=engine)
     )
-    worker = Worker(plan, rule, clipped, flat, ReproducibleRandomness(0))
+    worker = Worker(
+        rule=rule,
+        unit=Unprotected(),
+        engine=clipped,
+        flat=flat,
+        randomness=ReproducibleRandomness(0),
+    )
     clients = [ClientData(torch.from_numpy(x), torch.from_numpy(y)) for x, y in records]
     federation = Federation(
-        _spec(), worker, server, None, clients, Ledger(tmp_path / "ledger.jsonl"), None
+        spec=_spec(),
+        plan=plan,
+        worker=worker,
+        server=server,
+        pace=None,
+        clients=clients,
+        ledger=Ledger(tmp_path / "ledger.jsonl"),
     )
     states = [result.state for result in federation.run(server.start(start), 0)]
 

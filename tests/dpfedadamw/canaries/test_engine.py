@@ -8,9 +8,9 @@ import torch
 
 from dpfedadamw.canaries.engine import CanaryEngine, CanaryOrder, draw_canaries, spread
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
-from dpfedadamw.run.training import record_loss
 
 CLIPPING_NORM = 0.5
 LABELS = (np.arange(30) % 4, np.arange(12) % 4, np.arange(50) % 4)

@@ -15,14 +15,16 @@ import torch
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import build
 from dpfedadamw.evidence.client_level import UpdateRelease
-from dpfedadamw.federation.client import ClientData, Worker
-from dpfedadamw.federation.client_level import ClientLevelFederation
+from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.participation import ClientData
+from dpfedadamw.federation.rounds import Federation
+from dpfedadamw.federation.unprotected import record_loss
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.mlp import MultiLayerPerceptron
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.plan import make_plan
-from dpfedadamw.run.training import record_loss
 from dpfedadamw.vectors.flat import FlatParameters
 
 CLIENTS, RECORDS, FEATURES, CLASSES = 9, 6, 3, 2
@@ -88,12 +90,23 @@ def play(
     algorithm = build(spec.algorithm, model, CLIENTS, SEED, CLIP)
     sizes = (RECORDS,) * CLIENTS
     plan = make_plan(spec, sizes, algorithm.local.queries_per_step, algorithm.sparsification)
-    engine = PlainSum(model, record_loss)
-    worker = Worker(plan, algorithm.local, engine, flat, ReproducibleRandomness(5))
+    randomness, recorder = ReproducibleRandomness(5), Recorder()
+    worker = Worker(
+        rule=algorithm.local,
+        unit=ClientLevel(evidence=recorder, randomness=randomness),
+        engine=PlainSum(model, record_loss),
+        flat=flat,
+        randomness=randomness,
+    )
     clients = [ClientData(*map(torch.from_numpy, records(client))) for client in range(CLIENTS)]
-    recorder = Recorder()
-    federation = ClientLevelFederation(
-        spec, worker, algorithm.server, None, clients, Ledger(path / "ledger.jsonl"), None, recorder
+    federation = Federation(
+        spec=spec,
+        plan=plan,
+        worker=worker,
+        server=algorithm.server,
+        pace=None,
+        clients=clients,
+        ledger=Ledger(path / "ledger.jsonl"),
     )
     state = algorithm.server.start(flat.vector)
     start = state.parameters.numpy().copy()

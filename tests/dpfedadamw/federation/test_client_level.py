@@ -11,8 +11,8 @@ import torch
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError, SpecError
 from dpfedadamw.experiment import prepare
-from dpfedadamw.federation import client as clients
 from dpfedadamw.federation.messages import unpack
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from tests.runs import begin, train
@@ -60,7 +60,7 @@ def test_a_round_without_clients_is_charged_and_released(tmp_path):
 
 def test_where_clients_add_the_noise_nothing_clean_leaves_them(tmp_path, monkeypatch):
     training = begin(client_spec("privacy.noise_added_by=clients"), tmp_path)
-    answer = clients.Worker.take_part
+    answer = Worker.take_part
     seen = []
 
     def watching(self, *arguments):
@@ -70,7 +70,7 @@ def test_where_clients_add_the_noise_nothing_clean_leaves_them(tmp_path, monkeyp
         assert state == {}
         return result
 
-    monkeypatch.setattr(clients.Worker, "take_part", watching)
+    monkeypatch.setattr(Worker, "take_part", watching)
     engine_run.train(training)
     assert seen
     assert min(seen) > 1.0, "each upload holds more noise than signal here"
@@ -78,14 +78,14 @@ def test_where_clients_add_the_noise_nothing_clean_leaves_them(tmp_path, monkeyp
 
 def test_the_spend_is_on_disk_before_the_round(tmp_path, monkeypatch):
     training = begin(client_spec(), tmp_path)
-    answer = clients.Worker.take_part
+    answer = Worker.take_part
 
     def checking(self, *arguments):
         charged = [e["round"] for e in ledger(training) if e["kind"] == "spend"]
         assert charged == list(range(training.completed + 1))
         return answer(self, *arguments)
 
-    monkeypatch.setattr(clients.Worker, "take_part", checking)
+    monkeypatch.setattr(Worker, "take_part", checking)
     engine_run.train(training)
 
 
@@ -127,7 +127,7 @@ DENSE_BYTES = 650 * 4
 def test_sparse_uploads_are_as_short_as_the_published_traffic_says(kind, by, tmp_path, monkeypatch):
     spec = client_spec(f"algorithm={SPARSE[kind]}", f"privacy.noise_added_by={by}")
     training = begin(spec, tmp_path)
-    answer = clients.Worker.take_part
+    answer = Worker.take_part
     lengths = set()
 
     def watching(self, *arguments):
@@ -135,7 +135,7 @@ def test_sparse_uploads_are_as_short_as_the_published_traffic_says(kind, by, tmp
         lengths.add(len(result.message))
         return result
 
-    monkeypatch.setattr(clients.Worker, "take_part", watching)
+    monkeypatch.setattr(Worker, "take_part", watching)
     engine_run.train(training)
     (length,) = lengths
     lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()][1:]
@@ -169,15 +169,15 @@ def test_a_sparse_run_that_is_cut_off_goes_on_as_if_it_had_not_been(kind, tmp_pa
     spec = client_spec(f"algorithm={SPARSE[kind]}")
     whole, _ = train(spec, tmp_path)
     training = begin(spec, tmp_path)
-    answer = clients.Worker.take_part
+    answer = Worker.take_part
 
     def cutting(self, *arguments):
-        if arguments[4] == 3:
+        if arguments[0].current.index == 3:
             raise KeyboardInterrupt
         return answer(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(clients.Worker, "take_part", cutting)
+        patch.setattr(Worker, "take_part", cutting)
         with pytest.raises(KeyboardInterrupt):
             engine_run.train(training)
     resumed = engine_run.resume(open_existing(training.run.path), torch.device("cpu"))

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from dpfedadamw.federation import client as client_module
-from dpfedadamw.federation import rounds
+from dpfedadamw.federation import unprotected, worker
 from tests.runs import small_spec, train
 
 # Softmax regression on 8 x 8 digits: one weight and one bias tensor, 64·10 + 10 parameters.
@@ -38,8 +37,8 @@ def sent(monkeypatch) -> dict[str, list[bytes]]:
 
         monkeypatch.setattr(module, "unpack", unpack)
 
-    listen(client_module, "down")
-    listen(rounds, "up")
+    listen(worker, "down")
+    listen(unprotected, "up")
     return messages
 
 

@@ -8,20 +8,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpfedadamw.federation.probes import GradientProbe
+from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy.clipping import engines as clipping
-from dpfedadamw.run.probe import EngineProbe
-from dpfedadamw.run.training import record_loss
 from dpfedadamw.vectors.flat import FlatParameters
 
 CLASSES, WIDTH = 4, 6
 magnitudes = st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 30.0, 1e4, 1e12, 1e30, 3e38, np.inf, np.nan])
 
 
-def probe(clipping_norm: float, engine: str) -> EngineProbe:
+def probe(clipping_norm: float, engine: str) -> GradientProbe:
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 5), torch.nn.Tanh(), torch.nn.Linear(5, 4))
     chosen = clipping.choose(model, record_loss, clipping_norm, engine=engine)
-    return EngineProbe(chosen, FlatParameters(model), clipping_norm, (WIDTH,), CLASSES, 3)
+    return GradientProbe(
+        engine=chosen,
+        flat=FlatParameters(model),
+        clipping_norm=clipping_norm,
+        input_shape=(WIDTH,),
+        classes=CLASSES,
+        physical_batch_size=3,
+    )
 
 
 @pytest.mark.parametrize("engine", ["book-keeping", "vmap"])

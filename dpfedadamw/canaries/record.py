@@ -1,4 +1,4 @@
-"""Watches an audit run as the adversary of its claim would: release by release, for each canary.
+"""Canaries among records: an audit run is observed as the adversary of its claim would do it.
 
 The adversary of record-level privacy towards the server sees every noised gradient and knows all
 records but one, with all their draws. So what other records put into a sum is taken away before the
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,15 +20,53 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dpfedadamw.algorithms.base import GradientOracle
-from dpfedadamw.canaries.engine import MAGNITUDE, Canaries, CanaryEngine
+from dpfedadamw.canaries.engine import Canaries, CanaryEngine, CanaryOrder, draw_canaries
 from dpfedadamw.canaries.evidence import CanaryEvidence
-from dpfedadamw.federation.client import ClientData
+from dpfedadamw.canaries.setup import CanarySetup, RunParts, trainable
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.participation import ClientData
+from dpfedadamw.federation.record import RecordLevel
+from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.vectors.flat import FlatParameters
 
 
-class CanaryWatch:
+class RecordCanaries(CanarySetup):
+    """Canaries in the places of training records."""
+
+    @classmethod
+    def draw(cls, experiment: Experiment, order: CanaryOrder, coins: Stream) -> RecordCanaries:
+        """Draw the canaries of an audit run; writes nothing."""
+        labels, owner, plan = experiment.dataset.train.labels, experiment.owner, experiment.plan
+        canaries = draw_canaries(
+            order,
+            tuple(labels[np.flatnonzero(owner == client)] for client in range(len(plan.records))),
+            experiment.dataset.classes,
+            trainable(experiment),
+            plan.adjacency == "replace-one",
+            coins,
+        )
+        return cls(order, canaries)
+
+    def plant(
+        self, parts: RunParts, experiment: Experiment, directory: Path, flat: FlatParameters
+    ) -> RunParts:
+        """Put the canaries among the records, and an engine and an observer that know them."""
+        assert isinstance(parts.unit, RecordLevel)
+        engine = CanaryEngine(parts.engine, self.canaries, experiment.plan.clipping_norm)
+        observer = GradientCanaryObserver(
+            canaries=self.canaries,
+            engine=engine,
+            flat=flat,
+            clients=parts.clients,
+            plan=experiment.plan,
+            evidence=self.evidence(directory),
+        )
+        unit = replace(parts.unit, observer=observer)
+        return RunParts(unit=unit, engine=engine, clients=observer.planted(), finish=observer.close)
+
+
+class GradientCanaryObserver:
     """Notes what every noised gradient of an audit run says of the canaries.
 
     Args:
@@ -41,6 +80,7 @@ class CanaryWatch:
 
     def __init__(
         self,
+        *,
         canaries: Canaries,
         engine: CanaryEngine,
         flat: FlatParameters,
@@ -64,23 +104,9 @@ class CanaryWatch:
             for client, data in enumerate(self._clients)
         ]
 
-    def oracle(self, oracle: GradientOracle, client: int, round_index: int) -> GradientOracle:
-        """An oracle that is watched, for one client's part in a round."""
-        return _WatchedOracle(oracle, self, client, round_index)
-
-    def update(self, client: int, update: Tensor) -> Tensor:
-        """The update as it is: records are planted, not clients."""
-        del client
-        return update
-
-    def release(
-        self,
-        round_index: int,
-        released: Tensor,
-        clients: Sequence[int],
-        clipped: Sequence[ClippedUpdate],
-    ) -> None:
-        """Nothing to look at: at record level every gradient is looked at by itself."""
+    def observed(self, oracle: GradientOracle, client: int, round_index: int) -> GradientOracle:
+        """An oracle whose answers are noted, for one client's part in a round."""
+        return _ObservedOracle(oracle, self, client, round_index)
 
     def note(self, answer: Tensor, client: int, round_index: int, step: int) -> None:
         """Take note of a noised mean gradient [d] that was just handed out."""
@@ -137,85 +163,21 @@ class CanaryWatch:
         return torch.tensor([int(self._canaries.label[index])], device=self._flat.vector.device)
 
 
-class ClientWatch:
-    """Plants whole updates, and notes what every release of an audit run says of them.
-
-    At client level the server's noised mean is all that is released. The adversary knows the
-    updates of all other clients; what they put into a round is taken away.
-
-    Args:
-        canaries: The planted clients.
-        flat: The model's parameters.
-        plan: The privacy plan.
-        evidence: Where it is noted.
-    """
+class _ObservedOracle:
+    """Hands on every question to the real oracle and has the answer noted."""
 
     def __init__(
         self,
-        canaries: Canaries,
-        flat: FlatParameters,
-        plan: PrivacyPlan,
-        evidence: CanaryEvidence,
-    ) -> None:
-        self._canaries = canaries
-        self._index = {int(client): place for place, client in enumerate(canaries.client)}
-        self._flat = flat
-        self._plan = plan
-        self._evidence = evidence
-        self._before = self.losses()
-
-    def oracle(self, oracle: GradientOracle, client: int, round_index: int) -> GradientOracle:
-        """The oracle as it is: no gradient of a local step is released."""
-        del client, round_index
-        return oracle
-
-    def update(self, client: int, update: Tensor) -> Tensor:
-        """A canary's update, far outside the clipping norm, or zeros if its coin left it out."""
-        place = self._index.get(client)
-        if place is None:
-            return update
-        planted = torch.zeros_like(update)
-        length = MAGNITUDE * self._plan.clipping_norm * float(self._canaries.signs[place])
-        planted[int(self._canaries.coordinate[place])] = length
-        return planted
-
-    def release(
-        self,
+        oracle: GradientOracle,
+        observer: GradientCanaryObserver,
+        client: int,
         round_index: int,
-        released: Tensor,
-        clients: Sequence[int],
-        clipped: Sequence[ClippedUpdate],
-    ) -> None:
-        """Take note of a round's noised mean update [d]."""
-        total = released.detach().double() * self._plan.clients_per_round
-        for client, one in zip(clients, clipped, strict=True):
-            if client not in self._index:
-                total -= one.update.double()
-        places = torch.from_numpy(self._canaries.coordinate).to(total.device)
-        found = (total[places] / self._plan.clipping_norm).cpu().numpy()
-        self._evidence.note(round_index, 0, 0, found)
-
-    def losses(self) -> NDArray[np.float64]:
-        """Each canary's loss, which its update lowers: minus the parameter there, [N]."""
-        vector = self._flat.vector.detach().double().cpu().numpy()
-        values: NDArray[np.float64] = -vector[self._canaries.coordinate]
-        return values
-
-    def close(self) -> None:
-        """Write the evidence; the model holds the final parameters."""
-        self._evidence.write(self._before, self.losses())
-
-
-class _WatchedOracle:
-    """Hands on every question to the real oracle and lets the answer be looked at."""
-
-    def __init__(
-        self, oracle: GradientOracle, watch: CanaryWatch, client: int, round_index: int
     ) -> None:
         self.noise_variance = oracle.noise_variance
         self._oracle = oracle
-        self._watch = watch
-        self._place = (client, round_index)
+        self._observer = observer
+        self._client = client
+        self._round_index = round_index
         self._step = -1
 
     def next_batch(self) -> None:
@@ -225,7 +187,7 @@ class _WatchedOracle:
 
     def gradient(self, parameters: Tensor) -> Tensor:
         """The noised mean gradient [d] of the current batch at the flat parameters [d]."""
-        self._watch.engine.forget()
+        self._observer.engine.forget()
         answer = self._oracle.gradient(parameters)
-        self._watch.note(answer, *self._place, self._step)
+        self._observer.note(answer, self._client, self._round_index, self._step)
         return answer

@@ -1,0 +1,116 @@
+"""Canaries that are whole clients: their updates are planted, and every release is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpfedadamw.canaries.engine import MAGNITUDE, Canaries, CanaryOrder, draw_canary_clients
+from dpfedadamw.canaries.evidence import CanaryEvidence
+from dpfedadamw.canaries.setup import CanarySetup, RunParts, trainable
+from dpfedadamw.experiment import Experiment, RunError
+from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.privacy.noise.randomness import Stream
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.updates import ClippedUpdate
+from dpfedadamw.vectors.flat import FlatParameters
+
+
+class ClientCanaries(CanarySetup):
+    """Canaries in the places of whole clients."""
+
+    @classmethod
+    def draw(cls, experiment: Experiment, order: CanaryOrder, coins: Stream) -> ClientCanaries:
+        """Draw the canaries of an audit run; writes nothing."""
+        if experiment.plan.sparsification is not None:
+            raise RunError(
+                "--canaries: this spec cuts updates to some coordinates, and canaries of whole "
+                "clients are planted in dense updates only"
+            )
+        if order.kind != "gradient":
+            raise RunError(
+                f"--canary-kind {order.kind}: this spec protects whole clients, whose canaries are "
+                "whole updates; use gradient"
+            )
+        clients = len(experiment.plan.records)
+        return cls(order, draw_canary_clients(order, clients, trainable(experiment), coins))
+
+    def plant(
+        self, parts: RunParts, experiment: Experiment, directory: Path, flat: FlatParameters
+    ) -> RunParts:
+        """Let an observer give the canaries' updates and note what becomes of them."""
+        assert isinstance(parts.unit, ClientLevel)
+        evidence = self.evidence(directory)
+        observer = UpdateCanaryObserver(self.canaries, flat, experiment.plan, evidence)
+        unit = replace(parts.unit, observer=observer)
+        return replace(parts, unit=unit, finish=observer.close)
+
+
+class UpdateCanaryObserver:
+    """Plants whole updates, and notes what every release of an audit run says of them.
+
+    At client level the server's noised mean is all that is released. The adversary knows the
+    updates of all other clients; what they put into a round is taken away.
+
+    Args:
+        canaries: The planted clients.
+        flat: The model's parameters.
+        plan: The privacy plan.
+        evidence: Where it is noted.
+    """
+
+    def __init__(
+        self,
+        canaries: Canaries,
+        flat: FlatParameters,
+        plan: PrivacyPlan,
+        evidence: CanaryEvidence,
+    ) -> None:
+        self._canaries = canaries
+        self._index = {int(client): place for place, client in enumerate(canaries.client)}
+        self._flat = flat
+        self._plan = plan
+        self._evidence = evidence
+        self._before = self.losses()
+
+    def planted(self, client: int, update: Tensor) -> Tensor:
+        """A canary's update, far outside the clipping norm, or zeros if its coin left it out."""
+        place = self._index.get(client)
+        if place is None:
+            return update
+        planted = torch.zeros_like(update)
+        length = MAGNITUDE * self._plan.clipping_norm * float(self._canaries.signs[place])
+        planted[int(self._canaries.coordinate[place])] = length
+        return planted
+
+    def released(
+        self,
+        round_index: int,
+        released: Tensor,
+        clients: Sequence[int],
+        clipped: Sequence[ClippedUpdate],
+    ) -> None:
+        """Take note of a round's noised mean update [d]."""
+        total = released.detach().double() * self._plan.clients_per_round
+        for client, one in zip(clients, clipped, strict=True):
+            if client not in self._index:
+                total -= one.update.double()
+        places = torch.from_numpy(self._canaries.coordinate).to(total.device)
+        found = (total[places] / self._plan.clipping_norm).cpu().numpy()
+        self._evidence.note(round_index, 0, 0, found)
+
+    def losses(self) -> NDArray[np.float64]:
+        """Each canary's loss, which its update lowers: minus the parameter there, [N]."""
+        vector = self._flat.vector.detach().double().cpu().numpy()
+        values: NDArray[np.float64] = -vector[self._canaries.coordinate]
+        return values
+
+    def close(self) -> None:
+        """Write the evidence; the model holds the final parameters."""
+        self._evidence.write(self._before, self.losses())

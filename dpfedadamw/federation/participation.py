@@ -1,0 +1,118 @@
+"""A round, and one client's part in it, as values that are handed from place to place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from dpfedadamw.algorithms.base import Broadcast, ServerState, Upload
+from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.evidence.record_level import ClientEvidence
+from dpfedadamw.privacy.noise.randomness import Stream
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.updates import ClippedUpdate
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's records.
+
+    Attributes:
+        inputs: R_i records, in memory or on disk.
+        labels: int64 [R_i].
+    """
+
+    inputs: Tensor | StoredRecords
+    labels: Tensor
+
+    def seen_with(self, views: Stream) -> Tensor | StoredRecords:
+        """The records, whose random views are drawn from a stream where there are any."""
+        if isinstance(self.inputs, StoredRecords):
+            return replace(self.inputs, stream=views)
+        return self.inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalResult:
+    """What a client's local steps came to, before anything of it is sent.
+
+    Attributes:
+        upload: What the local rule gives.
+        state: The server's tensors, as the client read them from the broadcast.
+        steps: Local steps taken.
+        queries: Gradient queries made.
+        evidence: What was noted of them; None where gradients are not noised.
+    """
+
+    upload: Upload
+    state: Mapping[str, Tensor]
+    steps: int
+    queries: int
+    evidence: ClientEvidence | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What one client's round came to.
+
+    Attributes:
+        message: The serialised upload, all that the server gets.
+        result: What the local steps came to; it stays with the client.
+        clipped: The clipped update before the client's noise, for the evidence of a client-level
+            run.
+        kept: The public coordinates that the client kept, int64 [k]; None where it kept all, or
+            chose them itself.
+    """
+
+    message: bytes
+    result: LocalResult
+    clipped: ClippedUpdate | None = None
+    kept: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One attempt at a round.
+
+    Attributes:
+        index: t, from 0.
+        attempt: 1, or more after a resume: a repeated round draws fresh noise.
+        plan: The privacy plan under this round's steps and noise.
+        chosen: The clients that take part.
+        broadcast: The round's plain numbers, and what the server sends.
+        message: The serialised broadcast.
+        answers: What the clients' parts came to, in the order of ``chosen``; empty before.
+        uploads: What the server combines; empty before, and where nothing is to be combined.
+        state: The server's state; what it is after the round, once uploads are combined.
+    """
+
+    index: int
+    attempt: int
+    plan: PrivacyPlan
+    chosen: tuple[int, ...]
+    broadcast: Broadcast
+    message: bytes
+    answers: tuple[Answer, ...] = ()
+    uploads: tuple[Upload, ...] = ()
+    state: ServerState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participation:
+    """One client's part in a round, before it begins.
+
+    Attributes:
+        current: The round.
+        place: The client's place among the round's clients, from 0.
+        client: Its index.
+        data: Its records.
+        memory: What it kept when it last took part, by name.
+    """
+
+    current: Round
+    place: int
+    client: int
+    data: ClientData
+    memory: Mapping[str, Tensor]

@@ -1,0 +1,161 @@
+"""The rounds of a run that protects single records: every gradient is clipped and noised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Protocol, Self
+
+from dpfedadamw.algorithms import registry
+from dpfedadamw.algorithms.base import GradientOracle
+from dpfedadamw.evidence.exchanges import digest_of_all
+from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.participation import Answer, Participation, Round
+from dpfedadamw.federation.probes import GradientProbe
+from dpfedadamw.federation.unprotected import UnitSetup, Unprotected, record_loss
+from dpfedadamw.models.padding import keep_padding
+from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
+from dpfedadamw.privacy.clipping.precision import FLOAT32
+from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.vectors.flat import FlatParameters
+
+
+class GradientObserver(Protocol):
+    """Notes what the noised gradients of an audit run say of its canaries."""
+
+    def observed(self, oracle: GradientOracle, client: int, round_index: int) -> GradientOracle:
+        """An oracle whose answers are noted."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordLevel(Unprotected):
+    """Charges every client of a round for its steps, and writes down each of their queries.
+
+    Attributes:
+        evidence: Written after each round.
+        observer: Notes every noised gradient, in an audit run.
+    """
+
+    evidence: EvidenceWriter
+    observer: GradientObserver | None = None
+
+    @classmethod
+    def open(cls, setup: UnitSetup) -> Self:
+        """The unit of a run whose directory is there, ready for its next round."""
+        spec, plan = setup.experiment.spec, setup.experiment.plan
+        moment = spec.algorithm.second_moment
+        evidence = EvidenceWriter(
+            setup.directory,
+            setup.blocks,
+            beta2=registry.measured_beta2(spec.algorithm),
+            aggregated=moment is not None and moment.aggregation != "none",
+            clipping_norm=plan.clipping_norm,
+            queries=plan.local_steps * plan.queries_per_step,
+            rounds=plan.rounds,
+            per_round=plan.clients_per_round,
+        )
+        evidence.restore(setup.completed)
+        return cls(evidence=evidence)
+
+    @staticmethod
+    def engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedSumEngine:
+        """The engine that clips and sums the gradients of a batch."""
+        plan = experiment.plan
+        if performance.precision != FLOAT32:
+            # Batches are of one size then, in every dimension.
+            keep_padding(experiment.model)
+        expected = plan.divisor(0)
+        # Most Poisson batches fit; a public number either way.
+        batch = min(
+            performance.physical_batch_size, math.ceil(expected + 2.0 * math.sqrt(expected))
+        )
+        return choose(
+            experiment.model,
+            record_loss,
+            plan.clipping_norm,
+            engine=performance.engine,
+            precision=performance.precision,
+            batch=batch,
+        )
+
+    def probe(
+        self,
+        experiment: Experiment,
+        engine: ClippedSumEngine,
+        flat: FlatParameters,
+        performance: PerformanceOptions,
+    ) -> GradientProbe:
+        """The clipped sum of a real step, for records of the auditor's choosing."""
+        return GradientProbe(
+            engine=engine,
+            flat=flat,
+            clipping_norm=experiment.plan.clipping_norm,
+            input_shape=experiment.dataset.input_shape,
+            classes=experiment.dataset.classes,
+            physical_batch_size=performance.physical_batch_size,
+        )
+
+    def charges(self, current: Round) -> list[dict[str, object]]:
+        """One line for each client of the round."""
+        plan = current.plan
+        return [
+            {
+                "round": current.index,
+                "client": client,
+                "attempt": current.attempt,
+                "records": plan.records[client],
+                "sampling": plan.sampling.event_kind,
+                "sampling_rate": plan.sampling_rate(client),
+                "expected_batch_size": plan.divisor(client),
+                "clipping_norm": plan.clipping_norm,
+                "noise_multiplier": plan.noise_multiplier,
+                "steps": plan.local_steps,
+                "queries_per_step": plan.queries_per_step,
+            }
+            for client in current.chosen
+        ]
+
+    def evidence_of_client(self) -> ClientEvidence:
+        """A collector for one client's part in a round."""
+        return self.evidence.client()
+
+    def observed(self, oracle: GradientOracle, part: Participation) -> GradientOracle:
+        """The oracle, whose answers are noted in an audit run."""
+        if self.observer is None:
+            return oracle
+        return self.observer.observed(oracle, part.client, part.current.index)
+
+    def took_part(self, part: Participation, answer: Answer) -> None:
+        """Write what the auditor needs to work out the client's upload anew."""
+        assert answer.result.evidence is not None
+        self.evidence.uploads.participation(
+            round_index=part.current.index,
+            place=(part.place, len(part.current.chosen)),
+            client=part.client,
+            messages=(part.current.message, answer.message),
+            memory=(part.memory, answer.result.upload.memory),
+            exchange=answer.result.evidence.exchange,
+        )
+
+    def close(self, current: Round) -> Mapping[str, str]:
+        """Write the round's evidence.
+
+        Uploads are functions of noised gradients, so that their digests tell nothing more.
+        """
+        uploads = [answer.message for answer in current.answers]
+        found = [answer.result.evidence for answer in current.answers]
+        self.evidence.write_round(
+            index=current.index,
+            attempt=current.attempt,
+            clients=current.chosen,
+            collected=[one for one in found if one is not None],
+            uploads=uploads,
+        )
+        return {
+            "broadcast_sha256": sha256(current.message).hexdigest(),
+            "uploads_sha256": digest_of_all(uploads),
+        }

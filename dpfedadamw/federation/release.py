@@ -1,0 +1,82 @@
+"""The release of a client-level round: one noised mean update.
+
+This is the one place where the server draws noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dpfedadamw.evidence.client_level import UpdateRelease
+from dpfedadamw.federation.messages import unpack_update
+from dpfedadamw.federation.participation import Round
+from dpfedadamw.privacy.noise.randomness import Stream
+from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
+from dpfedadamw.vectors.sparsification import KEPT, Sparsification
+
+
+def release_mean_update(current: Round, noise: Stream) -> UpdateRelease:
+    """Sum a round's clipped updates, add noise and divide by the public number of clients.
+
+    Args:
+        current: The round, with its answers.
+        noise: The server's; nothing is drawn from it where clients have added theirs.
+    """
+    plan, broadcast, answers = current.plan, current.broadcast, current.answers
+    whole, device = len(broadcast.parameters), broadcast.parameters.device
+    kept = public_coordinates(plan.sparsification, current.index, broadcast.state, device)
+    # What is off public coordinates is neither sent nor noised: there the release is 0.
+    size = whole if kept is None else len(kept)
+    uploads = [unpack_update(answer.message, size, broadcast.parameters) for answer in answers]
+    clipped = [answer.clipped for answer in answers if answer.clipped is not None]
+    # Where the clients add the noise, an empty round still needs some: the server's.
+    by_server = plan.noise_added_by == "server" or not uploads
+    noisy, mean = release_mean(
+        sum_of_updates(uploads, size, device),
+        plan.update_noise_standard_deviation,
+        plan.clients_per_round,
+        noise if by_server else None,
+        plan.gaussian_sampler,
+    )
+    shares = [
+        upload.double() - one.update.double()
+        for upload, one in zip(uploads, clipped, strict=True)
+        if not by_server
+    ]
+    results = [answer.result.upload for answer in answers]
+    return UpdateRelease(
+        raw_norms=[one.raw_norm for one in clipped],
+        clipped_norms=[one.clipped_norm for one in clipped],
+        clean_sum=sum_of_updates([one.update for one in clipped], size, device),
+        noisy_sum=noisy,
+        upload_noise=shares,
+        divisor=float(plan.clients_per_round),
+        released=spread(mean.to(broadcast.parameters.dtype), kept, whole),
+        kept=kept,
+        kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
+        further=[name for upload in results for name in (*upload.state, *upload.memory)],
+    )
+
+
+def public_coordinates(
+    sparsification: Sparsification | None,
+    round_index: int,
+    state: Mapping[str, Tensor],
+    device: torch.device,
+) -> Tensor | None:
+    """The coordinates of a round's release, int64 [k]; None where all coordinates are released.
+
+    Args:
+        sparsification: The plan's.
+        round_index: t, from 0.
+        state: What the server broadcasts beside the parameters.
+        device: Where the coordinates are needed.
+    """
+    if sparsification is None or not sparsification.public:
+        return None
+    if KEPT in state:
+        return state[KEPT].to(device).long()
+    return torch.from_numpy(sparsification.draw(round_index)).to(device)

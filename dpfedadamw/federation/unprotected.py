@@ -1,0 +1,136 @@
+"""The rounds of a run that protects nothing, and what the units of protection change about them.
+
+`record.RecordLevel` and `client.ClientLevel` are the two units. `run.units` joins each with what
+belongs to it elsewhere: its plan and claim, its canaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from dpfedadamw.algorithms import registry
+from dpfedadamw.algorithms.base import GradientOracle, Upload
+from dpfedadamw.evidence.record_level import ClientEvidence
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
+from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
+from dpfedadamw.privacy.clipping.unclipped import PlainSum
+from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.vectors.flat import Blocks, FlatParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitSetup:
+    """What the rounds of a unit are made from.
+
+    Attributes:
+        experiment: What is run.
+        directory: The run's ``evidence/``.
+        completed: Rounds completed by an earlier part of the run.
+        randomness: Gives the server its streams.
+    """
+
+    experiment: Experiment
+    directory: Path
+    completed: int
+    randomness: RandomSource
+
+    @property
+    def blocks(self) -> Blocks:
+        """The partition by which noise and moments are measured."""
+        experiment = self.experiment
+        measured = registry.measuring_blocks(experiment.spec.algorithm, experiment.model)
+        return measured.to(experiment.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unprotected:
+    """Charges nothing, leaves no evidence, and sends what the local rule gives as it is.
+
+    Attributes:
+        moved_by_empty_rounds: Whether a round without clients moves the server's state too.
+    """
+
+    moved_by_empty_rounds: ClassVar[bool] = False
+
+    @classmethod
+    def open(cls, _setup: UnitSetup) -> Self:
+        """The unit of a run whose directory is there, ready for its next round."""
+        return cls()
+
+    @staticmethod
+    def engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedSumEngine:
+        """The engine that sums the gradients of a batch."""
+        return PlainSum(experiment.model, record_loss, performance.precision)
+
+    @staticmethod
+    def explain(engine: ClippedSumEngine, _plan: PrivacyPlan) -> str:
+        """How sums are computed, one line for the run's summary."""
+        return engine.explain()
+
+    def probe(
+        self,
+        _experiment: Experiment,
+        _engine: ClippedSumEngine,
+        _flat: FlatParameters,
+        _performance: PerformanceOptions,
+    ) -> Any:
+        """What the auditor may poke at: the real private step; None where there is none."""
+        return None
+
+    def charges(self, _current: Round) -> list[dict[str, object]]:
+        """What the ledger is charged for a round, before it begins."""
+        return []
+
+    def evidence_of_client(self) -> ClientEvidence | None:
+        """Where one client's part in a round is noted; None where gradients are not noised."""
+        return None
+
+    def observed(self, oracle: GradientOracle, _part: Participation) -> GradientOracle:
+        """The oracle, whose answers are noted in an audit run."""
+        return oracle
+
+    def answer(self, _part: Participation, result: LocalResult) -> Answer:
+        """What a client sends of what its local steps came to."""
+        return Answer(message=pack(result.upload.update, result.upload.state), result=result)
+
+    def took_part(self, part: Participation, answer: Answer) -> None:
+        """Write the evidence of one client's part in a round."""
+
+    def receive(self, current: Round) -> list[Upload]:
+        """Read a round's uploads, as the server rule combines them."""
+        like = current.broadcast.parameters
+        return [Upload(*unpack(answer.message, like)) for answer in current.answers]
+
+    def close(self, _current: Round) -> Mapping[str, str]:
+        """Write a finished round's evidence; digests of what travelled in it, for the ledger."""
+        return {}
+
+    def traffic(self, current: Round) -> tuple[int | None, int | None]:
+        """Bytes up and down of a round, as they may be published; None where they may not.
+
+        Where clients are drawn independently, how many took part is no one's to know but the
+        server's: the traffic of S clients is stated for every round. All uploads are of one size;
+        what it is, an empty round cannot tell.
+        """
+        plan, answers = current.plan, current.answers
+        if plan.participants_hidden:
+            expected = plan.clients_per_round
+            up = len(answers[0].message) * expected if answers else None
+            return up, len(current.message) * expected
+        sent = sum(len(answer.message) for answer in answers)
+        return sent, len(current.message) * len(answers)
+
+
+def record_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of each record, [b]."""
+    return cross_entropy(outputs, targets, reduction="none")

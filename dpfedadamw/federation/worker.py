@@ -1,0 +1,77 @@
+"""One client's part of a round: read the broadcast, take the local steps, answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from dpfedadamw.algorithms.base import LocalRule
+from dpfedadamw.evidence.record_level import Unobserved
+from dpfedadamw.federation.messages import unpack
+from dpfedadamw.federation.participation import Answer, LocalResult, Participation
+from dpfedadamw.federation.recording import RecordingOracle
+from dpfedadamw.federation.unprotected import Unprotected
+from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
+from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
+from dpfedadamw.privacy.oracle import Charge, PrivateOracle
+from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.vectors.flat import FlatParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """What every client of this process shares: the model is rebuilt for none of them.
+
+    Attributes:
+        rule: The local rule.
+        unit: What the run protects.
+        engine: Computes clipped sums for the module in ``flat``.
+        flat: The module, overwritten at every query.
+        randomness: Gives each client and round its own streams.
+        performance: How gradients are computed.
+    """
+
+    rule: LocalRule
+    unit: Unprotected
+    engine: ClippedSumEngine
+    flat: FlatParameters
+    randomness: RandomSource
+    performance: PerformanceOptions = field(default_factory=PerformanceOptions)
+
+    def take_part(self, part: Participation) -> Answer:
+        """Run one client's local steps; what the server sends is taken from the message alone."""
+        current, client = part.current, part.client
+
+        def stream(purpose: str) -> Stream:
+            return self.randomness.stream(purpose, current.index, client, current.attempt)
+
+        parameters, state = unpack(current.message, self.flat.vector)
+        evidence = self.unit.evidence_of_client()
+        oracle = PrivateOracle(
+            plan=current.plan,
+            client=client,
+            charge=Charge(current.broadcast.local_steps, self.rule.queries_per_step),
+            engine=self.engine,
+            flat=self.flat,
+            inputs=part.data.seen_with(stream("views")),
+            labels=part.data.labels,
+            batches=stream("batches"),
+            noise=stream("noise"),
+            evidence=evidence,
+            performance=self.performance,
+        )
+        asked = self.unit.observed(oracle, part)
+        if evidence is not None:
+            asked = RecordingOracle(asked, evidence.exchange)
+        upload = self.rule.run(
+            replace(current.broadcast, parameters=parameters, state=state, memory=part.memory),
+            asked,
+            evidence if evidence is not None else Unobserved(),
+        )
+        result = LocalResult(
+            upload=upload,
+            state=state,
+            steps=oracle.steps,
+            queries=oracle.queries,
+            evidence=evidence,
+        )
+        return self.unit.answer(part, result)
