@@ -20,8 +20,8 @@ from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.partition import partition
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models import registry as models
-from dpfedadamw.privacy.claims import solve_noise
-from dpfedadamw.privacy.plan import PrivacyPlan, make_plan
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.units.registry import make_plan, solve_noise
 from dpfedadamw.spec import Spec
 
 

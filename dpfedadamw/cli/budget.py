@@ -31,11 +31,10 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     """
     from dpfedadamw import spec as specs
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.privacy.claims import expected_claim
 
     with status("accounting", quiet=as_json):
         experiment = prepare(specs.load(spec, changes or ()), pick_device("cpu"))
-        claim = expected_claim(experiment.plan)
+        claim = experiment.plan.expected_claim()
     if as_json:
         print_json({**claim, "noise_multiplier": experiment.plan.noise_multiplier})
         return

@@ -168,49 +168,9 @@ def cost(
     if least < plan.noise_multiplier:
         noise += f" in the first round, {least:.6g} in the last at the least"
     rows.append(("noise multiplier σ", noise))
-    sizes = ("records per client", f"{min(plan.records)} … {max(plan.records)}")
-    if plan.unit == "client":
-        deviation = plan.update_noise_standard_deviation / plan.clients_per_round
-        rows += [
-            ("noise on the mean update", f"standard deviation σC/S = {deviation:.4g}"),
-            ("participation l", f"{plan.participation:.4g} per client and round"),
-            ("rounds", str(plan.rounds)),
-            sizes,
-        ]
-        if sparse := plan.sparsification:
-            kept = f"{sparse.kept} of {sparse.size} coordinates ({sparse.kind})"
-            rows.append(("kept of an update", kept))
-            rows.append(("noised of a sum", f"{sparse.released} coordinates"))
-        return facts(rows), None
-    rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
-    kind = plan.sampling.event_kind
-    span = f"{min(rates):.4f} … {max(rates):.4f} of a client's records in each step"
-    if kind == "shuffled":
-        uses = plan.composition(plan.smallest_client, plan.rounds).steps
-        span = f"none claimed; a record is in at most {uses} batches of the run"
-    rows += [
-        ("noise on one gradient", f"standard deviation σC/B = {plan.noise_variance(0) ** 0.5:.4g}"),
-        ("batches", _BATCHES[kind]),
-        ("amplification" if kind == "shuffled" else "sampling rate q", span),
-        ("steps per client", _steps(plan)),
-        sizes,
-    ]
-    return facts(rows), _cost_by_client(claim["server"]["clients"])
-
-
-def _steps(plan: Any) -> str:
-    """Steps of one client, in all and by round where they adapt."""
-    text = f"at most {plan.course.most_steps}"
-    if plan.adaptation is None or plan.adaptation.step_limit is None:
-        return text
-    return f"{text} in all, {plan.local_steps} at first, then up to {plan.course.most_local_steps}"
-
-
-_BATCHES = {
-    "poisson": "each record by itself (Poisson)",
-    "fixed-size": "of fixed size, without replacement",
-    "shuffled": "shuffled epochs",
-}
+    rows += plan.unit.cost(plan)
+    clients = claim["server"]["clients"] if plan.unit.noises_gradients else ()
+    return facts(rows), _cost_by_client(clients) if clients else None
 
 
 def block_table(found: BlockTable) -> Table:

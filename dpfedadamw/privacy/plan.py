@@ -5,21 +5,19 @@ They cannot disagree, because none of them can be chosen alone.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.calibration import Setting, solve_step_limit
+from dpfedadamw.privacy.accounting.calibration import Setting
 from dpfedadamw.privacy.accounting.composition import Composition
-from dpfedadamw.privacy.accounting.worst_case import Adaptation, Course, NoiseDecay
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, Course
 from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.sampling import (
     FixedClients,
-    FixedSizeSampling,
     FullBatch,
     PoissonClients,
-    PoissonSampling,
     Sampling,
     ShuffledEpochs,
     composition_of,
@@ -33,7 +31,7 @@ class PrivacyPlan:
     """Everything that decides what a run's gradients reveal.
 
     Attributes:
-        unit: "record", "client", or "none" for a run that claims nothing.
+        unit: What is protected.
         adjacency: Neighbouring data sets, "add-remove" or "replace-one".
         clipping_norm: C > 0, L2 norm to which one record's gradient, or one client's update, is
             clipped; infinite without privacy.
@@ -53,7 +51,7 @@ class PrivacyPlan:
         adaptation: What the rules may change from round to round; None for nothing.
     """
 
-    unit: str
+    unit: PrivacyUnit
     adjacency: str
     clipping_norm: float
     noise_multiplier: float
@@ -78,17 +76,23 @@ class PrivacyPlan:
     @property
     def private(self) -> bool:
         """Whether the run claims anything."""
-        return self.unit != "none"
+        return self.unit.private
+
+    @property
+    def claimed_delta(self) -> float:
+        """δ of a run that claims something."""
+        assert self.delta is not None
+        return self.delta
 
     @property
     def noise_standard_deviation(self) -> float:
         """σC, of the noise on a clipped sum of gradients; 0 where no gradient is noised."""
-        return self.noise_multiplier * self.clipping_norm if self.unit == "record" else 0.0
+        return self.noise_multiplier * self.clipping_norm if self.unit.noises_gradients else 0.0
 
     @property
     def update_noise_standard_deviation(self) -> float:
         """σC, of the noise on the sum of a round's clipped updates; 0 where there is none."""
-        return self.noise_multiplier * self.clipping_norm if self.unit == "client" else 0.0
+        return self.noise_multiplier * self.clipping_norm if self.unit.noises_updates else 0.0
 
     @property
     def private_coordinates(self) -> int | None:
@@ -115,7 +119,7 @@ class PrivacyPlan:
 
     def fixed_divisor(self, client: int) -> float | None:
         """B where gradients are noised; None where a mean is that of the records in the batch."""
-        return self.divisor(client) if self.unit == "record" else None
+        return self.divisor(client) if self.unit.noises_gradients else None
 
     def noise_variance(self, client: int) -> float:
         """Φ = (σC/B)², what noise adds to each coordinate's variance of the mean gradient."""
@@ -144,29 +148,29 @@ class PrivacyPlan:
     def setting(self, view: str = "server") -> Setting:
         """The plan as the solvers of `calibration` take it.
 
-        At client level a round is one subsampled Gaussian over clients, whatever happens within
-        it; seen by a third party it has the form that a record's step has towards the server.
+        Args:
+            view: "server" or "third-party", for a unit whose target may hold towards either.
+        """
+        return self.unit.setting(self, view)
+
+    def realised_claim(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The claim that the ledger's entries support.
 
         Args:
-            view: "server" or "third-party", for the unit "record".
+            entries: The ledger so far; every spend line counts, also those of repeated rounds.
         """
-        assert self.delta is not None
-        if self.unit == "client":
-            sampling = PoissonSampling(self.clients_per_round)
-            clients = (len(self.records),)
-            return Setting(sampling, clients, self.noise_multiplier, self.rounds, 1, self.delta)
-        return Setting(
-            self.sampling,
-            self.records,
-            self.noise_multiplier,
-            self.rounds,
-            self.local_steps,
-            self.delta,
-            self.queries_per_step,
-            view,
-            self.participation,
-            self.adaptation.decay if self.adaptation else None,
-        )
+        return self.unit.realised_claim(self, entries)
+
+    def expected_claim(self) -> dict[str, Any]:
+        """The claim of a run in which every client takes part in every round.
+
+        At client level this concerns the server's view alone: towards a third party participation
+        is part of the mechanism.
+
+        Raises:
+            PrivacyError: If the plan claims nothing.
+        """
+        return self.unit.expected_claim(self)
 
     @property
     def smallest_client(self) -> int:
@@ -191,72 +195,63 @@ class PrivacyPlan:
         return self.clients_per_round * self.course.most_steps * self.queries_per_step
 
 
-def make_plan(
-    spec: Spec,
-    records: tuple[int, ...],
-    queries_per_step: int,
-    sparsification: Sparsification | None = None,
-) -> PrivacyPlan:
-    """The plan of a spec, for clients of the given sizes.
+class PrivacyUnit(ABC):
+    """What a run protects: it makes the plan, and says what holds under it.
 
-    Args:
-        spec: The resolved spec, its noise multiplier known.
-        records: R_i of each client.
-        queries_per_step: What the local rule asks for.
-        sparsification: What is kept of a client's update, for the unit "client".
-
-    Raises:
-        PrivacyError: If no accountant covers the combination; the reason is named.
+    Attributes:
+        name: The spec's word, "record", "client" or "none".
+        noises_gradients: Whether clipped sums of gradients get noise.
+        noises_updates: Whether clipped sums of updates do.
     """
-    privacy = spec.privacy
-    common = _common(spec, records, queries_per_step)
-    if privacy.unit == "none":
-        return PrivacyPlan(
-            unit="none",
-            adjacency="none",
-            clipping_norm=math.inf,
-            noise_multiplier=0.0,
-            delta=None,
-            sampling=_plain_batches(spec),
-            **common,
-        )
-    if privacy.unit == "client":
-        return _client_plan(spec, records, queries_per_step, sparsification)
-    assert privacy.noise_multiplier is not None
-    assert privacy.clipping_norm is not None
-    assert privacy.delta is not None
-    assert privacy.adjacency is not None
-    sampling, key, size = _record_batches(spec)
-    smallest = min(records)
-    if size > smallest:
-        why = ", whose sampling rate would exceed 1" if key.startswith("expected") else ""
-        raise PrivacyError(
-            f"privacy.sampling.{key}: {size:g} exceeds the {smallest} records of client "
-            f"{records.index(smallest)}{why}; use at most {smallest}, or raise "
-            "data.partition.minimum_records"
-        )
-    largest = max(records)
-    if privacy.delta * largest >= 1.0:
-        raise PrivacyError(
-            f"privacy.delta: {privacy.delta:g} times the {largest} records of the largest client is"
-            f" {privacy.delta * largest:.3g}; a mechanism that publishes one record in the clear "
-            f"would pass. Use a delta below {1.0 / largest:.2g}"
-        )
-    plan = PrivacyPlan(
-        unit=privacy.unit,
-        adjacency=privacy.adjacency,
-        clipping_norm=privacy.clipping_norm,
-        noise_multiplier=privacy.noise_multiplier,
-        delta=privacy.delta,
-        sampling=sampling,
-        gaussian_sampler=_sampler(spec),
-        **common,
-    )
-    plan.composition(plan.smallest_client)
-    return replace(plan, adaptation=_adaptation(spec, plan))
+
+    name: ClassVar[str]
+    noises_gradients: ClassVar[bool] = False
+    noises_updates: ClassVar[bool] = False
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is claimed."""
+        return self.noises_gradients or self.noises_updates
+
+    @abstractmethod
+    def plan(
+        self,
+        spec: Spec,
+        records: tuple[int, ...],
+        queries_per_step: int,
+        sparsification: Sparsification | None,
+        /,
+    ) -> PrivacyPlan:
+        """The plan of a spec, as `units.registry.make_plan` describes it."""
+
+    @abstractmethod
+    def realised_claim(
+        self, plan: PrivacyPlan, entries: Sequence[Mapping[str, Any]], /
+    ) -> dict[str, Any]:
+        """The claim that the ledger's entries support."""
+
+    @abstractmethod
+    def expected_claim(self, plan: PrivacyPlan, /) -> dict[str, Any]:
+        """The claim of a run in which every client takes part in every round."""
+
+    @abstractmethod
+    def setting(self, plan: PrivacyPlan, view: str, /) -> Setting:
+        """The plan as the solvers of `calibration` take it."""
+
+    @abstractmethod
+    def check_target(self, view: str, solve: str, /) -> None:
+        """Refuse to solve for what could not keep to a target towards a view."""
+
+    @abstractmethod
+    def spent(self, claim: Mapping[str, Any], view: str, /) -> float:
+        """ε of an expected claim, as a target towards a view counts it."""
+
+    @abstractmethod
+    def cost(self, plan: PrivacyPlan, /) -> list[tuple[str, str]]:
+        """What the plan's mechanism is, as rows of names and values for a reader."""
 
 
-def _common(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
+def common_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
     """What of a plan does not depend on the unit, by field."""
     federation = spec.federation
     return {
@@ -269,76 +264,26 @@ def _common(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict
     }
 
 
-def _record_batches(spec: Spec) -> tuple[Sampling, str, float]:
-    """The sampler of noised steps, and the key of the spec that holds its batch size, with it."""
-    sampling = spec.privacy.sampling
-    if sampling.kind == "poisson":
-        assert sampling.expected_batch_size is not None
-        expected = sampling.expected_batch_size
-        return PoissonSampling(expected), "expected_batch_size", expected
-    assert sampling.batch_size is not None
-    size = sampling.batch_size
-    if sampling.kind == "fixed":
-        return FixedSizeSampling(size), "batch_size", size
-    return ShuffledEpochs(size), "batch_size", size
-
-
-def noise_decay(spec: Spec) -> NoiseDecay | None:
-    """How a spec lets its noise fall, or None."""
-    section = spec.algorithm.noise_decay
-    return NoiseDecay(section.factor, section.patience, section.floor) if section else None
-
-
-def _adaptation(spec: Spec, plan: PrivacyPlan) -> Adaptation | None:
-    """What the spec's rule may change from round to round; ``plan`` is that of the first round."""
-    steps, decay = spec.algorithm.local_iterations, noise_decay(spec)
-    if decay is not None:
-        return Adaptation(plan.local_steps, None, True, decay)
-    if steps is None:
-        return None
-    target = spec.privacy.target_epsilon
-    assert target is not None
-    limit = solve_step_limit(target, plan.setting(), plan.rounds * steps.maximum)
-    return Adaptation(steps.maximum, limit, steps.estimate, None)
-
-
-def _plain_batches(spec: Spec) -> Sampling:
-    """Batches of local steps whose gradients are not noised."""
-    size = spec.privacy.sampling.batch_size
-    return ShuffledEpochs(size) if size is not None else FullBatch()
-
-
-def _client_plan(
-    spec: Spec,
-    records: tuple[int, ...],
-    queries_per_step: int,
-    sparsification: Sparsification | None,
-) -> PrivacyPlan:
+def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
+    """What of a plan does not depend on which unit is protected, by field."""
     privacy = spec.privacy
     assert privacy.noise_multiplier is not None
     assert privacy.clipping_norm is not None
     assert privacy.delta is not None
     assert privacy.adjacency is not None
-    clients = len(records)
-    if privacy.delta * clients >= 1.0:
-        raise PrivacyError(
-            f"privacy.delta: {privacy.delta:g} times the {clients} clients is "
-            f"{privacy.delta * clients:.3g}; a mechanism that publishes one client in the clear "
-            f"would pass. Use a delta below {1.0 / clients:.2g}"
-        )
-    return PrivacyPlan(
-        unit="client",
-        adjacency=privacy.adjacency,
-        clipping_norm=privacy.clipping_norm,
-        noise_multiplier=privacy.noise_multiplier,
-        delta=privacy.delta,
-        sampling=_plain_batches(spec),
-        noise_added_by=privacy.noise_added_by,
-        gaussian_sampler=_sampler(spec),
-        sparsification=sparsification,
-        **_common(spec, records, queries_per_step),
-    )
+    return {
+        "adjacency": privacy.adjacency,
+        "clipping_norm": privacy.clipping_norm,
+        "noise_multiplier": privacy.noise_multiplier,
+        "delta": privacy.delta,
+        "gaussian_sampler": (
+            "four-draw" if privacy.gaussian_sampler == "four-draw" else "box-muller"
+        ),
+        **common_fields(spec, records, queries_per_step),
+    }
 
 
-def _sampler(spec: Spec) -> Method:
-    return "four-draw" if spec.privacy.gaussian_sampler == "four-draw" else "box-muller"
+def plain_batches(spec: Spec) -> Sampling:
+    """Batches of local steps whose gradients are not noised."""
+    size = spec.privacy.sampling.batch_size
+    return ShuffledEpochs(size) if size is not None else FullBatch()

@@ -15,8 +15,8 @@ from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.privacy.accounting import calibration
-from dpfedadamw.privacy.claims import expected_claim
 from dpfedadamw.privacy.sampling import PoissonSampling
+from dpfedadamw.privacy.units.registry import UNITS
 from dpfedadamw.spec import Spec
 
 
@@ -69,19 +69,15 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
     Raises:
         PrivacyError: If nothing fits, or the spec claims no privacy.
     """
-    privacy = spec.privacy
-    if privacy.unit == "none" or privacy.delta is None:
-        raise PrivacyError("privacy.unit: none: this spec claims no privacy to calibrate")
-    given = spec
-    if privacy.noise_multiplier is None:
+    unit, given = UNITS[spec.privacy.unit], spec
+    unit.check_target(view, solve)
+    if spec.privacy.noise_multiplier is None:
         if solve is not Solve.noise:
             raise PrivacyError(
                 "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
             )
         given = specs.replace_noise_multiplier(spec, 1.0)
     plan = prepare(given, torch.device("cpu")).plan
-    if plan.unit == "client":
-        _check_client_level(view, solve)
     if plan.adaptation is not None and plan.adaptation.step_limit is not None:
         return _budgeted(given, target_epsilon, view, solve)
     setting = plan.setting(view.value)
@@ -102,10 +98,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             if not isinstance(plan.sampling, PoissonSampling):
                 key, value = "privacy.sampling.batch_size", int(value)
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
-    claim = expected_claim(prepare(changed, torch.device("cpu")).plan)
-    record_level_server = view is View.server and plan.unit == "record"
-    part = "server_worst_case" if record_level_server else "third_party"
-    epsilon = float(claim[part]["epsilon"])
+    epsilon = unit.spent(prepare(changed, torch.device("cpu")).plan.expected_claim(), view)
     if epsilon > target_epsilon:
         raise PrivacyError(
             f"{key} = {value:g} spends {epsilon:.6g}, more than the target {target_epsilon:g}; "
@@ -124,18 +117,5 @@ def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibratio
         )
     key = "privacy.target_epsilon"
     changed = specs.loads(specs.dump(spec), source=spec.name, overrides=[f"{key}={target!r}"])
-    claim = expected_claim(prepare(changed, torch.device("cpu")).plan)
-    return Calibration(changed, key, target, float(claim["server_worst_case"]["epsilon"]))
-
-
-def _check_client_level(view: View, solve: Solve) -> None:
-    if view is View.server:
-        raise PrivacyError(
-            "--view server: at client level the target holds towards a third party; towards the "
-            "server sampling clients gains nothing. Use --view third-party"
-        )
-    if solve in (Solve.rate, Solve.local_steps):
-        raise PrivacyError(
-            f"--solve {solve.value}: at client level batches and local steps cost nothing; use "
-            "--solve noise or --solve rounds"
-        )
+    plan = prepare(changed, torch.device("cpu")).plan
+    return Calibration(changed, key, target, plan.unit.spent(plan.expected_claim(), view))

@@ -16,6 +16,7 @@ from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.rounds import RoundResult
 from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.privacy.units.registry import UNITS
 from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError, write_atomically
 from dpfedadamw.spec import Spec
@@ -29,7 +30,7 @@ def qualifications(spec: Spec, order: CanaryOrder | None = None) -> list[str]:
     if order is not None:
         planted = f"audit run with {order.count} planted canaries: its model is not for release"
         return [planted, *qualifications(spec)]
-    if spec.privacy.unit == "none":
+    if not UNITS[spec.privacy.unit].private:
         # That a known seed voids the guarantee would read as if there were one.
         return [NO_PRIVACY]
     return [REPRODUCIBLE] if spec.randomness.mode == "reproducible" else []
@@ -62,7 +63,7 @@ def header(
         "data_sha256": experiment.dataset.sha256,
         "package": __version__,
         "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
-        "unit": plan.unit,
+        "unit": plan.unit.name,
         "adjacency": plan.adjacency,
         "delta": plan.delta,
         "rounds": plan.rounds,
@@ -72,7 +73,7 @@ def header(
         "client_sampling": plan.client_sampling,
         "records": list(plan.records),
         "sampling": plan.sampling.event_kind,
-        "expected_batch_size": plan.divisor(0) if plan.unit == "record" else None,
+        "expected_batch_size": plan.fixed_divisor(0),
         "clipping_norm": plan.clipping_norm if private else None,
         "noise_multiplier": plan.noise_multiplier if private else None,
         "participation": plan.participation,

@@ -26,7 +26,6 @@ from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.dropout import drops
-from dpfedadamw.privacy.claims import realised_claim
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import (
@@ -44,7 +43,7 @@ from dpfedadamw.run.header import (
     recorded_origin,
     write_model_config,
 )
-from dpfedadamw.run.units import UNITS
+from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory, append_line, create, point_latest, write_atomically
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import FlatParameters
@@ -256,7 +255,7 @@ def train(
 
 def close_claim(training: Training) -> dict[str, Any]:
     """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
-    fields = realised_claim(training.experiment.plan, training.ledger.entries)
+    fields = training.experiment.plan.realised_claim(training.ledger.entries)
     training.ledger.append("claim", fields)
     return fields
 
@@ -283,7 +282,7 @@ def _training(
     setup = UnitSetup(
         experiment=experiment, directory=run.evidence, completed=completed, randomness=randomness
     )
-    unit = UNITS[plan.unit].rounds.open(setup)
+    unit = unit_of(plan).rounds.open(setup)
     parts = RunParts(unit=unit, engine=engine, clients=clients)
     if drawn is not None:
         parts = drawn.plant(parts, experiment, run.evidence, flat)
@@ -331,11 +330,11 @@ def _engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedS
             "--engine vmap: it hides the records, and dropout needs to see them; use auto, "
             "book-keeping or loop, or a dropout of 0"
         )
-    return UNITS[experiment.plan.unit].rounds.engine(experiment, performance)
+    return unit_of(experiment.plan).rounds.engine(experiment, performance)
 
 
 def _draw(experiment: Experiment, order: CanaryOrder, randomness: RandomSource) -> CanarySetup:
-    canaries = UNITS[experiment.plan.unit].canaries
+    canaries = unit_of(experiment.plan).canaries
     if canaries is None:
         raise RunError("--canaries: this spec claims no privacy, so there is nothing to contradict")
     return canaries.draw(experiment, order, randomness.stream("canary coins", -1, -1))

@@ -10,6 +10,10 @@ from dpfedadamw.canaries.setup import CanarySetup
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import Unprotected
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.units.client import WholeClients
+from dpfedadamw.privacy.units.none import Nothing
+from dpfedadamw.privacy.units.record import SingleRecords
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,11 @@ class Unit:
     canaries: type[CanarySetup] | None
 
 
-UNITS = {
-    "record": Unit(RecordLevel, RecordCanaries),
-    "client": Unit(ClientLevel, ClientCanaries),
-    "none": Unit(Unprotected, None),
-}
+def unit_of(plan: PrivacyPlan) -> Unit:
+    """All of the unit that a plan protects."""
+    units = {
+        SingleRecords: Unit(RecordLevel, RecordCanaries),
+        WholeClients: Unit(ClientLevel, ClientCanaries),
+        Nothing: Unit(Unprotected, None),
+    }
+    return units[type(plan.unit)]

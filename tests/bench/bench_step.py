@@ -31,6 +31,7 @@ from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import PoissonSampling
+from dpfedadamw.privacy.units.record import SingleRecords
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
 STEPS = 10
@@ -64,7 +65,7 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
     flat = FlatParameters(model)
     blocks = blocks_of(model, "layer")
     plan = PrivacyPlan(
-        unit="record",
+        unit=SingleRecords(),
         adjacency="add-remove",
         clipping_norm=1.0,
         noise_multiplier=1.0,

@@ -10,8 +10,7 @@ from scipy import optimize, stats
 
 from dpfedadamw import experiment
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.privacy import claims
-from dpfedadamw.privacy.accounting import pld, views
+from dpfedadamw.privacy.accounting import pld, record_level, views
 from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
 from dpfedadamw.privacy.sampling import ShuffledEpochs
 from dpfedadamw.run import training as engine_run
@@ -130,9 +129,9 @@ def epochs_over_the_whole_run(patch: Patch) -> None:
 
 
 def adjacency_of_the_claim(patch: Patch) -> None:
-    claim = claims.accounting.claim
+    claim = record_level.claim
     patch.setattr(
-        claims.accounting,
+        record_level,
         "claim",
         lambda *some, **more: {**claim(*some, **more), "adjacency": "add-remove"},
     )

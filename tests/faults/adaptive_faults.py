@@ -9,9 +9,10 @@ from dpfedadamw.algorithms.adaptive_noise import NoisePace
 from dpfedadamw.algorithms.base import Turn
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.rounds import Federation
-from dpfedadamw.privacy import oracle, plan
+from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.accounting.worst_case import Course
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.privacy.units import record
 from tests.faults.declaring import Fault, Patch, Room
 from tests.runs import small_spec
 
@@ -80,8 +81,8 @@ def beyond_the_budget(patch: Patch) -> None:
 
 
 def a_limit_too_large(patch: Patch) -> None:
-    solve = plan.solve_step_limit
-    patch.setattr(plan, "solve_step_limit", lambda *given: solve(*given) + 3)
+    solve = record.solve_step_limit
+    patch.setattr(record, "solve_step_limit", lambda *given: solve(*given) + 3)
 
 
 def less_noise_in_late_rounds(patch: Patch) -> None:

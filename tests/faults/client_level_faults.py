@@ -11,8 +11,9 @@ from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.federation import release
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.rounds import Federation
-from dpfedadamw.privacy import claims, updates
+from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.privacy.units import client as unit
 from dpfedadamw.privacy.updates import ClippedUpdate, sum_of_updates
 from tests.faults.declaring import Fault, Patch, Room
 from tests.faults.upload_faults import (
@@ -123,17 +124,17 @@ def telling_the_traffic(patch: Patch) -> None:
 
 
 def told_more_noise(patch: Patch) -> None:
-    claim = claims.client_level_claim
+    claim = unit.client_level_claim
 
     def told(spends, clients, delta):
         richer = [{**one, "noise_multiplier": one["noise_multiplier"] + 0.5} for one in spends]
         return claim(richer, clients, delta)
 
-    patch.setattr(claims, "client_level_claim", told)
+    patch.setattr(unit, "client_level_claim", told)
 
 
 def amplified_towards_the_server(patch: Patch) -> None:
-    claim = claims.client_level_claim
+    claim = unit.client_level_claim
 
     def amplified(spends, clients, delta):
         honest = claim(spends, clients, delta)
@@ -141,7 +142,7 @@ def amplified_towards_the_server(patch: Patch) -> None:
         flattered = [{**entry, "epsilon_pld": third} for entry in honest["server"]["clients"]]
         return {**honest, "server": {**honest["server"], "epsilon": third, "clients": flattered}}
 
-    patch.setattr(claims, "client_level_claim", amplified)
+    patch.setattr(unit, "client_level_claim", amplified)
 
 
 def a_fixed_cohort(patch: Patch) -> None:

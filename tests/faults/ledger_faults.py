@@ -14,6 +14,7 @@ from dpfedadamw.cli import after_training as filing
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy.ledger import Ledger, canonical
+from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.probe import probe_of
 from dpfedadamw.spec import Spec
@@ -26,7 +27,7 @@ FORGOTTEN = 2
 
 def forget_a_round(patch: Patch) -> None:
     """One round is neither charged nor noted, and the claim does without it."""
-    append_all, realised_claim = Ledger.append_all, engine_run.realised_claim
+    append_all, realised_claim = Ledger.append_all, PrivacyPlan.realised_claim
 
     def forgetful(self, kind, many):
         many = list(many)
@@ -37,10 +38,10 @@ def forget_a_round(patch: Patch) -> None:
 
     patch.setattr(Ledger, "append_all", forgetful)
     patch.setattr(
-        engine_run,
+        PrivacyPlan,
         "realised_claim",
-        lambda plan, entries: realised_claim(
-            plan, [entry for entry in entries if entry.get("round") != FORGOTTEN]
+        lambda self, entries: realised_claim(
+            self, [entry for entry in entries if entry.get("round") != FORGOTTEN]
         ),
     )
 

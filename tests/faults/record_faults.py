@@ -9,7 +9,7 @@ import torch
 
 from dpfedadamw import experiment
 from dpfedadamw.federation.unprotected import record_loss
-from dpfedadamw.privacy import claims
+from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.run import training as engine_run
 from tests.faults.declaring import Fault, Patch, Room
 from tests.runs import small_spec
@@ -155,14 +155,14 @@ def running_statistics_in_the_model(patch: Patch) -> None:
 
 
 def silent_about_tuning(patch: Patch) -> None:
-    claim = claims.accounting.claim
+    claim = record_level.claim
 
     def without(*some, **more):
         made = claim(*some, **more)
         said = [one for one in made["assumptions"] if "hyperparameters" not in one]
         return {**made, "assumptions": said}
 
-    patch.setattr(claims.accounting, "claim", without)
+    patch.setattr(record_level, "claim", without)
 
 
 ROOM = Room(

@@ -26,6 +26,7 @@ from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import FullBatch
+from dpfedadamw.privacy.units.none import Nothing
 from dpfedadamw.spec import loads
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
@@ -134,7 +135,7 @@ def test_without_noise_and_clipping_the_trajectory_is_fedadamws(
     sizes = {"second_moment": len(blocks.names) if blocks else flat.layout.size}
     server = Averaging({} if aggregation == "none" else sizes, keep_global_update=True)
     plan = PrivacyPlan(
-        unit="none",
+        unit=Nothing(),
         adjacency="none",
         clipping_norm=math.inf,
         noise_multiplier=0.0,

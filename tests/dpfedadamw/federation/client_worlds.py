@@ -24,7 +24,7 @@ from dpfedadamw.models.mlp import MultiLayerPerceptron
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
-from dpfedadamw.privacy.plan import make_plan
+from dpfedadamw.privacy.units.registry import make_plan
 from dpfedadamw.vectors.flat import FlatParameters
 
 CLIENTS, RECORDS, FEATURES, CLASSES = 9, 6, 3, 2

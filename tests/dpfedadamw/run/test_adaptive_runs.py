@@ -16,7 +16,6 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, Course, NoiseDecay
-from dpfedadamw.privacy.claims import expected_claim
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.calibrate import Solve, View, calibrate
 from dpfedadamw.run.probe import probe_of
@@ -174,7 +173,7 @@ def test_adap_dpfl_lowers_its_noise_and_never_below_what_is_accounted_for(tmp_pa
     assert levels == sorted(levels, reverse=True)
     for entry in spends:
         assert entry["noise_multiplier"] >= course.noise_multiplier_of(entry["round"])
-    before = expected_claim(training.experiment.plan)["server_worst_case"]["epsilon"]
+    before = training.experiment.plan.expected_claim()["server_worst_case"]["epsilon"]
     assert outcome.claim["server_worst_case"]["epsilon"] == before
 
 
@@ -185,7 +184,7 @@ def test_a_target_is_met_at_the_fastest_decay():
     )
     experiment = prepare(small_spec("adap-dpfl", overrides=overrides), torch.device("cpu"))
     plan = experiment.plan
-    assert 3.98 <= expected_claim(plan)["server_worst_case"]["epsilon"] <= 4.0
+    assert 3.98 <= plan.expected_claim()["server_worst_case"]["epsilon"] <= 4.0
     rate = max(plan.sampling_rate(client) for client in range(5))
     total = None
     for index in range(plan.rounds):

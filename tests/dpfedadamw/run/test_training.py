@@ -16,7 +16,6 @@ from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
-from dpfedadamw.privacy.claims import expected_claim
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from tests.runs import begin, judged, small_spec, train
@@ -176,7 +175,7 @@ def test_a_target_epsilon_is_met_from_below(tmp_path):
         )
     )
     experiment = prepare(spec, torch.device("cpu"))
-    claim = expected_claim(experiment.plan)
+    claim = experiment.plan.expected_claim()
     assert 3.98 <= claim["server_worst_case"]["epsilon"] <= 4.0
 
 

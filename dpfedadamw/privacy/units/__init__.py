@@ -1,0 +1,1 @@
+"""What a run protects, each unit one object: its plan, its claims, its targets."""

@@ -1,0 +1,114 @@
+"""Whole clients as the unit of protection: a round is one subsampled Gaussian over clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.calibration import Setting
+from dpfedadamw.privacy.accounting.client_level import client_level_claim
+from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, plain_batches, private_fields
+from dpfedadamw.privacy.sampling import PoissonSampling
+from dpfedadamw.spec import Spec
+from dpfedadamw.vectors.sparsification import Sparsification
+
+
+class WholeClients(PrivacyUnit):
+    """Protects a client with all its records: its update is clipped, the sum of updates noised."""
+
+    name: ClassVar[str] = "client"
+    noises_updates: ClassVar[bool] = True
+
+    def plan(
+        self,
+        spec: Spec,
+        records: tuple[int, ...],
+        queries_per_step: int,
+        sparsification: Sparsification | None,
+    ) -> PrivacyPlan:
+        """The plan of a spec, for clients of the given sizes."""
+        plan = PrivacyPlan(
+            unit=self,
+            sampling=plain_batches(spec),
+            noise_added_by=spec.privacy.noise_added_by,
+            sparsification=sparsification,
+            **private_fields(spec, records, queries_per_step),
+        )
+        clients, delta = len(records), plan.claimed_delta
+        if delta * clients >= 1.0:
+            raise PrivacyError(
+                f"privacy.delta: {delta:g} times the {clients} clients is {delta * clients:.3g}; a "
+                "mechanism that publishes one client in the clear would pass. Use a delta below "
+                f"{1.0 / clients:.2g}"
+            )
+        return plan
+
+    def realised_claim(
+        self, plan: PrivacyPlan, entries: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The claim that the ledger's entries support."""
+        spends = [entry for entry in entries if entry["kind"] == "spend"]
+        return client_level_claim(spends, len(plan.records), plan.claimed_delta)
+
+    def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
+        """The claim if every client is in every round, which concerns the server's view alone.
+
+        Towards a third party participation is part of the mechanism.
+        """
+        by_clients = plan.noise_added_by == "clients"
+        spend = {
+            "noise_multiplier": plan.noise_multiplier,
+            "sampling_rate": plan.participation,
+            "noise_added_by": plan.noise_added_by,
+            # One client stands for all: each is assumed to be in every round, with S-1 others.
+            "clients": [0] if by_clients else [],
+            "upload_noise_multiplier": plan.noise_multiplier / plan.clients_per_round**0.5,
+        }
+        return client_level_claim([spend] * plan.rounds, len(plan.records), plan.claimed_delta)
+
+    def setting(self, plan: PrivacyPlan, _view: str) -> Setting:
+        """The plan as the solvers take it, towards a third party.
+
+        Seen by it, a round has the form that a record's step has towards the server.
+        """
+        return Setting(
+            sampling=PoissonSampling(plan.clients_per_round),
+            records=(len(plan.records),),
+            noise_multiplier=plan.noise_multiplier,
+            rounds=plan.rounds,
+            local_steps=1,
+            delta=plan.claimed_delta,
+        )
+
+    def check_target(self, view: str, solve: str) -> None:
+        """Refuse what no number of the spec could keep to."""
+        if view == "server":
+            raise PrivacyError(
+                "--view server: at client level the target holds towards a third party; towards "
+                "the server sampling clients gains nothing. Use --view third-party"
+            )
+        if solve in ("rate", "local-steps"):
+            raise PrivacyError(
+                f"--solve {solve}: at client level batches and local steps cost nothing; use "
+                "--solve noise or --solve rounds"
+            )
+
+    def spent(self, claim: Mapping[str, Any], _view: str) -> float:
+        """ε of an expected claim towards a third party."""
+        return float(claim["third_party"]["epsilon"])
+
+    def cost(self, plan: PrivacyPlan) -> list[tuple[str, str]]:
+        """Rows for a reader: what the plan's mechanism is."""
+        deviation = plan.update_noise_standard_deviation / plan.clients_per_round
+        rows = [
+            ("noise on the mean update", f"standard deviation σC/S = {deviation:.4g}"),
+            ("participation l", f"{plan.participation:.4g} per client and round"),
+            ("rounds", str(plan.rounds)),
+            ("records per client", f"{min(plan.records)} … {max(plan.records)}"),
+        ]
+        if sparse := plan.sparsification:
+            kept = f"{sparse.kept} of {sparse.size} coordinates ({sparse.kind})"
+            rows.append(("kept of an update", kept))
+            rows.append(("noised of a sum", f"{sparse.released} coordinates"))
+        return rows

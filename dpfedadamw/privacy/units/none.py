@@ -1,0 +1,65 @@
+"""The unit of a run that claims no privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.record_level import no_claim
+from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, common_fields, plain_batches
+from dpfedadamw.spec import Spec
+from dpfedadamw.vectors.sparsification import Sparsification
+
+
+class Nothing(PrivacyUnit):
+    """Protects nothing: gradients are plain, and there is no ε."""
+
+    name: ClassVar[str] = "none"
+
+    def plan(
+        self,
+        spec: Spec,
+        records: tuple[int, ...],
+        queries_per_step: int,
+        _sparsification: Sparsification | None,
+    ) -> PrivacyPlan:
+        """A plan under which nothing is clipped or noised."""
+        return PrivacyPlan(
+            unit=self,
+            adjacency="none",
+            clipping_norm=math.inf,
+            noise_multiplier=0.0,
+            delta=None,
+            sampling=plain_batches(spec),
+            **common_fields(spec, records, queries_per_step),
+        )
+
+    def realised_claim(
+        self, _plan: PrivacyPlan, _entries: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """That there is none."""
+        return no_claim()
+
+    def expected_claim(self, _plan: PrivacyPlan) -> NoReturn:
+        """Refuse."""
+        raise PrivacyError(
+            "privacy.unit: none: this spec claims no privacy, so there is no ε to compute"
+        )
+
+    def setting(self, plan: PrivacyPlan, _view: str) -> NoReturn:
+        """Refuse, as there is no ε to solve for."""
+        self.expected_claim(plan)
+
+    def check_target(self, _view: str, _solve: str) -> NoReturn:
+        """Refuse."""
+        raise PrivacyError("privacy.unit: none: this spec claims no privacy to calibrate")
+
+    def spent(self, _claim: Mapping[str, Any], _view: str) -> float:
+        """Nothing bounds it."""
+        return math.inf
+
+    def cost(self, _plan: PrivacyPlan) -> list[tuple[str, str]]:
+        """No rows."""
+        return []

@@ -1,0 +1,174 @@
+"""Single records as the unit of protection: each noised gradient is one subsampled Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting import record_level
+from dpfedadamw.privacy.accounting.calibration import Setting, solve_step_limit
+from dpfedadamw.privacy.accounting.record_level import ClientSpend
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay
+from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, private_fields
+from dpfedadamw.privacy.sampling import (
+    FixedSizeSampling,
+    PoissonSampling,
+    Sampling,
+    ShuffledEpochs,
+)
+from dpfedadamw.spec import Spec
+from dpfedadamw.vectors.sparsification import Sparsification
+
+_BATCHES = {
+    "poisson": "each record by itself (Poisson)",
+    "fixed-size": "of fixed size, without replacement",
+    "shuffled": "shuffled epochs",
+}
+
+
+class SingleRecords(PrivacyUnit):
+    """Protects one record of one client: its gradient is clipped, the sum of gradients noised."""
+
+    name: ClassVar[str] = "record"
+    noises_gradients: ClassVar[bool] = True
+
+    def plan(
+        self,
+        spec: Spec,
+        records: tuple[int, ...],
+        queries_per_step: int,
+        _sparsification: Sparsification | None,
+    ) -> PrivacyPlan:
+        """The plan of a spec, for clients of the given sizes."""
+        sampling, key, size = _batches(spec)
+        plan = PrivacyPlan(
+            unit=self, sampling=sampling, **private_fields(spec, records, queries_per_step)
+        )
+        smallest, largest, delta = min(records), max(records), plan.claimed_delta
+        if size > smallest:
+            why = ", whose sampling rate would exceed 1" if key.startswith("expected") else ""
+            raise PrivacyError(
+                f"privacy.sampling.{key}: {size:g} exceeds the {smallest} records of client "
+                f"{records.index(smallest)}{why}; use at most {smallest}, or raise "
+                "data.partition.minimum_records"
+            )
+        if delta * largest >= 1.0:
+            raise PrivacyError(
+                f"privacy.delta: {delta:g} times the {largest} records of the largest client is "
+                f"{delta * largest:.3g}; a mechanism that publishes one record in the clear would "
+                f"pass. Use a delta below {1.0 / largest:.2g}"
+            )
+        # Refuses what no accountant covers.
+        plan.composition(plan.smallest_client)
+        return replace(plan, adaptation=_adaptation(spec, plan))
+
+    def realised_claim(
+        self, plan: PrivacyPlan, entries: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """The claim that the ledger's entries support."""
+        counted = plan.course.accounted(entries)
+        return _claim(plan, record_level.spends_from_ledger(counted))
+
+    def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
+        """The claim if every client takes part in every round."""
+        everything = plan.course.everything
+        spends = [
+            ClientSpend(client, records, plan.rounds, everything(plan.composition(client)))
+            for client, records in enumerate(plan.records)
+        ]
+        return _claim(plan, spends)
+
+    def setting(self, plan: PrivacyPlan, view: str) -> Setting:
+        """The plan as the solvers take it, towards the server or a third party."""
+        return Setting(
+            sampling=plan.sampling,
+            records=plan.records,
+            noise_multiplier=plan.noise_multiplier,
+            rounds=plan.rounds,
+            local_steps=plan.local_steps,
+            delta=plan.claimed_delta,
+            queries_per_step=plan.queries_per_step,
+            view=view,
+            participation=plan.participation,
+            decay=plan.adaptation.decay if plan.adaptation else None,
+        )
+
+    def check_target(self, view: str, solve: str) -> None:
+        """Any number of the spec may be solved for, towards anybody."""
+
+    def spent(self, claim: Mapping[str, Any], view: str) -> float:
+        """ε of an expected claim in a view."""
+        part = "server_worst_case" if view == "server" else "third_party"
+        return float(claim[part]["epsilon"])
+
+    def cost(self, plan: PrivacyPlan) -> list[tuple[str, str]]:
+        """Rows for a reader: what the plan's mechanism is."""
+        rates = [plan.sampling_rate(client) for client in range(len(plan.records))]
+        kind = plan.sampling.event_kind
+        amplified, span = (
+            "sampling rate q",
+            f"{min(rates):.4f} … {max(rates):.4f} of a client's records in each step",
+        )
+        if kind == "shuffled":
+            uses = plan.composition(plan.smallest_client, plan.rounds).steps
+            amplified = "amplification"
+            span = f"none claimed; a record is in at most {uses} batches of the run"
+        deviation = plan.noise_variance(0) ** 0.5
+        return [
+            ("noise on one gradient", f"standard deviation σC/B = {deviation:.4g}"),
+            ("batches", _BATCHES[kind]),
+            (amplified, span),
+            ("steps per client", _steps(plan)),
+            ("records per client", f"{min(plan.records)} … {max(plan.records)}"),
+        ]
+
+
+def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
+    return record_level.claim(
+        spends,
+        per_round=plan.composition(plan.smallest_client),
+        share=plan.divisor(plan.smallest_client) / min(plan.records),
+        clients=len(plan.records),
+        clients_per_round=plan.clients_per_round,
+        course=plan.course,
+        delta=plan.claimed_delta,
+        client_sampling=plan.client_sampling,
+    )
+
+
+def _batches(spec: Spec) -> tuple[Sampling, str, float]:
+    """The sampler of noised steps, and the key of the spec that holds its batch size, with it."""
+    sampling = spec.privacy.sampling
+    if sampling.kind == "poisson":
+        assert sampling.expected_batch_size is not None
+        expected = sampling.expected_batch_size
+        return PoissonSampling(expected), "expected_batch_size", expected
+    assert sampling.batch_size is not None
+    size = sampling.batch_size
+    if sampling.kind == "fixed":
+        return FixedSizeSampling(size), "batch_size", size
+    return ShuffledEpochs(size), "batch_size", size
+
+
+def _adaptation(spec: Spec, plan: PrivacyPlan) -> Adaptation | None:
+    """What the spec's rule may change from round to round; ``plan`` is that of the first round."""
+    steps, decay = spec.algorithm.local_iterations, spec.algorithm.noise_decay
+    if decay is not None:
+        falling = NoiseDecay(decay.factor, decay.patience, decay.floor)
+        return Adaptation(plan.local_steps, None, True, falling)
+    if steps is None:
+        return None
+    target = spec.privacy.target_epsilon
+    assert target is not None
+    limit = solve_step_limit(target, plan.setting(), plan.rounds * steps.maximum)
+    return Adaptation(steps.maximum, limit, steps.estimate, None)
+
+
+def _steps(plan: PrivacyPlan) -> str:
+    """Steps of one client, in all and by round where they adapt."""
+    text = f"at most {plan.course.most_steps}"
+    if plan.adaptation is None or plan.adaptation.step_limit is None:
+        return text
+    return f"{text} in all, {plan.local_steps} at first, then up to {plan.course.most_local_steps}"
