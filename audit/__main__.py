@@ -20,6 +20,7 @@ from audit.auditor import audit_run
 from audit.claims import judge_claim, load_claim
 from audit.claims.rendering import render_claim
 from audit.errors import AuditError
+from audit.untrusted.text import printable
 from audit.verdict import Findings, Verdict
 
 _WIDTH = 96
@@ -33,17 +34,13 @@ def render(findings: Findings) -> str:
     for finding in findings.findings:
         lines.append(f"{finding.verdict.value:<15} {finding.name:<14} {finding.title}")
         lines += textwrap.wrap(
-            _printable(finding.measurement),
+            # Texts of a hostile run must not steer the terminal.
+            printable(finding.measurement),
             _WIDTH,
             initial_indent=" " * 16,
             subsequent_indent=" " * 16,
         )
     return "\n".join(lines)
-
-
-def _printable(text: str) -> str:
-    # Texts of a hostile run must not steer the terminal.
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,10 +18,11 @@ import scipy
 
 from audit.checks import Check, Judgement, checks_for
 from audit.errors import AuditError, ProbeError, UnverifiedError
-from audit.probe.probing import Probe, run_probe, write_atomically
+from audit.probe.probing import Probe, run_probe
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.evidence import ProbeResults, read_probe
-from audit.reading.fields import FieldError
+from audit.reading.files import write_atomically
+from audit.untrusted.fields import FieldError
 from audit.verdict import Finding, Findings, Verdict
 
 

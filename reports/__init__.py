@@ -2,8 +2,8 @@
 
 The last step of a run: `content` turns a run directory into data, `pages` that into a document,
 `pdf` and `html` show it, `signing` puts the trainer's and the auditor's signatures beside the
-model, `verification` checks them. The package reads files only; it shares no code with the engine
-or the auditor.
+model, `verification` checks them. The package reads files only; it shares no code with the engine,
+and with the auditor only how hostile files are opened and parsed (`audit.untrusted`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ a single line: what is wrong, where, and what would be right.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class ReportError(Exception):
     """A report, key or attestation cannot be made or read; the message is one clear line."""
@@ -29,3 +31,8 @@ class TimestampError(ReportError):
 
 class PdfSignatureError(ReportError):
     """A PDF cannot be signed, or its signature does not hold."""
+
+
+def local(error: ReportError, folder: Path) -> str:
+    """Return an error's text without the folder's path, which a reader of the run need not know."""
+    return str(error).replace(f" in {folder}", "")

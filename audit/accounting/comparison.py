@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from audit.accounting.budget import Steps, privacy_profile
-from audit.reading import fields
+from audit.untrusted import fields
 
 RELATIVE, ABSOLUTE = 5e-3, 1e-3
 _LEAST_DELTA = 1e-9

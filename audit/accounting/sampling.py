@@ -10,9 +10,9 @@ import numpy as np
 
 from audit.accounting.budget import Steps, effective_noise_multiplier
 from audit.errors import UnverifiedError
-from audit.reading.arrays import Integers
 from audit.reading.ledger import Header
 from audit.reading.spends import Spend
+from audit.untrusted.arrays import Integers
 
 # The neighbouring data sets under which each sampler of single records can be accounted.
 ADJACENCY = {"poisson": "add-remove", "fixed-size": "replace-one", "shuffled": "replace-one"}

@@ -15,10 +15,10 @@ from audit.canaries.bounds import Mechanism, Shares, scaled
 from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
 from audit.canaries.views import View, beginning
 from audit.errors import UnverifiedError
-from audit.reading.arrays import Floats
 from audit.reading.canary_evidence import CanaryEvidence
 from audit.reading.ledger import Header, Ledger
 from audit.reading.spends import RoundSpend
+from audit.untrusted.arrays import Floats
 
 
 def client_views(

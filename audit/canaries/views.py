@@ -19,10 +19,10 @@ from audit.accounting.worst_case import most_spent, participation
 from audit.canaries.bounds import Mechanism, Shares, scaled
 from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
 from audit.errors import UnverifiedError
-from audit.reading.arrays import Floats
 from audit.reading.canary_evidence import CanaryEvidence
 from audit.reading.ledger import Header, Ledger
 from audit.reading.spends import Spend
+from audit.untrusted.arrays import Floats
 
 _BEGINNING, _BEGINNING_OF_FEW, _FEW = 2.0, 1.0, 200
 # More different clients than that are put into groups, each counted as its worst.

@@ -17,12 +17,12 @@ from audit.checks.shared.agreement import differs
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading import fields, leaks
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
-from audit.reading.documents import DocumentError, parse_json
-from audit.reading.fields import FieldError
 from audit.reading.files import read_bytes
 from audit.reading.known_fields import LEDGER, METRICS, MODEL, RUN_FILES, unknown_fields
-from audit.reading.messages import MessageError, read_names
 from audit.replay.trajectory import learning_rate
+from audit.untrusted.documents import DocumentError, parse_json
+from audit.untrusted.fields import FieldError
+from audit.untrusted.safetensors import MessageError, read_names
 from audit.verdict import Verdict
 
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.

@@ -15,10 +15,10 @@ import numpy as np
 
 from audit.checks.base import Check, Judgement, listed, register
 from audit.errors import UntrustedFileError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
 from audit.reading.record_evidence import Moments
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 # Twice what rounding to float32 leaves of a mean up to twenty deviations away.

@@ -16,8 +16,8 @@ import numpy as np
 from audit.checks.base import Check, Judgement, listed, register
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
-from audit.reading.documents import DocumentError, parse_json
 from audit.reading.files import read_bytes
+from audit.untrusted.documents import DocumentError, parse_json
 from audit.verdict import Verdict
 
 _METRICS = "metrics.jsonl"

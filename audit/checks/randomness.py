@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from functools import cache
 
 from audit.checks.base import Check, Judgement, listed, register
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 # What a release key is hashed behind, as the ledger's format has it.

@@ -24,13 +24,13 @@ from audit.checks.base import (
     register,
 )
 from audit.errors import UnverifiedError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence, SecondMoment
-from audit.reading.fields import FieldError
 from audit.statistics.floors import Floor, floor_faults, promised_floor
 from audit.statistics.intervals import FALSE_ALARM, gamma_interval, relative_difference
 from audit.statistics.moments import Array, InnovationSums, accumulate, step_weights, steps_gain
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 # Their v is a running maximum, or follows one of two queries: not the recursion tested here.

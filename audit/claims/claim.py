@@ -20,7 +20,7 @@ import jsonschema
 from jsonschema.exceptions import best_match
 
 from audit.errors import AuditError
-from audit.reading.documents import DocumentError, parse_yaml
+from audit.untrusted.documents import DocumentError, parse_yaml
 
 MAXIMUM_BYTES = 1 << 16
 _ENDING = ".yaml"

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audit.untrusted.text import printable
+
 _WIDTH = 96
 _RELATIONS = {
     "covers": "covers it",
@@ -119,7 +121,6 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrapped(label: str, text: str) -> list[str]:
-    printable = "".join(one if one.isprintable() else "?" for one in text)
     return textwrap.wrap(
-        printable, _WIDTH, initial_indent=f"{label:<12}", subsequent_indent=" " * 12
+        printable(text), _WIDTH, initial_indent=f"{label:<12}", subsequent_indent=" " * 12
     )

@@ -10,8 +10,6 @@ engine is not installed.
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 from audit.errors import ProbeError, RunDirectoryError
 from audit.probe.probe_tally import REPEAT, REPLACED, ProbeTally
 from audit.probe.update_probing import UpdateProbe, run_update_probe
+from audit.reading.files import write_atomically
 
 BATCH_SIZES = (0, 1, 7, 31)
 KINDS = (
@@ -139,28 +138,6 @@ def record_probe(run_dir: Path, probe: Probe) -> Path:
     path = folder / "probe.npz"
     write_atomically(path, buffer.getvalue(), 0o600)
     return path
-
-
-def write_atomically(path: Path, content: bytes, mode: int) -> None:
-    """Write a file so that a reader sees the old or the new one, never a part.
-
-    Raises:
-        RunDirectoryError: the file cannot be written.
-    """
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise RunDirectoryError(f"{path}: cannot be written ({error.strerror})") from error
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, path)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        raise RunDirectoryError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _batch(probe: StepProbe, size: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit.reading import fields
 from audit.reading.spends import Spend
+from audit.untrusted import fields
 
 _MOST = 10_000_000
 

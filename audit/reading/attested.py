@@ -9,23 +9,24 @@ attested to yet is judged without.
 from __future__ import annotations
 
 import base64
-import binascii
-import hashlib
 import hmac
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from audit.errors import UntrustedFileError
-from audit.reading import fields
-from audit.reading.documents import DocumentError, parse_json
-from audit.reading.fields import FieldError
 from audit.reading.files import hash_file, read_bytes
+from audit.untrusted import fields
+from audit.untrusted.documents import parse_json
+from audit.untrusted.fields import FieldError
+from audit.untrusted.files import Fault, FileError
+from audit.untrusted.folders import keyed_digest
 
 ENVELOPE, KEY = "training.attestation.json", "trainer.pub"
 _EVIDENCE, _SALT = "evidence", "salt"
-_UNCOVERED = (_SALT, "findings.json")
-_MOST_BYTES, _DEPTH, _MOST_FILES, _MOST_SUBJECTS = 1 << 20, 8, 1_000_000, 64
+_UNCOVERED = ("findings.json",)
+_MOST_BYTES, _MOST_SUBJECTS = 1 << 20, 64
+# What is wrong with the folder as a whole; a name that is no plain text is not repeated.
+_OF_FOLDER = (Fault.CANNOT_LIST, Fault.TOO_DEEP, Fault.TOO_MANY, Fault.UNUSUAL_NAME)
 _NAME = r"[A-Za-z0-9._][A-Za-z0-9._-]{0,99}"
 _HEX = r"[0-9a-f]{64}"
 
@@ -50,7 +51,7 @@ def attestation_faults(root: Path, reasons: list[str], unreadable: list[str]) ->
         return True
     try:
         subjects = _subjects(raw)
-    except (DocumentError, FieldError, binascii.Error, ValueError) as error:
+    except ValueError as error:
         unreadable.append(f"{ENVELOPE}: {error}")
         return True
     for name, (kind, digest) in subjects.items():
@@ -82,34 +83,9 @@ def _subjects(raw: bytes) -> dict[str, tuple[str, str]]:
 
 
 def _evidence_digest(root: Path) -> str:
-    """HMAC-SHA256, keyed with the salt, over the sorted lines "sha256  path" of all evidence."""
-    salt = read_bytes(root, f"{_EVIDENCE}/{_SALT}", 32)
-    if len(salt) != 32:
-        raise UntrustedFileError(f"{_EVIDENCE}/{_SALT}", "is not 32 bytes")
-    lines = sorted(
-        f"{hash_file(root, f'{_EVIDENCE}/{name}')}  {name}\n"
-        for name in _files(root / _EVIDENCE, "", 0)
-        if name not in _UNCOVERED
-    )
-    return hmac.new(salt, "".join(lines).encode("utf-8"), hashlib.sha256).hexdigest()
-
-
-def _files(folder: Path, prefix: str, depth: int) -> Iterator[str]:
-    """Relative names below a folder; what is no plain file is refused when it is hashed."""
-    if depth > _DEPTH:
-        raise UntrustedFileError(_EVIDENCE, "has folders that lie too deep")
     try:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        raise UntrustedFileError(_EVIDENCE, "cannot be listed") from error
-    if len(found) > _MOST_FILES:
-        raise UntrustedFileError(_EVIDENCE, f"has more than {_MOST_FILES} files")
-    for entry in found:
-        name = prefix + entry.name
-        if not name.isprintable() or not name.isascii():
-            raise UntrustedFileError(_EVIDENCE, "has a file with an unusual name")
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(folder / entry.name, f"{name}/", depth + 1)
-        else:
-            yield name
+        return keyed_digest(root, _EVIDENCE, _SALT, _UNCOVERED)
+    except FileError as error:
+        plain = error.name.isascii() and error.name.isprintable()
+        file = error.name if plain and error.fault not in _OF_FOLDER else _EVIDENCE
+        raise UntrustedFileError(file, error.what) from error

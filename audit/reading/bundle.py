@@ -17,11 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
-from audit.reading.archives import ArchiveError, read_archive
-from audit.reading.arrays import Arrays
 from audit.reading.canary_evidence import CanaryEvidence, read_canaries
 from audit.reading.client_evidence import UpdateRound
-from audit.reading.documents import DocumentError, parse_json, parse_yaml
 from audit.reading.evidence import (
     Layout,
     ProbeResults,
@@ -30,11 +27,13 @@ from audit.reading.evidence import (
     read_probe,
 )
 from audit.reading.exchanges import Exchange, Release, read_exchange, read_release
-from audit.reading.fields import FieldError
-from audit.reading.files import hash_file, read_bytes
+from audit.reading.files import hash_file, read_bytes, refusals_of
 from audit.reading.ledger import Header, Ledger, read_ledger
 from audit.reading.record_evidence import Holdings, Moments, read_holdings, read_moments
 from audit.reading.units import CLIENT, RECORD, Unit
+from audit.untrusted.archives import read_archive
+from audit.untrusted.arrays import Arrays
+from audit.untrusted.documents import DocumentError, parse_json, parse_yaml
 
 # Parsing YAML takes seconds for every 100 kB; a resolved spec has a few.
 MAXIMUM_SPEC_BYTES = 1 << 17
@@ -44,7 +43,6 @@ MAXIMUM_EVIDENCE_BYTES = 1 << 30
 MAXIMUM_SALT_BYTES = 1 << 12
 _CACHE_BYTES = 1 << 28
 
-_Evidence = TypeVar("_Evidence")
 _Content = TypeVar("_Content")
 
 HASHED_FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
@@ -127,10 +125,8 @@ class Bundle:
         if self._layout is None:
             name = "evidence/layout.json"
             raw = read_bytes(self.root, name, MAXIMUM_LAYOUT_BYTES)
-            try:
+            with refusals_of(name):
                 self._layout = read_layout(parse_json(raw))
-            except (DocumentError, FieldError) as error:
-                raise UntrustedFileError(name, str(error)) from error
         return self._layout
 
     def round_evidence(self, index: int) -> RoundEvidence:
@@ -159,12 +155,10 @@ class Bundle:
         """
         key = (unit.name, index)
         if key not in self._cache:
-            name, layout = round_file(index), self.layout()
-            arrays = self._arrays(name)
-            try:
-                self._cache[key] = unit.read_round(arrays, layout)
-            except FieldError as error:
-                raise UntrustedFileError(name, str(error)) from error
+            layout = self.layout()
+            self._cache[key] = self._of_archive(
+                round_file(index), lambda arrays: unit.read_round(arrays, layout)
+            )
         self._cache.move_to_end(key)
         while len(self._cache) > 1 and sum(map(_bytes_held, self._cache.values())) > _CACHE_BYTES:
             self._cache.popitem(last=False)
@@ -226,12 +220,11 @@ class Bundle:
         Raises:
             UntrustedFileError: it cannot be read.
         """
-        name = "evidence/canaries.npz"
-        arrays = self._arrays(name)
-        try:
-            return read_canaries(arrays, self.header.clients, self.header.unit.whole_clients)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
+        header = self.header
+        return self._of_archive(
+            "evidence/canaries.npz",
+            lambda arrays: read_canaries(arrays, header.clients, header.unit.whole_clients),
+        )
 
     def salt(self) -> bytes:
         """The key by which participations are chosen.
@@ -247,13 +240,11 @@ class Bundle:
         Raises:
             UntrustedFileError: it cannot be read.
         """
-        name, layout = f"evidence/upload-{index:05d}-{client:05d}.npz", self.layout()
-        arrays = self._arrays(name)
-        try:
-            sample = len(layout.sample_coordinates)
-            return read_exchange(arrays, recorded, len(layout.sizes), sample)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
+        blocks, sample = len(self.layout().sizes), len(self.layout().sample_coordinates)
+        return self._of_archive(
+            f"evidence/upload-{index:05d}-{client:05d}.npz",
+            lambda arrays: read_exchange(arrays, recorded, blocks, sample),
+        )
 
     def release(self, index: int, recorded: int) -> Release:
         """What a client-level round released, at `recorded` coordinates.
@@ -262,11 +253,7 @@ class Bundle:
             UntrustedFileError: it cannot be read.
         """
         name = f"evidence/upload-{index:05d}.npz"
-        arrays = self._arrays(name)
-        try:
-            return read_release(arrays, recorded)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
+        return self._of_archive(name, lambda arrays: read_release(arrays, recorded))
 
     def weights(self) -> bytes:
         """The published weights' file.
@@ -277,25 +264,15 @@ class Bundle:
         return read_bytes(self.root, "model.safetensors", MAXIMUM_EVIDENCE_BYTES)
 
     def _of_archive(self, name: str, read: Callable[[Arrays], _Content]) -> _Content:
-        arrays = self._arrays(name)
-        try:
-            return read(arrays)
-        except FieldError as error:
-            raise UntrustedFileError(name, str(error)) from error
+        with refusals_of(name):
+            return read(read_archive(read_bytes(self.root, name, MAXIMUM_EVIDENCE_BYTES)))
 
-    def _every(self, read: Callable[[int], _Evidence]) -> Iterator[tuple[int, _Evidence]]:
+    def _every(self, read: Callable[[int], _Content]) -> Iterator[tuple[int, _Content]]:
         for index in range(self.readable_ledger.rounds_to_finish):
             try:
                 yield index, read(index)
             except UntrustedFileError as error:
                 raise UnverifiedError(str(error)) from error
-
-    def _arrays(self, name: str) -> Arrays:
-        raw = read_bytes(self.root, name, MAXIMUM_EVIDENCE_BYTES)
-        try:
-            return read_archive(raw)
-        except ArchiveError as error:
-            raise UntrustedFileError(name, str(error)) from error
 
 
 def _bytes_held(evidence: Any) -> int:
@@ -328,29 +305,33 @@ def open_bundle(run_dir: Path) -> Bundle:
     if not root.is_dir():
         raise RunDirectoryError(f"{run_dir}: is not a directory; give the run directory")
     problems: list[Problem] = []
-    spec: Mapping[str, Any] | None = None
-    spec_sha256: str | None = None
-    ledger: Ledger | None = None
-    try:
-        raw = read_bytes(root, "spec.yaml", MAXIMUM_SPEC_BYTES)
-        spec_sha256 = hashlib.sha256(raw).hexdigest()
-        parsed = parse_yaml(raw)
-        if not isinstance(parsed, Mapping):
-            raise DocumentError("is not a mapping")
-        spec = parsed
-    except UntrustedFileError as error:
-        problems.append(Problem(error.file, error.what, error.missing))
-    except DocumentError as error:
-        problems.append(Problem("spec.yaml", str(error)))
-    try:
-        ledger = read_ledger(read_bytes(root, "ledger.jsonl", MAXIMUM_LEDGER_BYTES))
-    except UntrustedFileError as error:
-        problems.append(Problem(error.file, error.what, error.missing))
     inputs: dict[str, str] = {}
+
+    def read(name: str, limit: int, parse: Callable[[bytes], _Content]) -> _Content | None:
+        try:
+            raw = read_bytes(root, name, limit)
+            inputs[name] = hashlib.sha256(raw).hexdigest()
+            with refusals_of(name):
+                return parse(raw)
+        except UntrustedFileError as error:
+            problems.append(Problem(error.file, error.what, error.missing))
+        return None
+
+    spec = read("spec.yaml", MAXIMUM_SPEC_BYTES, _parse_spec)
+    spec_sha256 = inputs.get("spec.yaml")
+    ledger = read("ledger.jsonl", MAXIMUM_LEDGER_BYTES, read_ledger)
     for name in HASHED_FILES:
         try:
-            inputs[name] = hash_file(root, name)
+            # What was judged is what was hashed: no file is opened a second time.
+            inputs[name] = inputs.get(name) or hash_file(root, name)
         except UntrustedFileError as error:
             if name not in {problem.file for problem in problems}:
                 problems.append(Problem(error.file, error.what, error.missing))
     return Bundle(root, spec, spec_sha256, ledger, tuple(problems), inputs)
+
+
+def _parse_spec(raw: bytes) -> Mapping[str, Any]:
+    parsed = parse_yaml(raw)
+    if not isinstance(parsed, Mapping):
+        raise DocumentError("is not a mapping")
+    return parsed

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from audit.reading.arrays import Arrays, Floats, Integers, floats, integers, texts
 from audit.reading.evidence import Layout
-from audit.reading.fields import FieldError
 from audit.reading.sparsification import DIGEST_BYTES
+from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers, texts
+from audit.untrusted.fields import FieldError
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from audit.reading import fields
-from audit.reading.arrays import Arrays, Floats, Integers, floats, integers, texts
-from audit.reading.fields import FieldError
+from audit.untrusted import fields
+from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers, texts
+from audit.untrusted.fields import FieldError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audit.reading.arrays import Arrays, Floats, Integers, bytes_of, floats
+from audit.untrusted.arrays import Arrays, Floats, Integers, bytes_of, floats
 
 CAPACITY_BYTES = 1 << 26
 MOST_FILES = 500

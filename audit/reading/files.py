@@ -1,43 +1,31 @@
-"""Plain files below a run directory, from hands that are not trusted: no links, no pipes, bounded.
-
-`bundle` reads every file of a run through these two functions.
-"""
+"""Plain files below a run directory, for the auditor: a refusal becomes an error of the audit."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from audit.errors import UntrustedFileError
+from audit.errors import RunDirectoryError, UntrustedFileError
+from audit.untrusted import files
+from audit.untrusted.errors import UntrustedError
+from audit.untrusted.files import Fault, FileError
 
-MAXIMUM_HASHED_BYTES = 1 << 37
 
+@contextmanager
+def refusals_of(name: str) -> Iterator[None]:
+    """Turn what is refused while a file is read or parsed into an error that names the file.
 
-def _open(root: Path, name: str, limit: int) -> tuple[int, int]:
-    """Open a plain file below root for reading; returns descriptor and size."""
-    path = root
-    for part in Path(name).parts:
-        path = path / part
-        if path.is_symlink():
-            raise UntrustedFileError(name, "is or lies behind a symbolic link, which is refused")
+    Raises:
+        UntrustedFileError: in place of any `UntrustedError`.
+    """
     try:
-        # Neither follow a link put there meanwhile nor wait for the other end of a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise UntrustedFileError(name, "is missing", missing=True) from error
-    except OSError as error:
-        reason = error.strerror or "unknown reason"
-        raise UntrustedFileError(name, f"cannot be opened ({reason})") from error
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise UntrustedFileError(name, "is not a plain file")
-    if status.st_size > limit:
-        os.close(descriptor)
-        raise UntrustedFileError(name, f"is larger than {limit} bytes")
-    return descriptor, status.st_size
+        yield
+    except FileError as error:
+        missing = error.fault is Fault.MISSING
+        raise UntrustedFileError(error.name, error.what, missing=missing) from error
+    except UntrustedError as error:
+        raise UntrustedFileError(name, str(error)) from error
 
 
 def read_bytes(root: Path, name: str, limit: int) -> bytes:
@@ -46,22 +34,27 @@ def read_bytes(root: Path, name: str, limit: int) -> bytes:
     Raises:
         UntrustedFileError: missing, too large, a link, a pipe or unreadable.
     """
-    descriptor, _ = _open(root, name, limit)
-    with os.fdopen(descriptor, "rb") as stream:
-        try:
-            raw = stream.read(limit + 1)
-        except OSError as error:
-            raise UntrustedFileError(name, "cannot be read") from error
-    if len(raw) > limit:
-        raise UntrustedFileError(name, f"is larger than {limit} bytes")
-    return raw
+    with refusals_of(name):
+        return files.read_bytes(root, name, limit)
 
 
 def hash_file(root: Path, name: str) -> str:
-    """Sha256 (hex) of a plain file, read piecewise."""
-    descriptor, _ = _open(root, name, MAXIMUM_HASHED_BYTES)
-    with os.fdopen(descriptor, "rb") as stream:
-        try:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as error:
-            raise UntrustedFileError(name, "cannot be read") from error
+    """Sha256 (hex) of a plain file, read piecewise.
+
+    Raises:
+        UntrustedFileError: as `read_bytes` does.
+    """
+    with refusals_of(name):
+        return files.hash_file(root, name)
+
+
+def write_atomically(path: Path, content: bytes, mode: int) -> None:
+    """Write a file so that a reader sees the old or the new one, never a part.
+
+    Raises:
+        RunDirectoryError: the file cannot be written.
+    """
+    try:
+        files.write_atomically(path, content, mode)
+    except FileError as error:
+        raise RunDirectoryError(str(error)) from error

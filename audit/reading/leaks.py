@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from audit.errors import UntrustedFileError
-from audit.reading.arrays import Floats
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.files import read_bytes
 from audit.reading.units import UNITS
+from audit.untrusted.arrays import Floats
 
 MOST_NUMBERS = 20_000
 # Two numbers that have nothing to do with each other agree in so many digits once in 9·10^11 times:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from audit.reading import fields
 from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_charged
-from audit.reading.documents import DocumentError, canonical_json, parse_json
-from audit.reading.fields import FieldError
 from audit.reading.sparsification import Sparsification, read_sparsification
 from audit.reading.spends import RoundSpend, Spend, read_spend
 from audit.reading.units import UNITS, Unit
+from audit.untrusted import fields
+from audit.untrusted.documents import DocumentError, canonical_json, parse_json
+from audit.untrusted.fields import FieldError
 
 MAXIMUM_LINE_BYTES = 1 << 20
 GENESIS = "0" * 64

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audit.reading.arrays import Arrays, Floats, Integers, floats, integers
-from audit.reading.fields import FieldError
+from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers
+from audit.untrusted.fields import FieldError
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.reading import fields
-from audit.reading.arrays import Floats, Integers
-from audit.reading.fields import FieldError
+from audit.untrusted import fields
+from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.fields import FieldError
 
 KINDS = ("random", "released-top", "local-top")
 # Under which name a broadcast carries public coordinates that follow from releases.

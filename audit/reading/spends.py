@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from audit.reading import fields
-from audit.reading.fields import FieldError
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from audit.reading.arrays import Arrays, Floats
 from audit.reading.client_evidence import UpdateRound, read_update_round
 from audit.reading.evidence import Layout, RoundEvidence, read_round
+from audit.untrusted.arrays import Arrays, Floats
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from audit.reading.arrays import Floats
 from audit.replay.base import (
     GLOBAL_UPDATE,
     UPDATE,
@@ -26,6 +25,7 @@ from audit.replay.base import (
 from audit.replay.descent import descend, gradient_descent
 from audit.replay.rounding import ROUNDING, Rounded, exact
 from audit.replay.servers import Uploads, average, mean_upload
+from audit.untrusted.arrays import Floats
 
 SECANT, STRONG_CONVEXITY = "secant", "strong_convexity"
 SLOPE, FALLS, DECAYS = "slope", "falls", "decays"

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from audit.reading.arrays import Floats, Integers
 from audit.replay.rounding import Rounded, exact
+from audit.untrusted.arrays import Floats, Integers
 
 UPDATE = "parameters"
 FIRST_MOMENT = "first_moment"

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from audit.reading.arrays import Floats
 from audit.replay.base import UPDATE, Produced, Released, Setting, option, word
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
+from audit.untrusted.arrays import Floats
 
 CONTROL = "control"
 # A float32 transform of n coordinates is off by a few times 2^-24 log2(n) of the input's root mean

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from audit.reading.arrays import Floats
 from audit.reading.exchanges import Exchange
-from audit.reading.messages import MessageError, read_tensors
 from audit.replay.base import (
     UPDATE,
     NeedsWholeVectorsError,
@@ -24,6 +22,8 @@ from audit.replay.base import (
     Setting,
 )
 from audit.replay.rounding import Rounded, exact
+from audit.untrusted.arrays import Floats
+from audit.untrusted.safetensors import MessageError, read_tensors
 
 _STATE = "state."
 

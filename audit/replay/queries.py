@@ -11,11 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from audit.reading.arrays import Floats, Integers
 from audit.reading.evidence import RoundEvidence
 from audit.reading.exchanges import Exchange
 from audit.replay.base import Partition
 from audit.replay.rounding import ROUNDING
+from audit.untrusted.arrays import Floats, Integers
 
 # Recorded noise and norms are float32; their products and sums are a few roundings off.
 RECORDED = 16.0 * ROUNDING

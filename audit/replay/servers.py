@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from audit.reading.arrays import Floats
 from audit.replay.adamw import aggregation, shares_first
 from audit.replay.adaptive import PREVIOUS
 from audit.replay.base import (
@@ -25,6 +24,7 @@ from audit.replay.base import (
 )
 from audit.replay.descent import CONTROL
 from audit.replay.rounding import Rounded, exact, mean_of
+from audit.untrusted.arrays import Floats
 
 Uploads = Sequence[Mapping[str, Rounded]]
 

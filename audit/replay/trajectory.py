@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from audit.errors import UnverifiedError
-from audit.reading import fields
-from audit.reading.arrays import Floats, Integers
 from audit.reading.bundle import Bundle
 from audit.reading.exchanges import Exchange, Extent, kept_coordinates
 from audit.reading.ledger import Ledger, Round
-from audit.reading.messages import MessageError, read_tensors
 from audit.replay.base import UPDATE, Partition, Replay, ServerValues, Setting
 from audit.replay.participation import Message, Tally, exactly
 from audit.replay.rounding import ROUNDING, Rounded, exact
+from audit.untrusted import fields
+from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.safetensors import MessageError, read_tensors
 
 
 def learning_rate(algorithm: Mapping[str, Any], round_index: int, rounds: int) -> float:

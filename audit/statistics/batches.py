@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from audit.accounting.sampling import epoch_sizes
-from audit.reading.arrays import Integers
 from audit.reading.spends import Spend
 from audit.statistics.intervals import FALSE_ALARM, binomial_p_value, chi_square_interval
 from audit.statistics.repeats import Group, pairs, repeats_p_value
+from audit.untrusted.arrays import Integers
 
 _RATE_SHARE, _SPREAD_SHARE, _REPEATS_SHARE = 0.4, 0.3, 0.3
 _LEAST_VARIANCE = 1.0

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from audit.reading import fields
-from audit.reading.arrays import Floats, Integers
-from audit.reading.fields import FieldError
+from audit.untrusted import fields
+from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.fields import FieldError
 
 # Block means of float32 moments.
 _RELATIVE = 1e-4

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from audit.accounting.rdp import log_sum_exp
-from audit.reading.arrays import Integers
+from audit.untrusted.arrays import Integers
 
 
 @dataclass(frozen=True)

@@ -1,58 +1,39 @@
-"""Reading and writing files of a run directory without trusting a byte of it.
+"""Files of a run directory for the reports: read, parsed and written without trusting a byte.
 
-Lowest layer of the reports package. A run directory may come from anybody, so links are never
-followed, sizes are bounded, JSON and YAML are parsed strictly, and text is cleaned of characters
-that a page cannot show or that reorder what a reader sees.
+Lowest layer of the reports package. What may be read is decided by `audit.untrusted`, which the
+auditor reads through as well; here a refusal becomes a `SourceError`, and text is cleaned of
+characters that a page cannot show or that reorder what a reader sees.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import secrets
-import stat
 import unicodedata
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from audit.untrusted import documents, files
+from audit.untrusted.documents import DocumentError
+from audit.untrusted.files import Fault, FileError
 from reports.errors import SourceError
 
 TEXT_LIMIT = 4_000
 FILE_LIMIT = 64 * 2**20
-_CHUNK = 1 << 20
 # Zero-width (non-)joiners shape Arabic and Indic words; every other format character is dropped,
 # because bidirectional overrides can make a page read differently from its bytes.
 _KEPT_FORMAT_CHARACTERS = "\u200c\u200d"
+_REASONS = {
+    Fault.MISSING: "missing in {folder}",
+    Fault.LINK: "is a link; a regular file is needed",
+    Fault.NOT_PLAIN: "is not a regular file",
+    Fault.TOO_LARGE: "larger than the accepted {detail} bytes",
+    Fault.CANNOT_OPEN: "{detail}; a regular file is needed",
+}
 
 
-def open_regular(path: Path) -> int:
-    """Open a regular file for reading and never follow a link.
-
-    Args:
-        path: The file.
-
-    Returns:
-        A file descriptor that the caller closes.
-
-    Raises:
-        SourceError: The file is missing, a link, not regular, or unreadable.
-    """
-    try:
-        # O_NONBLOCK: a named pipe put in the place of a file must not hang the reader.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise SourceError(f"{path.name}: missing in {path.parent}") from error
-    except OSError as error:
-        reason = "is a link" if path.is_symlink() else (error.strerror or "cannot be opened")
-        raise SourceError(f"{path.name}: {reason}; a regular file is needed") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise SourceError(f"{path.name}: is not a regular file")
-    return descriptor
+def _refused(path: Path, error: FileError) -> SourceError:
+    reason = _REASONS.get(error.fault, error.what)
+    return SourceError(f"{path.name}: {reason.format(folder=path.parent, detail=error.detail)}")
 
 
 def read_bytes(path: Path, limit: int = FILE_LIMIT) -> bytes:
@@ -65,36 +46,31 @@ def read_bytes(path: Path, limit: int = FILE_LIMIT) -> bytes:
     Raises:
         SourceError: The file is missing, a link, unreadable, or larger than `limit`.
     """
-    with os.fdopen(open_regular(path), "rb") as stream:
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise SourceError(f"{path.name}: larger than the accepted {limit} bytes")
-    return data
+    try:
+        return files.read_bytes(path.parent, path.name, limit)
+    except FileError as error:
+        raise _refused(path, error) from error
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a regular file as 64 hexadecimal digits, read in pieces."""
-    digest = hashlib.sha256()
-    with os.fdopen(open_regular(path), "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+    """Return the SHA-256 of a regular file as 64 hexadecimal digits, read in pieces.
+
+    Raises:
+        SourceError: The file is missing, a link, or unreadable.
+    """
+    try:
+        return files.hash_file(path.parent, path.name)
+    except FileError as error:
+        raise _refused(path, error) from error
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ValueError(f"the key {key[:60]!r} appears twice")
-        result[key] = value
-    return result
+def _malformed(where: str, form: str, error: DocumentError) -> SourceError:
+    if error.nested:
+        return SourceError(f"{where}: nested too deeply")
+    return SourceError(f"{where}: not valid {form} ({clean(error.detail, 160)})")
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def parse_json(data: bytes | str, where: str) -> Any:
+def parse_json(data: bytes, where: str) -> Any:
     """Parse JSON strictly: UTF-8, no repeated keys, no NaN or infinity, bounded depth.
 
     Args:
@@ -105,12 +81,9 @@ def parse_json(data: bytes | str, where: str) -> Any:
         SourceError: `data` is no such JSON.
     """
     try:
-        document = data.decode("utf-8") if isinstance(data, bytes) else data
-        return json.loads(document, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-    except RecursionError as error:
-        raise SourceError(f"{where}: nested too deeply") from error
-    except ValueError as error:
-        raise SourceError(f"{where}: not valid JSON ({clean(str(error), 160)})") from error
+        return documents.parse_json(data)
+    except DocumentError as error:
+        raise _malformed(where, "JSON", error) from error
 
 
 def parse_json_lines(data: bytes, where: str) -> list[dict[str, Any]]:
@@ -130,15 +103,6 @@ def parse_json_lines(data: bytes, where: str) -> list[dict[str, Any]]:
     return rows
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without aliases: a spec has none, and nested ones explode."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not accepted")
-        return super().compose_node(parent, index)
-
-
 def parse_yaml(data: bytes, where: str) -> dict[str, Any]:
     """Parse a resolved spec: a YAML mapping without aliases.
 
@@ -146,12 +110,9 @@ def parse_yaml(data: bytes, where: str) -> dict[str, Any]:
         SourceError: `data` is no such YAML.
     """
     try:
-        document = yaml.load(data, Loader=_PlainLoader)
-    except RecursionError as error:
-        raise SourceError(f"{where}: nested too deeply") from error
-    except (yaml.YAMLError, ValueError) as error:
-        line = str(error).splitlines()[0] if str(error) else "unknown error"
-        raise SourceError(f"{where}: not valid YAML ({clean(line, 160)})") from error
+        document = documents.parse_yaml(data)
+    except DocumentError as error:
+        raise _malformed(where, "YAML", error) from error
     if not isinstance(document, dict):
         raise SourceError(f"{where}: a YAML mapping is needed")
     return document
@@ -224,17 +185,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     Raises:
         SourceError: The folder cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be written ({error.strerror})") from error
+        files.write_atomically(path, data, mode)
+    except FileError as error:
+        raise SourceError(str(error)) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports.errors import SourceError
+from reports.errors import SourceError, local
 from reports.reading.files import (
     clean,
     integer,
@@ -115,7 +115,7 @@ def load(run_dir: Path) -> RunSource:
         try:
             return parse(required(name), name)
         except SourceError as error:
-            notes.append(f"{clean(str(error).replace(f' in {run_dir}', ''), 300)}.")
+            notes.append(f"{clean(local(error, run_dir), 300)}.")
             return empty
 
     spec = parse_yaml(required("spec.yaml"), "spec.yaml")

@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
+from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError, local
 from reports.reading.files import (
     clean,
     mapping,
@@ -89,16 +89,14 @@ def check_bundle(run_dir: Path, key: ec.EllipticCurvePublicKey) -> list[Problem]
         if sorted(resources) != sorted(MODEL_FILES):
             raise EnvelopeError(f"{BUNDLE}: covers other files than {' and '.join(MODEL_FILES)}")
     except (SourceError, EnvelopeError) as error:
-        reason = str(error).removeprefix(f"{BUNDLE}: ").replace(f" in {run_dir}", "")
-        return [Problem(BUNDLE, reason)]
+        return [Problem(BUNDLE, local(error, run_dir).removeprefix(f"{BUNDLE}: "))]
     problems = []
     for name, digest in resources.items():
         try:
             if sha256_file(run_dir / name) != digest:
                 problems.append(Problem(name, f"changed since {BUNDLE} was signed"))
         except SourceError as error:
-            reason = str(error).removeprefix(f"{name}: ").replace(f" in {run_dir}", "")
-            problems.append(Problem(name, reason))
+            problems.append(Problem(name, local(error, run_dir).removeprefix(f"{name}: ")))
     return problems
 
 

@@ -19,11 +19,17 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from audit.untrusted.files import Fault, FileError, create, open_plain
 from reports.errors import KeyFileError
 
 Role = Literal["trainer", "auditor"]
 ROLES: tuple[Role, ...] = ("trainer", "auditor")
 _KEY_LIMIT = 16_384
+_REASONS = {
+    Fault.MISSING: "no such key",
+    Fault.NOT_PLAIN: "is not a regular file",
+    Fault.CANNOT_OPEN: "cannot be read ({})",
+}
 
 
 @dataclass(frozen=True)
@@ -50,23 +56,6 @@ def default_directory() -> Path:
     # The XDG specification ignores relative values.
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".config"
     return root / "dpfedadamw" / "keys"
-
-
-def create(role: Role, directory: Path, passphrase: str | None = None) -> KeyFiles:
-    """Create a key pair named after its role.
-
-    Args:
-        role: "trainer" or "auditor".
-        directory: Where to; made with mode 0700 if it does not exist.
-        passphrase: Encrypts the private key if given.
-
-    Raises:
-        KeyFileError: A key of this role exists there, the role or passphrase is unusable, or the
-            folder cannot be written.
-    """
-    if role not in ROLES:
-        raise KeyFileError(f"role {role!r}: must be one of {', '.join(ROLES)}")
-    return store(ec.generate_private_key(ec.SECP256R1()), directory, role, passphrase)
 
 
 def store(
@@ -109,7 +98,7 @@ def store(
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, (data, mode) in files.items():
-            _create_exclusively(directory / name, data, mode)
+            create(directory / name, data, mode)
             made.append(directory / name)
     except OSError as error:
         for path in made:
@@ -124,36 +113,20 @@ def store(
     )
 
 
-def _create_exclusively(path: Path, data: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
 def _read(path: Path, *, secret: bool) -> bytes:
     try:
         # Opened once and judged by its descriptor, so that no swap in between can fool the checks.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            raise KeyFileError(f"{path}: is not a regular file")
-        with os.fdopen(descriptor, "rb") as stream:
-            if secret and status.st_mode & 0o077:
+        with open_plain(path, str(path), follow=True) as stream:
+            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+            # Where there are no users, the bits of others say nothing.
+            if secret and mode & 0o077 and os.name == "posix":
                 raise KeyFileError(
-                    f"{path}: others may read it (mode {stat.S_IMODE(status.st_mode):04o}); "
+                    f"{path}: others may read it (mode {mode:04o}); "
                     "run chmod 600 on it, and make a new key if someone may have copied it"
                 )
             return stream.read(_KEY_LIMIT)
-    except FileNotFoundError as error:
-        raise KeyFileError(f"{path}: no such key") from error
+    except FileError as error:
+        raise KeyFileError(f"{path}: {_REASONS[error.fault].format(error.detail)}") from error
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be read ({error.strerror})") from error
 

@@ -201,11 +201,11 @@ class _Files:
         Raises:
             SourceError: The run holds a link, or a name that cannot be signed.
         """
-        inventory = list_run(self._run_dir)
-        if inventory.problems:
-            raise SourceError(str(inventory.problems[0]))
+        present, problems = list_run(self._run_dir)
+        if problems:
+            raise SourceError(str(problems[0]))
         removed = {name for name, data in self._changes.items() if data is None}
-        return sorted((set(inventory.files) | set(self._changes)) - removed)
+        return sorted((set(present) | set(self._changes)) - removed)
 
     def write(self) -> None:
         """Write and remove, in the order in which it was asked for."""

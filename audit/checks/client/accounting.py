@@ -17,10 +17,10 @@ from audit.accounting.comparison import compare, profile_fault
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.accounting import ACCOUNTING
 from audit.errors import UnverifiedError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Ledger
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Severity, Verdict
 
 _MOST_POINTS = 40

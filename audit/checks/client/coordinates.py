@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
 from audit.reading import sparsification as coordinates
-from audit.reading.arrays import Floats, Integers
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
-from audit.reading.fields import FieldError
 from audit.reading.sparsification import Sparsification
+from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 

@@ -13,12 +13,12 @@ from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, registe
 from audit.checks.record.spec_conformance import PROMISE
 from audit.checks.shared.agreement import claimed_delta, count_faults, differs
 from audit.errors import AuditError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Ledger
 from audit.reading.sparsification import promised
 from audit.reading.spends import RoundSpend
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 _TARGET_SLACK = (5e-3, 1e-3)

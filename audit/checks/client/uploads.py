@@ -13,20 +13,20 @@ import numpy as np
 
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.uploads import UPLOADS
-from audit.reading import fields
-from audit.reading.arrays import Integers
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.exchanges import Extent, Release, extent, is_kept
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Round
-from audit.reading.messages import MessageError
 from audit.reading.sparsification import BROADCAST_NAME
 from audit.replay import APPLY_THE_MEAN
 from audit.replay.participation import Message, Tally, read_message, shown
 from audit.replay.queries import carries
 from audit.replay.rounding import Rounded, exact
 from audit.replay.trajectory import finished_rounds, judge_weights, recorded_coordinates
+from audit.untrusted import fields
+from audit.untrusted.arrays import Integers
+from audit.untrusted.fields import FieldError
+from audit.untrusted.safetensors import MessageError
 from audit.verdict import Verdict
 
 

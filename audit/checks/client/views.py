@@ -14,11 +14,11 @@ from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, registe
 from audit.checks.client.accounting import third_party_history, worst_uploads
 from audit.checks.record.views import VIEWS
 from audit.errors import UnverifiedError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header
 from audit.statistics.intervals import relative_difference
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 TRUSTED_SERVER = (

@@ -25,11 +25,11 @@ from audit.accounting.sampling import cost_of
 from audit.accounting.worst_case import most_spent
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Ledger
 from audit.reading.spends import Spend
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Severity, Verdict
 
 _MOST_POINTS = 40

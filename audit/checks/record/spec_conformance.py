@@ -22,10 +22,10 @@ from audit.checks.shared.agreement import (
     differs,
 )
 from audit.errors import AuditError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Ledger
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 NO_PRIVACY = "no differential privacy"

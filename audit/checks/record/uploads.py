@@ -16,11 +16,9 @@ import numpy as np
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.noise import last_attempts
 from audit.errors import UnverifiedError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence
 from audit.reading.exchanges import Exchange, Extent, extent, is_kept
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header, Ledger, Round
 from audit.replay import REPLAYS, Replay
 from audit.replay.base import Setting
@@ -35,6 +33,8 @@ from audit.replay.trajectory import (
     partition_of,
     recorded_coordinates,
 )
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Severity, Verdict
 
 # Coordinates whose bound is infinite (a quotient by what may be 0) say nothing.

@@ -18,11 +18,11 @@ from audit.accounting.worst_case import most_spent, participation
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.checks.record.accounting import histories
 from audit.errors import UnverifiedError
-from audit.reading import fields
 from audit.reading.bundle import Bundle
-from audit.reading.fields import FieldError
 from audit.reading.ledger import Header
 from audit.statistics.intervals import relative_difference
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 _SERVER_FORM = "s*sqrt(T*K*log(2/delta)*log(2*T/delta))/sigma"

@@ -13,7 +13,6 @@ from typing import Any
 from audit.accounting.budget import budget
 from audit.accounting.sampling import cost
 from audit.checks.shared.agreement import differs
-from audit.reading import fields
 from audit.reading.adaptation import (
     Adaptation,
     Decay,
@@ -21,6 +20,7 @@ from audit.reading.adaptation import (
     steps_charged,
 )
 from audit.reading.ledger import Header, Ledger
+from audit.untrusted import fields
 
 # Rounding of tau* to a whole number may fall either way this close to a half.
 _TIE = 1e-6

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from audit.reading import fields
 from audit.reading.ledger import Header, Ledger
 from audit.statistics.intervals import relative_difference
+from audit.untrusted import fields
 
 EXACT = 1e-9
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.probe.probe_tally import REPLACED
-from audit.reading.arrays import Floats
 from audit.reading.evidence import ProbeResults
+from audit.untrusted.arrays import Floats
 
 TOLERANCE = 1e-4
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from reports.errors import KeyFileError, SourceError
+from reports.errors import KeyFileError, SourceError, local
 from reports.reading.files import read_bytes
 from reports.signatures.keys import ROLES
 from reports.signatures.trust.statements import Revocation, Sealed, read_bundle, read_revocation
@@ -58,5 +58,5 @@ def read_entries(path: Path) -> tuple[Sealed, ...]:
     try:
         data = read_bytes(path, _MOST_BYTES)
     except SourceError as error:
-        raise KeyFileError(f"{path.parent}/{error}".replace(f" in {path.parent}", "")) from error
+        raise KeyFileError(f"{path.parent}/{local(error, path.parent)}") from error
     return read_bundle(data, "revocations", str(path))

@@ -50,11 +50,6 @@ class SigningKey:
         return fingerprint(self.public)
 
 
-def with_own_certificate(private: ec.EllipticCurvePrivateKey, role: Role) -> SigningKey:
-    """Return a key that has no certificate yet together with one that it signs for itself."""
-    return SigningKey(role, private, (certificates.self_signed(private, role),))
-
-
 def load(role: Role, location: Path | str, passphrase: str | None = None) -> SigningKey:
     """Load a key that is to sign now.
 

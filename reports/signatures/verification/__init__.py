@@ -11,15 +11,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from reports.errors import SourceError
+from reports.errors import SourceError, local
 from reports.reading.files import clean
 from reports.reading.source import load
 from reports.signatures.keys import ROLES, default_directory, load_public
 from reports.signatures.trust.revocations import list_path, read_lists
 from reports.signatures.trust.timestamps import load_roots
 from reports.signatures.verification import contents, envelopes
-from reports.signatures.verification.results import Found, Signer, VerificationResult, local
-from reports.signatures.verification.trust import Trust
+from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.results import Found, Signer, VerificationResult
 
 __all__ = ["Signer", "VerificationResult", "verify"]
 
@@ -69,7 +69,7 @@ def verify(
     except SourceError as error:
         file = str(error).split(":")[0].split(",")[0]
         if file not in {problem.file for problem in found.problems}:
-            found.add(file, str(local(error, run_dir)).partition(": ")[2])
+            found.add(file, local(error, run_dir).partition(": ")[2])
     else:
         contents.check_claims(source, statements, found)
         contents.check_reports(run_dir, source, found)

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 from reports.content import findings, guarantee
-from reports.errors import PdfSignatureError, SourceError
+from reports.errors import PdfSignatureError, SourceError, local
 from reports.reading.files import clean, mapping, parse_json, read_bytes, sequence, sha256_file
 from reports.reading.source import RunSource
 from reports.signatures import pades, signing
 from reports.signatures.dsse import SALTED, SHA256, Statement
 from reports.signatures.inventory import EVIDENCE, evidence_digest, has_evidence, list_run
-from reports.signatures.verification.results import Found, local
+from reports.signatures.verification.results import Found
 
 _REPORTS = ("report", "report-public")
 _MODEL = "model.safetensors"
@@ -22,12 +22,12 @@ _MODEL = "model.safetensors"
 def check_files(run_dir: Path, statements: dict[str, Statement], found: Found) -> None:
     """Check that every signed file is unchanged, and nothing unsigned lies beside them."""
     try:
-        inventory = list_run(run_dir)
+        files, problems = list_run(run_dir)
     except SourceError as error:
         found.add_error(run_dir.name, error)
         return
-    found.problems.extend(inventory.problems)
-    present = set(inventory.files)
+    found.problems.extend(problems)
+    present = set(files)
     digests: dict[str, str] = {}
     for envelope, statement in statements.items():
         for name, (kind, digest) in statement.subjects.items():

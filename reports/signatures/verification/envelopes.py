@@ -13,6 +13,7 @@ from reports.errors import (
     PdfSignatureError,
     SourceError,
     TimestampError,
+    local,
 )
 from reports.reading.files import read_bytes
 from reports.signatures import bundles, pades, signing
@@ -29,9 +30,9 @@ from reports.signatures.trust import timestamps
 from reports.signatures.trust.certificates import common_name, is_self_signed, issuer_name
 from reports.signatures.trust.statements import read_time, written_time
 from reports.signatures.trust.timestamps import Timestamp
-from reports.signatures.verification import trust as judge
-from reports.signatures.verification.results import Found, Signer, local
-from reports.signatures.verification.trust import Trust
+from reports.signatures.verification import key_trust
+from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.results import Found, Signer
 
 # Role, envelope, key, rotations, and the predicate's type.
 SIGNATURES: tuple[tuple[Role, str, str, str, str], ...] = (
@@ -79,7 +80,7 @@ def _key(
         return pinned
     if pinned is None or fingerprint(pinned) == fingerprint(embedded):
         return embedded
-    if judge.leads_to(run_dir, rotations, role, pinned, embedded, trust, found):
+    if key_trust.leads_to(run_dir, rotations, role, pinned, embedded, trust, found):
         return embedded
     found.add(key_file, f"is {fingerprint(embedded)}, not the key you gave, {fingerprint(pinned)}")
     return pinned
@@ -104,13 +105,13 @@ def _open(
         statement = parse_statement(envelope.payload, kind, name)
     except SourceError as error:
         missing = "" if os.path.lexists(run_dir / name) else f"; the {role}'s signature is missing"
-        found.add(name, str(local(error, run_dir)).removeprefix(f"{name}: ") + missing)
+        found.add(name, local(error, run_dir).removeprefix(f"{name}: ") + missing)
         return None
     except EnvelopeError as error:
         found.add_error(name, error)
         return None
     stamp = _stamp(run_dir, name, data, trust, found)
-    if judge.refuse_revoked(fingerprint(key), name, trust, stamp, found):
+    if key_trust.refuse_revoked(fingerprint(key), name, trust, stamp, found):
         return statement
     time = written_time(stamp.time) if stamp is not None else None
     found.signers.append(Signer(role, fingerprint(key), name, role in trust.pinned, time))
@@ -131,7 +132,7 @@ def _stamp(run_dir: Path, name: str, data: bytes, trust: Trust, found: Found) ->
     except (SourceError, TimestampError) as error:
         found.add_error(beside, local(error, run_dir))
         return None
-    return judge.trusted_time(stamp, name, found)
+    return key_trust.trusted_time(stamp, name, found)
 
 
 def check_pages(
@@ -158,10 +159,10 @@ def check_pages(
             wanted = fingerprint(auditor) if auditor is not None else "whose key is missing"
             found.add(name, f"is signed by {key}, not by the auditor, {wanted}")
             continue
-        stamp = judge.trusted_time(signature.timestamp, name, found)
-        if judge.refuse_revoked(key, name, trust, stamp, found):
+        stamp = key_trust.trusted_time(signature.timestamp, name, found)
+        if key_trust.refuse_revoked(key, name, trust, stamp, found):
             continue
-        judge.refuse_expired(signature.chain, name, stamp, found)
+        key_trust.refuse_expired(signature.chain, name, stamp, found)
         if not is_self_signed(signature.chain[0]):
             found.say(
                 f"{name}: its certificate is for {common_name(signature.chain[0])}, issued by "
@@ -198,7 +199,7 @@ def check_model(
         if time is not None
         else None
     )
-    if not judge.refuse_revoked(key, bundles.BUNDLE, trust, stamp, found) and not problems:
+    if not key_trust.refuse_revoked(key, bundles.BUNDLE, trust, stamp, found) and not problems:
         found.signers.append(
             Signer("trainer", key, bundles.BUNDLE, "trainer" in trust.pinned, time)
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from reports.errors import ReportError
 from reports.signatures.inventory import Problem
@@ -66,8 +65,8 @@ class Found:
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def add_error(self, file: str, error: ReportError) -> None:
-        """Note an error that is about a file."""
+    def add_error(self, file: str, error: ReportError | str) -> None:
+        """Note an error, or its text, that is about a file."""
         self.add(file, str(error).removeprefix(f"{file}: ").rstrip("."))
 
     def say(self, statement: str) -> None:
@@ -80,8 +79,3 @@ class Found:
         return VerificationResult(
             not self.problems, tuple(self.problems), tuple(self.statements), tuple(self.signers)
         )
-
-
-def local(error: ReportError, run_dir: Path) -> ReportError:
-    """Return the error without the folder's path, which the caller knows and a report need not."""
-    return ReportError(str(error).replace(f" in {run_dir}", ""))

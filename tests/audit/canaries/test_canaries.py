@@ -20,8 +20,8 @@ from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_sh
 from audit.canaries.trade_off import TradeOff, approximate_dp, of_losses
 from audit.canaries.views import _worst
 from audit.reading.canary_evidence import read_canaries
-from audit.reading.fields import FieldError
 from audit.statistics.intervals import FALSE_ALARM
+from audit.untrusted.fields import FieldError
 
 LEVEL = 0.05
 DELTA = 1e-5

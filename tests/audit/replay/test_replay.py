@@ -16,7 +16,6 @@ from safetensors.torch import save
 
 from audit import audit_run
 from audit.reading import exchanges
-from audit.reading.messages import MessageError, read_tensors
 from audit.replay import APPLY_THE_MEAN, REPLAYS
 from audit.replay.base import (
     UPDATE,
@@ -29,6 +28,7 @@ from audit.replay.base import (
 )
 from audit.replay.participation import Tally
 from audit.replay.rounding import Rounded, exact, mean_of
+from audit.untrusted.safetensors import MessageError, read_tensors
 from audit.verdict import Verdict
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.registry import ALGORITHMS

@@ -26,8 +26,9 @@ from reports.comparison.terms import clusters
 from reports.content import guarantee
 from reports.errors import ReportError
 from reports.reading.source import RunSource
-from reports.signatures import keys, signing
+from reports.signatures import signing
 from reports.signatures.trust import signer
+from tests.reports.signing_keys import create
 
 MakeRun = Callable[..., Path]
 
@@ -453,7 +454,7 @@ def test_runs_without_a_rank_are_not_drawn():
 def signed(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two signed runs on disk, one of them without privacy."""
     folder = tmp_path_factory.mktemp("compared")
-    key = signer.load("trainer", keys.create("trainer", folder / "keys").private)
+    key = signer.load("trainer", create("trainer", folder / "keys").private)
     made = []
     for name, private in (("private", True), ("plain", False)):
         run = run_builder(folder / name, rounds=3, private=private, identifier=f"0000000{private}")

@@ -17,6 +17,7 @@ from reports.render import comparison_report as filing
 from reports.render.pages.comparison import document
 from reports.signatures import keys, signing
 from reports.signatures.trust import signer
+from tests.reports.signing_keys import create
 
 MakeRun = Any  # the builder that conftest gives
 POPPLER = pytest.mark.skipif(shutil.which("pdftotext") is None, reason="poppler is not installed")
@@ -137,7 +138,7 @@ def test_the_pages_have_the_table_and_the_figure(make_run: MakeRun, tmp_path: Pa
     run = make_run()
     build_report(run)
     trainer, auditor = (
-        signer.load(role, keys.create(role, tmp_path / "keys").private) for role in keys.ROLES
+        signer.load(role, create(role, tmp_path / "keys").private) for role in keys.ROLES
     )
     signing.attest_training(run, trainer)
     signing.attest_run(run, auditor)

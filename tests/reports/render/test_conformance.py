@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports import build_report
 from reports.signatures import pades
-from reports.signatures.trust.signer import with_own_certificate
+from tests.reports.signing_keys import fresh
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
 
@@ -45,7 +44,7 @@ def opened(
     path = build_report(run, audience).pdf
     if kind == "signed":
         # The signature stands behind the file, and every rule must hold with it too.
-        key = with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+        key = fresh("auditor")
         path.write_bytes(pades.sign(path.read_bytes(), key, path.name))
     with pikepdf.open(path) as document:
         document.source = path

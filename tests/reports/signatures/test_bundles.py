@@ -16,13 +16,14 @@ from reports.signatures import bundles, keys, signing
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import verify
+from tests.reports.signing_keys import create
 
 PASSPHRASE = "correct horse"
 
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
-    made = keys.create("trainer", tmp_path_factory.mktemp("keys"), PASSPHRASE)
+    made = create("trainer", tmp_path_factory.mktemp("keys"), PASSPHRASE)
     return signer.load("trainer", made.private, PASSPHRASE)
 
 
@@ -79,7 +80,7 @@ def test_a_changed_model_is_named(run: Path, name: str) -> None:
 
 
 def test_a_bundle_by_another_key_is_named(run: Path, tmp_path: Path) -> None:
-    other = signer.load("trainer", keys.create("trainer", tmp_path / "k").private)
+    other = signer.load("trainer", create("trainer", tmp_path / "k").private)
     (run / "model.sig").write_bytes(bundles.sign_model(run, other, None))
     assert "is not by the key" in problems(run)["model.sig"]
 

@@ -27,6 +27,7 @@ from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Authority
 from reports.signatures.verification import VerificationResult, verify
 from tests.authority import LocalAuthority
+from tests.reports.signing_keys import create
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def test_a_pdf_signed_by_another_key_is_named_even_if_the_auditor_attests_it(
     whole: Whole, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(whole.run, tmp_path / "run"))
-    stranger = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
+    stranger = signer.load("auditor", create("auditor", tmp_path / "k").private)
     pages = pades.sign((run / "report.pdf").read_bytes(), stranger, "report.pdf")
     (run / "report.pdf").write_bytes(pages)
     resign_envelope_over(run, whole.auditor, "report.pdf")

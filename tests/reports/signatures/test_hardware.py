@@ -16,6 +16,7 @@ from reports import KeyFileError, build_report
 from reports.signatures import bundles, signing
 from reports.signatures.trust import hardware, signer
 from reports.signatures.verification import verify
+from tests.reports.signing_keys import fresh
 
 MODULES = [
     Path("/usr/lib/softhsm/libsofthsm2.so"),
@@ -60,7 +61,7 @@ def test_a_token_signs_what_a_file_signs(
     run = run_builder(tmp_path / "run", rounds=2, clients=3)
     build_report(run)
     key = signer.load("auditor", token, "5678")
-    trainer = signer.with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "trainer")
+    trainer = fresh("trainer")
     signing.sign(run, trainer, key)
     result = verify(run)
     assert result.ok

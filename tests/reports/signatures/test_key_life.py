@@ -34,6 +34,7 @@ from reports.signatures.trust.timestamps import Authority
 from reports.signatures.verification import VerificationResult, verify
 from tests.authority import NOW, LocalAuthority
 from tests.reports.signatures.test_pades import chain_of
+from tests.reports.signing_keys import create
 
 SCHEMAS = Path(reports.__file__).parent / "schema"
 DAY = datetime.timedelta(days=1)
@@ -190,7 +191,7 @@ def test_a_chain_that_a_stranger_forged_leads_nowhere(case: Case) -> None:
     forged = statements.write_rotation("auditor", stranger, target, certificates.now())
     newest.rotations.write_bytes(statements.write_bundle("rotations", (Sealed(forged),)))
     case.sign()
-    other = keys.create("auditor", case.keys / "other")
+    other = create("auditor", case.keys / "other")
     result = verify(case.run, None, other.public)
     assert "auditor.pub" in named(result)
     assert verify(case.run).ok

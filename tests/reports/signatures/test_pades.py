@@ -23,14 +23,15 @@ from reports import build_report
 from reports.errors import PdfSignatureError
 from reports.signatures import pades
 from reports.signatures.trust import certificates
-from reports.signatures.trust.signer import SigningKey, with_own_certificate
+from reports.signatures.trust.signer import SigningKey
+from tests.reports.signing_keys import fresh
 
 NAME = "report.pdf"
 
 
 @pytest.fixture(scope="module")
 def key() -> SigningKey:
-    return with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+    return fresh("auditor")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_no_byte_of_the_report_changes(pages: bytes, signed: bytes) -> None:
 
 
 def test_signing_again_replaces_the_signature(pages: bytes, signed: bytes) -> None:
-    other = with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+    other = fresh("auditor")
     again = pades.sign(signed, other, NAME)
     assert pades.signer_of(pades.check(again, NAME)) == other.fingerprint
     assert again.startswith(pages)

@@ -25,6 +25,7 @@ from reports.signatures.dsse import parse_envelope, pre_authentication_encoding,
 from reports.signatures.keys import public_pem
 from reports.signatures.trust import signer
 from reports.signatures.verification import VerificationResult, verify
+from tests.reports.signing_keys import create
 
 MakeRun = Any  # the builder that conftest gives
 SCHEMAS = Path(reports.__file__).parent / "schema"
@@ -45,8 +46,8 @@ class Signed:
 def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Signed:
     folder = tmp_path_factory.mktemp("signed")
     run = run_builder(folder / "run", rounds=4, clients=4)
-    trainer = keys.create("trainer", folder / "keys")
-    auditor = keys.create("auditor", folder / "keys")
+    trainer = create("trainer", folder / "keys")
+    auditor = create("auditor", folder / "keys")
     for audience in ("internal", "public"):
         build_report(run, audience)
     (run / "checkpoint").mkdir()
@@ -120,7 +121,7 @@ def test_one_key_for_both_proves_integrity_not_independence(
 ) -> None:
     run = make_run(rounds=2)
     build_report(run)
-    private = signer.load("trainer", keys.create("trainer", tmp_path / "keys").private)
+    private = signer.load("trainer", create("trainer", tmp_path / "keys").private)
     signing.attest_training(run, private)
     signing.attest_run(run, private)
     result = verify(run)
@@ -159,10 +160,8 @@ def test_attestations_tell_nothing_of_participation(signed: Signed) -> None:
 def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(private=False, rounds=2)
     build_report(run)
-    signing.attest_training(
-        run, signer.load("trainer", keys.create("trainer", tmp_path / "k").private)
-    )
-    signing.attest_run(run, signer.load("auditor", keys.create("auditor", tmp_path / "k").private))
+    signing.attest_training(run, signer.load("trainer", create("trainer", tmp_path / "k").private))
+    signing.attest_run(run, signer.load("auditor", create("auditor", tmp_path / "k").private))
     statement = payload(run / "attestation.json")
     assert statement["predicate"]["claims"]["statement"] == "no differential privacy"
     assert statement["predicate"]["verdict"] == "NO CLAIM"
@@ -174,7 +173,7 @@ def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Pa
 def test_valid_signatures_do_not_hide_a_bad_verdict(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(verdict="FAIL", rounds=2)
     build_report(run)
-    private = signer.load("trainer", keys.create("trainer", tmp_path / "k").private)
+    private = signer.load("trainer", create("trainer", tmp_path / "k").private)
     signing.attest_training(run, private)
     signing.attest_run(run, private)
     result = verify(run)
@@ -208,7 +207,7 @@ def test_the_checkpoint_is_not_signed(signed: Signed) -> None:
 
 def test_another_auditor_can_sign_anew(signed: Signed, tmp_path: Path) -> None:
     before = (signed.run / "training.attestation.json").read_bytes()
-    other = keys.create("auditor", tmp_path / "other")
+    other = create("auditor", tmp_path / "other")
     signing.attest_run(signed.run, signer.load("auditor", other.private))
     assert (signed.run / "training.attestation.json").read_bytes() == before
     assert verify(signed.run, signed.trainer.public, other.public).ok
@@ -426,7 +425,7 @@ def test_an_empty_folder_is_a_list_of_problems(tmp_path: Path) -> None:
 def test_the_auditor_needs_the_trainers_signature_and_findings(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
+    private = signer.load("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
     with pytest.raises(ReportError, match="the trainer signs first"):
         signing.attest_run(run, private)
@@ -437,7 +436,7 @@ def test_the_auditor_needs_the_trainers_signature_and_findings(
 
 
 def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -> None:
-    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
+    private = signer.load("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
     signing.attest_training(run, private)
     (run / "a\nb").write_text("x")
@@ -452,7 +451,7 @@ def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -
 def test_a_run_identifier_that_a_shell_would_evaluate_is_refused(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    private = signer.load("auditor", keys.create("auditor", tmp_path / "k").private)
+    private = signer.load("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2, identifier="$(touch x)")
     signing.attest_training(run, private)
     with pytest.raises(ReportError, match="identifier"):

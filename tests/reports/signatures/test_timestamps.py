@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports import ReportError, build_report
 from reports.errors import KeyFileError, TimestampError
 from reports.signatures import pades, signing
 from reports.signatures.trust import timestamps
-from reports.signatures.trust.signer import SigningKey, with_own_certificate
+from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Authority
 from reports.signatures.verification import verify
 from tests.authority import NOW, YEAR, LocalAuthority
+from tests.reports.signing_keys import fresh
 
 DAY = datetime.timedelta(days=1)
 
@@ -40,12 +40,12 @@ def url(authority: LocalAuthority) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def auditor() -> SigningKey:
-    return with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "auditor")
+    return fresh("auditor")
 
 
 @pytest.fixture(scope="module")
 def trainer() -> SigningKey:
-    return with_own_certificate(ec.generate_private_key(ec.SECP256R1()), "trainer")
+    return fresh("trainer")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Serialised tensors (safetensors) from untrusted bytes: exactly what a plain writer makes.
+"""Serialised tensors (safetensors) from hostile bytes: exactly what a plain writer makes.
 
 What travels between server and clients, and the published weights, are in this format: eight bytes
 of length, a JSON header, then the numbers. Bytes that belong to no tensor are refused, as something
@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from audit.reading import fields
-from audit.reading.arrays import Floats
-from audit.reading.documents import DocumentError, parse_json
-from audit.reading.fields import FieldError
+from audit.untrusted import fields
+from audit.untrusted.arrays import Floats
+from audit.untrusted.documents import DocumentError, parse_json
+from audit.untrusted.errors import UntrustedError
+from audit.untrusted.fields import FieldError
 
 MAXIMUM_HEADER_BYTES = 1 << 24
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _WHOLE = {"I64": "<i8", "I32": "<i4"}
 
 
-class MessageError(ValueError):
+class MessageError(UntrustedError):
     """Bytes that are not plain serialised tensors; the message says why."""
 
 

@@ -1,6 +1,6 @@
-"""NumPy archives (.npz) from untrusted bytes, without pickle and without surprises in memory.
+"""NumPy archives (.npz) from hostile bytes, without pickle and without surprises in memory.
 
-`bundle` reads every archive of the evidence through `read_archive`. Sizes are checked from the
+Sizes are checked from the
 headers before anything is decompressed. The archive must be exactly what a plain writer makes: no
 gap, no trailing byte, local and central headers in agreement. Together with each member's CRC
 this leaves no byte of the file that could be altered by accident unnoticed, save the up to seven
@@ -19,6 +19,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from audit.untrusted.errors import UntrustedError
+
 MAXIMUM_MEMBERS = 64
 MAXIMUM_MEMBER_BYTES = 1 << 29
 MAXIMUM_ARCHIVE_BYTES = 1 << 30
@@ -28,9 +30,24 @@ _END = struct.Struct("<4s4H2LH")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _PLAIN_MODES = {0o600, 0o644, 0}
 _VERSIONS = {20, 45}
+# What the parsers of zip, deflate and NumPy's header raise on damaged bytes.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    SyntaxError,
+    TypeError,
+)
 
 
-class ArchiveError(ValueError):
+class ArchiveError(UntrustedError):
     """Bytes that are not an acceptable archive; the message says why."""
 
 
@@ -59,23 +76,7 @@ def read_archive(raw: bytes) -> Mapping[str, NDArray[np.generic]]:
             return arrays
     except ArchiveError:
         raise
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        struct.error,
-        EOFError,
-        OSError,
-        ValueError,
-        KeyError,
-        IndexError,
-        NotImplementedError,
-        RuntimeError,
-        OverflowError,
-        MemoryError,
-        SyntaxError,
-        TypeError,
-        LookupError,
-    ) as error:
+    except _DAMAGE as error:
         raise ArchiveError(f"is not a readable archive ({type(error).__name__})") from error
 
 

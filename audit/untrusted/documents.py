@@ -1,8 +1,8 @@
-"""JSON and YAML from untrusted bytes: bounded, strict, and without surprises.
+"""JSON and YAML from hostile bytes: bounded, strict, and without surprises.
 
-`bundle` and `ledger` parse every text file of a run through these two functions. Both refuse
-duplicate keys (two readers could disagree about which one counts), numbers that are not finite,
-and nesting beyond a small depth; YAML also refuses anchors and aliases (exponential expansion).
+Every text file of a run is parsed through these two functions. Both refuse duplicate keys
+(two readers could disagree about which one counts), numbers that are not finite, and nesting beyond
+a small depth; YAML also refuses anchors and aliases (exponential expansion).
 """
 
 from __future__ import annotations
@@ -15,11 +15,25 @@ from typing import Any
 
 import yaml
 
+from audit.untrusted.errors import UntrustedError
+
 MAXIMUM_DEPTH = 32
+# A text of JSON, which may lack its end, or a bracket outside of one.
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
-class DocumentError(ValueError):
-    """A text that is not an acceptable JSON or YAML document; the message says why."""
+class DocumentError(UntrustedError):
+    """A text that is not an acceptable JSON or YAML document; the message says why.
+
+    Attributes:
+        detail: what the parser said, or which key or number it was about.
+        nested: whether it is only nested too deeply.
+    """
+
+    def __init__(self, what: str, detail: str = "", *, nested: bool = False) -> None:
+        """Note the reason, and the parser's own words where they say more."""
+        super().__init__(what)
+        self.detail, self.nested = detail or what, nested
 
 
 def parse_json(raw: bytes) -> Any:
@@ -29,10 +43,7 @@ def parse_json(raw: bytes) -> Any:
         DocumentError: not UTF-8, not JSON, too deep, a duplicate key or a number that is not
             finite.
     """
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DocumentError("is not UTF-8 text") from error
+    text = _decoded(raw)
     _check_depth(text)
     try:
         return json.loads(
@@ -45,7 +56,7 @@ def parse_json(raw: bytes) -> Any:
     except DocumentError:
         raise
     except (ValueError, RecursionError) as error:
-        raise DocumentError("is not valid JSON") from error
+        raise DocumentError("is not valid JSON", str(error)) from error
 
 
 def canonical_json(value: Any) -> bytes:
@@ -55,34 +66,41 @@ def canonical_json(value: Any) -> bytes:
     ).encode("utf-8")
 
 
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError("is not UTF-8 text", str(error)) from error
+
+
 def _check_depth(text: str) -> None:
     if text.count("[") + text.count("{") <= MAXIMUM_DEPTH:
         return
     depth = 0
-    inside, escaped = False, False
-    for character in text:
-        if inside:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                inside = False
-        elif character == '"':
-            inside = True
-        elif character in "[{":
+    for token in _TOKENS.finditer(text):
+        if token[0] in ("[", "{"):
             depth += 1
             if depth > MAXIMUM_DEPTH:
-                raise DocumentError(f"is nested deeper than {MAXIMUM_DEPTH} levels")
-        elif character in "]}":
+                raise _too_deep()
+        elif token[0] in ("]", "}"):
             depth -= 1
 
 
+def _too_deep() -> DocumentError:
+    return DocumentError(f"is nested deeper than {MAXIMUM_DEPTH} levels", nested=True)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise DocumentError("has a duplicate key")
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise _duplicate(key)
+        result[key] = value
     return result
+
+
+def _duplicate(key: str) -> DocumentError:
+    return DocumentError("has a duplicate key", f"the key {key[:60]!r} appears twice")
 
 
 def _finite(text: str) -> float:
@@ -99,7 +117,7 @@ def _integer(text: str) -> int:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise DocumentError(f"has {text}, which is not a number")
+    raise DocumentError(f"has {text}, which is not a number", f"{text} is no JSON number")
 
 
 _YAML_FLOAT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
@@ -113,7 +131,7 @@ class _StrictLoader(yaml.SafeLoader):
         if any(not isinstance(key, str) for key in keys):
             raise DocumentError("has a key that is not text")
         if len(set(keys)) != len(keys):
-            raise DocumentError("has a duplicate key")
+            raise _duplicate(next(key for key in keys if keys.count(key) > 1))
         return super().construct_mapping(node, deep=deep)
 
 
@@ -127,17 +145,14 @@ def parse_yaml(raw: bytes) -> Any:
         DocumentError: not UTF-8, not YAML, an anchor or alias, a duplicate key, too deep or a
             number that is not finite.
     """
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DocumentError("is not UTF-8 text") from error
+    text = _decoded(raw)
     try:
         _check_events(text)
         value = yaml.load(text, Loader=_StrictLoader)
     except DocumentError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise DocumentError("is not valid YAML") from error
+        raise DocumentError("is not valid YAML", str(error).partition("\n")[0]) from error
     _check_finite(value)
     return value
 
@@ -146,11 +161,13 @@ def _check_events(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise DocumentError("has an anchor or alias, which is refused")
+            raise DocumentError(
+                "has an anchor or alias, which is refused", "aliases are not accepted"
+            )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAXIMUM_DEPTH:
-                raise DocumentError(f"is nested deeper than {MAXIMUM_DEPTH} levels")
+                raise _too_deep()
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 

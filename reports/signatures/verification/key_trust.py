@@ -12,7 +12,7 @@ from pathlib import Path
 from asn1crypto import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports.errors import EnvelopeError, SourceError, TimestampError
+from reports.errors import EnvelopeError, SourceError, TimestampError, local
 from reports.reading.files import read_bytes
 from reports.signatures.keys import Role, fingerprint
 from reports.signatures.trust import certificates, timestamps
@@ -20,7 +20,7 @@ from reports.signatures.trust.certificates import Chain
 from reports.signatures.trust.revocations import Revoked
 from reports.signatures.trust.statements import Rotation, read_bundle, read_rotation, written_time
 from reports.signatures.trust.timestamps import Timestamp
-from reports.signatures.verification.results import Found, local
+from reports.signatures.verification.results import Found
 
 _MOST_BYTES = 1_000_000
 

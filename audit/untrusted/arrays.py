@@ -1,7 +1,7 @@
-"""Typed reading of arrays from parsed, untrusted archives.
+"""Typed reading of arrays from parsed, hostile archives.
 
-What `fields` is to mappings, this is to the arrays of an .npz: `evidence` and `client_evidence`
-take every array through these functions, so that a wrong type, shape or range becomes one sentence.
+What `fields` is to mappings, this is to the arrays of an .npz: a wrong type, shape or range becomes
+one sentence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.reading.fields import FieldError
+from audit.untrusted.fields import FieldError
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Floats = NDArray[np.float64]

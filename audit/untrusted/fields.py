@@ -1,7 +1,6 @@
-"""Typed reading of fields from parsed, untrusted mappings.
+"""Typed reading of fields from parsed, hostile mappings.
 
-`ledger`, `evidence` and the checks take every value through these functions, so that a wrong type
-or range becomes one clear sentence and never a traceback.
+A wrong type or range becomes one clear sentence and never a traceback.
 """
 
 from __future__ import annotations
@@ -11,8 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from audit.untrusted.errors import UntrustedError
 
-class FieldError(ValueError):
+
+class FieldError(UntrustedError):
     """A field is missing, of the wrong type or out of range; the message names it."""
 
 

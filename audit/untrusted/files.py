@@ -1,0 +1,183 @@
+"""Plain files in hostile folders: no links, no pipes, bounded; and writes that are whole or absent.
+
+The only place that opens files by descriptor, so the only one that must know which guards an
+operating system has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from enum import Enum
+from io import BufferedReader
+from pathlib import Path, PurePath
+
+from audit.untrusted.errors import UntrustedError
+
+MOST_HASHED_BYTES = 1 << 37
+
+
+def _flags(*names: str) -> int:
+    """The flags among these that this operating system has."""
+    return sum(getattr(os, name, 0) for name in names)
+
+
+_READ = os.O_RDONLY | _flags("O_CLOEXEC", "O_BINARY")
+# Without it, opening a named pipe waits for somebody who writes to it.
+_NO_WAIT = _flags("O_NONBLOCK")
+# The path was looked at before; a link that is put there meanwhile is not followed either.
+_NO_LINK = _flags("O_NOFOLLOW")
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_CLOEXEC", "O_BINARY")
+
+
+class Fault(Enum):
+    """Why a file is refused; the values are how `FileError` puts it."""
+
+    MISSING = "is missing"
+    LINK = "is or lies behind a symbolic link, which is refused"
+    NOT_PLAIN = "is not a plain file"
+    TOO_LARGE = "is larger than {detail} bytes"
+    WRONG_SIZE = "is not {detail} bytes"
+    CANNOT_OPEN = "cannot be opened ({detail})"
+    CANNOT_READ = "cannot be read"
+    CANNOT_WRITE = "cannot be written ({detail})"
+    CANNOT_LIST = "cannot be listed"
+    TOO_DEEP = "has folders that lie too deep"
+    TOO_MANY = "has more than {detail} files"
+    UNUSUAL_NAME = "has a file with an unusual name"
+
+
+class FileError(UntrustedError):
+    """A file or folder that is refused, or cannot be read or written.
+
+    Attributes:
+        name: its name below the folder that was given; the path where there was no folder.
+        fault: why.
+        detail: the bound that it breaks, or the operating system's reason.
+        what: why, in words.
+    """
+
+    def __init__(self, name: str, fault: Fault, detail: object = "") -> None:
+        """Note what is wrong with which file."""
+        self.name, self.fault, self.detail = name, fault, str(detail)
+        self.what = fault.value.format(detail=detail)
+        super().__init__(f"{name}: {self.what}")
+
+
+def open_plain(path: Path, name: str, *, follow: bool = False) -> BufferedReader:
+    """Open a plain file for reading.
+
+    Args:
+        path: the file.
+        name: what errors call it.
+        follow: whether a link is followed; only for a path that the user gave.
+
+    Raises:
+        FileError: missing, a link, a pipe, a folder, a device or unreadable.
+    """
+    try:
+        descriptor = os.open(path, _READ | _NO_WAIT | (0 if follow else _NO_LINK))
+    except FileNotFoundError as error:
+        raise FileError(name, Fault.MISSING) from error
+    except OSError as error:
+        if path.is_symlink() and not follow:
+            raise FileError(name, Fault.LINK) from error
+        raise FileError(name, Fault.CANNOT_OPEN, error.strerror or "unknown reason") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileError(name, Fault.NOT_PLAIN)
+    return os.fdopen(descriptor, "rb")
+
+
+def _open_below(root: Path, name: str, limit: int) -> BufferedReader:
+    """Open a plain file of at most `limit` bytes below a folder."""
+    parts = PurePath(name)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise FileError(name, Fault.NOT_PLAIN)
+    path = root
+    for part in parts.parts:
+        path = path / part
+        if path.is_symlink():
+            raise FileError(name, Fault.LINK)
+    stream = open_plain(path, name)
+    if os.fstat(stream.fileno()).st_size > limit:
+        stream.close()
+        raise FileError(name, Fault.TOO_LARGE, limit)
+    return stream
+
+
+def read_bytes(root: Path, name: str, limit: int) -> bytes:
+    """Read a plain file of at most `limit` bytes below a folder.
+
+    Raises:
+        FileError: missing, too large, a link or behind one, a pipe or unreadable.
+    """
+    with _open_below(root, name, limit) as stream:
+        try:
+            raw = stream.read(limit + 1)
+        except OSError as error:
+            raise FileError(name, Fault.CANNOT_READ) from error
+    # It may have grown since its size was looked at.
+    if len(raw) > limit:
+        raise FileError(name, Fault.TOO_LARGE, limit)
+    return raw
+
+
+def hash_file(root: Path, name: str) -> str:
+    """Sha256 (hex) of a plain file below a folder, read piecewise.
+
+    Raises:
+        FileError: as `read_bytes` does.
+    """
+    with _open_below(root, name, MOST_HASHED_BYTES) as stream:
+        try:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise FileError(name, Fault.CANNOT_READ) from error
+
+
+def create(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that does not exist yet, through to the disk; nothing is left where that fails.
+
+    Args:
+        path: the file; a link there is neither followed nor replaced.
+        content: its bytes.
+        mode: permission bits before the umask.
+
+    Raises:
+        OSError: it exists, or cannot be written.
+    """
+    descriptor = os.open(path, _CREATE | _NO_LINK, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file so that a reader sees the old or the new one, never a part.
+
+    Args:
+        path: the file; what is there is replaced, a link too.
+        content: its new bytes.
+        mode: permission bits before the umask.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        create(temporary, content, mode)
+        try:
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise FileError(str(path), Fault.CANNOT_WRITE, error.strerror) from error

@@ -1,0 +1,117 @@
+"""What lies below a hostile folder: its plain files by name, and one keyed digest over all of them.
+
+Links and special files are listed as faults and never followed or read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit.untrusted.files import Fault, FileError, hash_file, read_bytes
+
+KEY_BYTES = 32
+MOST_DEPTH = 8
+MOST_FILES = 1_000_000
+# Names that sed, sha256sum and a shell take literally.
+_NAME = re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+@=,-]*(/[A-Za-z0-9._+][A-Za-z0-9._+@=,-]*)*")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The plain files below a folder, and what else lies there.
+
+    Attributes:
+        files: relative names with forward slashes, sorted.
+        faults: links, special files, names and depths that are not accepted.
+    """
+
+    files: tuple[str, ...]
+    faults: tuple[FileError, ...]
+
+
+def list_files(root: Path, leave_out: Collection[str] = ()) -> Listing:
+    """List a folder without following a link below it.
+
+    Args:
+        root: the folder.
+        leave_out: names directly below it that are not listed.
+
+    Raises:
+        FileError: a folder cannot be listed, or there are too many files.
+    """
+    files: list[str] = []
+    faults: list[FileError] = []
+    _walk(root, "", 0, leave_out, files, faults)
+    return Listing(tuple(sorted(files)), tuple(faults))
+
+
+def _walk(
+    folder: Path,
+    prefix: str,
+    depth: int,
+    leave_out: Collection[str],
+    files: list[str],
+    faults: list[FileError],
+) -> None:
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        where = prefix.rstrip("/") or folder.name
+        raise FileError(where, Fault.CANNOT_LIST, error.strerror) from error
+    if len(files) + len(found) > MOST_FILES:
+        raise FileError(prefix.rstrip("/") or folder.name, Fault.TOO_MANY, MOST_FILES)
+    for entry in found:
+        if not prefix and entry.name in leave_out:
+            continue
+        name = prefix + entry.name
+        if entry.is_symlink():
+            faults.append(FileError(name, Fault.LINK))
+        elif entry.is_dir(follow_symlinks=False):
+            if depth >= MOST_DEPTH:
+                faults.append(FileError(name, Fault.TOO_DEEP))
+            else:
+                _walk(folder / entry.name, f"{name}/", depth + 1, (), files, faults)
+        elif not entry.is_file(follow_symlinks=False):
+            faults.append(FileError(name, Fault.NOT_PLAIN))
+        elif not _NAME.fullmatch(name):
+            faults.append(FileError(name, Fault.UNUSUAL_NAME))
+        else:
+            files.append(name)
+
+
+def keyed_digest(root: Path, folder: str, key: str, uncovered: Collection[str] = ()) -> str:
+    """A digest of a folder's content at which nobody can guess who lacks the key.
+
+    HMAC-SHA256 over the lines "sha256  relative/path" of all files below the folder but the key
+    and those left out, sorted by their bytes.
+
+    Args:
+        root: where the folder lies.
+        folder: its name.
+        key: name of the file in it that holds the key.
+        uncovered: names directly below it that the digest does not cover.
+
+    Raises:
+        FileError: the key is missing or has another length, or the folder holds what is no plain
+            file. The name is relative to `root`.
+    """
+    where = f"{folder}/{key}"
+    secret = read_bytes(root, where, KEY_BYTES)
+    if len(secret) != KEY_BYTES:
+        raise FileError(where, Fault.WRONG_SIZE, KEY_BYTES)
+    try:
+        listing = list_files(root / folder, (key, *uncovered))
+        if listing.faults:
+            raise listing.faults[0]
+    except FileError as error:
+        below = "" if error.name == folder else f"/{error.name}"
+        raise FileError(f"{folder}{below}", error.fault, error.detail) from error
+    lines = sorted(f"{hash_file(root, f'{folder}/{name}')}  {name}\n" for name in listing.files)
+    return hmac.new(secret, "".join(lines).encode("ascii"), hashlib.sha256).hexdigest()

@@ -1,0 +1,70 @@
+"""Archives of arrays: every damaged byte is noticed, and nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+from audit.untrusted.archives import ArchiveError, read_archive
+
+
+def packed(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def test_every_changed_byte_of_an_archive_is_noticed() -> None:
+    raw = packed(first=np.arange(4), second=np.ones((2, 2), np.float32))
+    for position in range(len(raw)):
+        for mask in (1, 0x80):
+            damaged = bytearray(raw)
+            damaged[position] ^= mask
+            with pytest.raises(ArchiveError):
+                read_archive(bytes(damaged))
+
+
+@pytest.mark.parametrize("change", [b"x", b"PK"])
+def test_bytes_outside_the_members_are_refused(change: bytes) -> None:
+    raw = packed(first=np.arange(4))
+    for damaged in (raw + change, change + raw, raw[:-1], b""):
+        with pytest.raises(ArchiveError):
+            read_archive(damaged)
+
+
+def test_pickled_arrays_are_never_loaded() -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (os.system, ("exit 1",))
+
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=True, bad=np.array([Trap()], dtype=object))
+    with pytest.raises(ArchiveError, match="not an array of numbers"):
+        read_archive(buffer.getvalue())
+    with pytest.raises(ArchiveError):
+        read_archive(pickle.dumps([1, 2]))
+
+
+def test_a_header_that_promises_more_than_the_file_holds_is_refused() -> None:
+    member = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(member, header)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("huge.npy"), member.getvalue())
+    with pytest.raises(ArchiveError, match="another number of bytes"):
+        read_archive(buffer.getvalue())
+
+
+def test_a_bomb_is_refused_by_its_declared_size() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for index in range(70):
+            archive.writestr(f"member{index}.npy", b"")
+    with pytest.raises(ArchiveError, match="70 members"):
+        read_archive(buffer.getvalue())

@@ -1,0 +1,80 @@
+"""JSON and YAML: what two readers could take for two things is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from audit.untrusted.documents import MAXIMUM_DEPTH, DocumentError, parse_json, parse_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b'{"a":1e999}', "not finite"),
+        (b'{"a":NaN}', "not a number"),
+        (b'{"a":-Infinity}', "not a number"),
+        (b'{"a":1,"a":2}', "duplicate"),
+        (b"[" * 40 + b"]" * 40, "nested"),
+        (b'{"a":' + b"9" * 5000 + b"}", "digits"),
+        (b"\xff", "UTF-8"),
+        (b"{", "valid JSON"),
+    ],
+)
+def test_bad_json_is_refused_with_its_reason(text: bytes, reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"a: &x [1]\nb: *x", "anchor"),
+        (b"a: &x 1", "anchor"),
+        (b"a: 1\na: 2", "duplicate"),
+        (b"a: .inf", "not finite"),
+        (b"a: !!python/object:os.system 1", "valid YAML"),
+        (b"? [1]\n: 2", "not text"),
+        (b"a: " + b"[" * 40 + b"]" * 40, "nested"),
+        (b"a: [", "valid YAML"),
+        (b"a: 1\n---\nb: 2\n", "valid YAML"),
+    ],
+)
+def test_bad_yaml_is_refused_with_its_reason(text: bytes, reason: str) -> None:
+    with pytest.raises(DocumentError, match=reason):
+        parse_yaml(text)
+
+
+def test_yaml_numbers_without_a_dot_are_numbers() -> None:
+    assert parse_yaml(b"a: 1e-5\nb: 1.0e-05\nc: 3\nd: null\n") == {
+        "a": 1e-5,
+        "b": 1e-5,
+        "c": 3,
+        "d": None,
+    }
+
+
+@pytest.mark.parametrize("text", ["[" * 40, '"' + "[{" * 40, "]" * 40 + '\\"{\\\\'])
+def test_brackets_inside_of_texts_are_no_depth(text: str) -> None:
+    written = json.dumps([text, {text: text}])
+    assert parse_json(written.encode()) == json.loads(written)
+    with pytest.raises(DocumentError, match="valid JSON"):
+        parse_json(json.dumps(text)[:-1].encode())
+    with pytest.raises(DocumentError, match="nested") as caught:
+        parse_json(written.encode() + b"[" * 40)
+    assert caught.value.nested
+
+
+def test_the_deepest_document_that_is_accepted_is_read() -> None:
+    deepest = "[" * MAXIMUM_DEPTH + '"[{"' + "]" * MAXIMUM_DEPTH
+    assert parse_json(deepest.encode()) == json.loads(deepest)
+    with pytest.raises(DocumentError, match="nested"):
+        parse_json(b"[" + deepest.encode() + b"]")
+
+
+def test_the_detail_of_a_refusal_names_the_key_or_number() -> None:
+    for raw, detail in ((b'{"k":1,"k":2}', "'k' appears twice"), (b"[NaN]", "NaN is no JSON")):
+        with pytest.raises(DocumentError) as caught:
+            parse_json(raw)
+        assert detail in caught.value.detail

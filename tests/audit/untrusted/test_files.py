@@ -1,0 +1,141 @@
+"""Plain files of hostile folders: read within bounds, never through a link, written whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from audit.untrusted import files
+from audit.untrusted.files import Fault, FileError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with a plain file and everything that must not be read."""
+    (tmp_path / "secret").write_text("x")
+    folder = tmp_path / "run"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "plain").write_bytes(b"plain")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "outside").symlink_to(tmp_path)
+    (folder / "dangling").symlink_to(tmp_path / "nowhere")
+    (folder / "large").write_bytes(bytes(11))
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+REFUSED = [
+    ("link", Fault.LINK),
+    ("dangling", Fault.LINK),
+    ("outside/secret", Fault.LINK),
+    ("pipe", Fault.NOT_PLAIN),
+    ("folder", Fault.NOT_PLAIN),
+    ("", Fault.NOT_PLAIN),
+    ("../secret", Fault.NOT_PLAIN),
+    ("folder/../../secret", Fault.NOT_PLAIN),
+    ("/etc/hostname", Fault.NOT_PLAIN),
+    ("large", Fault.TOO_LARGE),
+    ("absent", Fault.MISSING),
+    ("plain/below", Fault.CANNOT_OPEN),
+]
+
+
+@pytest.mark.parametrize(("name", "fault"), REFUSED)
+def test_what_is_no_small_plain_file_below_the_folder_is_refused(
+    root: Path, name: str, fault: Fault
+) -> None:
+    with pytest.raises(FileError) as caught:
+        files.read_bytes(root, name, 10)
+    assert caught.value.fault is fault
+    assert caught.value.name == name
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plain_file_is_read_and_hashed(root: Path) -> None:
+    assert files.read_bytes(root, "plain", 5) == b"plain"
+    assert files.hash_file(root, "plain") == hashlib.sha256(b"plain").hexdigest()
+    assert files.hash_file(root, "large") == hashlib.sha256(bytes(11)).hexdigest()
+    for name in ("link", "outside/secret", "pipe"):
+        with pytest.raises(FileError):
+            files.hash_file(root, name)
+
+
+def test_a_link_is_refused_where_the_system_cannot_refuse_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_NO_LINK", 0)
+    for name in ("link", "outside/secret", "dangling"):
+        with pytest.raises(FileError) as caught:
+            files.read_bytes(root, name, 10)
+        assert caught.value.fault is Fault.LINK
+    assert files.read_bytes(root, "plain", 10) == b"plain"
+
+
+def test_a_link_that_the_user_gave_is_followed_only_when_asked_for(root: Path) -> None:
+    with files.open_plain(root / "link", "link", follow=True) as stream:
+        assert stream.read() == b"x"
+    with pytest.raises(FileError) as caught:
+        files.open_plain(root / "link", "link")
+    assert caught.value.fault is Fault.LINK
+    with pytest.raises(FileError):
+        files.open_plain(root / "pipe", "pipe", follow=True)
+
+
+_WITHOUT_POSIX = """
+import os, pathlib, sys
+for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "fchmod"):
+    delattr(os, name)
+from audit.untrusted import files
+root = pathlib.Path(sys.argv[1])
+files.write_atomically(root / "new", b"new")
+assert files.read_bytes(root, "new", 10) == b"new"
+try:
+    files.read_bytes(root, "link", 10)
+except files.FileError as error:
+    assert error.fault is files.Fault.LINK
+    print("refused")
+"""
+
+
+def test_files_are_read_on_a_system_without_the_guards_of_posix(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_POSIX, str(root)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
+
+
+def test_a_write_replaces_a_link_and_not_what_it_points_to(root: Path) -> None:
+    files.write_atomically(root / "link", b"new", 0o600)
+    assert not (root / "link").is_symlink()
+    assert (root / "link").read_bytes() == b"new"
+    assert (root.parent / "secret").read_text() == "x"
+    assert stat.S_IMODE((root / "link").stat().st_mode) == 0o600
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(path.name for path in root.iterdir())
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match="plain: cannot be written \\(No space left"):
+        files.write_atomically(root / "plain", b"new")
+    assert (root / "plain").read_bytes() == b"plain"
+    assert sorted(path.name for path in root.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["plain", "link", "dangling"])
+def test_nothing_is_created_over_what_exists(root: Path, name: str) -> None:
+    with pytest.raises(FileExistsError):
+        files.create(root / name, b"new", 0o600)
+    assert not (root.parent / "nowhere").exists()
+    assert (root / "plain").read_bytes() == b"plain"

@@ -1,0 +1,94 @@
+"""Listing of hostile folders, and the keyed digest over all that lies in one."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from pathlib import Path
+
+import pytest
+
+from audit.untrusted.files import Fault, FileError
+from audit.untrusted.folders import MOST_DEPTH, keyed_digest, list_files
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A run with a folder of private files and their key."""
+    folder = tmp_path / "private"
+    (folder / "below").mkdir(parents=True)
+    (folder / "a").write_bytes(b"a")
+    (folder / "below" / "b").write_bytes(b"b")
+    (folder / "salt").write_bytes(KEY)
+    return tmp_path
+
+
+def test_links_and_special_files_are_listed_as_faults(root: Path) -> None:
+    folder = root / "private"
+    (folder / "link").symlink_to(root)
+    os.mkfifo(folder / "pipe")
+    (folder / "a space").write_bytes(b"")
+    deep = folder
+    for _ in range(MOST_DEPTH + 1):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    listing = list_files(folder, ("salt",))
+    assert listing.files == ("a", "below/b")
+    assert {fault.name: fault.fault for fault in listing.faults} == {
+        "link": Fault.LINK,
+        "pipe": Fault.NOT_PLAIN,
+        "a space": Fault.UNUSUAL_NAME,
+        "/".join("d" * (MOST_DEPTH + 1)): Fault.TOO_DEEP,
+    }
+
+
+def test_a_name_that_is_left_out_is_left_out_at_the_top_alone(root: Path) -> None:
+    assert list_files(root / "private", ("b", "salt")).files == ("a", "below/b")
+    assert list_files(root / "private", ("below", "salt")).files == ("a",)
+
+
+def test_the_digest_is_the_one_that_is_documented(root: Path) -> None:
+    lines = [
+        f"{hashlib.sha256(name[-1:].encode()).hexdigest()}  {name}\n" for name in ("a", "below/b")
+    ]
+    expected = hmac.new(KEY, "".join(sorted(lines)).encode(), hashlib.sha256).hexdigest()
+    assert keyed_digest(root, "private", "salt") == expected
+
+
+@pytest.mark.parametrize("changed", ["a", "below/b", "salt", "new"])
+def test_the_digest_is_another_after_any_change(root: Path, changed: str) -> None:
+    before = keyed_digest(root, "private", "salt")
+    (root / "private" / changed).write_bytes(bytes(32))
+    assert keyed_digest(root, "private", "salt") != before
+
+
+def test_what_the_digest_does_not_cover_may_change(root: Path) -> None:
+    before = keyed_digest(root, "private", "salt", ("findings.json",))
+    (root / "private" / "findings.json").write_bytes(b"{}")
+    assert keyed_digest(root, "private", "salt", ("findings.json",)) == before
+    (root / "private" / "below" / "findings.json").write_bytes(b"{}")
+    assert keyed_digest(root, "private", "salt", ("findings.json",)) != before
+
+
+def test_a_folder_behind_a_link_has_no_digest(root: Path) -> None:
+    (root / "private").rename(root / "elsewhere")
+    (root / "private").symlink_to(root / "elsewhere")
+    with pytest.raises(FileError) as caught:
+        keyed_digest(root, "private", "salt")
+    assert caught.value.fault is Fault.LINK
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_a_key_of_another_length_is_refused(root: Path, size: int) -> None:
+    (root / "private" / "salt").write_bytes(bytes(size))
+    with pytest.raises(FileError, match="private/salt: is"):
+        keyed_digest(root, "private", "salt")
+
+
+def test_a_fault_in_the_folder_is_named_from_the_root(root: Path) -> None:
+    (root / "private" / "below" / "link").symlink_to(root / "private" / "a")
+    with pytest.raises(FileError, match=r"^private/below/link: is or lies behind a symbolic link"):
+        keyed_digest(root, "private", "salt")
