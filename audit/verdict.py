@@ -31,7 +31,6 @@ class Severity(Enum):
 
     CRITICAL = "critical"
     THEORETICAL = "theoretical"
-    NEGLIGIBLE = "negligible"
 
 
 @dataclass(frozen=True)

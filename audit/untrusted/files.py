@@ -80,14 +80,14 @@ def open_plain(path: Path, name: str, *, follow: bool = False) -> BufferedReader
     try:
         descriptor = os.open(path, _READ | _NO_WAIT | (0 if follow else _NO_LINK))
     except FileNotFoundError as error:
-        raise FileError(name, Fault.MISSING) from error
+        raise FileError(name, Fault.MISSING, error.strerror) from error
     except OSError as error:
         if path.is_symlink() and not follow:
             raise FileError(name, Fault.LINK) from error
         raise FileError(name, Fault.CANNOT_OPEN, error.strerror or "unknown reason") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise FileError(name, Fault.NOT_PLAIN)
+        raise FileError(name, Fault.NOT_PLAIN, "not a plain file")
     return os.fdopen(descriptor, "rb")
 
 

@@ -111,14 +111,23 @@ def parse_envelope(data: bytes, where: str) -> Envelope:
     Raises:
         EnvelopeError: `data` is no such envelope; `where` names it.
     """
-    try:
-        document = mapping(parse_json(data, where))
-    except SourceError as error:
-        raise EnvelopeError(str(error)) from error
+    document = parse_document(data, where)
     envelope = parse_signed(document, where)
     if write_envelope(envelope) != data:
         raise EnvelopeError(f"{where}: is not laid out as envelopes are; it was changed")
     return envelope
+
+
+def parse_document(data: bytes, where: str) -> dict[str, Any]:
+    """Read a JSON object; anything else is an empty one.
+
+    Raises:
+        EnvelopeError: `data` is no strict JSON; `where` names it.
+    """
+    try:
+        return mapping(parse_json(data, where))
+    except SourceError as error:
+        raise EnvelopeError(str(error)) from error
 
 
 def parse_signed(document: dict[str, Any], where: str) -> Envelope:
@@ -174,10 +183,7 @@ def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statemen
     Raises:
         EnvelopeError: The payload is no such statement, or names a subject twice.
     """
-    try:
-        document = mapping(parse_json(payload, where))
-    except SourceError as error:
-        raise EnvelopeError(str(error)) from error
+    document = parse_document(payload, where)
     if document.get("_type") != STATEMENT_TYPE:
         raise EnvelopeError(f"{where}: _type must be {STATEMENT_TYPE}")
     if document.get("predicateType") != predicate_type:
@@ -186,8 +192,7 @@ def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statemen
     for raw in sequence(document.get("subject")):
         entry = mapping(raw)
         name, digests = entry.get("name"), mapping(entry.get("digest"))
-        pair = next(iter(digests.items()), (None, None)) if len(digests) == 1 else (None, None)
-        kind, digest = pair
+        kind, digest = next(iter(digests.items())) if len(digests) == 1 else (None, None)
         if (
             not isinstance(name, str)
             or kind not in (SHA256, SALTED)

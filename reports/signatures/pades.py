@@ -27,7 +27,6 @@ from pyhanko_certvalidator.registry import SimpleCertificateStore
 
 from reports.errors import KeyFileError, PdfSignatureError, ReportError
 from reports.reading.files import clean
-from reports.signatures.keys import fingerprint
 from reports.signatures.trust.certificates import Chain, check_chain
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import (
@@ -265,8 +264,3 @@ def attached(data: bytes, where: str) -> bytes:
     except Exception as error:
         raise PdfSignatureError(f"{where}: its {ATTACHMENT} cannot be read") from error
     raise PdfSignatureError(f"{where}: carries no {ATTACHMENT}")
-
-
-def signer_of(signature: PdfSignature) -> str:
-    """Return the fingerprint of the key that signed."""
-    return fingerprint(signature.key)

@@ -125,7 +125,7 @@ def sign(
     envelopes = []
     if trainer is not None:
         files.put(TRAINER_KEY, public_pem(trainer.public))
-        files.put_or_remove(TRAINER_ROTATIONS, _rotations(trainer))
+        files.put(TRAINER_ROTATIONS, _rotations(trainer))
         subjects = {name: (SHA256, files.sha256(name)) for name in TRAINED_FILES}
         subjects |= _evidence_subject(run_dir)
         statement = Statement(subjects, TRAINING_TYPE, training_predicate(source))
@@ -157,7 +157,7 @@ def _sign_findings(
         raise ReportError(reasons[0] if reasons else "audit.json: cannot be used")
     trainer = parse_public(files.read(TRAINER_KEY), TRAINER_KEY)
     files.put(AUDITOR_KEY, public_pem(key.public))
-    files.put_or_remove(AUDITOR_ROTATIONS, _rotations(key))
+    files.put(AUDITOR_ROTATIONS, _rotations(key))
     files.put(INSTRUCTIONS, instructions.write(source.run, trainer, key.public).encode("utf-8"))
     for name in sorted(SIGNED_PAGES & set(files.names())):
         files.put(name, pades.sign(files.read(name), key, name, authority))
@@ -171,11 +171,7 @@ class _Files:
         self._run_dir = run_dir
         self._changes: dict[str, bytes | None] = {}
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write a file later."""
-        self._changes[name] = data
-
-    def put_or_remove(self, name: str, data: bytes | None) -> None:
+    def put(self, name: str, data: bytes | None) -> None:
         """Write a file later, or take an old one away if there is nothing to write."""
         self._changes[name] = data
 
@@ -274,7 +270,7 @@ def _seal(
     # An old timestamp would be over an old envelope.
     stamp = authority.stamp(envelope) if authority is not None else None
     files.put(name, envelope)
-    files.put_or_remove(name + STAMP_SUFFIX, stamp)
+    files.put(name + STAMP_SUFFIX, stamp)
     return files.path(name)
 
 

@@ -102,7 +102,7 @@ def _finding(verdict: Verdict, severity: Severity) -> Finding:
 
 
 def test_the_overall_rule() -> None:
-    critical, small = Severity.CRITICAL, Severity.NEGLIGIBLE
+    critical, small = Severity.CRITICAL, Severity.THEORETICAL
     good, bad = _finding(Verdict.PASS, critical), _finding(Verdict.FAIL, small)
     open_ = _finding(Verdict.NOT_VERIFIED, critical)
     minor = _finding(Verdict.NOT_VERIFIED, small)

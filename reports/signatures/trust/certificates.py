@@ -7,6 +7,7 @@ compare; a self-signed certificate adds only a name and an expiry to it. Source:
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -14,12 +15,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from audit.untrusted.files import FileError, open_plain
 from reports.errors import KeyFileError
 from reports.reading.files import clean
 from reports.signatures.keys import fingerprint
 
 VALID_DAYS = 3650
 _MOST_CERTIFICATES = 8
+_MOST_BYTES = 1_000_000
 _CLOCK_SKEW = timedelta(minutes=5)
 
 Chain = tuple[x509.Certificate, ...]
@@ -83,6 +86,20 @@ def self_signed(
         .add_extension(identifier, critical=False)
         .sign(private, hashes.SHA256())
     )
+
+
+def load_chain(path: Path) -> Chain:
+    """Return the certificates in a PEM file that the caller chose, the signer's first.
+
+    Raises:
+        KeyFileError: The file cannot be read, or holds no certificate.
+    """
+    try:
+        with open_plain(path, str(path), follow=True) as stream:
+            return parse_chain(stream.read(_MOST_BYTES), str(path))
+    except (FileError, OSError) as error:
+        reason = error.detail if isinstance(error, FileError) else error.strerror
+        raise KeyFileError(f"{path}: cannot be read ({reason})") from error
 
 
 def parse_chain(data: bytes, where: str) -> Chain:

@@ -123,9 +123,9 @@ def _protection(path: Path) -> str:
 
 
 def _previous(entry: Generation) -> str | None:
-    if not entry.rotations.exists():
+    chain = statements.rotations_of(entry.rotations)
+    if not chain:
         return None
-    chain = statements.read_bundle(read_bytes(entry.rotations), "rotations", str(entry.rotations))
     for older in generations(entry.role, entry.directory):
         try:
             public = load_public(older.public)

@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError
-from reports.reading.files import read_bytes, write_atomic
+from reports.reading.files import write_atomic
 from reports.signatures.keys import (
     ROLES,
     KeyFiles,
@@ -25,7 +25,7 @@ from reports.signatures.keys import (
     store,
 )
 from reports.signatures.trust import certificates, statements
-from reports.signatures.trust.certificates import VALID_DAYS, Chain, check_chain, parse_chain
+from reports.signatures.trust.certificates import VALID_DAYS, Chain, check_chain, load_chain
 from reports.signatures.trust.revocations import list_path, own_revocations, read_entries
 from reports.signatures.trust.signer import CERTIFICATE_SUFFIX, ROTATIONS_SUFFIX
 from reports.signatures.trust.statements import Revocation, Sealed
@@ -141,11 +141,7 @@ def bring(
     if certificate_file is None:
         chain: Chain = (certificates.self_signed(private, role),)
     else:
-        try:
-            data = certificate_file.read_bytes()
-        except OSError as error:
-            raise KeyFileError(f"{certificate_file}: cannot be read ({error.strerror})") from error
-        chain = parse_chain(data, str(certificate_file))
+        chain = load_chain(certificate_file)
         check_chain(chain, private.public_key(), str(certificate_file))
         problem = certificates.expiry_problem(chain, certificates.now())
         if problem:
@@ -186,10 +182,7 @@ def rotate(
             f"{present.private}: is revoked, so it cannot vouch for a successor; make a fresh key "
             f"with: dpfedadamw keys new --role {role}"
         )
-    earlier: tuple[Sealed, ...] = ()
-    if present.rotations.exists():
-        data = read_bytes(present.rotations)
-        earlier = statements.read_bundle(data, "rotations", str(present.rotations))
+    earlier = statements.rotations_of(present.rotations)
     if len(earlier) >= statements.MOST_STATEMENTS:
         raise KeyFileError(f"{present.rotations}: no more than {len(earlier)} rotations")
     following = ec.generate_private_key(ec.SECP256R1())
@@ -261,10 +254,7 @@ def _who_may_revoke(
     private = load_private(present.private, passphrase)
     if revoked is None or fingerprint(revoked) == fingerprint(private.public_key()):
         return private, private.public_key(), ()
-    chain: tuple[Sealed, ...] = ()
-    if present.rotations.exists():
-        data = read_bytes(present.rotations)
-        chain = statements.read_bundle(data, "rotations", str(present.rotations))
+    chain = statements.rotations_of(present.rotations)
     for index, sealed in enumerate(chain):
         try:
             statements.read_rotation(sealed, revoked, str(present.rotations))

@@ -14,7 +14,7 @@ from reports.signatures.keys import Role, fingerprint, load_private
 from reports.signatures.trust import certificates
 from reports.signatures.trust.certificates import Chain
 from reports.signatures.trust.revocations import own_revocations
-from reports.signatures.trust.statements import Sealed, read_bundle
+from reports.signatures.trust.statements import Sealed, rotations_of
 
 HARDWARE_SCHEME = "pkcs11:"
 CERTIFICATE_SUFFIX, ROTATIONS_SUFFIX = ".crt", ".rotations.json"
@@ -92,10 +92,5 @@ def _load_file(role: Role, path: Path, passphrase: str | None) -> SigningKey:
         data = read_bytes(certificate_path, _MOST_BYTES)
         chain = certificates.parse_chain(data, str(certificate_path))
         certificates.check_chain(chain, private.public_key(), str(certificate_path))
-    rotations: tuple[Sealed, ...] = ()
-    if os.path.lexists(rotations_path):
-        data = read_bytes(rotations_path, _MOST_BYTES)
-        rotations = read_bundle(data, "rotations", str(rotations_path))
-    return SigningKey(
-        role, private, chain or (certificates.self_signed(private, role),), rotations, path
-    )
+    chain = chain or (certificates.self_signed(private, role),)
+    return SigningKey(role, private, chain, rotations_of(rotations_path), path)

@@ -10,19 +10,22 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports.errors import EnvelopeError, KeyFileError, SourceError
-from reports.reading.files import clean, mapping, parse_json, sequence
+from reports.errors import EnvelopeError, KeyFileError
+from reports.reading.files import clean, mapping, read_bytes, sequence
 from reports.signatures.dsse import (
     SHA256,
     Envelope,
     Statement,
     check_signature,
+    parse_document,
     parse_envelope,
     parse_statement,
     seal,
@@ -35,6 +38,7 @@ REVOCATION_TYPE = "https://dpfedadamw.org/attestation/key-revocation/v1"
 Reason = Literal["key-compromise", "superseded", "cessation-of-operation", "unspecified"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 MOST_STATEMENTS = 64
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -220,10 +224,7 @@ def read_bundle(data: bytes, kind: str, where: str) -> tuple[Sealed, ...]:
     Raises:
         EnvelopeError: The bytes are no such file.
     """
-    try:
-        document = mapping(parse_json(data, where))
-    except SourceError as error:
-        raise EnvelopeError(str(error)) from error
+    document = parse_document(data, where)
     entries = document.get(kind)
     if document.get("format") != 1 or not isinstance(entries, list) or not entries:
         raise EnvelopeError(f"{where}: is no list of {kind}")
@@ -233,6 +234,18 @@ def read_bundle(data: bytes, kind: str, where: str) -> tuple[Sealed, ...]:
     if write_bundle(kind, found) != data:
         raise EnvelopeError(f"{where}: is not laid out as lists of {kind} are; it was changed")
     return found
+
+
+def rotations_of(path: Path) -> tuple[Sealed, ...]:
+    """Return the statements that lead to a key from the file beside it; none where there is none.
+
+    Raises:
+        SourceError: The file cannot be read.
+        EnvelopeError: It is no list of rotations.
+    """
+    if not os.path.lexists(path):
+        return ()
+    return read_bundle(read_bytes(path, _MOST_BYTES), "rotations", str(path))
 
 
 def written_time(moment: datetime) -> str:

@@ -26,9 +26,9 @@ from pyhanko.sign.validation.generic_cms import validate_tst_signed_data
 from pyhanko.sign.validation.status import TimestampSignatureStatus
 from pyhanko_certvalidator import ValidationContext
 
-from reports.errors import KeyFileError, TimestampError
-from reports.reading.files import clean, read_bytes
-from reports.signatures.trust.certificates import parse_chain
+from reports.errors import TimestampError
+from reports.reading.files import clean
+from reports.signatures.trust.certificates import load_chain
 
 MOST_BYTES = 65_536
 _SECONDS = 20.0
@@ -123,11 +123,7 @@ def load_roots(paths: Iterable[Path]) -> tuple[x509.Certificate, ...]:
     """
     roots: list[x509.Certificate] = []
     for path in paths:
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise KeyFileError(f"{path}: cannot be read ({error.strerror})") from error
-        roots += [to_asn1(entry) for entry in parse_chain(data, str(path))]
+        roots += [to_asn1(entry) for entry in load_chain(path)]
     return tuple(roots)
 
 
@@ -141,15 +137,6 @@ def validation_context(
 ) -> ValidationContext:
     """Return what certificates are checked against: given roots only, and no network."""
     return ValidationContext(trust_roots=list(roots), other_certs=list(extra), allow_fetching=False)
-
-
-def read(path: Path) -> bytes:
-    """Return a file's timestamp.
-
-    Raises:
-        SourceError: The file is missing, a link, or too large.
-    """
-    return read_bytes(path, MOST_BYTES)
 
 
 def check(

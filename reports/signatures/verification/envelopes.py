@@ -128,7 +128,8 @@ def _stamp(run_dir: Path, name: str, data: bytes, trust: Trust, found: Found) ->
     if not os.path.lexists(run_dir / beside):
         return None
     try:
-        stamp = timestamps.check(timestamps.read(run_dir / beside), data, trust.roots, beside)
+        answer = read_bytes(run_dir / beside, timestamps.MOST_BYTES)
+        stamp = timestamps.check(answer, data, trust.roots, beside)
     except (SourceError, TimestampError) as error:
         found.add_error(beside, local(error, run_dir))
         return None
@@ -154,7 +155,7 @@ def check_pages(
         except (SourceError, PdfSignatureError, KeyFileError) as error:
             found.add_error(name, local(error, run_dir))
             continue
-        key = pades.signer_of(signature)
+        key = fingerprint(signature.key)
         if auditor is None or key != fingerprint(auditor):
             wanted = fingerprint(auditor) if auditor is not None else "whose key is missing"
             found.add(name, f"is signed by {key}, not by the auditor, {wanted}")
