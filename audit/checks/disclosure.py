@@ -15,11 +15,12 @@ from typing import Any
 from audit.checks.base import Check, Judgement, listed, register
 from audit.checks.shared.agreement import differs
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
-from audit.reading import fields, leaks
+from audit.reading import leaks
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.reading.files import read_bytes
 from audit.reading.known_fields import LEDGER, METRICS, MODEL, RUN_FILES, unknown_fields
 from audit.replay.trajectory import learning_rate
+from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, parse_json
 from audit.untrusted.fields import FieldError
 from audit.untrusted.safetensors import MessageError, read_names
