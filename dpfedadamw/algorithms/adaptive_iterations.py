@@ -30,9 +30,9 @@ from dpfedadamw.algorithms.base import (
     Broadcast,
     GradientOracle,
     Observer,
+    ScheduledRound,
+    ScheduleInputs,
     ServerState,
-    Terms,
-    Turn,
     Upload,
 )
 from dpfedadamw.algorithms.server import Averaging, mean_of
@@ -140,7 +140,7 @@ class ConvexityServer:
 
 
 @dataclass(frozen=True)
-class IterationPace:
+class IterationSchedule:
     """τ of the next round: eq. (9), rounded, kept within bounds and within what is left of R_c.
 
     The first round takes the spec's local steps (the τ that Algorithm 2 is given). Where R_s ≥ R_c,
@@ -158,28 +158,28 @@ class IterationPace:
     heterogeneity: float
     strong_convexity: float
 
-    def turn(self, state: ServerState, terms: Terms) -> Turn:
+    def next_round(self, state: ServerState, inputs: ScheduleInputs) -> ScheduledRound:
         """The next round's local steps; 0 where R_c is used up."""
-        limit = terms.step_limit
+        limit = inputs.step_limit
         assert limit is not None, "local iterations adapt to a budget, and the plan has none"
-        if terms.rounds >= limit:
+        if inputs.rounds >= limit:
             wanted = 1
-        elif terms.round_index == 0:
-            wanted = terms.local_steps
+        elif inputs.round_index == 0:
+            wanted = inputs.local_steps
         else:
             best = best_local_steps(
                 self._strong_convexity(state),
                 self.heterogeneity,
-                float(min(terms.rounds * terms.previous_steps, limit)),
-                terms.clipping_norm,
-                state.parameters.numel() * terms.noise_variance,
+                float(min(inputs.rounds * inputs.previous_steps, limit)),
+                inputs.clipping_norm,
+                state.parameters.numel() * inputs.noise_variance,
             )
             wanted = math.floor(min(best, float(self.maximum)) + 0.5)
         bounded = max(self.minimum, min(self.maximum, wanted))
-        return Turn(min(bounded, limit - terms.spent_steps))
+        return ScheduledRound(min(bounded, limit - inputs.spent_steps))
 
     def readings(self, state: ServerState) -> Mapping[str, float]:
-        """The strong convexity that the next turn goes by."""
+        """The strong convexity that the next round goes by."""
         return {STRONG_CONVEXITY: self._strong_convexity(state)}
 
     def _strong_convexity(self, state: ServerState) -> float:

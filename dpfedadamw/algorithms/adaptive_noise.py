@@ -23,9 +23,9 @@ from dpfedadamw.algorithms.base import (
     Broadcast,
     GradientOracle,
     Observer,
+    ScheduledRound,
+    ScheduleInputs,
     ServerState,
-    Terms,
-    Turn,
     Upload,
 )
 from dpfedadamw.algorithms.server import Averaging
@@ -95,7 +95,7 @@ class FallingServer:
 
 
 @dataclass(frozen=True)
-class NoisePace:
+class NoiseSchedule:
     """The noise multiplier of the next round: the first one's times max(floor, β^decays).
 
     Attributes:
@@ -106,10 +106,10 @@ class NoisePace:
     factor: float
     floor: float
 
-    def turn(self, state: ServerState, terms: Terms) -> Turn:
+    def next_round(self, state: ServerState, inputs: ScheduleInputs) -> ScheduledRound:
         """The next round's noise; its steps are the spec's."""
         decays = int(state.state[DECAYS])
-        return Turn(terms.local_steps, max(self.floor, self.factor**decays))
+        return ScheduledRound(inputs.local_steps, max(self.floor, self.factor**decays))
 
     def readings(self, state: ServerState) -> Mapping[str, float]:
         """The mean slope that was counted in the round."""

@@ -15,10 +15,10 @@ from torch import nn
 from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.adaptive_iterations import (
     ConvexityServer,
-    IterationPace,
+    IterationSchedule,
     SecantDescent,
 )
-from dpfedadamw.algorithms.adaptive_noise import FallingServer, NoisePace, WatchedDescent
+from dpfedadamw.algorithms.adaptive_noise import FallingServer, NoiseSchedule, WatchedDescent
 from dpfedadamw.algorithms.base import (
     FIRST_MOMENT,
     SECOND_MOMENT,
@@ -137,10 +137,16 @@ def adaptive_iterations(setting: Setting) -> Algorithm:
     """Local gradient descent, averaged, for as many steps a round as theory asks for."""
     section = given(setting.spec.local_iterations)
     first = section.strong_convexity
-    pace = IterationPace(section.minimum, section.maximum, section.heterogeneity, first)
+    round_schedule = IterationSchedule(
+        section.minimum, section.maximum, section.heterogeneity, first
+    )
     if not section.estimate:
-        return Algorithm(GradientDescent(setting.decay_rate), _AVERAGE, pace=pace)
-    return Algorithm(SecantDescent(setting.decay_rate), ConvexityServer(first), pace=pace)
+        return Algorithm(
+            GradientDescent(setting.decay_rate), _AVERAGE, round_schedule=round_schedule
+        )
+    return Algorithm(
+        SecantDescent(setting.decay_rate), ConvexityServer(first), round_schedule=round_schedule
+    )
 
 
 def adaptive_noise(setting: Setting) -> Algorithm:
@@ -149,7 +155,7 @@ def adaptive_noise(setting: Setting) -> Algorithm:
     return Algorithm(
         WatchedDescent(setting.decay_rate),
         FallingServer(section.patience),
-        pace=NoisePace(section.factor, section.floor),
+        round_schedule=NoiseSchedule(section.factor, section.floor),
     )
 
 

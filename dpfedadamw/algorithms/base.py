@@ -1,4 +1,4 @@
-"""The protocols between algorithms and the rest: oracle, observer, local and server rule, pace.
+"""The protocols between algorithms and the rest: oracle, observer, local and server rule, schedule.
 
 A local rule turns a broadcast into an upload by asking an oracle for gradients. The oracle is all
 it ever sees of the data, and each question is counted because it is asked.
@@ -151,9 +151,9 @@ class ServerRule(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The public numbers that a pace may go by; none is read from a record.
+@dataclass(frozen=True, kw_only=True)
+class ScheduleInputs:
+    """The public numbers that a schedule may go by; none is read from a record.
 
     Attributes:
         round_index: t, from 0.
@@ -178,8 +178,8 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a pace decides for one round.
+class ScheduledRound:
+    """What a schedule decides for one round.
 
     Attributes:
         local_steps: Steps of each client; 0 ends the run, because nothing is left to spend.
@@ -190,18 +190,18 @@ class Turn:
     noise_factor: float = 1.0
 
 
-class Pace(Protocol):
+class RoundSchedule(Protocol):
     """Chooses steps and noise of the next round from released values and public numbers.
 
     The plan checks every choice against what the claim covers before the round is charged.
     """
 
-    def turn(self, state: ServerState, terms: Terms) -> Turn:
+    def next_round(self, state: ServerState, inputs: ScheduleInputs) -> ScheduledRound:
         """The next round's, from the server's state before it."""
         ...
 
     def readings(self, state: ServerState) -> Mapping[str, float]:
-        """What of a round's state later turns go by, for the ledger: all of it was released."""
+        """What of a round's state later rounds go by, for the ledger: all of it was released."""
         ...
 
 
@@ -213,13 +213,14 @@ class Algorithm:
         local: What a client does in a round.
         server: How uploads are combined.
         sparsification: Which coordinates of an update survive; None for all.
-        pace: Chooses steps and noise of each round; None where they are the spec's in all.
+        round_schedule: Chooses steps and noise of each round; None where they are the spec's in
+            all.
     """
 
     local: LocalRule
     server: ServerRule
     sparsification: Sparsification | None = None
-    pace: Pace | None = None
+    round_schedule: RoundSchedule | None = None
 
 
 def cosine_learning_rate(initial: float, round_index: int, rounds: int) -> float:

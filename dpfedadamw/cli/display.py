@@ -164,7 +164,7 @@ def cost(
         claim: The claim if every client is in every round.
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
-    noise, least = f"{plan.noise_multiplier:.6g}", plan.course.least_noise_multiplier
+    noise, least = f"{plan.noise_multiplier:.6g}", plan.spending_bound.least_noise_multiplier
     if least < plan.noise_multiplier:
         noise += f" in the first round, {least:.6g} in the last at the least"
     rows.append(("noise multiplier σ", noise))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from dpfedadamw.algorithms.base import (
     Broadcast,
-    Pace,
+    RoundSchedule,
+    ScheduleInputs,
     ServerRule,
     ServerState,
-    Terms,
     cosine_learning_rate,
 )
 from dpfedadamw.data.datasets import Records
@@ -60,7 +60,8 @@ class Federation:
         plan: The privacy plan; that of the first round where steps or noise adapt.
         worker: Runs clients in this process.
         server: The server's rule.
-        pace: Chooses steps and noise of each round; None where they are the plan's in all.
+        round_schedule: Chooses steps and noise of each round; None where they are the plan's in
+            all.
         clients: Every client's records.
         ledger: Charged before any noise is drawn.
     """
@@ -69,7 +70,7 @@ class Federation:
     plan: PrivacyPlan
     worker: Worker
     server: ServerRule
-    pace: Pace | None
+    round_schedule: RoundSchedule | None
     clients: Sequence[ClientData]
     ledger: Ledger
 
@@ -106,22 +107,22 @@ class Federation:
 
         What the rule chooses is checked against what the claim covers before anything is charged.
         """
-        if self.pace is None:
+        if self.round_schedule is None:
             return self.plan
-        terms = self._terms(index)
-        turn = self.pace.turn(state, terms)
-        if turn.local_steps == 0:
+        inputs = self._inputs(index)
+        scheduled = self.round_schedule.next_round(state, inputs)
+        if scheduled.local_steps == 0:
             return None
-        noise = self.plan.noise_multiplier * turn.noise_factor
-        self.plan.course.check(index, turn.local_steps, noise, terms.spent_steps)
-        return replace(self.plan, local_steps=turn.local_steps, noise_multiplier=noise)
+        noise = self.plan.noise_multiplier * scheduled.noise_factor
+        self.plan.spending_bound.check(index, scheduled.local_steps, noise, inputs.spent_steps)
+        return replace(self.plan, local_steps=scheduled.local_steps, noise_multiplier=noise)
 
-    def _terms(self, index: int) -> Terms:
-        """The public numbers that a pace may go by."""
+    def _inputs(self, index: int) -> ScheduleInputs:
+        """The public numbers that a schedule may go by."""
         plan = self.plan
         charged = charged_steps(self.ledger.entries)
         before = [steps for (number, _), steps in charged.items() if number == index - 1]
-        return Terms(
+        return ScheduleInputs(
             round_index=index,
             rounds=plan.rounds,
             local_steps=plan.local_steps,
@@ -230,8 +231,8 @@ class Federation:
     def _close(self, current: Round) -> None:
         """Write the round's evidence, and then to the ledger that it is over."""
         noted: dict[str, object] = {**self.unit.close(current)}
-        if self.pace is not None:
-            noted["released"] = dict(self.pace.readings(current.state))
+        if self.round_schedule is not None:
+            noted["released"] = dict(self.round_schedule.readings(current.state))
         results = [answer.result for answer in current.answers]
         self.ledger.append(
             "round",

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dpfedadamw.privacy.accounting.calibration import Setting
+from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.composition import Composition
-from dpfedadamw.privacy.accounting.worst_case import Adaptation, Course
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.sampling import (
     FixedClients,
@@ -69,9 +69,9 @@ class PrivacyPlan:
     adaptation: Adaptation | None = None
 
     @property
-    def course(self) -> Course:
+    def spending_bound(self) -> SpendingBound:
         """The most that the run can spend."""
-        return Course(self.rounds, self.local_steps, self.noise_multiplier, self.adaptation)
+        return SpendingBound(self.rounds, self.local_steps, self.noise_multiplier, self.adaptation)
 
     @property
     def private(self) -> bool:
@@ -140,18 +140,18 @@ class PrivacyPlan:
             self.adjacency,
             self.records[client],
             self.noise_multiplier,
-            self.course.most_local_steps,
+            self.spending_bound.most_local_steps,
             rounds,
             self.queries_per_step,
         )
 
-    def setting(self, view: str = "server") -> Setting:
+    def planned_run(self, view: str = "server") -> PlannedRun:
         """The plan as the solvers of `calibration` take it.
 
         Args:
             view: "server" or "third-party", for a unit whose target may hold towards either.
         """
-        return self.unit.setting(self, view)
+        return self.unit.planned_run(self, view)
 
     def realised_claim(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The claim that the ledger's entries support.
@@ -192,7 +192,7 @@ class PrivacyPlan:
     @property
     def queries(self) -> int:
         """Queries of the whole run, over all clients, at most."""
-        return self.clients_per_round * self.course.most_steps * self.queries_per_step
+        return self.clients_per_round * self.spending_bound.most_steps * self.queries_per_step
 
 
 class PrivacyUnit(ABC):
@@ -235,7 +235,7 @@ class PrivacyUnit(ABC):
         """The claim of a run in which every client takes part in every round."""
 
     @abstractmethod
-    def setting(self, plan: PrivacyPlan, view: str, /) -> Setting:
+    def planned_run(self, plan: PrivacyPlan, view: str, /) -> PlannedRun:
         """The plan as the solvers of `calibration` take it."""
 
     @abstractmethod

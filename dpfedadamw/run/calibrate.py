@@ -80,20 +80,20 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
     plan = prepare(given, torch.device("cpu")).plan
     if plan.adaptation is not None and plan.adaptation.step_limit is not None:
         return _budgeted(given, target_epsilon, view, solve)
-    setting = plan.setting(view.value)
+    run = plan.planned_run(view.value)
     value: float
     match solve:
         case Solve.noise:
             key = "privacy.noise_multiplier"
-            value = calibration.solve_noise_multiplier(target_epsilon, setting)
+            value = calibration.solve_noise_multiplier(target_epsilon, run)
         case Solve.rounds:
             key = "federation.rounds"
-            value = calibration.solve_rounds(target_epsilon, setting)
+            value = calibration.solve_rounds(target_epsilon, run)
         case Solve.local_steps:
             key = "federation.local_steps"
-            value = calibration.solve_local_steps(target_epsilon, setting)
+            value = calibration.solve_local_steps(target_epsilon, run)
         case Solve.rate:
-            value = calibration.solve_batch_size(target_epsilon, setting)
+            value = calibration.solve_batch_size(target_epsilon, run)
             key = "privacy.sampling.expected_batch_size"
             if not isinstance(plan.sampling, PoissonSampling):
                 key, value = "privacy.sampling.batch_size", int(value)

@@ -299,7 +299,7 @@ def _training(
         plan=plan,
         worker=worker,
         server=algorithm.server,
-        pace=algorithm.pace,
+        round_schedule=algorithm.round_schedule,
         clients=parts.clients,
         ledger=ledger,
     )

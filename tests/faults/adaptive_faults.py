@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from dpfedadamw.algorithms.adaptive_iterations import IterationPace
-from dpfedadamw.algorithms.adaptive_noise import NoisePace
-from dpfedadamw.algorithms.base import Turn
+from dpfedadamw.algorithms.adaptive_iterations import IterationSchedule
+from dpfedadamw.algorithms.adaptive_noise import NoiseSchedule
+from dpfedadamw.algorithms.base import ScheduledRound
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
-from dpfedadamw.privacy.accounting.worst_case import Course
+from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.units import record
 from tests.faults.declaring import Fault, Patch, Room
@@ -66,18 +66,20 @@ def hide_a_step_twice(patch: Patch) -> None:
 
 
 def greedy_steps(patch: Patch) -> None:
-    turn = IterationPace.turn
+    next_round = IterationSchedule.next_round
 
-    def greedy(self, state, terms):
-        more = turn(self, state, terms).local_steps
-        return Turn(min(10, more + 1 if more < 10 else 9, terms.step_limit - terms.spent_steps))
+    def greedy(self, state, inputs):
+        more = next_round(self, state, inputs).local_steps
+        return ScheduledRound(
+            min(10, more + 1 if more < 10 else 9, inputs.step_limit - inputs.spent_steps)
+        )
 
-    patch.setattr(IterationPace, "turn", greedy)
+    patch.setattr(IterationSchedule, "next_round", greedy)
 
 
 def beyond_the_budget(patch: Patch) -> None:
-    patch.setattr(Course, "check", lambda *arguments: None)
-    patch.setattr(IterationPace, "turn", lambda self, state, terms: Turn(10))
+    patch.setattr(SpendingBound, "check", lambda *arguments: None)
+    patch.setattr(IterationSchedule, "next_round", lambda self, state, inputs: ScheduledRound(10))
 
 
 def a_limit_too_large(patch: Patch) -> None:
@@ -100,17 +102,17 @@ def less_noise_in_late_rounds(patch: Patch) -> None:
 def falling_although_the_loss_does_not(patch: Patch) -> None:
     """Within what is accounted for, and charged as it is: but not what the rule says."""
     patch.setattr(
-        NoisePace,
-        "turn",
-        lambda self, state, terms: Turn(
-            terms.local_steps, max(self.floor, self.factor ** max(0, terms.round_index - 1))
+        NoiseSchedule,
+        "next_round",
+        lambda self, state, inputs: ScheduledRound(
+            inputs.local_steps, max(self.floor, self.factor ** max(0, inputs.round_index - 1))
         ),
     )
 
 
 def claiming_what_was_spent(patch: Patch) -> None:
     """How much was spent followed the releases, so its ε is no guarantee."""
-    patch.setattr(Course, "accounted", lambda self, entries: list(entries))
+    patch.setattr(SpendingBound, "accounted", lambda self, entries: list(entries))
 
 
 _ALI = "adaptive schedules whose accountant sees a mean number of steps"

@@ -14,11 +14,11 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.composition import check_delta
 from dpfedadamw.privacy.accounting.search import largest_count, round_down, round_up, solve_number
 from dpfedadamw.privacy.accounting.views import server_worst_case, third_party_view
-from dpfedadamw.privacy.accounting.worst_case import Adaptation, Course, NoiseDecay
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.privacy.sampling import PoissonSampling, Sampling, composition_of, from_ledger
 
 __all__ = [
-    "Setting",
+    "PlannedRun",
     "solve_batch_size",
     "solve_local_steps",
     "solve_noise_multiplier",
@@ -31,8 +31,8 @@ _SMALLEST_NOISE = 0.05
 _SMALLEST_RATE = 1e-6
 
 
-@dataclass(frozen=True)
-class Setting:
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
     """A planned run, as far as its ε goes: the one thing that every solver here varies a part of.
 
     Attributes:
@@ -80,19 +80,19 @@ class Setting:
         adaptation = None
         if self.decay is not None:
             adaptation = Adaptation(self.local_steps, None, True, self.decay)
-        course = Course(self.rounds, self.local_steps, self.noise_multiplier, adaptation)
+        bound = SpendingBound(self.rounds, self.local_steps, self.noise_multiplier, adaptation)
         if self.view == "server":
-            return server_worst_case(course, per_round, self.delta).value
-        view = third_party_view(course, per_round, self.participation, self.delta)
+            return server_worst_case(bound, per_round, self.delta).value
+        view = third_party_view(bound, per_round, self.participation, self.delta)
         return view.epsilon.value
 
 
-def solve_noise_multiplier(target_epsilon: float, setting: Setting) -> float:
+def solve_noise_multiplier(target_epsilon: float, run: PlannedRun) -> float:
     """Return the smallest noise multiplier, to six digits, that keeps to a target ε.
 
     Args:
         target_epsilon: ε > 0 to keep to.
-        setting: the run; its own noise multiplier plays no part.
+        run: the run; its own noise multiplier plays no part.
 
     Returns:
         σ, whose ε lies in [0.995, 1] times the target.
@@ -103,13 +103,13 @@ def solve_noise_multiplier(target_epsilon: float, setting: Setting) -> float:
     _check_target(target_epsilon)
 
     def spent(noise_multiplier: float) -> float:
-        return replace(setting, noise_multiplier=noise_multiplier).epsilon()
+        return replace(run, noise_multiplier=noise_multiplier).epsilon()
 
     limits = (_SMALLEST_NOISE, _LARGEST_NOISE)
     return solve_number(spent, 1.0, 4.0, limits, target_epsilon, round_up, "noise multiplier")
 
 
-def solve_batch_size(target_epsilon: float, setting: Setting) -> float:
+def solve_batch_size(target_epsilon: float, run: PlannedRun) -> float:
     """Return the largest batch size that keeps to a target ε.
 
     An expected batch size is found to six digits; the size of batches of fixed size and of shuffled
@@ -117,7 +117,7 @@ def solve_batch_size(target_epsilon: float, setting: Setting) -> float:
 
     Args:
         target_epsilon: ε > 0 to keep to.
-        setting: the run; its own batch size plays no part.
+        run: the run; its own batch size plays no part.
 
     Returns:
         B, at most the smallest client's number of records; an expected one below that has an ε in
@@ -127,53 +127,53 @@ def solve_batch_size(target_epsilon: float, setting: Setting) -> float:
         PrivacyError: if the target is out of reach; the text names the nearest reachable ε.
     """
     _check_target(target_epsilon)
-    smallest = min(setting.records)
+    smallest = min(run.records)
 
     def spent(batch_size: float) -> float:
-        sampling = from_ledger(setting.sampling.event_kind, min(batch_size, smallest))
-        return replace(setting, sampling=sampling).epsilon()
+        sampling = from_ledger(run.sampling.event_kind, min(batch_size, smallest))
+        return replace(run, sampling=sampling).epsilon()
 
     if spent(smallest) <= target_epsilon:
         return float(smallest)
-    if not isinstance(setting.sampling, PoissonSampling):
+    if not isinstance(run.sampling, PoissonSampling):
         return float(largest_count(spent, target_epsilon, "record in a batch"))
     limits = (smallest, _SMALLEST_RATE * smallest)
     return solve_number(spent, smallest, 0.25, limits, target_epsilon, round_down, "batch size")
 
 
-def solve_rounds(target_epsilon: float, setting: Setting) -> int:
+def solve_rounds(target_epsilon: float, run: PlannedRun) -> int:
     """Return the largest number of rounds that keeps to a target ε.
 
     Args:
         target_epsilon: ε > 0 to keep to.
-        setting: the run; its own number of rounds plays no part.
+        run: the run; its own number of rounds plays no part.
 
     Raises:
         PrivacyError: if one round already spends more, or a million spend less.
     """
     _check_target(target_epsilon)
     return largest_count(
-        lambda count: replace(setting, rounds=count).epsilon(), target_epsilon, "round"
+        lambda count: replace(run, rounds=count).epsilon(), target_epsilon, "round"
     )
 
 
-def solve_local_steps(target_epsilon: float, setting: Setting) -> int:
+def solve_local_steps(target_epsilon: float, run: PlannedRun) -> int:
     """Return the largest number of local steps a round that keeps to a target ε.
 
     Args:
         target_epsilon: ε > 0 to keep to.
-        setting: the run; its own number of local steps plays no part.
+        run: the run; its own number of local steps plays no part.
 
     Raises:
         PrivacyError: if one local step already spends more, or a million spend less.
     """
     _check_target(target_epsilon)
     return largest_count(
-        lambda count: replace(setting, local_steps=count).epsilon(), target_epsilon, "local step"
+        lambda count: replace(run, local_steps=count).epsilon(), target_epsilon, "local step"
     )
 
 
-def solve_step_limit(target_epsilon: float, setting: Setting, most: int) -> int:
+def solve_step_limit(target_epsilon: float, run: PlannedRun, most: int) -> int:
     """Return R_c, how many local steps in all a target ε affords (ALI-DPFL, Algorithm 3).
 
     The algorithm is a bisection whose printed loop ends at once; this one keeps going until the
@@ -181,14 +181,14 @@ def solve_step_limit(target_epsilon: float, setting: Setting, most: int) -> int:
 
     Args:
         target_epsilon: ε > 0 to keep to, towards the server.
-        setting: the run; its own rounds and local steps play no part.
+        run: the run; its own rounds and local steps play no part.
         most: steps that rounds and their bounds leave room for, at least 1; no more is asked for.
 
     Raises:
         PrivacyError: if one step already spends more.
     """
     _check_target(target_epsilon)
-    once = replace(setting, rounds=1, view="server", decay=None)
+    once = replace(run, rounds=1, view="server", decay=None)
     return largest_count(
         lambda steps: replace(once, local_steps=steps).epsilon(),
         target_epsilon,

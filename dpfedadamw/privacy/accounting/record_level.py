@@ -26,7 +26,7 @@ from dpfedadamw.privacy.accounting.views import (
     server_worst_case,
     third_party_view,
 )
-from dpfedadamw.privacy.accounting.worst_case import Course
+from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 from dpfedadamw.privacy.sampling import from_ledger
 
 __all__ = [
@@ -159,7 +159,7 @@ def claim(
     share: float,
     clients: int,
     clients_per_round: int,
-    course: Course,
+    course: SpendingBound,
     delta: float,
     client_sampling: str = "fixed-size",
 ) -> dict[str, Any]:
@@ -167,8 +167,8 @@ def claim(
 
     Args:
         spends: what each client was charged (`spends_from_ledger`), or, where the course followed
-            releases, the most it could have been charged (`Course.accounted`). None, where clients
-            are drawn independently and no round had any, cost nothing.
+            releases, the most it could have been charged (`SpendingBound.accounted`). None, where
+            clients are drawn independently and no round had any, cost nothing.
         per_round: what one participation costs the client for which it costs most, also if it
             never took part.
         share: s of the closed forms, the largest share of a client's records in a batch.

@@ -15,7 +15,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.composition import Composition, adjacency_of
 from dpfedadamw.privacy.accounting.pld import epsilon_pld, mixture_epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
-from dpfedadamw.privacy.accounting.worst_case import Course
+from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 
 __all__ = [
     "ClientEpsilon",
@@ -200,7 +200,7 @@ def server_view(spends: Sequence[ClientSpend], delta: float) -> ServerView:
     return ServerView(clients, _epsilon(largest, delta, "server", (_SERVER,), _kind(spends)))
 
 
-def server_worst_case(course: Course, per_round: Composition, delta: float) -> Epsilon:
+def server_worst_case(course: SpendingBound, per_round: Composition, delta: float) -> Epsilon:
     """Return the ε towards the server of a client that takes part in every round.
 
     This is the bound that is known before a run.
@@ -216,7 +216,7 @@ def server_worst_case(course: Course, per_round: Composition, delta: float) -> E
 
 
 def third_party_view(
-    course: Course,
+    course: SpendingBound,
     per_round: Composition,
     participation: float,
     delta: float,

@@ -17,7 +17,7 @@ from typing import Any
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.composition import Composition
 
-__all__ = ["Adaptation", "Course", "NoiseDecay", "charged_steps"]
+__all__ = ["Adaptation", "NoiseDecay", "SpendingBound", "charged_steps"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Adaptation:
 
 
 @dataclass(frozen=True)
-class Course:
+class SpendingBound:
     """Rounds, steps and noise of a run, as far as they bound what it can spend.
 
     Attributes:

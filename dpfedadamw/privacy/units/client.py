@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.calibration import Setting
+from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.client_level import client_level_claim
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, plain_batches, private_fields
 from dpfedadamw.privacy.sampling import PoissonSampling
@@ -67,12 +67,12 @@ class WholeClients(PrivacyUnit):
         }
         return client_level_claim([spend] * plan.rounds, len(plan.records), plan.claimed_delta)
 
-    def setting(self, plan: PrivacyPlan, _view: str) -> Setting:
+    def planned_run(self, plan: PrivacyPlan, _view: str) -> PlannedRun:
         """The plan as the solvers take it, towards a third party.
 
         Seen by it, a round has the form that a record's step has towards the server.
         """
-        return Setting(
+        return PlannedRun(
             sampling=PoissonSampling(plan.clients_per_round),
             records=(len(plan.records),),
             noise_multiplier=plan.noise_multiplier,

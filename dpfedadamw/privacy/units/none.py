@@ -48,7 +48,7 @@ class Nothing(PrivacyUnit):
             "privacy.unit: none: this spec claims no privacy, so there is no ε to compute"
         )
 
-    def setting(self, plan: PrivacyPlan, _view: str) -> NoReturn:
+    def planned_run(self, plan: PrivacyPlan, _view: str) -> NoReturn:
         """Refuse, as there is no ε to solve for."""
         self.expected_claim(plan)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting import record_level
-from dpfedadamw.privacy.accounting.calibration import Setting, solve_step_limit
+from dpfedadamw.privacy.accounting.calibration import PlannedRun, solve_step_limit
 from dpfedadamw.privacy.accounting.record_level import ClientSpend
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, private_fields
@@ -68,21 +68,21 @@ class SingleRecords(PrivacyUnit):
         self, plan: PrivacyPlan, entries: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
-        counted = plan.course.accounted(entries)
+        counted = plan.spending_bound.accounted(entries)
         return _claim(plan, record_level.spends_from_ledger(counted))
 
     def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
         """The claim if every client takes part in every round."""
-        everything = plan.course.everything
+        everything = plan.spending_bound.everything
         spends = [
             ClientSpend(client, records, plan.rounds, everything(plan.composition(client)))
             for client, records in enumerate(plan.records)
         ]
         return _claim(plan, spends)
 
-    def setting(self, plan: PrivacyPlan, view: str) -> Setting:
+    def planned_run(self, plan: PrivacyPlan, view: str) -> PlannedRun:
         """The plan as the solvers take it, towards the server or a third party."""
-        return Setting(
+        return PlannedRun(
             sampling=plan.sampling,
             records=plan.records,
             noise_multiplier=plan.noise_multiplier,
@@ -132,7 +132,7 @@ def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
         share=plan.divisor(plan.smallest_client) / min(plan.records),
         clients=len(plan.records),
         clients_per_round=plan.clients_per_round,
-        course=plan.course,
+        course=plan.spending_bound,
         delta=plan.claimed_delta,
         client_sampling=plan.client_sampling,
     )
@@ -162,13 +162,14 @@ def _adaptation(spec: Spec, plan: PrivacyPlan) -> Adaptation | None:
         return None
     target = spec.privacy.target_epsilon
     assert target is not None
-    limit = solve_step_limit(target, plan.setting(), plan.rounds * steps.maximum)
+    limit = solve_step_limit(target, plan.planned_run(), plan.rounds * steps.maximum)
     return Adaptation(steps.maximum, limit, steps.estimate, None)
 
 
 def _steps(plan: PrivacyPlan) -> str:
     """Steps of one client, in all and by round where they adapt."""
-    text = f"at most {plan.course.most_steps}"
+    most = plan.spending_bound
+    text = f"at most {most.most_steps}"
     if plan.adaptation is None or plan.adaptation.step_limit is None:
         return text
-    return f"{text} in all, {plan.local_steps} at first, then up to {plan.course.most_local_steps}"
+    return f"{text} in all, {plan.local_steps} at first, then up to {most.most_local_steps}"

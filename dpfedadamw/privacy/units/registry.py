@@ -53,5 +53,5 @@ def solve_noise(spec: Spec, records: Sequence[int], queries_per_step: int) -> Sp
         return spec
     provisional = replace_noise_multiplier(spec, 1.0)
     plan = make_plan(provisional, tuple(records), queries_per_step)
-    solved = solve_noise_multiplier(privacy.target_epsilon, plan.setting())
+    solved = solve_noise_multiplier(privacy.target_epsilon, plan.planned_run())
     return replace_noise_multiplier(spec, solved)

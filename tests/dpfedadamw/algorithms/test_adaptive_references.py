@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw.algorithms.adaptive_iterations import IterationPace, best_local_steps
-from dpfedadamw.algorithms.base import ServerState, Terms
+from dpfedadamw.algorithms.adaptive_iterations import IterationSchedule, best_local_steps
+from dpfedadamw.algorithms.base import ScheduleInputs, ServerState
 from tests.dpfedadamw.algorithms import worlds
 from tests.dpfedadamw.algorithms.test_references import DECAY, agree
 from tests.dpfedadamw.algorithms.worlds import (
@@ -71,18 +71,27 @@ def test_adap_dpfl_counts_falls_of_the_loss_along_the_last_update(steps):
         expected.append((theta, update, slope, falls, decays, noise))
     section = f"{{factor: {factor}, patience: {patience}, floor: {floor}}}"
     system = algorithm(f"{{name: adap-dpfl, weight_decay: {DECAY}, noise_decay: {section}}}")
-    assert system.pace is not None
+    assert system.round_schedule is not None
     state = system.server.start(torch.from_numpy(first_parameters()))
     path = [state, *(after for after, _ in rounds(system, cohorts, steps))]
     for t, (theta, update, slope, falls, decays, noise) in enumerate(expected):
-        terms = Terms(t, len(cohorts), steps, steps, 0, None, CLIPPING_NORM, NOISE_VARIANCE)
-        turn = system.pace.turn(path[t], terms)
-        assert turn.local_steps == steps
-        assert turn.noise_factor == pytest.approx(noise, abs=1e-15)
+        inputs = ScheduleInputs(
+            round_index=t,
+            rounds=len(cohorts),
+            local_steps=steps,
+            previous_steps=steps,
+            spent_steps=0,
+            step_limit=None,
+            clipping_norm=CLIPPING_NORM,
+            noise_variance=NOISE_VARIANCE,
+        )
+        scheduled = system.round_schedule.next_round(path[t], inputs)
+        assert scheduled.local_steps == steps
+        assert scheduled.noise_factor == pytest.approx(noise, abs=1e-15)
         after = path[t + 1]
         np.testing.assert_allclose(after.parameters.numpy(), theta, rtol=0, atol=1e-10)
         np.testing.assert_allclose(after.state["global_update"], update, rtol=0, atol=1e-10)
-        assert system.pace.readings(after)["slope"] == pytest.approx(slope, abs=1e-10)
+        assert system.round_schedule.readings(after)["slope"] == pytest.approx(slope, abs=1e-10)
         assert (float(after.state["falls"]), float(after.state["decays"])) == (falls, decays)
     # The noise falls, and the floor is reached: both branches have been compared.
     assert {1.0, factor, floor} <= {entry[-1] for entry in expected}
@@ -125,11 +134,13 @@ def test_ali_dpfl_takes_the_steps_of_equation_9(gamma, estimate):
         f"estimate: {str(estimate).lower()}}}"
     )
     system = algorithm(f"{{name: ali-dpfl, weight_decay: {DECAY}, local_iterations: {section}}}")
-    assert system.pace is not None
+    assert system.round_schedule is not None
     for (state, oracles), (theta, tau, mu) in zip(rounds(system), expected, strict=True):
         assert [oracle.steps for oracle in oracles] == [tau] * len(oracles)
         np.testing.assert_allclose(state.parameters.numpy(), theta, rtol=0, atol=1e-10)
-        assert system.pace.readings(state)["strong_convexity"] == pytest.approx(mu, abs=1e-10)
+        assert system.round_schedule.readings(state)["strong_convexity"] == pytest.approx(
+            mu, abs=1e-10
+        )
     assert len({tau for _, tau, _ in expected}) > 1, "the steps must adapt at all"
 
 
@@ -141,7 +152,7 @@ def test_equation_9_is_what_the_rule_uses():
     assert best_local_steps(1, 9, 50, 1, 1) > best_local_steps(1, 3, 50, 1, 1)
 
 
-def turn_of(pace: IterationPace, **terms) -> int:
+def steps_of(schedule: IterationSchedule, **inputs) -> int:
     public = {
         "round_index": 1,
         "rounds": 10,
@@ -151,26 +162,28 @@ def turn_of(pace: IterationPace, **terms) -> int:
         "step_limit": 60,
         "clipping_norm": 1.0,
         "noise_variance": 0.001,
-        **terms,
+        **inputs,
     }
-    return pace.turn(ServerState(torch.zeros(8), {}), Terms(**public)).local_steps
+    return schedule.next_round(
+        ServerState(torch.zeros(8), {}), ScheduleInputs(**public)
+    ).local_steps
 
 
 def test_where_rounds_are_not_scarce_every_round_takes_one_step():
-    pace = IterationPace(1, 9, 1.0, 0.5)
-    assert turn_of(pace) > 1
-    assert turn_of(pace, step_limit=10) == turn_of(pace, step_limit=9, round_index=0) == 1
-    assert turn_of(pace, step_limit=11, round_index=0) == 3
+    schedule = IterationSchedule(1, 9, 1.0, 0.5)
+    assert steps_of(schedule) > 1
+    assert steps_of(schedule, step_limit=10) == steps_of(schedule, step_limit=9, round_index=0) == 1
+    assert steps_of(schedule, step_limit=11, round_index=0) == 3
 
 
 def test_the_bounds_and_what_is_left_win_over_theory():
-    wide, narrow = IterationPace(1, 50, 1e6, 0.5), IterationPace(1, 4, 1e6, 0.5)
-    assert turn_of(wide) == 50
-    assert turn_of(narrow) == 4
-    assert turn_of(IterationPace(6, 9, 0.0, 1e3)) == 6
+    wide, narrow = IterationSchedule(1, 50, 1e6, 0.5), IterationSchedule(1, 4, 1e6, 0.5)
+    assert steps_of(wide) == 50
+    assert steps_of(narrow) == 4
+    assert steps_of(IterationSchedule(6, 9, 0.0, 1e3)) == 6
     # The last round takes what is left, even below the minimum, and then there is no other.
-    assert turn_of(IterationPace(6, 9, 0.0, 1e3), spent_steps=58) == 2
-    assert turn_of(wide, spent_steps=60) == 0
+    assert steps_of(IterationSchedule(6, 9, 0.0, 1e3), spent_steps=58) == 2
+    assert steps_of(wide, spent_steps=60) == 0
 
 
 def test_an_estimate_that_is_all_noise_leaves_the_strong_convexity_as_it_was():
@@ -191,9 +204,11 @@ def test_an_estimate_that_is_all_noise_leaves_the_strong_convexity_as_it_was():
 @pytest.mark.parametrize("steps", [1, STEPS])
 def test_without_what_makes_them_they_are_dp_fedavg(section, steps):
     system = algorithm(f"{{{section}}}")
-    if isinstance(system.pace, IterationPace):
+    if isinstance(system.round_schedule, IterationSchedule):
         # Bounds that leave no choice: a spec's would have to hold its default of 5 steps.
-        system = replace(system, pace=replace(system.pace, minimum=steps, maximum=steps))
+        system = replace(
+            system, round_schedule=replace(system.round_schedule, minimum=steps, maximum=steps)
+        )
     plain = play(algorithm("{name: dp-fedavg}"), steps=steps)
     for one, other in zip(play(system, steps=steps), plain, strict=True):
         assert np.array_equal(one, other)

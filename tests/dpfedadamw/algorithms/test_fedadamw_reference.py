@@ -165,7 +165,7 @@ def test_without_noise_and_clipping_the_trajectory_is_fedadamws(
         plan=plan,
         worker=worker,
         server=server,
-        pace=None,
+        round_schedule=None,
         clients=clients,
         ledger=Ledger(tmp_path / "ledger.jsonl"),
     )

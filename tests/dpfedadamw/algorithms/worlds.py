@@ -16,10 +16,10 @@ from dpfedadamw import spec
 from dpfedadamw.algorithms.base import (
     Algorithm,
     Broadcast,
+    ScheduledRound,
+    ScheduleInputs,
     SecondMoment,
     ServerState,
-    Terms,
-    Turn,
     Upload,
 )
 from dpfedadamw.algorithms.registry import ALGORITHMS, build
@@ -123,7 +123,7 @@ def rounds(
 ) -> list[tuple[ServerState, list[Oracle]]]:
     """The server's state after each round, and the round's used oracles.
 
-    A pace goes by a budget of ``STEP_LIMIT`` steps, and ends the run when they are used up.
+    A schedule goes by a budget of ``STEP_LIMIT`` steps, and ends the run when they are used up.
     """
     state = system.server.start(torch.from_numpy(first_parameters()))
     memories: dict[int, dict[str, torch.Tensor]] = {}
@@ -132,17 +132,25 @@ def rounds(
     for index, cohort in enumerate(cohorts):
         uploads: list[Upload] = []
         oracles = []
-        turn = Turn(steps)
-        if system.pace is not None:
+        scheduled = ScheduledRound(steps)
+        if system.round_schedule is not None:
             previous = taken[-1] if taken else steps
-            public = (len(cohorts), steps, previous, sum(taken), STEP_LIMIT)
-            terms = Terms(index, *public, CLIPPING_NORM, noise_variance)
-            turn = system.pace.turn(state, terms)
-            if turn.local_steps == 0:
+            inputs = ScheduleInputs(
+                round_index=index,
+                rounds=len(cohorts),
+                local_steps=steps,
+                previous_steps=previous,
+                spent_steps=sum(taken),
+                step_limit=STEP_LIMIT,
+                clipping_norm=CLIPPING_NORM,
+                noise_variance=noise_variance,
+            )
+            scheduled = system.round_schedule.next_round(state, inputs)
+            if scheduled.local_steps == 0:
                 break
         rate = RATES[index % len(RATES)]
-        common = (state.parameters, state.state, rate, turn.local_steps, sum(taken))
-        taken.append(turn.local_steps)
+        common = (state.parameters, state.state, rate, scheduled.local_steps, sum(taken))
+        taken.append(scheduled.local_steps)
         for client in cohort:
             oracle = Oracle(client, index, noise_variance)
             start = Broadcast(*common, memories.get(client, {}))

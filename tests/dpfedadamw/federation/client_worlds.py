@@ -104,7 +104,7 @@ def play(
         plan=plan,
         worker=worker,
         server=algorithm.server,
-        pace=None,
+        round_schedule=None,
         clients=clients,
         ledger=Ledger(path / "ledger.jsonl"),
     )

@@ -15,7 +15,7 @@ from dpfedadamw.cli import after_training as filing
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import rounds
-from dpfedadamw.privacy.accounting.worst_case import Adaptation, Course, NoiseDecay
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.calibrate import Solve, View, calibrate
 from dpfedadamw.run.probe import probe_of
@@ -166,7 +166,7 @@ def test_without_what_makes_it_a_run_is_dp_fedavg_bit_for_bit(name, section, tmp
 def test_adap_dpfl_lowers_its_noise_and_never_below_what_is_accounted_for(tmp_path):
     overrides = ("algorithm.noise_decay={factor: 0.8, patience: 1, floor: 0.5}",)
     training, outcome = train(small_spec("adap-dpfl", rounds=8, overrides=overrides), tmp_path)
-    course = training.experiment.plan.course
+    course = training.experiment.plan.spending_bound
     spends = [entry for entry in entries(training) if entry["kind"] == "spend"]
     levels = [entry["noise_multiplier"] for entry in spends]
     assert len(set(levels)) > 1
@@ -189,7 +189,7 @@ def test_a_target_is_met_at_the_fastest_decay():
     total = None
     for index in range(plan.rounds):
         one = privacy_loss_distribution.from_gaussian_mechanism(
-            plan.course.noise_multiplier_of(index),
+            plan.spending_bound.noise_multiplier_of(index),
             sampling_prob=rate,
             value_discretization_interval=1e-4,
         ).self_compose(3)
@@ -219,8 +219,8 @@ def test_a_budget_that_affords_no_step_is_refused_with_the_nearest():
         prepare(spec, torch.device("cpu"))
 
 
-LIMITED = Course(10, 3, 2.0, Adaptation(5, 20, True, None))
-FALLING = Course(10, 3, 2.0, Adaptation(3, None, True, NoiseDecay(0.5, 2, 0.3)))
+LIMITED = SpendingBound(10, 3, 2.0, Adaptation(5, 20, True, None))
+FALLING = SpendingBound(10, 3, 2.0, Adaptation(3, None, True, NoiseDecay(0.5, 2, 0.3)))
 
 
 def test_the_plan_refuses_a_round_beyond_what_is_accounted_for():

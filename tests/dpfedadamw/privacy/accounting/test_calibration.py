@@ -11,7 +11,7 @@ import pytest
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import (
-    Setting,
+    PlannedRun,
     solve_batch_size,
     solve_local_steps,
     solve_noise_multiplier,
@@ -29,10 +29,17 @@ from dpfedadamw.privacy.sampling import (
 DELTA = 1e-5
 
 
-def planned(rate: float, rounds: int, local_steps: int, **changes: Any) -> Setting:
+def planned(rate: float, rounds: int, local_steps: int, **changes: Any) -> PlannedRun:
     """Poisson batches at a rate, from clients of 1000 and 2000 records."""
     sampling = PoissonSampling(1000 * rate)
-    whole = Setting(sampling, (2000, 1000), 1.0, rounds, local_steps, DELTA)
+    whole = PlannedRun(
+        sampling=sampling,
+        records=(2000, 1000),
+        noise_multiplier=1.0,
+        rounds=rounds,
+        local_steps=local_steps,
+        delta=DELTA,
+    )
     return replace(whole, **changes)
 
 
@@ -55,8 +62,8 @@ def test_noise_for_a_target_lands_within_half_a_percent_below(
 def test_noise_for_samplers_under_replace_one_lands_as_near(
     target: float, sampling: Sampling, view: str
 ) -> None:
-    setting = planned(1.0, 10, 7, sampling=sampling, view=view, participation=0.4)
-    noise = solve_noise_multiplier(target, setting)
+    run = planned(1.0, 10, 7, sampling=sampling, view=view, participation=0.4)
+    noise = solve_noise_multiplier(target, run)
     # 1000 records in batches of 300 are epochs of 4 batches: 7 steps meet a record twice.
     fixed = isinstance(sampling, FixedSizeSampling)
     one = (
@@ -84,18 +91,18 @@ def test_noise_for_the_third_partys_view_is_less() -> None:
 
 
 def test_batch_size_for_a_target() -> None:
-    setting = planned(1.0, 20, 5, noise_multiplier=2.0, records=(300, 100))
-    size = solve_batch_size(4.0, setting)
+    run = planned(1.0, 20, 5, noise_multiplier=2.0, records=(300, 100))
+    size = solve_batch_size(4.0, run)
     assert 0.995 * 4.0 <= epsilon_pld(Composition(2.0, size / 100, 100), DELTA) <= 4.0
     # Where even full batches keep to the target, the smallest client is the limit.
-    assert solve_batch_size(1000.0, setting) == 100.0
+    assert solve_batch_size(1000.0, run) == 100.0
 
 
 def test_exact_batch_sizes_are_the_largest_that_fit() -> None:
-    setting = planned(1.0, 20, 5, noise_multiplier=6.0, sampling=FixedSizeSampling(1))
-    size = solve_batch_size(2.0, setting)
-    assert replace(setting, sampling=FixedSizeSampling(int(size))).epsilon() <= 2.0
-    assert replace(setting, sampling=FixedSizeSampling(int(size) + 1)).epsilon() > 2.0
+    run = planned(1.0, 20, 5, noise_multiplier=6.0, sampling=FixedSizeSampling(1))
+    size = solve_batch_size(2.0, run)
+    assert replace(run, sampling=FixedSizeSampling(int(size))).epsilon() <= 2.0
+    assert replace(run, sampling=FixedSizeSampling(int(size) + 1)).epsilon() > 2.0
     epochs = planned(1.0, 20, 6, noise_multiplier=30.0, sampling=ShuffledEpochs(1))
     # 20 rounds cost one use each up to six batches an epoch, and two from five batches on.
     one, two = (epsilon_pld(Composition(30.0, 1.0, n, 1, "shuffled"), DELTA) for n in (20, 40))
@@ -106,16 +113,16 @@ def test_rounds_and_local_steps_are_the_largest_that_fit() -> None:
     rounds = solve_rounds(4.0, planned(0.02, 1, 5))
     assert epsilon_pld(Composition(1.0, 0.02, 5 * rounds), DELTA) <= 4.0
     assert epsilon_pld(Composition(1.0, 0.02, 5 * (rounds + 1)), DELTA) > 4.0
-    setting = planned(0.02, 20, 1, view="third-party", participation=0.5)
-    steps = solve_local_steps(4.0, setting)
+    run = planned(0.02, 20, 1, view="third-party", participation=0.5)
+    steps = solve_local_steps(4.0, run)
     assert mixture_epsilon_pld([(Composition(1.0, 0.02, steps), 20)], 0.5, DELTA) <= 4.0
     assert mixture_epsilon_pld([(Composition(1.0, 0.02, steps + 1), 20)], 0.5, DELTA) > 4.0
 
 
 def test_steps_that_fill_an_epoch_are_free() -> None:
-    setting = planned(1.0, 10, 1, noise_multiplier=30.0, sampling=ShuffledEpochs(300))
+    run = planned(1.0, 10, 1, noise_multiplier=30.0, sampling=ShuffledEpochs(300))
     two = epsilon_pld(Composition(30.0, 1.0, 20, 1, "shuffled"), DELTA)
-    assert solve_local_steps(two * 1.001, setting) == 8
+    assert solve_local_steps(two * 1.001, run) == 8
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from dpfedadamw.privacy.accounting.views import (
     server_worst_case,
     third_party_view,
 )
-from dpfedadamw.privacy.accounting.worst_case import Course
+from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 
 DELTA = 1e-5
-COURSE = Course(20, 5, 1.0)
+COURSE = SpendingBound(20, 5, 1.0)
 ROUND = Composition(1.0, 0.05, 5)
 COHORTS = ("fixed-size", "poisson")
 
