@@ -1,7 +1,8 @@
 """The auditor's own privacy accounting: what a history of queries costs, and to whom.
 
-Facade over `rdp` and `pld`. The checks "accounting" and "views" call only this module. It shares
-no code with the engine or with dp-accounting, so agreement of the two is evidence.
+Facade over the accountants in `registry`. The checks "accounting" and "views" call only this
+module. It shares no code with the engine or with dp-accounting, so agreement of the two is
+evidence.
 """
 
 from __future__ import annotations
@@ -11,18 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from audit.accounting.losses import LossPair
-from audit.accounting.pld import Composer, Kind, Steps
-from audit.accounting.rdp import (
-    epsilon_classic,
-    epsilon_improved,
-    fine_orders,
-    rdp_of_step,
-    whole_orders,
-)
-from audit.accounting.rdp_fixed_size import rdp_of_fixed_size_step
+from audit.accounting.pld import composer
+from audit.accounting.rdp import composed_rdp, epsilon_improved, whole_orders
+from audit.accounting.registry import Accountant, Range, accountants
+from audit.accounting.steps import Steps, merge
 
 __all__ = [
     "Budget",
@@ -33,6 +28,7 @@ __all__ = [
     "effective_noise_multiplier",
     "epsilon_curve",
     "merge",
+    "methods",
     "privacy_profile",
     "rdp_estimate",
     "server_delta",
@@ -41,22 +37,24 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Budget:
-    """ε of one history at one δ, by every method.
+    """ε of one history at one δ by the auditor's accountants' names, the leading one first."""
 
-    Attributes:
-        epsilon_pld: tight, from the privacy loss distribution.
-        epsilon_rdp: Rényi, improved conversion, optimum over a fine grid of orders.
-        epsilon_rdp_classic: Rényi, Mironov's conversion, same grid.
-        epsilon_rdp_whole: as `epsilon_rdp` over whole orders only, the most that an honest
-            accountant with a coarser grid would say.
-        epsilon_rdp_classic_whole: as `epsilon_rdp_classic` over whole orders only.
-    """
+    by_accountant: Mapping[str, Range]
 
-    epsilon_pld: float
-    epsilon_rdp: float
-    epsilon_rdp_classic: float
-    epsilon_rdp_whole: float
-    epsilon_rdp_classic_whole: float
+    @property
+    def epsilon(self) -> dict[str, float]:
+        """What it costs by each accountant."""
+        return {name: found.least for name, found in self.by_accountant.items()}
+
+    @property
+    def headline(self) -> float:
+        """What it costs by the accountant whose number is promised."""
+        return next(iter(self.by_accountant.values())).least
+
+
+def methods() -> str:
+    """By what the auditor computes ε, in words."""
+    return " and by ".join(dict.fromkeys(one.words for one in accountants()))
 
 
 def effective_noise_multiplier(noise_multiplier: float, queries_per_step: int) -> float:
@@ -79,49 +77,17 @@ def budget(history: Sequence[Steps], delta: float) -> Budget:
         All zero for an empty history.
     """
     events = merge(history)
-    if not events:
-        return Budget(0.0, 0.0, 0.0, 0.0, 0.0)
-    return _cached_budget(events, float(delta))
-
-
-def merge(history: Sequence[Steps]) -> tuple[Steps, ...]:
-    """A history with each kind of step once, in a fixed order; empty entries are dropped."""
-    counts: dict[Kind, int] = {}
-    for item in history:
-        if item.steps > 0:
-            counts[item.kind] = counts.get(item.kind, 0) + item.steps
-    return tuple(
-        Steps(rate, sigma, steps, fixed_size)
-        for (rate, sigma, fixed_size), steps in sorted(counts.items())
-    )
-
-
-@lru_cache(maxsize=4096)
-def _cached_budget(history: tuple[Steps, ...], delta: float) -> Budget:
-    fine, coarse = fine_orders(), whole_orders()
-    fine_rdp = _composed_rdp(history, fine)
-    coarse_rdp = _composed_rdp(history, coarse)
     return Budget(
-        epsilon_pld=_composer(history, delta).distribution().epsilon(delta),
-        epsilon_rdp=epsilon_improved(fine_rdp, fine, delta)[0],
-        epsilon_rdp_classic=epsilon_classic(fine_rdp, fine, delta)[0],
-        epsilon_rdp_whole=epsilon_improved(coarse_rdp, coarse, delta)[0],
-        epsilon_rdp_classic_whole=epsilon_classic(coarse_rdp, coarse, delta)[0],
+        {
+            one.name: _cached(one, events, float(delta)) if events else Range(0.0, 0.0)
+            for one in accountants()
+        }
     )
 
 
-@lru_cache(maxsize=32)
-def _composer(history: tuple[Steps, ...], delta: float) -> Composer:
-    return Composer(history, delta)
-
-
-def _composed_rdp(history: tuple[Steps, ...], orders: tuple[float, ...]) -> NDArray[np.float64]:
-    total = np.zeros(len(orders))
-    for item in history:
-        rdp_of = rdp_of_fixed_size_step if item.fixed_size else rdp_of_step
-        step = rdp_of(item.sampling_rate, item.noise_multiplier, orders)
-        total = total + item.steps * step
-    return total
+@lru_cache(maxsize=16384)
+def _cached(accountant: Accountant, history: tuple[Steps, ...], delta: float) -> Range:
+    return accountant.epsilon(history, delta)
 
 
 def epsilon_curve(
@@ -145,7 +111,7 @@ def epsilon_curve(
         if key not in known:
             spent = any(key)
             known[key] = (
-                _composer(kinds, float(delta)).distribution(key).epsilon(delta) if spent else 0.0
+                composer(kinds, float(delta)).distribution(key).epsilon(delta) if spent else 0.0
             )
     return [known[tuple(stage)] for stage in counts]
 
@@ -156,12 +122,12 @@ def rdp_estimate(history: Sequence[Steps], delta: float) -> float:
     if not events:
         return 0.0
     orders = whole_orders()
-    return epsilon_improved(_composed_rdp(events, orders), orders, delta)[0]
+    return epsilon_improved(composed_rdp(events, orders), orders, delta)[0]
 
 
 def privacy_profile(history: Sequence[Steps], delta: float) -> LossPair:
     """The whole curve δ(ε) of a history, accurate around the given δ and above."""
-    return _composer(merge(history), float(delta)).distribution()
+    return composer(merge(history), float(delta)).distribution()
 
 
 class ThirdParty:
@@ -188,7 +154,7 @@ class ThirdParty:
         self._participation = participation
         self._delta = delta
         history = tuple(replace(item, steps=item.steps * rounds) for item, rounds in kinds)
-        self._composer = _composer(history, delta)
+        self._composer = composer(history, delta)
 
     def epsilon(self, rounds: Sequence[int]) -> float:
         """ε after these numbers of rounds of each kind; kinds left out at the end have none."""

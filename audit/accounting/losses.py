@@ -67,3 +67,9 @@ class LossPair:
     def delta(self, epsilon: float) -> float:
         """Greatest δ(ε) of the two directions, for ε ≥ 0."""
         return max(self.remove.delta(epsilon), self.add.delta(epsilon))
+
+
+def log_sum_exp(logs: NDArray[np.float64]) -> float:
+    """Log of the sum of exponentials of finite values, without overflow."""
+    largest = float(np.max(logs))
+    return largest + float(np.log(np.exp(logs - largest).sum()))

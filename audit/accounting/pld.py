@@ -1,6 +1,6 @@
 """Privacy loss distributions of subsampled Gaussians, discretised and composed by FFT.
 
-Where it stands: `accounting` asks this module for the tight ε of a client's whole history and of
+Where it stands: `budget` asks this module for the tight ε of a client's whole history and of
 the third party's mixture. It is written for the audit and shares nothing with the engine's
 accountant. Every approximation errs on the side of a larger ε:
 
@@ -15,43 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 
 from audit.accounting.loss_grid import DIRECTIONS, Direction, SingleStep, loss_range, single_step
-from audit.accounting.losses import Losses, LossPair
-from audit.accounting.rdp import epsilon_improved, fine_orders, log_sum_exp, rdp_of_step
-
-Kind = tuple[float, float, bool]
+from audit.accounting.losses import Losses, LossPair, log_sum_exp
+from audit.accounting.rdp import epsilon_improved, fine_orders, rdp_of_step
+from audit.accounting.registry import Accountant, Range, register
+from audit.accounting.steps import Kind, Steps
 
 _TAIL_SHARE = 1e-5
 _RELATIVE_ERROR = 2e-4
 _LARGEST_LENGTH = 1 << 21
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A number of identical queries on samples of the records.
-
-    Attributes:
-        sampling_rate: q in (0, 1].
-        noise_multiplier: noise over how far one neighbour moves the sum: σ under add/remove, σ/2
-            under replace-one.
-        steps: how often.
-        fixed_size: whether the sample has a fixed size; else it is a Poisson sample.
-    """
-
-    sampling_rate: float
-    noise_multiplier: float
-    steps: int
-    fixed_size: bool = False
-
-    @property
-    def kind(self) -> Kind:
-        """What one of the queries is."""
-        return self.sampling_rate, self.noise_multiplier, self.fixed_size
 
 
 @dataclass(frozen=True)
@@ -224,3 +202,21 @@ class Composer:
                 )
             )
         return LossPair(losses[0], losses[1])
+
+
+@lru_cache(maxsize=32)
+def composer(history: tuple[Steps, ...], delta: float) -> Composer:
+    """The composer of a history; some are kept."""
+    return Composer(history, delta)
+
+
+def _epsilon(history: tuple[Steps, ...], delta: float) -> Range:
+    epsilon = composer(history, delta).distribution().epsilon(delta)
+    return Range(epsilon, epsilon)
+
+
+register(
+    Accountant(
+        name="pld", words="privacy loss distributions", epsilon=_epsilon, leads=True, expected=True
+    )
+)

@@ -1,16 +1,23 @@
-"""Rényi differential privacy of the Poisson-subsampled Gaussian, written anew for the audit.
+"""Rényi differential privacy of subsampled Gaussians, written anew for the audit.
 
-Second opinion beside `pld`: `accounting` calls both. Nothing here is shared with the accountant
+Second opinion beside `pld`, an accountant for each conversion; the divergences of batches of fixed
+size are those of `rdp_fixed_size`. Nothing here is shared with the accountant
 that the engine used, so that one mistake cannot hide in both.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, gammasgn, log_ndtr
+
+from audit.accounting.losses import log_sum_exp
+from audit.accounting.rdp_fixed_size import rdp_of_fixed_size_step
+from audit.accounting.registry import Accountant, Range, register
+from audit.accounting.steps import Steps
 
 _SERIES_TERMS = 400
 
@@ -33,12 +40,6 @@ def whole_orders() -> tuple[float, ...]:
     which it converges slowly. An honest value over any such grid lies at or below this grid's.
     """
     return tuple(float(order) for order in (*range(2, 64), 128, 256, 512, 1024))
-
-
-def log_sum_exp(logs: NDArray[np.float64]) -> float:
-    """Log of the sum of exponentials of finite values, without overflow."""
-    largest = float(np.max(logs))
-    return largest + float(np.log(np.exp(logs - largest).sum()))
 
 
 def _log_binomial(order: NDArray[np.float64], index: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -167,3 +168,30 @@ def _least(epsilons: NDArray[np.float64], alpha: NDArray[np.float64]) -> tuple[f
     usable = np.where(np.isfinite(epsilons), epsilons, np.inf)
     best = int(np.argmin(usable))
     return max(0.0, float(usable[best])), float(alpha[best])
+
+
+def composed_rdp(history: Sequence[Steps], orders: tuple[float, ...]) -> NDArray[np.float64]:
+    """Rényi divergence of a whole history, one value an order."""
+    total = np.zeros(len(orders))
+    for item in history:
+        rdp_of = rdp_of_fixed_size_step if item.fixed_size else rdp_of_step
+        total = total + item.steps * rdp_of(item.sampling_rate, item.noise_multiplier, orders)
+    return total
+
+
+def _epsilon(
+    conversion: Callable[..., tuple[float, float]], history: tuple[Steps, ...], delta: float
+) -> Range:
+    """ε at the best of the fine orders, and at the best of the whole ones."""
+    fine, whole = (
+        conversion(composed_rdp(history, orders), orders, delta)[0]
+        for orders in (fine_orders(), whole_orders())
+    )
+    return Range(fine, whole)
+
+
+_WORDS = "Rényi orders with both conversions"
+for _name, _conversion in (("rdp", epsilon_improved), ("rdp-classic", epsilon_classic)):
+    register(
+        Accountant(name=_name, words=_WORDS, epsilon=partial(_epsilon, _conversion), expected=True)
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from audit.accounting.rdp import log_sum_exp
+from audit.accounting.losses import log_sum_exp
 
 # Beyond this order the sharper terms, which need one integral each, are left out.
 _LARGEST_SHARP = 256

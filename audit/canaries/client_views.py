@@ -64,7 +64,7 @@ def _beginning(charged: Sequence[RoundSpend], most: float, delta: float) -> int:
     low, high = 1, len(charged)
     while low < high:
         middle = (low + high + 1) // 2
-        spent = budget(_history(charged[:middle]), delta).epsilon_pld
+        spent = budget(_history(charged[:middle]), delta).headline
         low, high = (middle, high) if spent <= most else (low, middle - 1)
     return low
 

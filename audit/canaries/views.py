@@ -174,7 +174,7 @@ def _beginning(events: _Events, most: float, delta: float, exactly: bool) -> _Ev
     while low < high:
         middle = (low + high + 1) // 2
         history = [paid for _, paid in events[:middle]]
-        spent = budget(history, delta).epsilon_pld if exactly else rdp_estimate(history, delta)
+        spent = budget(history, delta).headline if exactly else rdp_estimate(history, delta)
         low, high = (middle, high) if spent <= most else (low, middle - 1)
     return events[:low]
 

@@ -151,13 +151,7 @@ def _setting(claim: Claim) -> _Setting:
 
 
 def _epsilon(steps: Steps, delta: float, method: str = "pld") -> float:
-    spent = budget([steps], delta)
-    by_method = {
-        "pld": spent.epsilon_pld,
-        "rdp": spent.epsilon_rdp,
-        "rdp-classic": spent.epsilon_rdp_classic,
-    }
-    return by_method[method]
+    return budget([steps], delta).epsilon[method]
 
 
 def _record_level(claim: Claim) -> Iterator[_Draft]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from audit.reading.claims import OLD_FIELDS
+
 # A shape is a mapping of names to shapes; None stands for whatever a known field holds.
 Shape = Mapping[str, Any]
 
@@ -59,16 +61,15 @@ _ROUND = (
     "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
 )  # fmt: skip
 
-_EPSILONS = ("epsilon_pld", "epsilon_rdp", "epsilon_rdp_classic")
+# A claim's numbers, also as they once stood; that ε holds numbers alone is for its readers.
+_EPSILON = ("epsilon", *OLD_FIELDS)
+_VIEW = ("accountant", *_EPSILON)
 
 _CLIENT = (
-    "client", "records", "sampling_rate", "participations", "steps", "delta_records", *_EPSILONS,
+    "client", "records", "sampling_rate", "participations", "steps", "delta_records", *_EPSILON,
 )  # fmt: skip
 
-_THIRD_PARTY = (
-    "epsilon", "accountant", "epsilon_rdp", "epsilon_rdp_classic", "participation", "rounds",
-    "delta_clients",
-)  # fmt: skip
+_THIRD_PARTY = (*_VIEW, "participation", "rounds", "delta_clients")
 
 _FORMS = (
     "third_party_noble", "server_noble", "equation_13", "equation_14", "delta_server",
@@ -99,10 +100,10 @@ LEDGER: Mapping[str, Shape] = {
         **_CHAIN,
         **dict.fromkeys(("view_headline", "delta", "adjacency", "assumptions", "profile")),
         "server": {
-            **dict.fromkeys(("epsilon", "accountant")),
+            **dict.fromkeys(_VIEW),
             "clients": dict.fromkeys(_CLIENT),
         },
-        "server_worst_case": dict.fromkeys(("epsilon",)),
+        "server_worst_case": dict.fromkeys(_VIEW),
         "third_party": dict.fromkeys(_THIRD_PARTY),
         "closed_forms": dict.fromkeys(_FORMS),
     },

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_charged
+from audit.reading.claims import read_claim
 from audit.reading.sparsification import Sparsification, read_sparsification
 from audit.reading.spends import RoundSpend, Spend, read_spend
 from audit.reading.units import UNITS, Unit
@@ -129,7 +130,7 @@ class Ledger:
         spends: charges of single clients (unit record), in order.
         rounds: finished rounds in order; one that was repeated stands here each time.
         resumes: where the run was cut off and went on.
-        claim: the last line's mapping, None if there is none.
+        claim: the last line's mapping as `read_claim` gives it, None if there is none.
         kinds: kind of every readable line with its line number.
         faults: everything wrong with form and chain.
         round_spends: charges of whole rounds (unit client), in order.
@@ -196,7 +197,7 @@ def read_ledger(raw: bytes) -> Ledger:
             elif kind == "resume":
                 resumes.append(_resume(entry, position))
             elif kind == "claim":
-                claim = entry
+                claim = read_claim(entry)
             else:
                 faults.append(Fault(position, "is of an unknown kind"))
         except FieldError as error:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from audit.accounting.rdp import log_sum_exp
+from audit.accounting.losses import log_sum_exp
 from audit.untrusted.arrays import Integers
 
 

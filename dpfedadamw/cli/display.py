@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from dpfedadamw.privacy.accounting.registry import accountants, claimed, label_of
 from dpfedadamw.rundir import LATEST
 
 if TYPE_CHECKING:
@@ -121,14 +122,14 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     server, worst = claim["server"], claim["server_worst_case"]
     third = claim["third_party"]
     return [
-        ("ε towards the server", Text(epsilon_text(server["epsilon"]), style="bold")),
-        ("  if in every round", epsilon_text(worst["epsilon"])),
+        ("ε towards the server", Text(epsilon_text(claimed(server)), style="bold")),
+        ("  if in every round", epsilon_text(claimed(worst))),
         (
             "ε towards a third party",
-            f"{epsilon_text(third['epsilon'])}  (sees models, not who took part)",
+            f"{epsilon_text(claimed(third))}  (sees models, not who took part)",
         ),
         ("δ", f"{claim['delta']:g}"),
-        ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; composed by PLD"),
+        ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; {_composed_by(server)}"),
     ]
 
 
@@ -139,18 +140,22 @@ _NEIGHBOURS = {
 
 
 def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    third, server = claim["third_party"], claim["server"]["epsilon"]
+    third, server = claim["third_party"], claim["server"]
     towards_server = (
         Text("no guarantee: it adds the noise and is trusted", style="yellow")
-        if server is None
-        else Text(f"{epsilon_text(server)}  (sees every noised upload and who took part)")
+        if server["epsilon"] is None
+        else Text(f"{epsilon_text(claimed(server))}  (sees every noised upload and who took part)")
     )
     return [
-        ("ε towards a third party", Text(epsilon_text(third["epsilon"]), style="bold")),
+        ("ε towards a third party", Text(epsilon_text(claimed(third)), style="bold")),
         ("ε towards the server", towards_server),
         ("δ", f"{claim['delta']:g}"),
-        ("protects", "one client with all its records, added or removed; composed by PLD"),
+        ("protects", f"one client with all its records, added or removed; {_composed_by(third)}"),
     ]
+
+
+def _composed_by(view: Mapping[str, Any]) -> str:
+    return f"composed by {label_of(view['accountant'])}"
 
 
 def cost(
@@ -211,18 +216,18 @@ _MOST_CLIENTS = 20
 
 def _cost_by_client(clients: Sequence[Mapping[str, Any]]) -> Table:
     title = None
+    names = [one.name for one in accountants()]
     if len(clients) > _MOST_CLIENTS:
-        clients = sorted(clients, key=lambda one: -one["epsilon_pld"])[:_MOST_CLIENTS]
+        clients = sorted(clients, key=lambda one: -one["epsilon"][names[0]])[:_MOST_CLIENTS]
         title = f"the {_MOST_CLIENTS} clients that spend most"
-    columns = ("client", "records", "q", "ε (PLD)", "ε (RDP)", "ε (RDP, classic)")
+    names = [name for name in names if any(name in one["epsilon"] for one in clients)]
+    columns = ("client", "records", "q", *(f"ε ({label_of(name)})" for name in names))
     rows = [
         (
             str(one["client"]),
             str(one["records"]),
             f"{one['sampling_rate']:.4f}",
-            epsilon_text(one["epsilon_pld"]),
-            epsilon_text(one["epsilon_rdp"]),
-            epsilon_text(one["epsilon_rdp_classic"]),
+            *(epsilon_text(one["epsilon"][name]) for name in names),
         )
         for one in clients
     ]

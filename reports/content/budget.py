@@ -10,8 +10,10 @@ import statistics
 from typing import Any
 
 from reports import formatting
+from reports.accountants import ACCOUNTANTS, described, ordered
 from reports.content import client_level, events, findings, guarantee, wording
-from reports.content.guarantee import INTERNAL
+from reports.content.guarantee import INTERNAL, PUBLIC
+from reports.reading.claims import epsilons
 from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
@@ -19,7 +21,7 @@ _PROFILE_POINTS = 200
 
 
 def accounting(source: RunSource, audience: str) -> dict[str, Any]:
-    """Return library, conversions, views, closed forms, loss over rounds, privacy profile."""
+    """Return library, accountants, views, closed forms, loss over rounds, privacy profile."""
     private = source.private
     library = mapping(source.header.get("accountant")) if private else {}
     rounds = sequence(findings.details(source, "accounting").get("over_rounds")) if private else []
@@ -42,6 +44,7 @@ def accounting(source: RunSource, audience: str) -> dict[str, Any]:
     return {
         "library": clean(library.get("library"), 60) or None,
         "version": clean(library.get("version"), 60) or None,
+        "accountant": source.accountant if private else None,
         "conversions": _conversions(source, audience) if private else [],
         "events": events.trees(source, audience == INTERNAL),
         "views": guarantee.views(source, audience),
@@ -52,22 +55,27 @@ def accounting(source: RunSource, audience: str) -> dict[str, Any]:
 
 
 def _conversions(source: RunSource, audience: str) -> list[dict[str, Any]]:
-    """Return each conversion with the headline view's loss under it, where it was computed."""
+    """Return each accountant with the headline view's loss by it, where it was computed."""
     view = guarantee.headline(source, audience)
-    stated: dict[str, Any] = {}
-    if view is not None and source.protects_clients:
-        stated = mapping(source.claim.get("third_party"))
-    elif view is not None and audience == INTERNAL:
+    found: dict[str, float | None] = {}
+    if view is not None and (source.protects_clients or audience == PUBLIC):
+        found = epsilons(source.claim.get("third_party"))
+    elif view is not None:
         rows = [
-            mapping(row) for row in sequence(mapping(source.claim.get("server")).get("clients"))
+            epsilons(row) for row in sequence(mapping(source.claim.get("server")).get("clients"))
         ]
-        stated = max(rows, key=lambda row: number(row.get("epsilon_pld")) or 0.0, default={})
-    found = {
-        "PLD": view["epsilon"] if view is not None else None,
-        "RDP, improved": number(stated.get("epsilon_rdp")),
-        "RDP, classic": number(stated.get("epsilon_rdp_classic")),
-    }
-    return [{**entry, "epsilon": found[entry["name"]]} for entry in wording.CONVERSIONS]
+        found = max(rows, key=lambda row: row.get(source.accountant) or 0.0, default={})
+    found = {**dict.fromkeys(ACCOUNTANTS), **found}
+    found[source.accountant] = view["epsilon"] if view is not None else None
+    return [
+        {
+            "name": described(name).title,
+            "use": described(name).use,
+            "source": described(name).source,
+            "epsilon": found[name],
+        }
+        for name in ordered(found)
+    ]
 
 
 def _closed_forms(source: RunSource, audience: str) -> list[dict[str, Any]]:
@@ -132,10 +140,8 @@ def clients(source: RunSource, audience: str) -> dict[str, Any]:
                         key: integer(entry.get(key))
                         for key in ("records", "participations", "steps")
                     },
-                    **{
-                        key: number(entry.get(key))
-                        for key in ("sampling_rate", "epsilon_pld", "epsilon_rdp", "delta_records")
-                    },
+                    "epsilon": epsilons(entry),
+                    **{key: number(entry.get(key)) for key in ("sampling_rate", "delta_records")},
                 }
             )
     return {

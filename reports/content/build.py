@@ -21,7 +21,7 @@ from reports.errors import ReportError
 from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import PUBLIC_FILES, RunSource, load
 
-FORMAT = 1
+FORMAT = 2
 AUDIENCES = (INTERNAL, PUBLIC)
 
 

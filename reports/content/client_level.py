@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports import formatting
+from reports.accountants import described
+from reports.reading.claims import accountant, epsilons, headline
 from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
@@ -44,9 +46,9 @@ def views(source: RunSource, internal: bool) -> list[dict[str, Any]]:
             "key": "third_party",
             "label": "Third party",
             "towards": _THIRD_PARTY,
-            "epsilon": number(party.get("epsilon")),
+            "epsilon": headline(party),
             "delta": delta,
-            "method": f"{_accountant(party)}, clients drawn at rate {rate}",
+            "method": f"{label_of(party)}, clients drawn at rate {rate}",
         }
     ]
     if noise_added_by(source) == "server":
@@ -66,16 +68,17 @@ def views(source: RunSource, internal: bool) -> list[dict[str, Any]]:
                 "key": "server",
                 "label": "Server, as it happened",
                 "towards": _SERVER,
-                "epsilon": number(server.get("epsilon")),
+                "epsilon": headline(server),
                 "delta": delta,
-                "method": f"{_accountant(server)}, each upload a Gaussian; no amplification",
+                "method": f"{label_of(server)}, each upload a Gaussian; no amplification",
             }
         )
     return found
 
 
-def _accountant(part: dict[str, Any]) -> str:
-    return clean(part.get("accountant"), 40).upper() or "unstated"
+def label_of(view: Any) -> str:
+    """Return how the accountant of a view is called."""
+    return described(accountant(view) or "unstated").label
 
 
 def server_clause(source: RunSource) -> str:
@@ -174,8 +177,7 @@ def rows(source: RunSource) -> list[dict[str, Any]]:
                     "participations": integer(entry.get("participations")),
                     "steps": None,
                     "sampling_rate": None,
-                    "epsilon_pld": number(entry.get("epsilon_pld")),
-                    "epsilon_rdp": number(entry.get("epsilon_rdp")),
+                    "epsilon": epsilons(entry),
                     "delta_records": None,
                 }
             )

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from reports import formatting
+from reports.reading.claims import epsilons
 from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
@@ -137,8 +138,7 @@ def _losses(source: RunSource) -> list[tuple[float, int]]:
     """Loss towards the server and number of each client that the claim names."""
     rows = sequence(mapping(source.claim.get("server")).get("clients"))
     pairs = (
-        (number(mapping(row).get("epsilon_pld")), integer(mapping(row).get("client")))
-        for row in rows
+        (epsilons(row).get(source.accountant), integer(mapping(row).get("client"))) for row in rows
     )
     return [(loss, client) for loss, client in pairs if loss is not None and client is not None]
 

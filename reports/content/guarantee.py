@@ -14,6 +14,7 @@ from reports import formatting
 from reports.content import client_level
 from reports.content.adaptation import follows_releases
 from reports.content.units import words_of
+from reports.reading import claims
 from reports.reading.files import clean, mapping, number, sequence
 from reports.reading.source import RunSource
 
@@ -69,16 +70,15 @@ def views(source: RunSource, audience: str) -> list[dict[str, Any]]:
         return client_level.views(source, audience == INTERNAL)
     claim = source.claim
     delta = number(claim.get("delta")) or number(source.header.get("delta"))
-    accountant = clean(mapping(claim.get("server")).get("accountant"), 40).upper() or "unstated"
     participation = number(mapping(claim.get("third_party")).get("participation"))
     shown = formatting.plain(participation) if participation is not None else "participation"
-    mixture = f"PLD, mixed over Binomial(rounds, {shown})"
+    mixture = f", mixed over Binomial(rounds, {shown})"
     realised = "Server, as it happened"
     if follows_releases(source.header):
         realised = "Server, most in the rounds taken part in"
     entries = [
-        ("server", realised, _SERVER, accountant),
-        ("server_worst_case", "Server, worst case (in every round)", _SERVER, "PLD"),
+        ("server", realised, _SERVER, ""),
+        ("server_worst_case", "Server, worst case (in every round)", _SERVER, ""),
         ("third_party", "Third party", _THIRD_PARTY, mixture),
     ]
     return [
@@ -86,11 +86,11 @@ def views(source: RunSource, audience: str) -> list[dict[str, Any]]:
             "key": key,
             "label": label,
             "towards": towards,
-            "epsilon": number(mapping(claim.get(key)).get("epsilon")),
+            "epsilon": claims.headline(claim.get(key)),
             "delta": delta,
-            "method": method,
+            "method": f"{client_level.label_of(claim.get(key))}{how}",
         }
-        for key, label, towards, method in entries
+        for key, label, towards, how in entries
         if audience == INTERNAL or key != "server"
     ]
 

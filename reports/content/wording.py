@@ -73,24 +73,6 @@ CLIENT_CHECK_MEANINGS = {
     "second-moment": "Only where local steps are noised; at client level they are not.",
 }
 
-CONVERSIONS = [
-    {
-        "name": "PLD",
-        "use": "Headline: numerical composition of privacy loss distributions, tight.",
-        "source": "Koskela, Jälkö & Honkela 2020; Doroshenko et al. 2022",
-    },
-    {
-        "name": "RDP, improved",
-        "use": "Beside it: Rényi composition with the improved conversion; never below the truth.",
-        "source": "Mironov 2017; Canonne, Kamath & Steinke 2020",
-    },
-    {
-        "name": "RDP, classic",
-        "use": "Only to reproduce a paper's number: the original, looser conversion.",
-        "source": "Mironov 2017, Proposition 3",
-    },
-]
-
 FORMULAS = {
     "third_party_noble": "s·√(l·T·K·log(2/δ)·log(2T/δ)/N)/σ",
     "server_noble": "s·√(T·K·log(2/δ)·log(2T/δ))/σ",

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from reports import formatting
+from reports.accountants import described, ordered
 from reports.figures.base import (
     MANY,
     FigureData,
@@ -120,7 +121,14 @@ def _profile_data(report: Report) -> FigureData:
 
 def _client_points(report: Report) -> tuple[list[float], list[float]]:
     key = "participations" if by_client(report) else "records"
-    return series(report["clients"]["rows"], key, "epsilon_pld")
+    rows = [{**row, "epsilon": _loss(report, row)} for row in report["clients"]["rows"]]
+    return series(rows, key, "epsilon")
+
+
+def _loss(report: Report, row: Report) -> float | None:
+    """The client's loss by the accountant that leads."""
+    loss: float | None = row["epsilon"].get(report["accounting"]["accountant"])
+    return loss
 
 
 def _describe_clients(report: Report) -> FigureText | None:
@@ -178,14 +186,22 @@ def _draw_clients(axes: Axes, report: Report) -> None:
         if by_client(report)
         else "training records of the client"
     )
-    axes.set_ylabel("ε of the client (PLD)")
+    label = described(report["accounting"]["accountant"] or "unstated").label
+    axes.set_ylabel(f"ε of the client ({label})")
     axes.set_ylim(0, max([*losses, top or 0]) * 1.14 or 1)
 
 
 def _clients_data(report: Report) -> FigureData:
     rows = report["clients"]["rows"]
-    keys = ("client", "records", "participations", "epsilon_pld")
-    return FigureData(keys, tuple(tuple(row[key] for key in keys) for row in rows))
+    keys = ("client", "records", "participations")
+    names = ordered(name for row in rows for name in row["epsilon"])
+    return FigureData(
+        (*keys, *(f"epsilon_{name}" for name in names)),
+        tuple(
+            (*(row[key] for key in keys), *(row["epsilon"].get(name) for name in names))
+            for row in rows
+        ),
+    )
 
 
 OVER_ROUNDS = Kind("epsilon-over-rounds", _describe_privacy, _draw_privacy, _privacy_data)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.errors import SourceError, local
+from reports.reading.claims import accountant, read_claim
 from reports.reading.files import (
     clean,
     integer,
@@ -40,7 +41,7 @@ class RunSource:
     Attributes:
         spec: The resolved spec.
         header: First line of the ledger.
-        claim: Last line of the ledger, empty if the run did not end.
+        claim: Last line of the ledger as `read_claim` gives it, empty if the run did not end.
         rounds_completed: Number of round lines in the ledger.
         spends: What was charged, the ledger's spend lines in order.
         participations: In how many completed rounds each client took part, in client order.
@@ -83,6 +84,12 @@ class RunSource:
         return self.header.get("unit") == "client"
 
     @property
+    def accountant(self) -> str:
+        """Name of the accountant that leads the claim."""
+        views = (self.claim.get(key) for key in ("server", "third_party"))
+        return next(filter(None, map(accountant, views)), "pld")
+
+    @property
     def records(self) -> list[float]:
         """Training records of each client, in client order (public metadata by assumption)."""
         values = [number(value) for value in sequence(self.header.get("records"))]
@@ -123,7 +130,7 @@ def load(run_dir: Path) -> RunSource:
     if not lines or lines[0].get("kind") != "header" or not clean(lines[0].get("run")):
         raise SourceError("ledger.jsonl, line 1: a header with the run's identifier is needed")
     header = lines[0]
-    claim = lines[-1] if lines[-1].get("kind") == "claim" else {}
+    claim = read_claim(lines[-1]) if lines[-1].get("kind") == "claim" else {}
     if not claim:
         notes.append("ledger.jsonl: ends without a claim; the run did not finish.")
     if header.get("spec_sha256") not in (None, hashes["spec.yaml"]):

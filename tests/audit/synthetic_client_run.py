@@ -347,19 +347,17 @@ def client_claim(s: ClientSettings, sigma: float, spends: list[dict[str, Any]]) 
                     {
                         "client": client,
                         "participations": len(own),
-                        "epsilon_pld": spent.epsilon_pld,
-                        "epsilon_rdp": spent.epsilon_rdp,
-                        "epsilon_rdp_classic": spent.epsilon_rdp_classic,
+                        "epsilon": spent.epsilon,
                     }
                 )
-        largest = max(row["epsilon_pld"] for row in rows)
-        server = {"epsilon": largest, "accountant": "pld", "clients": rows}
+        largest = max(row["epsilon"]["pld"] for row in rows)
+        server = {"epsilon": {"pld": largest}, "accountant": "pld", "clients": rows}
     pair = privacy_profile(history, s.delta)
     return {
         "kind": "claim", "view_headline": "third-party", "delta": s.delta,
         "third_party": {
-            "epsilon": third.epsilon_pld * s.claim_scale, "accountant": "pld",
-            "epsilon_rdp": third.epsilon_rdp, "epsilon_rdp_classic": third.epsilon_rdp_classic,
+            "epsilon": {**third.epsilon, "pld": third.headline * s.claim_scale},
+            "accountant": "pld",
             "participation": share, "rounds": len(spends), "delta_clients": s.delta * s.clients,
         },
         "server": server,
@@ -367,5 +365,5 @@ def client_claim(s: ClientSettings, sigma: float, spends: list[dict[str, Any]]) 
             "neighbouring data sets differ by one client with all its records",
             "hyper-parameters were not chosen on these data",
         ],
-        "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * third.epsilon_pld, 12)],
+        "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * third.headline, 12)],
     }  # fmt: skip

@@ -585,9 +585,7 @@ def _claim(
                 "sampling_rate": cost.sampling_rate,
                 "participations": times.get(client, 0),
                 "steps": charged.get(client, 0),
-                "epsilon_pld": spent.epsilon_pld * s.claim_scale,
-                "epsilon_rdp": spent.epsilon_rdp * s.claim_scale,
-                "epsilon_rdp_classic": spent.epsilon_rdp_classic * s.claim_scale,
+                "epsilon": {name: value * s.claim_scale for name, value in spent.epsilon.items()},
                 "delta_records": s.delta * records[client],
             }
         )
@@ -596,19 +594,18 @@ def _claim(
         counted = math.ceil(s.local_steps / math.ceil(min(records) / s.expected_batch_size))
     worst = steps(min(records), counted)
     share = s.clients_per_round / s.clients
-    leader = max(rows, key=lambda row: row["epsilon_pld"])
+    leader = max(rows, key=lambda row: row["epsilon"]["pld"])
+    highest = leader["epsilon"]["pld"]
     everything = replace(worst, steps=s.rounds * counted)
     third = ThirdParty([(worst, s.rounds)], share, s.delta)
     pair = privacy_profile([steps(leader["records"], leader["steps"])], s.delta)
     return {
         "kind": "claim", "view_headline": "server", "delta": s.delta, "adjacency": adjacency(s),
-        "server": {"epsilon": leader["epsilon_pld"], "accountant": "pld", "clients": rows},
-        "server_worst_case": {
-            "epsilon": max(
-                budget([everything], s.delta).epsilon_pld, leader["epsilon_pld"] / s.claim_scale
-            )
-        },
-        "third_party": {"epsilon": third.epsilon([s.rounds]), "participation": share},
+        "server": {**view(highest), "clients": rows},
+        "server_worst_case": view(
+            max(budget([everything], s.delta).headline, highest / s.claim_scale)
+        ),
+        "third_party": {**view(third.epsilon([s.rounds])), "participation": share},
         "closed_forms": dict(
             closed_forms(
                 s.expected_batch_size / min(records), sigma, s.local_steps, s.rounds, s.clients,
@@ -619,8 +616,12 @@ def _claim(
             "each record belongs to one client and occurs there once",
             "hyperparameters were not tuned on the private records",
         ],
-        "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * leader["epsilon_pld"], 12)],
+        "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * highest, 12)],
     }  # fmt: skip
+
+
+def view(epsilon: float) -> dict[str, Any]:
+    return {"epsilon": {"pld": epsilon}, "accountant": "pld"}
 
 
 if __name__ == "__main__":

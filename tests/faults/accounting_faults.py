@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 
 from scipy import optimize, stats
 
 from dpfedadamw import experiment
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.privacy.accounting import pld, record_level, views
+from dpfedadamw.privacy.accounting import pld, rdp, record_level, registry
 from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
 from dpfedadamw.privacy.sampling import ShuffledEpochs
 from dpfedadamw.run import training as engine_run
@@ -24,16 +25,23 @@ def of_parts(change: Callable[[Composition], Composition]):
     """Every ε towards the server is that of another composition, taken for the real one."""
 
     def patch(patch: Patch) -> None:
-        for name in ("epsilon_pld", "epsilon_rdp"):
-            patch.setattr(views, name, _changed(getattr(views, name), change))
+        for one in registry.accountants():
+            told(patch, one.name, _changed(one.epsilon, change))
 
     return patch
 
 
+def told(patch: Patch, name: str, epsilon: Callable[..., float]) -> None:
+    """Another function under the name of an accountant."""
+    (known,) = (one for one in registry.accountants() if one.name == name)
+    changed = dataclasses.replace(known, epsilon=epsilon)
+    patch.setitem(registry._REGISTERED, name, changed)
+
+
 def _changed(epsilon, change):
-    def changed(parts, delta, **more):
+    def changed(parts, delta):
         parts = [parts] if isinstance(parts, Composition) else parts
-        return epsilon([change(part) for part in parts], delta, **more)
+        return epsilon([change(part) for part in parts], delta)
 
     return changed
 
@@ -50,22 +58,25 @@ def amplified(part: Composition) -> Composition:
 
 def averaged_noise(patch: Patch) -> None:
     """As if the noise of S clients averaged out up to the release: σ√S towards a third party."""
-    mixture = views.mixture_epsilon_pld
+    accountant, leads = registry.leading()
 
     def larger(kinds, participation, delta):
         kinds = [
             (dataclasses.replace(part, noise_multiplier=part.noise_multiplier * math.sqrt(2)), many)
             for part, many in kinds
         ]
-        return mixture(kinds, participation, delta)
+        return leads.mixture(kinds, participation, delta)
 
-    patch.setattr(views, "mixture_epsilon_pld", larger)
+    changed = dataclasses.replace(leads, mixture=larger)
+    patch.setitem(
+        registry._REGISTERED, accountant.name, dataclasses.replace(accountant, leads=changed)
+    )
 
 
 def by_the_central_limit(patch: Patch) -> None:
     """ε of a Gaussian with the μ to which many small steps tend."""
 
-    def epsilon(parts, delta, **more):
+    def epsilon(parts, delta):
         parts = [parts] if isinstance(parts, Composition) else parts
         mu = math.sqrt(sum(mu_gdp(part) ** 2 for part in parts))
 
@@ -75,16 +86,11 @@ def by_the_central_limit(patch: Patch) -> None:
 
         return float(optimize.brentq(excess, 0.0, 200.0))
 
-    patch.setattr(views, "epsilon_pld", epsilon)
+    told(patch, "pld", epsilon)
 
 
 def classic_as_tight(patch: Patch) -> None:
-    epsilon_rdp = views.epsilon_rdp
-    patch.setattr(
-        views,
-        "epsilon_pld",
-        lambda parts, delta: epsilon_rdp(parts, delta, conversion="classic"),
-    )
+    told(patch, "pld", partial(rdp.epsilon_rdp, conversion="classic"))
 
 
 def charged_with_more_noise(patch: Patch) -> None:

@@ -138,8 +138,8 @@ def amplified_towards_the_server(patch: Patch) -> None:
 
     def amplified(spends, clients, delta):
         honest = claim(spends, clients, delta)
-        third = honest["third_party"]["epsilon"]
-        flattered = [{**entry, "epsilon_pld": third} for entry in honest["server"]["clients"]]
+        third = {**honest["third_party"]["epsilon"]}
+        flattered = [{**entry, "epsilon": third} for entry in honest["server"]["clients"]]
         return {**honest, "server": {**honest["server"], "epsilon": third, "clients": flattered}}
 
     patch.setattr(unit, "client_level_claim", amplified)

@@ -140,12 +140,12 @@ def test_a_round_without_clients_changes_nothing_and_is_on_the_ledger(tmp_path):
     assert len(rounds) == 8
     charged = {entry["round"] for entry in training.ledger.of_kind("spend")}
     assert not charged & {entry["round"] for entry in empty}
-    assert outcome.claim["server"]["epsilon"] > 0
+    assert outcome.claim["server"]["epsilon"]["pld"] > 0
 
 
 def test_a_run_in_which_nobody_took_part_ends_and_is_not_verified(tmp_path, monkeypatch):
     nobody = np.zeros(0, np.int64)
     monkeypatch.setattr(PoissonClients, "draw", lambda self, clients, stream: nobody)
     training, outcome = train(small_spec(overrides=(*BY_CHANCE, "federation.rounds=2")), tmp_path)
-    assert outcome.claim["server"] == {"epsilon": 0.0, "accountant": "pld", "clients": []}
+    assert outcome.claim["server"] == {"epsilon": {"pld": 0.0}, "accountant": "pld", "clients": []}
     assert filing.audit(training.run).to_json()["verdict"] == "NOT VERIFIED"

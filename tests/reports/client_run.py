@@ -80,22 +80,18 @@ def _claim(
                 {
                     "client": client,
                     "participations": times,
-                    "epsilon_pld": loss,
-                    "epsilon_rdp": loss * 1.07,
-                    "epsilon_rdp_classic": loss * 1.2,
+                    "epsilon": {"pld": loss, "rdp": loss * 1.07, "rdp-classic": loss * 1.2},
                 }
             )
-        top = max(row["epsilon_pld"] for row in rows)
-        server = {"epsilon": top, "accountant": "pld", "clients": rows}
+        top = max(row["epsilon"]["pld"] for row in rows)
+        server = {"epsilon": {"pld": top}, "accountant": "pld", "clients": rows}
     return {
         "kind": "claim",
         "view_headline": "third-party",
         "delta": 1e-3,
         "third_party": {
-            "epsilon": 4.9673,
+            "epsilon": {"pld": 4.9673, "rdp": 5.4, "rdp-classic": 6.1},
             "accountant": "pld",
-            "epsilon_rdp": 5.4,
-            "epsilon_rdp_classic": 6.1,
             "participation": header["participation"],
             "rounds": len(rounds),
             "delta_clients": 1e-3 * header["clients"],
@@ -120,7 +116,7 @@ def _audit(audit: dict[str, Any], claim: dict[str, Any], rounds: int, noise_adde
                         "third_party": 4.9673 * math.sqrt(index / rounds),
                         "server": None
                         if noise_added_by == "server"
-                        else claim["server"]["epsilon"] * math.sqrt(index / rounds),
+                        else claim["server"]["epsilon"]["pld"] * math.sqrt(index / rounds),
                     }
                     for index in range(1, rounds + 1)
                 ],

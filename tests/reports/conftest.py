@@ -100,6 +100,10 @@ def _spec(name: str, clients: int, rounds: int, private: bool, **extra: Any) -> 
     }
 
 
+def _view(epsilon: float) -> dict[str, Any]:
+    return {"epsilon": {"pld": epsilon}, "accountant": "pld"}
+
+
 def _claim(
     records: list[int], counts: list[int], rounds: int, participation: float
 ) -> dict[str, Any]:
@@ -114,13 +118,11 @@ def _claim(
                 "sampling_rate": rate,
                 "participations": count,
                 "steps": 5 * count,
-                "epsilon_pld": value,
-                "epsilon_rdp": value * 1.09,
-                "epsilon_rdp_classic": value * 1.22,
+                "epsilon": {"pld": value, "rdp": value * 1.09, "rdp-classic": value * 1.22},
                 "delta_records": size * 1e-5,
             }
         )
-    top = max(row["epsilon_pld"] for row in rows)
+    top = max(row["epsilon"]["pld"] for row in rows)
     third = 0.93 * _loss(max(rates), 5 * rounds * participation, 2.5)
     noble = max(rates) * math.sqrt(rounds * 5 * math.log(2e5) * math.log(2e5 * rounds)) / 2.5
     factor = math.sqrt(participation / len(records))
@@ -128,9 +130,9 @@ def _claim(
         "kind": "claim",
         "view_headline": "server",
         "delta": 1e-5,
-        "server": {"epsilon": top, "accountant": "pld", "clients": rows},
-        "server_worst_case": {"epsilon": _loss(max(rates), 5 * rounds, 2.5)},
-        "third_party": {"epsilon": third, "participation": participation},
+        "server": {**_view(top), "clients": rows},
+        "server_worst_case": _view(_loss(max(rates), 5 * rounds, 2.5)),
+        "third_party": {**_view(third), "participation": participation},
         "closed_forms": {
             "third_party_noble": noble * factor,
             "server_noble": noble,
@@ -205,8 +207,8 @@ def _audit(
         over = [
             {
                 "round": r,
-                "server": claim["server"]["epsilon"] * math.sqrt(r / rounds),
-                "third_party": claim["third_party"]["epsilon"] * math.sqrt(r / rounds),
+                "server": claim["server"]["epsilon"]["pld"] * math.sqrt(r / rounds),
+                "third_party": claim["third_party"]["epsilon"]["pld"] * math.sqrt(r / rounds),
             }
             for r in range(step, rounds + 1, step)
         ]
@@ -218,7 +220,7 @@ def _audit(
                 "value": claim["closed_forms"][name],
                 "towards": "server" if "server" in name or "14" in name else "third party",
                 "reading": "double-counts" if name == "equation_14" else "conservative",
-                "compared_with": claim["server"]["epsilon"],
+                "compared_with": claim["server"]["epsilon"]["pld"],
             }
             for name in ("third_party_noble", "server_noble", "equation_13", "equation_14")
         ]
@@ -236,10 +238,11 @@ def _audit(
                 "accounting",
                 "The claimed loss is what the ledger composes to",
                 measurement=f"Client 3 took part {worst} times; recomputed "
-                f"ε = {claim['server']['epsilon']:.6f} for the server.",
+                f"ε = {claim['server']['epsilon']['pld']:.6f} for the server.",
                 details={
                     "clients": [
-                        {**row, "claimed": row["epsilon_pld"]} for row in claim["server"]["clients"]
+                        {**row, "claimed": row["epsilon"]["pld"]}
+                        for row in claim["server"]["clients"]
                     ],
                     "over_rounds": over,
                 },

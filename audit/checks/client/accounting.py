@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from audit.accounting.budget import Budget, Steps, budget, epsilon_curve, merge
-from audit.accounting.comparison import compare, profile_fault
-from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
+from audit.accounting.budget import Budget, Steps, budget, epsilon_curve, merge, methods
+from audit.accounting.comparison import Comparison, profile_fault
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import ACCOUNTING
+from audit.checks.shared.compared import judgement_on
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
-from audit.verdict import Severity, Verdict
 
 _MOST_POINTS = 40
 
@@ -94,21 +94,9 @@ def over_rounds(ledger: Ledger, header: Header, delta: float) -> list[dict[str, 
     for point, epsilon in zip(points, third, strict=True):
         server: float | None = None
         if header.noise_added_by == "clients":
-            server = budget(worst_uploads(ledger, point), delta).epsilon_pld
+            server = budget(worst_uploads(ledger, point), delta).headline
         rows.append({"round": point, "server": server, "third_party": epsilon})
     return rows
-
-
-def _numbers(
-    where: str, entry: Any, name: str, spent: Budget, reasons: list[str], high: list[str]
-) -> float:
-    for key, recomputed, upper in (
-        (name, spent.epsilon_pld, spent.epsilon_pld),
-        ("epsilon_rdp", spent.epsilon_rdp, spent.epsilon_rdp_whole),
-        ("epsilon_rdp_classic", spent.epsilon_rdp_classic, spent.epsilon_rdp_classic_whole),
-    ):
-        compare(f"{where} {key}", fields.number(entry, key), recomputed, upper, reasons, high)
-    return fields.number(entry, name)
 
 
 def _third_party(
@@ -116,13 +104,11 @@ def _third_party(
     ledger: Ledger,
     header: Header,
     spent: Budget,
-    reasons: list[str],
-    high: list[str],
+    comparison: Comparison,
 ) -> None:
-    party = fields.mapping(claim, "third_party")
-    _numbers("third party:", party, "epsilon", spent, reasons, high)
-    if fields.text(party, "accountant") != "pld":
-        reasons.append("the third party's accountant is not pld")
+    party, reasons = fields.mapping(claim, "third_party"), comparison.reasons
+    comparison.numbers("third party:", party, spent)
+    comparison.promised("third party", party)
     if fields.integer(party, "rounds") != len(ledger.round_spends):
         reasons.append("the claim's rounds are not those that were charged")
     product = (header.delta or 0.0) * header.clients
@@ -138,11 +124,10 @@ def _server(
     ledger: Ledger,
     header: Header,
     spent: Mapping[int, Budget],
-    reasons: list[str],
-    high: list[str],
+    comparison: Comparison,
 ) -> dict[int, float]:
     """Compare the claims towards the server; returns the claimed ε of each client."""
-    server = fields.mapping(claim, "server")
+    server, reasons = fields.mapping(claim, "server"), comparison.reasons
     charged = uploads(ledger)
     rounds: dict[int, set[int]] = {}
     for spend in ledger.round_spends:
@@ -155,16 +140,15 @@ def _server(
         if client in claimed or client not in spent:
             reasons.append(f"{where} is claimed twice or without having taken part")
             continue
-        claimed[client] = _numbers(where, entry, "epsilon_pld", spent[client], reasons, high)
+        claimed[client] = comparison.numbers(where, entry, spent[client])
         known = (len(charged[client]), len(rounds[client]))
         if fields.integer(entry, "participations") not in known:
             reasons.append(f"{where} the claim's participations are not those charged")
     missing = [client for client in spent if client not in claimed]
     if missing:
         reasons.append(f"the claim leaves out client {missing[0]}, who took part")
-    largest = max((result.epsilon_pld for result in spent.values()), default=0.0)
-    headline = fields.number(server, "epsilon")
-    compare("epsilon towards the server", headline, largest, largest, reasons, high)
+    largest = max((result.headline for result in spent.values()), default=0.0)
+    headline = comparison.headline("epsilon towards the server", server, largest)
     if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
         reasons.append("the epsilon towards the server is not the largest of the clients'")
     return claimed
@@ -180,54 +164,41 @@ def _judge(bundle: Bundle) -> Judgement:
     by_clients = header.noise_added_by == "clients"
     third = budget(third_party_history(ledger), delta)
     spent = server_budgets(ledger, delta) if by_clients else {}
-    reasons: list[str] = []
-    high: list[str] = []
+    comparison = Comparison()
     claimed: dict[int, float] = {}
     try:
-        _third_party(ledger.claim, ledger, header, third, reasons, high)
+        _third_party(ledger.claim, ledger, header, third, comparison)
         if by_clients:
-            claimed = _server(ledger.claim, ledger, header, spent, reasons, high)
+            claimed = _server(ledger.claim, ledger, header, spent, comparison)
     except FieldError as error:
-        reasons.append(f"claim: {error}")
+        comparison.reasons.append(f"claim: {error}")
     counts = {client: len(own) for client, own in uploads(ledger).items()}
     details = {
         "delta": delta,
-        "epsilon": third.epsilon_pld,
-        "third_party": {
-            "epsilon_pld": third.epsilon_pld,
-            "epsilon_rdp": third.epsilon_rdp,
-            "epsilon_rdp_classic": third.epsilon_rdp_classic,
-            "rounds": len(ledger.round_spends),
-        },
+        "epsilon": third.headline,
+        "third_party": {"epsilon": third.epsilon, "rounds": len(ledger.round_spends)},
         "clients": [
             {
                 "client": client,
                 "participations": counts[client],
-                "epsilon_pld": result.epsilon_pld,
-                "epsilon_rdp": result.epsilon_rdp,
-                "epsilon_rdp_classic": result.epsilon_rdp_classic,
+                "epsilon": result.epsilon,
                 "claimed": claimed.get(client),
             }
             for client, result in spent.items()
         ],
         "over_rounds": over_rounds(ledger, header, delta),
     }
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
-    note = f"; but {listed(high)}" if high else ""
     towards = (
         f", and of {len(spent)} clients towards the server from their single uploads"
         if by_clients
         else ""
     )
-    return Judgement(
-        Verdict.PASS,
+    return judgement_on(
+        comparison,
         f"epsilon towards a third party recomputed from {len(ledger.round_spends)} charged rounds "
-        "by privacy loss distributions and by Rényi orders with both conversions"
-        f"{towards}: nothing understated, headline {third.epsilon_pld:.4g} at delta = "
-        f"{delta:g}{note}",
+        f"by {methods()}{towards}: nothing understated, headline {third.headline:.4g} at delta = "
+        f"{delta:g}",
         details,
-        severity=Severity.THEORETICAL if high else None,
     )
 
 

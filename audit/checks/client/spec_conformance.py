@@ -13,6 +13,7 @@ from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, registe
 from audit.checks.record.spec_conformance import PROMISE
 from audit.checks.shared.agreement import claimed_delta, count_faults, differs
 from audit.errors import AuditError
+from audit.reading import claims
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
 from audit.reading.sparsification import promised
@@ -97,7 +98,7 @@ def _target(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: li
     if privacy.get("target_epsilon") is None or ledger.claim is None:
         return
     target = fields.positive(privacy, "target_epsilon")
-    spent = fields.number(fields.mapping(ledger.claim, "third_party"), "epsilon")
+    spent = claims.headline(fields.mapping(ledger.claim, "third_party"))
     relative, absolute = _TARGET_SLACK
     if spent > target * (1.0 + relative) + absolute:
         again = len(ledger.round_spends) - header.rounds

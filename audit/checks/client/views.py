@@ -55,14 +55,11 @@ def _judge(bundle: Bundle) -> Judgement:
         raise UnverifiedError("the ledger lacks a claim, charges or a delta below 1")
     by_clients = header.noise_added_by == "clients"
     third = budget(third_party_history(ledger), delta)
-    server: dict[str, float] | None = None
-    if by_clients:
-        worst = budget(worst_uploads(ledger), delta)
-        server = {"epsilon_pld": worst.epsilon_pld, "epsilon_rdp": worst.epsilon_rdp}
+    worst = budget(worst_uploads(ledger), delta) if by_clients else None
     details: dict[str, Any] = {
         "noise_added_by": header.noise_added_by,
-        "server": server,
-        "third_party": third.epsilon_pld,
+        "server": {"epsilon": worst.epsilon} if worst else None,
+        "third_party": third.headline,
         "closed_forms": [],
     }
     qualifications = () if by_clients else (TRUSTED_SERVER,)
@@ -74,13 +71,13 @@ def _judge(bundle: Bundle) -> Judgement:
     if reasons:
         return Judgement(Verdict.FAIL, listed(reasons), details, qualifications=qualifications)
     towards = (
-        f"towards the server {server['epsilon_pld']:.4g}, without amplification by sampling"
-        if server is not None
+        f"towards the server {worst.headline:.4g}, without amplification by sampling"
+        if worst
         else TRUSTED_SERVER
     )
     return Judgement(
         Verdict.PASS,
-        f"at delta = {delta:g}: third party {third.epsilon_pld:.4g}, which is the headline; "
+        f"at delta = {delta:g}: third party {third.headline:.4g}, which is the headline; "
         f"{towards}; the closed forms of the record level do not apply and are not claimed",
         details,
         qualifications=qualifications,

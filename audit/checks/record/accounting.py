@@ -1,7 +1,7 @@
 """Check "accounting": is the claimed ε what the ledger's charges really cost?
 
 Recomputes every client's ε from the ledger alone with the auditor's own accountant (`accounting`
-of this package) by three methods and compares with the claim, in both directions.
+of this package) by every method and compares with the claim, in both directions.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from audit.accounting.budget import (
     budget,
     epsilon_curve,
     merge,
+    methods,
     rdp_estimate,
 )
-from audit.accounting.comparison import compare, profile_fault
+from audit.accounting.comparison import Comparison, profile_fault
 from audit.accounting.sampling import cost_of
 from audit.accounting.worst_case import most_spent
-from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
+from audit.checks.shared.compared import judgement_on
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
 from audit.reading.spends import Spend
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
-from audit.verdict import Severity, Verdict
 
 _MOST_POINTS = 40
 
@@ -117,17 +118,11 @@ def _client(
     history: Sequence[Steps],
     spent: Budget,
     header: Header,
-    reasons: list[str],
-    high: list[str],
+    comparison: Comparison,
 ) -> float:
     client = fields.integer(entry, "client")
     where = f"client {client}:"
-    for name, recomputed, upper in (
-        ("epsilon_pld", spent.epsilon_pld, spent.epsilon_pld),
-        ("epsilon_rdp", spent.epsilon_rdp, spent.epsilon_rdp_whole),
-        ("epsilon_rdp_classic", spent.epsilon_rdp_classic, spent.epsilon_rdp_classic_whole),
-    ):
-        compare(f"{where} {name}", fields.number(entry, name), recomputed, upper, reasons, high)
+    claimed, reasons = comparison.numbers(where, entry, spent), comparison.reasons
     steps = sum(item.steps for item in history)
     rounds = {spend.round for spend in spends}
     if fields.integer(entry, "steps") != steps:
@@ -142,7 +137,7 @@ def _client(
     product = _delta(header) * records
     if abs(fields.number(entry, "delta_records") - product) > 1e-9 * max(1.0, product):
         reasons.append(f"{where} the claim's delta_records is not delta times records")
-    return fields.number(entry, "epsilon_pld")
+    return claimed
 
 
 def _judge(bundle: Bundle) -> Judgement:
@@ -157,10 +152,10 @@ def _judge(bundle: Bundle) -> Judgement:
         charges.setdefault(spend.client, []).append(spend)
     past = histories(ledger, header)
     spent = {client: budget(history, delta) for client, history in past.items()}
-    reasons: list[str] = []
-    high: list[str] = []
+    comparison = Comparison()
+    reasons = comparison.reasons
     rows: list[dict[str, Any]] = []
-    largest = max(result.epsilon_pld for result in spent.values())
+    largest = max(result.headline for result in spent.values())
     try:
         server = fields.mapping(ledger.claim, "server")
         claimed: dict[int, float] = {}
@@ -169,19 +164,16 @@ def _judge(bundle: Bundle) -> Judgement:
             if client in claimed:
                 reasons.append(f"client {client} is claimed twice")
             spends = charges.get(client, [])
-            result = spent.get(client, Budget(0.0, 0.0, 0.0, 0.0, 0.0))
+            result = spent.get(client, budget((), delta))
             history = past.get(client, ())
-            claimed[client] = _client(entry, spends, history, result, header, reasons, high)
+            claimed[client] = _client(entry, spends, history, result, header, comparison)
         missing = [client for client in spent if client not in claimed]
         if missing:
             reasons.append(f"the claim leaves out client {missing[0]}, who took part")
-        headline = fields.number(server, "epsilon")
-        compare("headline epsilon", headline, largest, largest, reasons, high)
+        headline = comparison.headline("headline epsilon", server, largest)
         if claimed and headline < max(claimed.values()) * (1.0 - 1e-9):
             reasons.append("the headline epsilon is not the largest of the clients'")
-        if fields.text(server, "accountant") != "pld":
-            reasons.append("the headline's accountant is not pld")
-        leader = max(spent, key=lambda client: spent[client].epsilon_pld)
+        leader = max(spent, key=lambda client: spent[client].headline)
         fault = profile_fault(ledger.claim, past[leader], delta)
         if fault:
             reasons.append(fault)
@@ -193,9 +185,7 @@ def _judge(bundle: Bundle) -> Judgement:
             {
                 "client": client,
                 "participations": len(charges[client]),
-                "epsilon_pld": result.epsilon_pld,
-                "epsilon_rdp": result.epsilon_rdp,
-                "epsilon_rdp_classic": result.epsilon_rdp_classic,
+                "epsilon": result.epsilon,
                 "claimed": claimed.get(client),
             }
         )
@@ -205,16 +195,11 @@ def _judge(bundle: Bundle) -> Judgement:
         "clients": rows,
         "over_rounds": over_rounds(ledger, header),
     }
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
-    note = f"; but {listed(high)}" if high else ""
-    return Judgement(
-        Verdict.PASS,
-        f"epsilon of {len(spent)} clients recomputed from {len(ledger.spends)} charges by privacy "
-        f"loss distributions and by Rényi orders with both conversions: nothing understated, "
-        f"headline {largest:.4g} at delta = {delta:g}{note}",
+    return judgement_on(
+        comparison,
+        f"epsilon of {len(spent)} clients recomputed from {len(ledger.spends)} charges by "
+        f"{methods()}: nothing understated, headline {largest:.4g} at delta = {delta:g}",
         details,
-        severity=Severity.THEORETICAL if high else None,
     )
 
 

@@ -22,6 +22,7 @@ from audit.checks.shared.agreement import (
     differs,
 )
 from audit.errors import AuditError
+from audit.reading import claims
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
 from audit.untrusted import fields
@@ -126,7 +127,7 @@ def _target(spec: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None
     if privacy.get("target_epsilon") is None or ledger.claim is None:
         return
     target = fields.positive(privacy, "target_epsilon")
-    spent = fields.number(fields.mapping(ledger.claim, "server"), "epsilon")
+    spent = claims.headline(fields.mapping(ledger.claim, "server"))
     if spent > target * 1.005 + 1e-3:
         reasons.append(f"the claimed epsilon exceeds the promised target of {target:g}")
 

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.accounting.budget import budget, closed_forms, server_delta
-from audit.accounting.comparison import overstates, understates
+from audit.accounting.comparison import Comparison
 from audit.accounting.sampling import largest_share
 from audit.accounting.worst_case import most_spent, participation
-from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import histories
+from audit.checks.shared.compared import judgement_on
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
 from audit.statistics.intervals import relative_difference
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
-from audit.verdict import Verdict
 
 _SERVER_FORM = "s*sqrt(T*K*log(2/delta)*log(2*T/delta))/sigma"
 _FORMS = (
@@ -73,25 +73,18 @@ def _form_rows(
     return rows
 
 
-def _compare(name: str, claimed: float, recomputed: float, reasons: list[str]) -> None:
-    if understates(claimed, recomputed):
-        reasons.append(f"{name} is claimed {claimed:.4g} but costs {recomputed:.4g}")
-    elif overstates(claimed, recomputed, 0.05):
-        reasons.append(f"{name} is claimed {claimed:.4g}, overstated: it costs {recomputed:.4g}")
-
-
 def _claims(
     claim: Mapping[str, Any],
     header: Header,
     worst: float,
     third: float,
     forms: Mapping[str, float],
-    reasons: list[str],
+    comparison: Comparison,
 ) -> None:
-    case = fields.mapping(claim, "server_worst_case")
-    _compare("the server's worst case", fields.number(case, "epsilon"), worst, reasons)
-    party = fields.mapping(claim, "third_party")
-    _compare("the third party's epsilon", fields.number(party, "epsilon"), third, reasons)
+    reasons = comparison.reasons
+    case, party = (fields.mapping(claim, key) for key in ("server_worst_case", "third_party"))
+    comparison.headline("the server's worst case", case, worst)
+    comparison.headline("the third party's epsilon", party, third)
     if relative_difference(fields.number(party, "participation"), participation(header)) > 1e-9:
         reasons.append("the third party's participation is not S/N")
     if fields.text(claim, "view_headline") != "server":
@@ -119,36 +112,34 @@ def _judge(bundle: Bundle) -> Judgement:
     share = participation(header)
     everything = most.everything(rounds)
     composed = [budget(history, delta) for history in histories(ledger, header).values()]
-    server = max(composed, key=lambda result: result.epsilon_pld)
+    server = max(composed, key=lambda result: result.headline)
     # A run that was cut off can have charged a client for more rounds than there are.
-    worst = max(budget(everything, delta).epsilon_pld, server.epsilon_pld)
+    worst = max(budget(everything, delta).headline, server.headline)
     third = most.third_party(delta)(rounds)
     # The formulas know one number of steps a round and one noise: the mean of the most, the least.
     steps, sigma = course.most_steps(rounds) / rounds, course.least_noise(rounds - 1)
     forms = closed_forms(largest_share(header), sigma, steps, rounds, header.clients, share, delta)
     # The papers' server bound holds at another delta, so it is compared at that one.
     delta_server = min(server_delta(delta, share), 0.5)
-    worst_at = budget(everything, delta_server).epsilon_pld
+    worst_at = budget(everything, delta_server).headline
     ratio = (header.clients / share) ** 0.5
     rows = _form_rows(forms, third, worst_at, (delta, delta_server), ratio)
     details = {
-        "server": {"epsilon_pld": server.epsilon_pld, "epsilon_rdp": server.epsilon_rdp},
+        "server": {"epsilon": server.epsilon},
         "server_worst_case": worst,
         "third_party": third,
         "closed_forms": rows,
         "delta_server": forms["delta_server"],
     }
-    reasons: list[str] = []
+    comparison = Comparison(notes_high=False)
     try:
-        _claims(ledger.claim, header, worst, third, forms, reasons)
+        _claims(ledger.claim, header, worst, third, forms, comparison)
     except FieldError as error:
-        reasons.append(f"claim: {error}")
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
+        comparison.reasons.append(f"claim: {error}")
     readings = ", ".join(f"{row['name']} {row['reading']}" for row in rows)
-    return Judgement(
-        Verdict.PASS,
-        f"at delta = {delta:g}: server {server.epsilon_pld:.4g}, a client in every round "
+    return judgement_on(
+        comparison,
+        f"at delta = {delta:g}: server {server.headline:.4g}, a client in every round "
         f"{worst:.4g}, third party {third:.4g}; closed forms as their formulas give, "
         f"of which {readings} beside the composed numbers; none of them is the headline",
         details,

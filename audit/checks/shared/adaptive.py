@@ -67,7 +67,7 @@ def affordable(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons:
     queries = max(spend.queries_per_step for spend in ledger.spends)
     smallest = min(records for records in header.records if records > 0)
     whole = cost(header.sampling or "", sigma, queries, batch, smallest, limit)
-    spent = budget([whole], header.delta or 1.0).epsilon_pld
+    spent = budget([whole], header.delta or 1.0).headline
     if spent > target * 1.005 + 1e-3:
         reasons.append(
             f"adaptation: {limit} steps cost {spent:.4g}, more than the target of {target:g}"

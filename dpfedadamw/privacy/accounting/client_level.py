@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfedadamw.privacy.accounting.composition import Composition
-from dpfedadamw.privacy.accounting.pld import epsilon_pld, privacy_profile
-from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.registry import as_claimed, epsilons, leading
 
 Spends = Sequence[Mapping[str, Any]]
 
@@ -46,24 +45,25 @@ def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, 
         JSON types only, numbers finite.
     """
     parts = third_party_compositions(spends)
+    accountant, leads = leading()
     by_clients = spends[0]["noise_added_by"] == "clients"
     server: dict[str, Any] = {"epsilon": None, "clients": []}
     if by_clients:
-        entries = [
-            {"client": client, "participations": sum(p.steps for p in own), **_numbers(own, delta)}
+        entries: list[dict[str, Any]] = [
+            {
+                "client": client,
+                "participations": sum(part.steps for part in own),
+                "epsilon": epsilons(own, delta),
+            }
             for client, own in sorted(server_compositions(spends).items())
         ]
-        largest = max((entry["epsilon_pld"] for entry in entries), default=0.0)
-        server = {"epsilon": largest, "accountant": "pld", "clients": entries}
-    numbers = _numbers(parts, delta)
+        largest = max((entry["epsilon"][accountant.name] for entry in entries), default=0.0)
+        server = {**as_claimed({accountant.name: largest}), "clients": entries}
     return {
         "view_headline": "third-party",
         "delta": delta,
         "third_party": {
-            "epsilon": numbers["epsilon_pld"],
-            "accountant": "pld",
-            "epsilon_rdp": numbers["epsilon_rdp"],
-            "epsilon_rdp_classic": numbers["epsilon_rdp_classic"],
+            **as_claimed(epsilons(parts, delta)),
             "participation": float(spends[0]["sampling_rate"]),
             "rounds": len(spends),
             "delta_clients": delta * clients,
@@ -74,7 +74,7 @@ def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, 
             _THIRD_PARTY,
             *((_UNTRUSTED, _LOCAL) if by_clients else (_TRUSTED,)),
         ],
-        "profile": [list(point) for point in privacy_profile(parts)],
+        "profile": [list(point) for point in leads.profile(parts)],
     }
 
 
@@ -103,12 +103,4 @@ def server_compositions(spends: Spends) -> dict[int, tuple[Composition, ...]]:
             Composition(noise, 1.0, count, 1, "full") for noise, count in sorted(own.items())
         )
         for client, own in counted.items()
-    }
-
-
-def _numbers(parts: Sequence[Composition], delta: float) -> dict[str, float]:
-    return {
-        "epsilon_pld": epsilon_pld(parts, delta),
-        "epsilon_rdp": epsilon_rdp(parts, delta),
-        "epsilon_rdp_classic": epsilon_rdp(parts, delta, conversion="classic"),
     }

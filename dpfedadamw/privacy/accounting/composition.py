@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from dpfedadamw.errors import PrivacyError
 
 __all__ = [
+    "SAMPLINGS",
     "SMALLEST_DELTA",
     "Composition",
     "Compositions",
@@ -22,7 +23,7 @@ __all__ = [
     "mu_gdp",
 ]
 
-_SAMPLINGS = ("poisson", "full", "fixed-size", "shuffled")
+SAMPLINGS = ("poisson", "full", "fixed-size", "shuffled")
 _REPLACE_ONE = ("fixed-size", "shuffled")
 # Below this the rounding errors of the privacy loss distributions' Fourier transforms show.
 SMALLEST_DELTA = 1e-10
@@ -68,10 +69,10 @@ class Composition:
                 f"a composition has at least one step and one query per step, not {self.steps} and "
                 f"{self.queries_per_step}"
             )
-        if self.sampling not in _SAMPLINGS:
+        if self.sampling not in SAMPLINGS:
             raise PrivacyError(
                 f"no accountant covers sampling '{self.sampling}'; it is one of "
-                + ", ".join(f"'{name}'" for name in _SAMPLINGS)
+                + ", ".join(f"'{name}'" for name in SAMPLINGS)
             )
         if self.sampling in ("full", "shuffled") and self.sampling_rate != 1:
             raise PrivacyError(

@@ -19,6 +19,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.composition import (
+    SAMPLINGS,
     SMALLEST_DELTA,
     Composition,
     Compositions,
@@ -27,6 +28,7 @@ from dpfedadamw.privacy.accounting.composition import (
 )
 from dpfedadamw.privacy.accounting.fixed_size import fixed_size_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.registry import Accountant, Leading, register
 
 __all__ = ["delta_pld", "epsilon_pld", "mixture_epsilon_pld", "privacy_profile"]
 
@@ -184,3 +186,15 @@ def _step_range(part: Composition) -> float:
         return 0.0
     sigma = part.noise_over_sensitivity
     return max(0.0, math.log(part.sampling_rate) + (0.5 + 10.0 * sigma) / sigma**2)
+
+
+register(
+    Accountant(
+        name="pld",
+        label="PLD",
+        source="Koskela, Jälkö & Honkela 2020; Doroshenko et al. 2022",
+        samplings=frozenset(SAMPLINGS),
+        epsilon=epsilon_pld,
+        leads=Leading(mixture=mixture_epsilon_pld, profile=privacy_profile),
+    )
+)

@@ -1,7 +1,7 @@
-"""Rényi differential privacy: the second accountant, beside the tight one.
+"""Rényi differential privacy: the accountants beside the tight one, one for each conversion.
 
-It shares nothing with the privacy loss distributions of `pld` but the mechanism, and so stands
-beside each claim as a check. The accountant is that of dp-accounting.
+They share nothing with the privacy loss distributions of `pld` but the mechanism, and so stand
+beside each claim as a check. The divergences are those of dp-accounting.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import dp_accounting
@@ -19,7 +19,8 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Compositions, check_delta, merge
+from dpfedadamw.privacy.accounting.composition import SAMPLINGS, Compositions, check_delta, merge
+from dpfedadamw.privacy.accounting.registry import Accountant, register
 
 __all__ = ["Conversion", "epsilon_rdp"]
 
@@ -88,3 +89,23 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(drop)
+
+
+register(
+    Accountant(
+        name="rdp",
+        label="RDP",
+        source="Mironov 2017; Canonne, Kamath & Steinke 2020",
+        samplings=frozenset(SAMPLINGS),
+        epsilon=epsilon_rdp,
+    )
+)
+register(
+    Accountant(
+        name="rdp-classic",
+        label="RDP, classic",
+        source="Mironov 2017, Proposition 3",
+        samplings=frozenset(SAMPLINGS),
+        epsilon=partial(epsilon_rdp, conversion="classic"),
+    )
+)

@@ -2,7 +2,7 @@
 
 This is the accountants' front door: it adds up what each client was charged, computes every view of
 it (`views`), evaluates the closed forms that papers print, and writes the claim, the ledger's last
-line. The numbers come from `pld` and `rdp`.
+line. The numbers come from the accountants in `registry`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
-from dpfedadamw.privacy.accounting.pld import delta_pld, epsilon_pld, privacy_profile
-from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.accounting.registry import as_claimed, leading
 from dpfedadamw.privacy.accounting.views import (
-    ClientEpsilon,
     ClientSpend,
-    Epsilon,
-    ServerView,
-    ThirdPartyView,
     mechanism_assumptions,
     server_view,
     server_worst_case,
@@ -28,29 +23,6 @@ from dpfedadamw.privacy.accounting.views import (
 )
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 from dpfedadamw.privacy.sampling import from_ledger
-
-__all__ = [
-    "ClientEpsilon",
-    "ClientSpend",
-    "ClosedForms",
-    "Composition",
-    "Epsilon",
-    "ServerView",
-    "ThirdPartyView",
-    "claim",
-    "closed_forms",
-    "delta_pld",
-    "epsilon_pld",
-    "epsilon_rdp",
-    "mu_gdp",
-    "no_claim",
-    "privacy_profile",
-    "server_view",
-    "server_worst_case",
-    "spends_from_ledger",
-    "third_party_view",
-]
-
 
 ADAPTED = (
     "steps or noise followed what was released before, so every epsilon is that of the most that "
@@ -197,13 +169,14 @@ def claim(
         course.most_steps / course.rounds,
         delta,
     )
+    accountant, leads = leading()
     spent, entries, profile, notes = 0.0, [], [(0.0, 0.0)], worst.assumptions
     if spends:
         server = server_view(spends, delta)
         spent, notes = server.epsilon.value, server.epsilon.assumptions
         entries = [asdict(entry) for entry in server.clients]
-        pairs = zip(server.clients, spends, strict=True)
-        profile = privacy_profile(max(pairs, key=lambda pair: pair[0].epsilon_pld)[1].compositions)
+        most = [entry.epsilon[accountant.name] for entry in server.clients].index(spent)
+        profile = leads.profile(spends[most].compositions)
     shared = mechanism_assumptions(per_round.sampling)
     readings = [
         *shared,
@@ -215,10 +188,13 @@ def claim(
         "view_headline": "server",
         "delta": float(delta),
         "adjacency": per_round.adjacency,
-        "server": {"epsilon": spent, "accountant": worst.accountant, "clients": entries},
+        "server": {**as_claimed({accountant.name: spent}), "clients": entries},
         # A run that was interrupted can have charged a client for more rounds than there are.
-        "server_worst_case": {"epsilon": max(worst.value, spent)},
-        "third_party": {"epsilon": third_party.epsilon.value, "participation": participation},
+        "server_worst_case": as_claimed({accountant.name: max(worst.value, spent)}),
+        "third_party": {
+            **as_claimed(third_party.epsilon.by_accountant),
+            "participation": participation,
+        },
         "closed_forms": asdict(forms),
         "assumptions": readings,
         "profile": [list(point) for point in profile],

@@ -2,19 +2,18 @@
 
 Towards the server, who sees every upload, each client has its own ε; towards a third party, who
 sees only broadcast models, the number of participations is hidden. Every result is an `Epsilon`,
-which carries its assumptions with it. `client_claims` does the same at client level.
+which carries its assumptions with it. `client_level` does the same at client level.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.composition import Composition, adjacency_of
-from dpfedadamw.privacy.accounting.pld import epsilon_pld, mixture_epsilon_pld
-from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.registry import epsilons, leading
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 
 __all__ = [
@@ -89,28 +88,23 @@ class Epsilon:
     """One ε with everything needed to read it.
 
     Attributes:
-        value: ε ≥ 0.
+        by_accountant: ε ≥ 0 by the names of the accountants that computed it.
         delta: the δ it holds with.
-        accountant: "pld" or "rdp".
-        conversion: how RDP became (ε, δ); None for PLD.
-        unit: "record".
-        adjacency: "add-remove" or "replace-one".
+        adjacency: "add-remove" or "replace-one"; the unit is one record.
         towards: "server" or "third-party".
         assumptions: sentences that must hold for the number to hold.
     """
 
-    value: float
+    by_accountant: Mapping[str, float]
     delta: float
-    accountant: str
-    conversion: str | None
-    unit: str
     adjacency: str
     towards: str
     assumptions: tuple[str, ...]
 
-    def __float__(self) -> float:
-        """Return ε."""
-        return self.value
+    @property
+    def value(self) -> float:
+        """The ε that is promised: the leading accountant's."""
+        return self.by_accountant[leading()[0].name]
 
 
 @dataclass(frozen=True)
@@ -142,16 +136,14 @@ class ClientSpend:
 
 @dataclass(frozen=True)
 class ClientEpsilon:
-    """What one client spent, by three accountants; the fields are those of the ledger's claim."""
+    """What one client spent; the fields are those of the ledger's claim, ε is by accountant."""
 
     client: int
     records: int
     sampling_rate: float
     participations: int
     steps: int
-    epsilon_pld: float
-    epsilon_rdp: float
-    epsilon_rdp_classic: float
+    epsilon: Mapping[str, float]
     delta_records: float
 
 
@@ -161,7 +153,7 @@ class ServerView:
 
     Attributes:
         clients: one entry for each client that took part, by number.
-        epsilon: the headline, the largest ε of any client, by PLD.
+        epsilon: the headline, the largest ε of any client.
     """
 
     clients: tuple[ClientEpsilon, ...]
@@ -173,7 +165,7 @@ class ThirdPartyView:
     """What holds towards a reader of broadcast models.
 
     Attributes:
-        epsilon: by PLD, for the client whose participations cost most.
+        epsilon: for the client whose participations cost most.
         rounds: T.
         participation: l = S/N.
     """
@@ -196,7 +188,8 @@ def server_view(spends: Sequence[ClientSpend], delta: float) -> ServerView:
     if not spends:
         raise PrivacyError("no client was charged: there is nothing to claim")
     clients = tuple(_client_epsilon(spend, delta) for spend in spends)
-    largest = max(entry.epsilon_pld for entry in clients)
+    name = leading()[0].name
+    largest = max(entry.epsilon[name] for entry in clients)
     return ServerView(clients, _epsilon(largest, delta, "server", (_SERVER,), _kind(spends)))
 
 
@@ -211,7 +204,7 @@ def server_worst_case(course: SpendingBound, per_round: Composition, delta: floa
         delta: δ.
     """
     note = "the client takes part in every round, the most that can happen"
-    value = epsilon_pld(course.everything(per_round), delta)
+    value = leading()[0].epsilon(course.everything(per_round), delta)
     return _epsilon(value, delta, "server", (_SERVER, note), per_round.sampling)
 
 
@@ -237,22 +230,18 @@ def third_party_view(
         delta: δ.
         client_sampling: "fixed-size" or "poisson".
     """
-    value = mixture_epsilon_pld(course.each_round(per_round), participation, delta)
+    accountant, leads = leading()
+    value = leads.mixture(course.each_round(per_round), participation, delta)
     if course.adaptation is not None and course.adaptation.step_limit is not None:
-        value = min(value, epsilon_pld(course.everything(per_round), delta))
+        value = min(value, accountant.epsilon(course.everything(per_round), delta))
     assumptions = (*_THIRD_PARTY, _CLIENT_DRAWS[client_sampling])
     epsilon = _epsilon(value, delta, "third-party", assumptions, per_round.sampling)
     return ThirdPartyView(epsilon, course.rounds, participation)
 
 
 def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
-    parts = spend.compositions
-    values = (
-        epsilon_pld(parts, delta),
-        epsilon_rdp(parts, delta),
-        epsilon_rdp(parts, delta, conversion="classic"),
-    )
-    if not all(math.isfinite(value) for value in values):
+    values = epsilons(spend.compositions, delta)
+    if not all(math.isfinite(value) for value in values.values()):
         raise PrivacyError(f"client {spend.client} has no finite epsilon at delta {delta:g}")
     return ClientEpsilon(
         spend.client,
@@ -260,7 +249,7 @@ def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
         spend.sampling_rate,
         spend.participations,
         spend.steps,
-        *values,
+        values,
         delta_records=delta * spend.records,
     )
 
@@ -275,4 +264,5 @@ def _epsilon(
     every = (*mechanism_assumptions(sampling), *assumptions)
     if not math.isfinite(value):
         raise PrivacyError(f"no finite epsilon holds at delta {delta:g}: the noise is too small")
-    return Epsilon(value, delta, "pld", None, "record", adjacency_of(sampling), towards, every)
+    values = {leading()[0].name: value}
+    return Epsilon(values, delta, adjacency_of(sampling), towards, every)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.client_level import client_level_claim
+from dpfedadamw.privacy.accounting.registry import claimed
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, plain_batches, private_fields
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.spec import Spec
@@ -96,7 +97,7 @@ class WholeClients(PrivacyUnit):
 
     def spent(self, claim: Mapping[str, Any], _view: str) -> float:
         """ε of an expected claim towards a third party."""
-        return float(claim["third_party"]["epsilon"])
+        return claimed(claim["third_party"])
 
     def cost(self, plan: PrivacyPlan) -> list[tuple[str, str]]:
         """Rows for a reader: what the plan's mechanism is."""

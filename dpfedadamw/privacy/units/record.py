@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.privacy.accounting.calibration import PlannedRun, solve_step_limit
-from dpfedadamw.privacy.accounting.record_level import ClientSpend
+from dpfedadamw.privacy.accounting.registry import claimed
+from dpfedadamw.privacy.accounting.views import ClientSpend
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, private_fields
 from dpfedadamw.privacy.sampling import (
@@ -101,7 +102,7 @@ class SingleRecords(PrivacyUnit):
     def spent(self, claim: Mapping[str, Any], view: str) -> float:
         """ε of an expected claim in a view."""
         part = "server_worst_case" if view == "server" else "third_party"
-        return float(claim[part]["epsilon"])
+        return claimed(claim[part])
 
     def cost(self, plan: PrivacyPlan) -> list[tuple[str, str]]:
         """Rows for a reader: what the plan's mechanism is."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from reports import formatting
+from reports.accountants import described, ordered
 from reports.render.pages.blocks import LEFT, RIGHT, Block, figure, paragraph, table
 
 Report = dict[str, Any]
@@ -19,7 +21,7 @@ def blocks(report: Report, has: set[str]) -> list[Block]:
     if rows:
         if "epsilon-per-client" in has:
             found.append(figure("epsilon-per-client"))
-        shown = _shown(rows)
+        shown = _shown(rows, report["accounting"]["accountant"])
         if len(shown) < len(rows):
             found.append(
                 paragraph(
@@ -59,11 +61,15 @@ def _sizes(clients: Report) -> str:
     )
 
 
-def _shown(rows: list[Report]) -> list[Report]:
+def _shown(rows: list[Report], name: str) -> list[Report]:
     """Return all rows, or the clients with the largest loss if a page cannot hold them all."""
     if len(rows) <= SHOWN:
         return rows
-    return sorted(rows, key=lambda row: -(row["epsilon_pld"] or 0.0))[: SHOWN // 2]
+    return sorted(rows, key=lambda row: -(row["epsilon"].get(name) or 0.0))[: SHOWN // 2]
+
+
+def _loss(name: str, row: Report) -> str:
+    return formatting.epsilon(row["epsilon"].get(name))
 
 
 def _table(report: Report, rows: list[Report]) -> Block:
@@ -73,8 +79,10 @@ def _table(report: Report, rows: list[Report]) -> Block:
         ("Rate q", lambda row: formatting.plain(row["sampling_rate"])),
         ("Rounds", lambda row: formatting.count(row["participations"])),
         ("Steps", lambda row: formatting.count(row["steps"])),
-        ("ε (PLD)", lambda row: formatting.epsilon(row["epsilon_pld"])),
-        ("ε (RDP)", lambda row: formatting.epsilon(row["epsilon_rdp"])),
+        *(
+            (f"ε ({described(name).label})", partial(_loss, name))
+            for name in ordered(name for row in rows for name in row["epsilon"])
+        ),
         ("δ·records", lambda row: formatting.power(row["delta_records"])),
     ]
     if report["guarantee"]["unit"] == "client":

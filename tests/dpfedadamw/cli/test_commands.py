@@ -152,7 +152,7 @@ def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):
     changes = ("--set", "federation.rounds=2", "--out", str(tmp_path), "--json")
     call("run", "quickstart", *changes)
     printed = json.loads(capsys.readouterr().out)
-    assert printed["privacy"]["server"]["epsilon"] > 0
+    assert printed["privacy"]["server"]["epsilon"]["pld"] > 0
     assert "participations" not in json.dumps(printed)
     assert "clients" not in printed["privacy"]["server"]
 
@@ -174,7 +174,7 @@ def test_a_printed_claim_is_judged_without_a_run_in_any_width(capsys, monkeypatc
 def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):
     assert call("epsilon", "quickstart", "--json") == 0
     claim = json.loads(capsys.readouterr().out)
-    assert 0 < claim["server"]["epsilon"] <= 8
+    assert 0 < claim["server"]["epsilon"]["pld"] <= 8
     assert len(claim["server"]["clients"]) == 10
 
 
@@ -186,7 +186,7 @@ def test_calibrate_writes_a_spec_that_runs_within_the_target_and_overwrites_noth
     assert call(*command) == 0
     capsys.readouterr()
     assert call("epsilon", str(path), "--json") == 0
-    assert 2.98 <= json.loads(capsys.readouterr().out)["server"]["epsilon"] <= 3
+    assert 2.98 <= json.loads(capsys.readouterr().out)["server"]["epsilon"]["pld"] <= 3
     before = path.read_bytes()
     assert call(*command) == 2
     assert path.read_bytes() == before

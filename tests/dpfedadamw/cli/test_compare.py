@@ -57,7 +57,7 @@ def test_json_and_csv_give_what_the_run_said(runs, capsys):
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     views = {view["key"]: view["epsilon"] for view in entry["runs"][0]["privacy"]}
     assert views == {
-        key: claim[key]["epsilon"] for key in ("server", "server_worst_case", "third_party")
+        key: claim[key]["epsilon"]["pld"] for key in ("server", "server_worst_case", "third_party")
     }
     assert entry["accuracy"]["mean"] == metrics[-1]["test_accuracy"]
     assert entry["bytes_up"] == sum(line["bytes_up"] for line in metrics)

@@ -49,10 +49,10 @@ def test_ali_dpfl_spends_its_budget_and_not_a_step_more(tmp_path):
     assert spent == plan.adaptation.step_limit
     assert library_epsilon(2.0, rate, spent, 1e-5) <= 2.5
     assert library_epsilon(2.0, rate, spent + 1, 1e-5) > 2.5
-    claimed = outcome.claim["server_worst_case"]["epsilon"]
+    claimed = outcome.claim["server_worst_case"]["epsilon"]["pld"]
     # Both accountants round ε up, each by less than a thousandth of it.
     assert claimed == pytest.approx(library_epsilon(2.0, rate, spent, 1e-5), rel=2e-3)
-    assert outcome.claim["server"]["epsilon"] <= claimed <= 2.5
+    assert outcome.claim["server"]["epsilon"]["pld"] <= claimed <= 2.5
 
 
 def test_where_rounds_are_plentiful_every_round_takes_one_step_until_nothing_is_left(tmp_path):
@@ -102,7 +102,7 @@ def test_a_resumed_run_pays_for_the_repeated_round_out_of_the_same_budget(
     steps = charged(resumed)
     assert any(attempt == 2 for _, attempt in steps)
     assert sum(steps.values()) <= resumed.experiment.plan.adaptation.step_limit
-    assert outcome.claim["server_worst_case"]["epsilon"] <= 2.5
+    assert outcome.claim["server_worst_case"]["epsilon"]["pld"] <= 2.5
     filing.attest_training(resumed.run, probe_of(resumed), filing.load_signers(None, None))
     findings = filing.audit(resumed.run).to_json()
     assert findings["verdict"] == "PASS", failing(findings)
@@ -116,7 +116,7 @@ def test_a_run_that_is_cut_off_with_its_last_steps_ends_there(tmp_path, monkeypa
     resumed, outcome = cut_off_and_resumed(spec, tmp_path, monkeypatch, 4 * (last + 1))
     assert resumed.completed == last
     assert sum(charged(resumed).values()) == resumed.experiment.plan.adaptation.step_limit
-    assert outcome.claim["server_worst_case"]["epsilon"] <= 2.5
+    assert outcome.claim["server_worst_case"]["epsilon"]["pld"] <= 2.5
     filing.attest_training(resumed.run, probe_of(resumed), filing.load_signers(None, None))
     findings = filing.audit(resumed.run).to_json()
     assert findings["verdict"] == "PASS", failing(findings)
@@ -173,8 +173,8 @@ def test_adap_dpfl_lowers_its_noise_and_never_below_what_is_accounted_for(tmp_pa
     assert levels == sorted(levels, reverse=True)
     for entry in spends:
         assert entry["noise_multiplier"] >= course.noise_multiplier_of(entry["round"])
-    before = training.experiment.plan.expected_claim()["server_worst_case"]["epsilon"]
-    assert outcome.claim["server_worst_case"]["epsilon"] == before
+    before = training.experiment.plan.expected_claim()["server_worst_case"]["epsilon"]["pld"]
+    assert outcome.claim["server_worst_case"]["epsilon"]["pld"] == before
 
 
 def test_a_target_is_met_at_the_fastest_decay():
@@ -184,7 +184,7 @@ def test_a_target_is_met_at_the_fastest_decay():
     )
     experiment = prepare(small_spec("adap-dpfl", overrides=overrides), torch.device("cpu"))
     plan = experiment.plan
-    assert 3.98 <= plan.expected_claim()["server_worst_case"]["epsilon"] <= 4.0
+    assert 3.98 <= plan.expected_claim()["server_worst_case"]["epsilon"]["pld"] <= 4.0
     rate = max(plan.sampling_rate(client) for client in range(5))
     total = None
     for index in range(plan.rounds):
@@ -265,7 +265,7 @@ def test_the_shipped_specs_learn_within_their_budget(name, tmp_path):
     _, outcome = train(settings, tmp_path)
     # Runs in release mode reached 88 to 92 %; chance is 10 %.
     assert outcome.accuracy >= 0.82
-    assert 0 < outcome.claim["server"]["epsilon"] <= 8
+    assert 0 < outcome.claim["server"]["epsilon"]["pld"] <= 8
 
 
 @pytest.mark.parametrize("name", ["ali-dpfl", "adap-dpfl"])

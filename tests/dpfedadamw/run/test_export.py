@@ -204,13 +204,13 @@ def test_the_card_holds_the_third_partys_claim_and_nothing_restricted(finished, 
     text = (tmp_path / "out" / "README.md").read_text()
     ledger = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
     claim = next(entry for entry in ledger if entry["kind"] == "claim")
-    assert f"ε = {-(-claim['third_party']['epsilon'] * 100 // 1) / 100:.2f}" in text
+    assert f"ε = {-(-claim['third_party']['epsilon']['pld'] * 100 // 1) / 100:.2f}" in text
     assert "not a privacy guarantee to anyone who knows the seed" in text
     header = ledger[0]
     for secret in (header["data_sha256"], header["commitment"] or "no commitment"):
         assert secret not in text
     for entry in claim["server"]["clients"]:
-        assert f"{entry['epsilon_pld']:.4f}" not in text
+        assert f"{entry['epsilon']['pld']:.4f}" not in text
 
 
 def test_a_run_that_was_tampered_with_is_not_exported(finished, tmp_path, capsys):

@@ -20,7 +20,7 @@ def test_the_quickstart_learns_within_its_budget(seed, tmp_path):
     assert outcome.accuracy is not None
     assert outcome.accuracy >= 0.85
     assert outcome.claim["delta"] == 1e-5
-    assert 0 < outcome.claim["server"]["epsilon"] <= 8
+    assert 0 < outcome.claim["server"]["epsilon"]["pld"] <= 8
 
 
 def test_the_quickstart_passes_its_audit(tmp_path):

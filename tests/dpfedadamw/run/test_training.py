@@ -87,7 +87,7 @@ def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_p
     lines = [json.loads(line)["round"] for line in cut.run.metrics.read_text().splitlines()]
     assert lines == list(range(5))
     # The round that was cut off is charged twice: never too little.
-    assert continued.claim["server"]["epsilon"] > outcome.claim["server"]["epsilon"]
+    assert continued.claim["server"]["epsilon"]["pld"] > outcome.claim["server"]["epsilon"]["pld"]
 
 
 def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_target_epsilon_is_met_from_below(tmp_path):
     )
     experiment = prepare(spec, torch.device("cpu"))
     claim = experiment.plan.expected_claim()
-    assert 3.98 <= claim["server_worst_case"]["epsilon"] <= 4.0
+    assert 3.98 <= claim["server_worst_case"]["epsilon"]["pld"] <= 4.0
 
 
 def test_a_batch_larger_than_the_smallest_client_is_refused(tmp_path):

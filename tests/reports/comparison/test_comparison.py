@@ -33,6 +33,10 @@ from tests.reports.signing_keys import create
 MakeRun = Callable[..., Path]
 
 
+def view(epsilon: float) -> dict[str, Any]:
+    return {"epsilon": {"pld": epsilon}, "accountant": "pld"}
+
+
 def run_of(
     accuracy: float | None = 0.8,
     *,
@@ -55,11 +59,11 @@ def run_of(
     claim = {
         "record": {
             "delta": 1e-5,
-            "server": {"epsilon": realised, "accountant": "pld"},
-            "server_worst_case": {"epsilon": worst},
-            "third_party": {"epsilon": third, "participation": 0.5},
+            "server": view(realised),
+            "server_worst_case": view(worst),
+            "third_party": {**view(third), "participation": 0.5},
         },
-        "client": {"delta": 1e-5, "third_party": {"epsilon": third, "participation": 0.5}},
+        "client": {"delta": 1e-5, "third_party": {**view(third), "participation": 0.5}},
         "none": {"view_headline": "none"},
     }[unit]
     source = RunSource(
@@ -469,8 +473,8 @@ def test_runs_are_read_with_accuracy_loss_bytes_verdict_and_signature(signed: tu
     found = compare(signed)
     private, plain = (group.entries[0].runs[0] for group in found.groups)
     claim = json.loads((signed[0] / "ledger.jsonl").read_text().splitlines()[-1])
-    assert private.epsilon("server") == claim["server"]["epsilon"]
-    assert private.epsilon("third_party") == claim["third_party"]["epsilon"]
+    assert private.epsilon("server") == claim["server"]["epsilon"]["pld"]
+    assert private.epsilon("third_party") == claim["third_party"]["epsilon"]["pld"]
     assert private.accuracy == pytest.approx(0.1 + 0.78 * (1 - math.exp(-4)))
     assert (private.bytes_up, private.bytes_down) == (3 * 9656 * 5, 3 * 9672 * 5)
     assert (private.verdict, private.signature.state) == ("PASS", HOLDS)

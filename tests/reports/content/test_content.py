@@ -142,9 +142,9 @@ def test_the_public_report_tells_nothing_of_participation(make_run: MakeRun) -> 
     header = json.loads((run / "ledger.jsonl").read_text().split("\n")[0])
     report = content.build(run, "public")
     shown, values = "\n".join(strings(report)), numbers(report)
-    secrets = {claim["server"]["epsilon"]}
+    secrets = {claim["server"]["epsilon"]["pld"]}
     for row in claim["server"]["clients"]:
-        secrets |= {row["epsilon_pld"], row["epsilon_rdp"], row["epsilon_rdp_classic"]}
+        secrets |= set(row["epsilon"].values())
     assert not secrets & values
     for secret in secrets:
         assert f"{secret:.4f}" not in shown
@@ -176,8 +176,8 @@ def test_two_runs_that_differ_in_participation_alone_have_one_public_report(
     claim = json.loads(lines[-1])
     for row in claim["server"]["clients"]:
         row["participations"] += 1
-        row["epsilon_pld"] *= 1.25
-    claim["server"]["epsilon"] *= 1.25
+        row["epsilon"]["pld"] *= 1.25
+    claim["server"]["epsilon"]["pld"] *= 1.25
     claim["profile"] = [[2 * e, d] for e, d in claim["profile"]]
     lines[-1] = json.dumps(claim)
     (second / "ledger.jsonl").write_text("\n".join(lines) + "\n", "utf-8")

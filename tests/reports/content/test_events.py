@@ -49,8 +49,8 @@ def record_run(**header: Any) -> RunSource:
             **header,
         },
         claim={
-            "server": {"clients": [{"client": 0, "epsilon_pld": 7.0}, {"client": 1,
-                                                                       "epsilon_pld": 1.0}]},
+            "server": {"clients": [{"client": 0, "epsilon": {"pld": 7.0}}, {"client": 1,
+                                                                       "epsilon": {"pld": 1.0}}]},
             "third_party": {"participation": 0.5},
         },
         rounds_completed=ROUNDS,
@@ -172,7 +172,7 @@ def test_client_level_trees_count_every_charged_round() -> None:
     source = replace(
         record_run(),
         header={"unit": "client"},
-        claim={"server": {"clients": [{"client": 1, "epsilon_pld": 9.0}]}},
+        claim={"server": {"clients": [{"client": 1, "epsilon": {"pld": 9.0}}]}},
         spends=spends,
     )
     found = roots(source)

@@ -135,9 +135,9 @@ def change_participation(run: Path) -> None:
             line["client"] = 9 - line["client"]
     for row in lines[-1]["server"]["clients"]:
         row["participations"] += 1
-        for key in ("epsilon_pld", "epsilon_rdp", "epsilon_rdp_classic"):
-            row[key] *= 1.25
-    lines[-1]["server"]["epsilon"] *= 1.25
+        for name in row["epsilon"]:
+            row["epsilon"][name] *= 1.25
+    lines[-1]["server"]["epsilon"]["pld"] *= 1.25
     lines[-1]["profile"] = [[2 * e, d] for e, d in lines[-1]["profile"]]
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (run / "ledger.jsonl").write_text(text, "utf-8")

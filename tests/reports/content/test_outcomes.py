@@ -133,10 +133,10 @@ def test_each_conversion_has_the_headlines_loss(make_run: MakeRun) -> None:
     run = make_run()
     rows = {row["name"]: row for row in content.build(run)["accounting"]["conversions"]}
     claim = json.loads((run / "ledger.jsonl").read_text().splitlines()[-1])
-    top = max(claim["server"]["clients"], key=lambda row: row["epsilon_pld"])
-    assert rows["PLD"]["epsilon"] == top["epsilon_pld"]
-    assert rows["RDP, improved"]["epsilon"] == top["epsilon_rdp"]
-    assert rows["RDP, classic"]["epsilon"] == top["epsilon_rdp_classic"]
+    top = max(claim["server"]["clients"], key=lambda row: row["epsilon"]["pld"])
+    assert rows["PLD"]["epsilon"] == top["epsilon"]["pld"]
+    assert rows["RDP, improved"]["epsilon"] == top["epsilon"]["rdp"]
+    assert rows["RDP, classic"]["epsilon"] == top["epsilon"]["rdp-classic"]
     public = {row["name"]: row for row in content.build(run, "public")["accounting"]["conversions"]}
-    assert public["PLD"]["epsilon"] == claim["third_party"]["epsilon"]
+    assert public["PLD"]["epsilon"] == claim["third_party"]["epsilon"]["pld"]
     assert public["RDP, improved"]["epsilon"] is None

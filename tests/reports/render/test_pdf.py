@@ -202,7 +202,7 @@ def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: 
     for row in report["audit"]["second_moment"]["blocks"]:
         row["predicted"] = abs(value)
     report["accounting"]["profile"][3] = [abs(value), abs(value)]
-    report["clients"]["rows"][0]["epsilon_pld"] = abs(value)
+    report["clients"]["rows"][0]["epsilon"]["pld"] = abs(value)
     with contextlib.suppress(ReportError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pdf.compose(report)

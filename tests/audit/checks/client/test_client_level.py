@@ -162,7 +162,7 @@ def test_noise_missing_on_single_uploads_is_caught(tmp_path: Path) -> None:
         (lambda e: e[-1].update(closed_forms={}), "views"),
         (lambda e: e[-1]["third_party"].update(participation=0.1), "views"),
         (lambda e: e[-1]["third_party"].update(rounds=3), "accounting"),
-        (lambda e: e[-1]["third_party"].update(epsilon_rdp=0.1), "accounting"),
+        (lambda e: e[-1]["third_party"]["epsilon"].update(rdp=0.1), "accounting"),
         (lambda e: e[-1]["third_party"].update(delta_clients=0.5), "accounting"),
         (lambda e: e[-1]["profile"][3].__setitem__(1, 1e-9), "accounting"),
         (lambda e: e[0].update(seed=3), "randomness"),
@@ -300,9 +300,7 @@ def test_gaussian_uploads_compose_exactly() -> None:
     history = [Steps(1.0, sigma, 1) for sigma in multipliers]
     one = [Steps(1.0, composed_multiplier(multipliers), 1)]
     # Both are PLD bounds with a discretisation error below 0.1 %.
-    assert budget(one, 1e-4).epsilon_pld == pytest.approx(
-        budget(history, 1e-4).epsilon_pld, rel=2e-3
-    )
+    assert budget(one, 1e-4).headline == pytest.approx(budget(history, 1e-4).headline, rel=2e-3)
 
 
 def test_losses_over_rounds_grow_to_the_final_ones(tmp_path: Path) -> None:
@@ -316,7 +314,7 @@ def test_losses_over_rounds_grow_to_the_final_ones(tmp_path: Path) -> None:
         if settings.noise_added_by == "server":
             assert {row["server"] for row in rows} == {None}
         else:
-            largest = max(row["epsilon_pld"] for row in details["clients"])
+            largest = max(row["epsilon"]["pld"] for row in details["clients"])
             assert rows[-1]["server"] == pytest.approx(largest)
 
 

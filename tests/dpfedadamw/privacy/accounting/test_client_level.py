@@ -36,7 +36,7 @@ def test_a_third_party_sees_poisson_subsampled_gaussians_over_clients():
         ),
         1e-3,
     )
-    assert claim["third_party"]["epsilon"] == pytest.approx(expected, rel=2e-3)
+    assert claim["third_party"]["epsilon"]["pld"] == pytest.approx(expected, rel=2e-3)
     assert claim["view_headline"] == "third-party"
 
 
@@ -59,13 +59,13 @@ def test_a_server_that_sees_noised_uploads_gains_nothing_from_sampling():
         ),
         1e-3,
     )
-    assert by_client[1]["epsilon_pld"] == pytest.approx(one, rel=2e-3)
+    assert by_client[1]["epsilon"]["pld"] == pytest.approx(one, rel=2e-3)
     assert by_client[1]["participations"] == 8
-    assert claim["server"]["epsilon"] == by_client[1]["epsilon_pld"]
-    assert claim["server"]["epsilon"] > claim["third_party"]["epsilon"]
+    assert claim["server"]["epsilon"]["pld"] == by_client[1]["epsilon"]["pld"]
+    assert claim["server"]["epsilon"]["pld"] > claim["third_party"]["epsilon"]["pld"]
 
 
 def test_a_round_that_was_charged_twice_counts_twice():
     once = client_level_claim(spends(10, "server", []), 10, 1e-3)
     twice = client_level_claim(spends(11, "server", []), 10, 1e-3)
-    assert twice["third_party"]["epsilon"] > once["third_party"]["epsilon"]
+    assert twice["third_party"]["epsilon"]["pld"] > once["third_party"]["epsilon"]["pld"]

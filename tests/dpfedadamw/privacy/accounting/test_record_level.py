@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.record_level import (
-    Composition,
     claim,
     closed_forms,
-    epsilon_pld,
     no_claim,
     spends_from_ledger,
 )
@@ -96,9 +96,7 @@ def test_the_claim_has_every_view_and_only_json() -> None:
         "sampling_rate",
         "participations",
         "steps",
-        "epsilon_pld",
-        "epsilon_rdp",
-        "epsilon_rdp_classic",
+        "epsilon",
         "delta_records",
     }
     assert made["view_headline"] == "server"
@@ -107,18 +105,18 @@ def test_the_claim_has_every_view_and_only_json() -> None:
 
 def test_the_claim_is_what_the_accountants_say() -> None:
     made = make_claim(LINES, RECORDS)
-    spent = {entry["client"]: entry["epsilon_pld"] for entry in made["server"]["clients"]}
+    spent = {entry["client"]: entry["epsilon"]["pld"] for entry in made["server"]["clients"]}
     assert spent == {
         0: epsilon_pld(Composition(1.5, 0.16, 10), DELTA),
         1: epsilon_pld(Composition(1.5, 0.08, 30), DELTA),
         2: epsilon_pld(Composition(1.5, 0.04, 20), DELTA),
     }
-    assert made["server"]["epsilon"] == max(spent.values())
+    assert made["server"]["epsilon"]["pld"] == max(spent.values())
     # The worst case and the third party's view take the largest rate of ANY client.
     worst = epsilon_pld(Composition(1.5, 0.16, 30), DELTA)
-    assert made["server_worst_case"]["epsilon"] == worst
-    assert made["server"]["epsilon"] < worst
-    assert 0 < made["third_party"]["epsilon"] < worst
+    assert made["server_worst_case"]["epsilon"]["pld"] == worst
+    assert made["server"]["epsilon"]["pld"] < worst
+    assert 0 < made["third_party"]["epsilon"]["pld"] < worst
     assert made["third_party"]["participation"] == 2 / 3
 
 
@@ -132,15 +130,15 @@ def test_a_client_that_never_took_part_still_counts_for_the_worst_case() -> None
 def test_repeated_rounds_can_lift_the_worst_case() -> None:
     lines = [line(r, 0, 100, attempt=a) for r in range(6) for a in (1, 2)]
     made = make_claim(lines, [100, 200], clients_per_round=1)
-    assert made["server"]["epsilon"] == epsilon_pld(Composition(1.5, 0.16, 60), DELTA)
-    assert made["server_worst_case"]["epsilon"] == made["server"]["epsilon"]
+    assert made["server"]["epsilon"]["pld"] == epsilon_pld(Composition(1.5, 0.16, 60), DELTA)
+    assert made["server_worst_case"]["epsilon"]["pld"] == made["server"]["epsilon"]["pld"]
 
 
 def test_a_run_in_which_nobody_took_part_spent_nothing() -> None:
     # Where clients are drawn independently, every round may have been empty.
     made = make_claim([], RECORDS, client_sampling="poisson")
-    assert made["server"] == {"epsilon": 0.0, "accountant": "pld", "clients": []}
-    assert made["server_worst_case"]["epsilon"] > 0
+    assert made["server"] == {"epsilon": {"pld": 0.0}, "accountant": "pld", "clients": []}
+    assert made["server_worst_case"]["epsilon"]["pld"] > 0
     assert any("independently of the others" in note for note in made["assumptions"])
 
 
@@ -187,5 +185,5 @@ def test_fifty_clients_are_accounted_for_in_seconds() -> None:
     made = make_claim(lines, records, clients_per_round=50, course=SpendingBound(40, 5, 1.5))
     # A tenth of this on an idle core.
     assert time.perf_counter() - start < 40
-    epsilons = [entry["epsilon_pld"] for entry in made["server"]["clients"]]
+    epsilons = [entry["epsilon"]["pld"] for entry in made["server"]["clients"]]
     assert epsilons == sorted(epsilons, reverse=True)

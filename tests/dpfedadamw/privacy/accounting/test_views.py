@@ -31,13 +31,13 @@ def test_the_servers_headline_is_the_largest_client() -> None:
     view = server_view([spend(0, 0.02, 4), spend(3, 0.08, 2), spend(7, 0.01, 10)], DELTA)
     assert [entry.client for entry in view.clients] == [0, 3, 7]
     for entry in view.clients:
-        assert entry.epsilon_pld == epsilon_pld(
+        assert entry.epsilon["pld"] == epsilon_pld(
             Composition(1.0, entry.sampling_rate, entry.steps), DELTA
         )
-        assert entry.epsilon_pld < entry.epsilon_rdp < entry.epsilon_rdp_classic
+        assert entry.epsilon["pld"] < entry.epsilon["rdp"] < entry.epsilon["rdp-classic"]
         assert entry.delta_records == DELTA * entry.records
-    assert view.epsilon.value == max(entry.epsilon_pld for entry in view.clients)
-    assert view.epsilon.value == view.clients[1].epsilon_pld
+    assert view.epsilon.value == max(entry.epsilon["pld"] for entry in view.clients)
+    assert view.epsilon.value == view.clients[1].epsilon["pld"]
 
 
 def test_the_worst_case_bounds_every_participation() -> None:
@@ -80,13 +80,8 @@ def test_every_number_carries_what_it_assumes() -> None:
     third = third_party_view(COURSE, ROUND, 0.5, DELTA).epsilon
     for epsilon, towards in ((server, "server"), (third, "third-party")):
         assert isinstance(epsilon, Epsilon)
-        assert float(epsilon) == epsilon.value
-        assert (epsilon.towards, epsilon.unit, epsilon.adjacency) == (
-            towards,
-            "record",
-            "add-remove",
-        )
-        assert (epsilon.accountant, epsilon.conversion, epsilon.delta) == ("pld", None, DELTA)
+        assert (epsilon.towards, epsilon.adjacency) == (towards, "add-remove")
+        assert (epsilon.by_accountant, epsilon.delta) == ({"pld": epsilon.value}, DELTA)
         assert any("Poisson" in sentence for sentence in epsilon.assumptions)
     assert any("sees every upload" in sentence for sentence in server.assumptions)
     assert any("only broadcast models" in sentence for sentence in third.assumptions)

@@ -1,0 +1,126 @@
+"""Accountants: what turns queries and δ into ε. Each is a file here that registers itself.
+
+A claim states each ε as a mapping from the accountants' names to their numbers. One accountant
+leads: its number is the one that is promised, and the others stand beside it. Views, claims,
+calibration and the command line take whatever is registered, so a new accountant is one new file.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.composition import Composition, Compositions, merge
+
+__all__ = [
+    "Accountant",
+    "Leading",
+    "accountants",
+    "as_claimed",
+    "claimed",
+    "epsilons",
+    "label_of",
+    "leading",
+    "register",
+]
+
+
+@dataclass(frozen=True)
+class Leading:
+    """What the accountant that leads every claim can do beside a plain ε.
+
+    Attributes:
+        mixture: ε of (what one participation costs, in how many rounds) where each round happens
+            with a probability, at a δ.
+        profile: points (ε, δ(ε)) of the whole curve.
+    """
+
+    mixture: Callable[[Sequence[tuple[Composition, int]], float, float], float]
+    profile: Callable[[Compositions], list[tuple[float, float]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accountant:
+    """One way from compositions and δ to an ε that bounds the loss.
+
+    Attributes:
+        name: Its key wherever an ε is stated.
+        label: Its name for people.
+        source: Where it is published.
+        samplings: The event kinds of the mechanisms that it covers.
+        epsilon: ε of compositions at a δ; infinite if no finite ε holds.
+        leads: What it can do as the accountant whose number is promised; None for any other.
+    """
+
+    name: str
+    label: str
+    source: str
+    samplings: frozenset[str]
+    epsilon: Callable[[Compositions, float], float]
+    leads: Leading | None = None
+
+
+_REGISTERED: dict[str, Accountant] = {}
+
+
+def register(accountant: Accountant) -> Accountant:
+    """Make an accountant known under its name, which must be free."""
+    if accountant.name in _REGISTERED:
+        raise PrivacyError(f"there are two accountants of the name '{accountant.name}'")
+    _REGISTERED[accountant.name] = accountant
+    return accountant
+
+
+def accountants() -> tuple[Accountant, ...]:
+    """Return every accountant: the leading one, then the others by name."""
+    _discover()
+    return tuple(sorted(_REGISTERED.values(), key=lambda one: (one.leads is None, one.name)))
+
+
+def leading() -> tuple[Accountant, Leading]:
+    """Return the accountant whose numbers are promised, and what it can do as such."""
+    found = [(one, one.leads) for one in accountants() if one.leads is not None]
+    if len(found) != 1:
+        raise PrivacyError("exactly one accountant must lead the claims")
+    return found[0]
+
+
+def epsilons(composition: Compositions, delta: float) -> dict[str, float]:
+    """Return the ε of compositions at a δ, by every accountant that covers them.
+
+    Raises:
+        PrivacyError: If δ is out of range, or the leading accountant does not cover them.
+    """
+    parts = merge(composition)
+    kinds = {part.sampling for part in parts}
+    covering = [one for one in accountants() if kinds <= one.samplings]
+    if leading()[0] not in covering:
+        raise PrivacyError(f"no accountant covers sampling {', '.join(sorted(kinds))}")
+    return {one.name: one.epsilon(parts, delta) for one in covering}
+
+
+def as_claimed(epsilon: Mapping[str, float]) -> dict[str, Any]:
+    """Return a claim's view: ε by accountant, and which of them is promised."""
+    return {"epsilon": dict(epsilon), "accountant": leading()[0].name}
+
+
+def claimed(view: Mapping[str, Any]) -> float:
+    """Return the ε that a claim's view promises."""
+    return float(view["epsilon"][view["accountant"]])
+
+
+def label_of(name: str) -> str:
+    """Return an accountant's name for people; an unknown name as it is."""
+    return next((one.label for one in accountants() if one.name == name), name)
+
+
+@cache
+def _discover() -> None:
+    folder = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(import_module(folder).__path__, f"{folder}."):
+        import_module(module.name)

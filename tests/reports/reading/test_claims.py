@@ -1,0 +1,63 @@
+"""Reports on a ledger of the old form say what those on the new form say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import content
+from reports.reading.claims import epsilons, headline, read_claim
+from tests.old_claims import to_old_form
+
+
+def rewritten(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    lines = (run / "ledger.jsonl").read_text("utf-8").strip().split("\n")
+    claim = json.loads(lines[-1])
+    change(claim)
+    text = "\n".join([*lines[:-1], json.dumps(claim)]) + "\n"
+    (run / "ledger.jsonl").write_text(text, "utf-8")
+    return run
+
+
+def without_hashes(report: dict[str, Any]) -> dict[str, Any]:
+    report["identity"].pop("hashes")
+    return report
+
+
+@pytest.mark.parametrize("audience", ["internal", "public"])
+def test_a_claim_of_the_old_form_gives_the_same_report(make_run: Any, audience: str) -> None:
+    run = rewritten(make_run(), lambda claim: None)
+    (run / "audit.json").unlink()
+    new = without_hashes(content.build(run, audience))
+    old = without_hashes(content.build(rewritten(run, to_old_form), audience))
+    assert "epsilon_pld" in (run / "ledger.jsonl").read_text("utf-8")
+    assert old == new
+    assert new["guarantee"]["epsilon"] > 0
+
+
+def test_an_accountant_that_is_not_described_is_shown_by_its_name(make_run: Any) -> None:
+    def add(claim: dict[str, Any]) -> None:
+        for row in claim["server"]["clients"]:
+            row["epsilon"]["toy"] = 77.125
+
+    report = content.build(rewritten(make_run(), add))
+    rows = {row["name"]: row for row in report["accounting"]["conversions"]}
+    assert rows["toy"]["epsilon"] == 77.125
+    assert {row["epsilon"]["toy"] for row in report["clients"]["rows"]} == {77.125}
+
+
+def test_both_forms_of_a_claim_read_alike() -> None:
+    old = {
+        "server": {"epsilon": 7.0, "accountant": "pld", "clients": [{"epsilon_pld": 7.0}]},
+        "third_party": {"epsilon": 5.0, "epsilon_rdp": 6.0},
+    }
+    new = read_claim(old)
+    assert read_claim(new) == new
+    assert epsilons(new["server"]["clients"][0]) == {"pld": 7.0}
+    assert epsilons(new["third_party"]) == {"pld": 5.0, "rdp": 6.0}
+    assert (headline(new["server"]), headline(new["third_party"])) == (7.0, 5.0)
+    assert headline(read_claim({"server": {"epsilon": None, "clients": []}})["server"]) is None
