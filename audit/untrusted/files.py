@@ -24,9 +24,8 @@ def _flags(*names: str) -> int:
     return sum(getattr(os, name, 0) for name in names)
 
 
-_READ = os.O_RDONLY | _flags("O_CLOEXEC", "O_BINARY")
-# Without it, opening a named pipe waits for somebody who writes to it.
-_NO_WAIT = _flags("O_NONBLOCK")
+# Without O_NONBLOCK, opening a named pipe waits for somebody who writes to it.
+_READ = os.O_RDONLY | _flags("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")
 # The path was looked at before; a link that is put there meanwhile is not followed either.
 _NO_LINK = _flags("O_NOFOLLOW")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_CLOEXEC", "O_BINARY")
@@ -66,29 +65,42 @@ class FileError(UntrustedError):
         super().__init__(f"{name}: {self.what}")
 
 
-def open_plain(path: Path, name: str, *, follow: bool = False) -> BufferedReader:
-    """Open a plain file for reading.
-
-    Args:
-        path: the file.
-        name: what errors call it.
-        follow: whether a link is followed; only for a path that the user gave.
-
-    Raises:
-        FileError: missing, a link, a pipe, a folder, a device or unreadable.
-    """
+def _open_plain(path: Path, name: str, flags: int) -> BufferedReader:
+    """Open a plain file for reading; `name` is what errors call it."""
     try:
-        descriptor = os.open(path, _READ | _NO_WAIT | (0 if follow else _NO_LINK))
+        descriptor = os.open(path, _READ | flags)
     except FileNotFoundError as error:
         raise FileError(name, Fault.MISSING, error.strerror) from error
     except OSError as error:
-        if path.is_symlink() and not follow:
+        if flags & _NO_LINK and path.is_symlink():
             raise FileError(name, Fault.LINK) from error
         raise FileError(name, Fault.CANNOT_OPEN, error.strerror or "unknown reason") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileError(name, Fault.NOT_PLAIN, "not a plain file")
     return os.fdopen(descriptor, "rb")
+
+
+def read_chosen(path: Path, limit: int) -> tuple[bytes, int]:
+    """Read a plain file that the user chose, whose links are therefore followed.
+
+    It is opened once and judged by its descriptor, so that no swap in between can fool a check.
+
+    Args:
+        path: the file.
+        limit: at most so many bytes are read of it.
+
+    Returns:
+        Its bytes, and its permission bits.
+
+    Raises:
+        FileError: missing, a pipe, a folder, a device or unreadable.
+    """
+    with _open_plain(path, str(path), 0) as stream:
+        try:
+            return stream.read(limit), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+        except OSError as error:
+            raise FileError(str(path), Fault.CANNOT_OPEN, error.strerror) from error
 
 
 def _open_below(root: Path, name: str, limit: int) -> BufferedReader:
@@ -101,7 +113,7 @@ def _open_below(root: Path, name: str, limit: int) -> BufferedReader:
         path = path / part
         if path.is_symlink():
             raise FileError(name, Fault.LINK)
-    stream = open_plain(path, name)
+    stream = _open_plain(path, name, _NO_LINK)
     if os.fstat(stream.fileno()).st_size > limit:
         stream.close()
         raise FileError(name, Fault.TOO_LARGE, limit)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from audit.untrusted.files import Fault, FileError, create, open_plain
+from audit.untrusted.files import Fault, FileError, create, read_chosen
 from reports.errors import KeyFileError
 
 Role = Literal["trainer", "auditor"]
@@ -115,20 +114,16 @@ def store(
 
 def _read(path: Path, *, secret: bool) -> bytes:
     try:
-        # Opened once and judged by its descriptor, so that no swap in between can fool the checks.
-        with open_plain(path, str(path), follow=True) as stream:
-            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-            # Where there are no users, the bits of others say nothing.
-            if secret and mode & 0o077 and os.name == "posix":
-                raise KeyFileError(
-                    f"{path}: others may read it (mode {mode:04o}); "
-                    "run chmod 600 on it, and make a new key if someone may have copied it"
-                )
-            return stream.read(_KEY_LIMIT)
+        data, mode = read_chosen(path, _KEY_LIMIT)
     except FileError as error:
         raise KeyFileError(f"{path}: {_REASONS[error.fault].format(error.detail)}") from error
-    except OSError as error:
-        raise KeyFileError(f"{path}: cannot be read ({error.strerror})") from error
+    # Where there are no users, the bits of others say nothing.
+    if secret and mode & 0o077 and os.name == "posix":
+        raise KeyFileError(
+            f"{path}: others may read it (mode {mode:04o}); "
+            "run chmod 600 on it, and make a new key if someone may have copied it"
+        )
+    return data
 
 
 def load_private(path: Path, passphrase: str | None = None) -> ec.EllipticCurvePrivateKey:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from audit.untrusted.files import FileError, open_plain
+from audit.untrusted.files import FileError, read_chosen
 from reports.errors import KeyFileError
 from reports.reading.files import clean
 from reports.signatures.keys import fingerprint
@@ -95,11 +95,9 @@ def load_chain(path: Path) -> Chain:
         KeyFileError: The file cannot be read, or holds no certificate.
     """
     try:
-        with open_plain(path, str(path), follow=True) as stream:
-            return parse_chain(stream.read(_MOST_BYTES), str(path))
-    except (FileError, OSError) as error:
-        reason = error.detail if isinstance(error, FileError) else error.strerror
-        raise KeyFileError(f"{path}: cannot be read ({reason})") from error
+        return parse_chain(read_chosen(path, _MOST_BYTES)[0], str(path))
+    except FileError as error:
+        raise KeyFileError(f"{path}: cannot be read ({error.detail})") from error
 
 
 def parse_chain(data: bytes, where: str) -> Chain:

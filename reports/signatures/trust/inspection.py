@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from audit.untrusted.files import FileError, read_chosen
 from reports.errors import EnvelopeError, KeyFileError, SourceError
 from reports.reading.files import read_bytes
 from reports.signatures.keys import ROLES, fingerprint, load_private, load_public
@@ -111,12 +111,10 @@ def _certificate(entry: Generation) -> tuple[str | None, str]:
 
 def _protection(path: Path) -> str:
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        with path.open("rb") as stream:
-            encrypted = stream.read(len(_ENCRYPTED)) == _ENCRYPTED
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    kept = "encrypted with a passphrase" if encrypted else "not encrypted"
+        beginning, mode = read_chosen(path, len(_ENCRYPTED))
+    except FileError as error:
+        return f"cannot be read ({error.detail})"
+    kept = "encrypted with a passphrase" if beginning == _ENCRYPTED else "not encrypted"
     if mode & 0o077:
         return f"{kept}, and OTHERS MAY READ IT (mode {mode:04o}): run chmod 600"
     return f"{kept}, mode {mode:04o}"

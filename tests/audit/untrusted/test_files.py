@@ -77,14 +77,15 @@ def test_a_link_is_refused_where_the_system_cannot_refuse_it(
     assert files.read_bytes(root, "plain", 10) == b"plain"
 
 
-def test_a_link_that_the_user_gave_is_followed_only_when_asked_for(root: Path) -> None:
-    with files.open_plain(root / "link", "link", follow=True) as stream:
-        assert stream.read() == b"x"
-    with pytest.raises(FileError) as caught:
-        files.open_plain(root / "link", "link")
-    assert caught.value.fault is Fault.LINK
-    with pytest.raises(FileError):
-        files.open_plain(root / "pipe", "pipe", follow=True)
+def test_a_link_that_the_user_chose_is_followed_to_a_plain_file_alone(root: Path) -> None:
+    (root.parent / "secret").chmod(0o640)
+    assert files.read_chosen(root / "link", 10) == (b"x", 0o640)
+    assert files.read_chosen(root / "large", 10)[0] == bytes(10)
+    for name in ("pipe", "folder", "dangling"):
+        with pytest.raises(FileError) as caught:
+            files.read_chosen(root / name, 10)
+        assert caught.value.fault in (Fault.NOT_PLAIN, Fault.MISSING)
+        assert caught.value.detail
 
 
 _WITHOUT_POSIX = """
