@@ -18,7 +18,7 @@ from audit.reading.files import hash_file, read_bytes
 from audit.untrusted import fields
 from audit.untrusted.documents import parse_json
 from audit.untrusted.fields import FieldError
-from audit.untrusted.files import Fault, FileError
+from audit.untrusted.files import FileError, Refusal
 from audit.untrusted.folders import keyed_digest
 
 ENVELOPE, KEY = "training.attestation.json", "trainer.pub"
@@ -26,7 +26,7 @@ _EVIDENCE, _SALT = "evidence", "salt"
 _UNCOVERED = ("findings.json",)
 _MOST_BYTES, _MOST_SUBJECTS = 1 << 20, 64
 # What is wrong with the folder as a whole; a name that is no plain text is not repeated.
-_OF_FOLDER = (Fault.CANNOT_LIST, Fault.TOO_DEEP, Fault.TOO_MANY, Fault.UNUSUAL_NAME)
+_OF_FOLDER = (Refusal.CANNOT_LIST, Refusal.TOO_DEEP, Refusal.TOO_MANY, Refusal.UNUSUAL_NAME)
 _NAME = r"[A-Za-z0-9._][A-Za-z0-9._-]{0,99}"
 _HEX = r"[0-9a-f]{64}"
 
@@ -87,5 +87,5 @@ def _evidence_digest(root: Path) -> str:
         return keyed_digest(root, _EVIDENCE, _SALT, _UNCOVERED)
     except FileError as error:
         plain = error.name.isascii() and error.name.isprintable()
-        file = error.name if plain and error.fault not in _OF_FOLDER else _EVIDENCE
+        file = error.name if plain and error.refusal not in _OF_FOLDER else _EVIDENCE
         raise UntrustedFileError(file, error.what) from error

@@ -48,15 +48,6 @@ _Content = TypeVar("_Content")
 HASHED_FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Something wrong with one file: its path in the run directory, what, whether it is absent."""
-
-    file: str
-    what: str
-    missing: bool = False
-
-
 @dataclass
 class Bundle:
     """A run directory, opened. Build it with `open_bundle`.
@@ -75,7 +66,7 @@ class Bundle:
     spec: Mapping[str, Any] | None
     spec_sha256: str | None
     ledger: Ledger | None
-    problems: tuple[Problem, ...]
+    problems: tuple[UntrustedFileError, ...]
     inputs: Mapping[str, str]
     live_probe: Callable[[], ProbeResults] | None = None
     _cache: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict, repr=False)
@@ -304,7 +295,7 @@ def open_bundle(run_dir: Path) -> Bundle:
         raise RunDirectoryError(f"{run_dir}: there is no such run directory") from error
     if not root.is_dir():
         raise RunDirectoryError(f"{run_dir}: is not a directory; give the run directory")
-    problems: list[Problem] = []
+    problems: list[UntrustedFileError] = []
     inputs: dict[str, str] = {}
 
     def read(name: str, limit: int, parse: Callable[[bytes], _Content]) -> _Content | None:
@@ -314,7 +305,7 @@ def open_bundle(run_dir: Path) -> Bundle:
             with refusals_of(name):
                 return parse(raw)
         except UntrustedFileError as error:
-            problems.append(Problem(error.file, error.what, error.missing))
+            problems.append(error)
         return None
 
     spec = read("spec.yaml", MAXIMUM_SPEC_BYTES, _parse_spec)
@@ -326,7 +317,7 @@ def open_bundle(run_dir: Path) -> Bundle:
             inputs[name] = inputs.get(name) or hash_file(root, name)
         except UntrustedFileError as error:
             if name not in {problem.file for problem in problems}:
-                problems.append(Problem(error.file, error.what, error.missing))
+                problems.append(error)
     return Bundle(root, spec, spec_sha256, ledger, tuple(problems), inputs)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from audit.errors import RunDirectoryError, UntrustedFileError
 from audit.untrusted import files
 from audit.untrusted.errors import UntrustedError
-from audit.untrusted.files import Fault, FileError
+from audit.untrusted.files import FileError, Refusal
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def refusals_of(name: str) -> Iterator[None]:
     try:
         yield
     except FileError as error:
-        missing = error.fault is Fault.MISSING
+        missing = error.refusal is Refusal.MISSING
         raise UntrustedFileError(error.name, error.what, missing=missing) from error
     except UntrustedError as error:
         raise UntrustedFileError(name, str(error)) from error

@@ -168,12 +168,7 @@ def read_ledger(raw: bytes) -> Ledger:
     lines = raw.split(b"\n")
     if lines and lines[-1] == b"":
         lines.pop()
-    header: Header | None = None
-    claim: Mapping[str, Any] | None = None
-    spends: list[Spend] = []
-    round_spends: list[RoundSpend] = []
-    rounds: list[Round] = []
-    resumes: list[Resume] = []
+    found: dict[str, list[Any]] = {kind: [] for kind in _READERS}
     kinds: list[tuple[int, str]] = []
     previous = GENESIS
     for position, line in enumerate(lines, start=1):
@@ -184,33 +179,21 @@ def read_ledger(raw: bytes) -> Ledger:
         kind = str(entry.get("kind"))
         kinds.append((position, kind))
         try:
-            if kind == "header":
-                header = _header(entry)
-            elif kind == "spend":
-                spend = read_spend(entry, position)
-                if isinstance(spend, Spend):
-                    spends.append(spend)
-                else:
-                    round_spends.append(spend)
-            elif kind == "round":
-                rounds.append(_round(entry, position))
-            elif kind == "resume":
-                resumes.append(_resume(entry, position))
-            elif kind == "claim":
-                claim = read_claim(entry)
+            if kind in _READERS:
+                found[kind].append(_READERS[kind](entry, position))
             else:
                 faults.append(Fault(position, "is of an unknown kind"))
         except FieldError as error:
             faults.append(Fault(position, f"{kind}: {error}"))
     return Ledger(
-        header,
-        tuple(spends),
-        tuple(rounds),
-        tuple(resumes),
-        claim,
-        tuple(kinds),
-        tuple(faults),
-        tuple(round_spends),
+        header=found["header"][-1] if found["header"] else None,
+        spends=tuple(item for item in found["spend"] if isinstance(item, Spend)),
+        rounds=tuple(found["round"]),
+        resumes=tuple(found["resume"]),
+        claim=found["claim"][-1] if found["claim"] else None,
+        kinds=tuple(kinds),
+        faults=tuple(faults),
+        round_spends=tuple(item for item in found["spend"] if isinstance(item, RoundSpend)),
     )
 
 
@@ -247,7 +230,7 @@ def _optional(source: Mapping[str, Any], key: str, read: Callable[[], Any]) -> A
     return None if source.get(key) is None else read()
 
 
-def _header(entry: Mapping[str, Any]) -> Header:
+def _header(entry: Mapping[str, Any], _: int) -> Header:
     if fields.integer(entry, "format") != 1:
         raise FieldError("format is not 1")
     unit = UNITS[fields.choice(entry, "unit", tuple(UNITS))]
@@ -333,3 +316,12 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
         uploads or mean,
         fields.mapping(entry, "released") if "released" in entry else {},
     )
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any], int], Any]] = {
+    "header": _header,
+    "spend": read_spend,
+    "round": _round,
+    "resume": _resume,
+    "claim": lambda entry, _: read_claim(entry),
+}

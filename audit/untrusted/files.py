@@ -31,7 +31,7 @@ _NO_LINK = _flags("O_NOFOLLOW")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_CLOEXEC", "O_BINARY")
 
 
-class Fault(Enum):
+class Refusal(Enum):
     """Why a file is refused; the values are how `FileError` puts it."""
 
     MISSING = "is missing"
@@ -53,15 +53,15 @@ class FileError(UntrustedError):
 
     Attributes:
         name: its name below the folder that was given; the path where there was no folder.
-        fault: why.
+        refusal: why.
         detail: the bound that it breaks, or the operating system's reason.
         what: why, in words.
     """
 
-    def __init__(self, name: str, fault: Fault, detail: object = "") -> None:
+    def __init__(self, name: str, refusal: Refusal, detail: object = "") -> None:
         """Note what is wrong with which file."""
-        self.name, self.fault, self.detail = name, fault, str(detail)
-        self.what = fault.value.format(detail=detail)
+        self.name, self.refusal, self.detail = name, refusal, str(detail)
+        self.what = refusal.value.format(detail=detail)
         super().__init__(f"{name}: {self.what}")
 
 
@@ -70,14 +70,14 @@ def _open_plain(path: Path, name: str, flags: int) -> BufferedReader:
     try:
         descriptor = os.open(path, _READ | flags)
     except FileNotFoundError as error:
-        raise FileError(name, Fault.MISSING, error.strerror) from error
+        raise FileError(name, Refusal.MISSING, error.strerror) from error
     except OSError as error:
         if flags & _NO_LINK and path.is_symlink():
-            raise FileError(name, Fault.LINK) from error
-        raise FileError(name, Fault.CANNOT_OPEN, error.strerror or "unknown reason") from error
+            raise FileError(name, Refusal.LINK) from error
+        raise FileError(name, Refusal.CANNOT_OPEN, error.strerror or "unknown reason") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise FileError(name, Fault.NOT_PLAIN, "not a plain file")
+        raise FileError(name, Refusal.NOT_PLAIN, "not a plain file")
     return os.fdopen(descriptor, "rb")
 
 
@@ -100,23 +100,23 @@ def read_chosen(path: Path, limit: int) -> tuple[bytes, int]:
         try:
             return stream.read(limit), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
         except OSError as error:
-            raise FileError(str(path), Fault.CANNOT_OPEN, error.strerror) from error
+            raise FileError(str(path), Refusal.CANNOT_OPEN, error.strerror) from error
 
 
 def _open_below(root: Path, name: str, limit: int) -> BufferedReader:
     """Open a plain file of at most `limit` bytes below a folder."""
     parts = PurePath(name)
     if parts.is_absolute() or ".." in parts.parts:
-        raise FileError(name, Fault.NOT_PLAIN)
+        raise FileError(name, Refusal.NOT_PLAIN)
     path = root
     for part in parts.parts:
         path = path / part
         if path.is_symlink():
-            raise FileError(name, Fault.LINK)
+            raise FileError(name, Refusal.LINK)
     stream = _open_plain(path, name, _NO_LINK)
     if os.fstat(stream.fileno()).st_size > limit:
         stream.close()
-        raise FileError(name, Fault.TOO_LARGE, limit)
+        raise FileError(name, Refusal.TOO_LARGE, limit)
     return stream
 
 
@@ -130,10 +130,10 @@ def read_bytes(root: Path, name: str, limit: int) -> bytes:
         try:
             raw = stream.read(limit + 1)
         except OSError as error:
-            raise FileError(name, Fault.CANNOT_READ) from error
+            raise FileError(name, Refusal.CANNOT_READ) from error
     # It may have grown since its size was looked at.
     if len(raw) > limit:
-        raise FileError(name, Fault.TOO_LARGE, limit)
+        raise FileError(name, Refusal.TOO_LARGE, limit)
     return raw
 
 
@@ -147,7 +147,7 @@ def hash_file(root: Path, name: str) -> str:
         try:
             return hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            raise FileError(name, Fault.CANNOT_READ) from error
+            raise FileError(name, Refusal.CANNOT_READ) from error
 
 
 def create(path: Path, content: bytes, mode: int) -> None:
@@ -192,4 +192,4 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise FileError(str(path), Fault.CANNOT_WRITE, error.strerror) from error
+        raise FileError(str(path), Refusal.CANNOT_WRITE, error.strerror) from error

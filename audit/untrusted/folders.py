@@ -1,6 +1,6 @@
 """What lies below a hostile folder: its plain files by name, and one keyed digest over all of them.
 
-Links and special files are listed as faults and never followed or read.
+Links and special files are listed as refused and never followed or read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.untrusted.files import Fault, FileError, hash_file, read_bytes
+from audit.untrusted.files import FileError, Refusal, hash_file, read_bytes
 
 KEY_BYTES = 32
 MOST_DEPTH = 8
@@ -28,11 +28,11 @@ class Listing:
 
     Attributes:
         files: relative names with forward slashes, sorted.
-        faults: links, special files, names and depths that are not accepted.
+        refused: links, special files, names and depths that are not accepted.
     """
 
     files: tuple[str, ...]
-    faults: tuple[FileError, ...]
+    refused: tuple[FileError, ...]
 
 
 def list_files(root: Path, leave_out: Collection[str] = ()) -> Listing:
@@ -46,9 +46,9 @@ def list_files(root: Path, leave_out: Collection[str] = ()) -> Listing:
         FileError: a folder cannot be listed, or there are too many files.
     """
     files: list[str] = []
-    faults: list[FileError] = []
-    _walk(root, "", 0, leave_out, files, faults)
-    return Listing(tuple(sorted(files)), tuple(faults))
+    refused: list[FileError] = []
+    _walk(root, "", 0, leave_out, files, refused)
+    return Listing(tuple(sorted(files)), tuple(refused))
 
 
 def _walk(
@@ -57,31 +57,31 @@ def _walk(
     depth: int,
     leave_out: Collection[str],
     files: list[str],
-    faults: list[FileError],
+    refused: list[FileError],
 ) -> None:
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         where = prefix.rstrip("/") or folder.name
-        raise FileError(where, Fault.CANNOT_LIST, error.strerror) from error
+        raise FileError(where, Refusal.CANNOT_LIST, error.strerror) from error
     if len(files) + len(found) > MOST_FILES:
-        raise FileError(prefix.rstrip("/") or folder.name, Fault.TOO_MANY, MOST_FILES)
+        raise FileError(prefix.rstrip("/") or folder.name, Refusal.TOO_MANY, MOST_FILES)
     for entry in found:
         if not prefix and entry.name in leave_out:
             continue
         name = prefix + entry.name
         if entry.is_symlink():
-            faults.append(FileError(name, Fault.LINK))
+            refused.append(FileError(name, Refusal.LINK))
         elif entry.is_dir(follow_symlinks=False):
             if depth >= MOST_DEPTH:
-                faults.append(FileError(name, Fault.TOO_DEEP))
+                refused.append(FileError(name, Refusal.TOO_DEEP))
             else:
-                _walk(folder / entry.name, f"{name}/", depth + 1, (), files, faults)
+                _walk(folder / entry.name, f"{name}/", depth + 1, (), files, refused)
         elif not entry.is_file(follow_symlinks=False):
-            faults.append(FileError(name, Fault.NOT_PLAIN))
+            refused.append(FileError(name, Refusal.NOT_PLAIN))
         elif not _NAME.fullmatch(name):
-            faults.append(FileError(name, Fault.UNUSUAL_NAME))
+            refused.append(FileError(name, Refusal.UNUSUAL_NAME))
         else:
             files.append(name)
 
@@ -105,13 +105,13 @@ def keyed_digest(root: Path, folder: str, key: str, uncovered: Collection[str] =
     where = f"{folder}/{key}"
     secret = read_bytes(root, where, KEY_BYTES)
     if len(secret) != KEY_BYTES:
-        raise FileError(where, Fault.WRONG_SIZE, KEY_BYTES)
+        raise FileError(where, Refusal.WRONG_SIZE, KEY_BYTES)
     try:
         listing = list_files(root / folder, (key, *uncovered))
-        if listing.faults:
-            raise listing.faults[0]
+        if listing.refused:
+            raise listing.refused[0]
     except FileError as error:
         below = "" if error.name == folder else f"/{error.name}"
-        raise FileError(f"{folder}{below}", error.fault, error.detail) from error
+        raise FileError(f"{folder}{below}", error.refusal, error.detail) from error
     lines = sorted(f"{hash_file(root, f'{folder}/{name}')}  {name}\n" for name in listing.files)
     return hmac.new(secret, "".join(lines).encode("ascii"), hashlib.sha256).hexdigest()

@@ -137,7 +137,7 @@ def attest_training(
     """Record the active probe and sign what was run."""
     if probe is not None:
         probing.record_probe(run.path, probe)
-    signing.attest_training(run.path, signers.trainer, authority)
+    signing.sign(run.path, trainer=signers.trainer, authority=authority)
 
 
 def audit(run: RunDirectory, progress: Callable[[str], None] | None = None) -> Findings:
@@ -175,7 +175,7 @@ def file_report(
         auditor.write_findings(run.path, findings)
     files = reports.build_report(run.path, audience)
     _refuse_leaks(run, files)
-    unstamped = stamped(lambda by: signing.attest_run(run.path, key, by), authority)
+    unstamped = stamped(lambda by: signing.sign(run.path, auditor=key, authority=by), authority)
     return Filed(files, unstamped)
 
 

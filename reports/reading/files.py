@@ -14,7 +14,7 @@ from typing import Any
 
 from audit.untrusted import documents, files
 from audit.untrusted.documents import DocumentError
-from audit.untrusted.files import Fault, FileError
+from audit.untrusted.files import FileError, Refusal
 from reports.errors import SourceError
 
 TEXT_LIMIT = 4_000
@@ -23,16 +23,16 @@ FILE_LIMIT = 64 * 2**20
 # because bidirectional overrides can make a page read differently from its bytes.
 _KEPT_FORMAT_CHARACTERS = "\u200c\u200d"
 _REASONS = {
-    Fault.MISSING: "missing in {folder}",
-    Fault.LINK: "is a link; a regular file is needed",
-    Fault.NOT_PLAIN: "is not a regular file",
-    Fault.TOO_LARGE: "larger than the accepted {detail} bytes",
-    Fault.CANNOT_OPEN: "{detail}; a regular file is needed",
+    Refusal.MISSING: "missing in {folder}",
+    Refusal.LINK: "is a link; a regular file is needed",
+    Refusal.NOT_PLAIN: "is not a regular file",
+    Refusal.TOO_LARGE: "larger than the accepted {detail} bytes",
+    Refusal.CANNOT_OPEN: "{detail}; a regular file is needed",
 }
 
 
 def _refused(path: Path, error: FileError) -> SourceError:
-    reason = _REASONS.get(error.fault, error.what)
+    reason = _REASONS.get(error.refusal, error.what)
     return SourceError(f"{path.name}: {reason.format(folder=path.parent, detail=error.detail)}")
 
 

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.untrusted.files import Fault, FileError
+from audit.untrusted.files import FileError, Refusal
 from audit.untrusted.folders import keyed_digest, list_files
 from reports.errors import SourceError
 from reports.reading.files import clean
@@ -19,15 +19,15 @@ from reports.reading.files import clean
 EVIDENCE, CHECKPOINT, SALT = "evidence", "checkpoint", "salt"
 _UNCOVERED_EVIDENCE = ("findings.json",)
 _REASONS = {
-    Fault.MISSING: "missing",
-    Fault.LINK: "is a link; a run holds regular files only",
-    Fault.NOT_PLAIN: "is not a regular file",
-    Fault.TOO_LARGE: "larger than the accepted {detail} bytes",
-    Fault.WRONG_SIZE: "{detail} bytes are needed",
-    Fault.CANNOT_OPEN: "{detail}; a regular file is needed",
-    Fault.CANNOT_LIST: "cannot be listed ({detail})",
-    Fault.TOO_DEEP: "lies too deep",
-    Fault.UNUSUAL_NAME: "has a name with unusual characters",
+    Refusal.MISSING: "missing",
+    Refusal.LINK: "is a link; a run holds regular files only",
+    Refusal.NOT_PLAIN: "is not a regular file",
+    Refusal.TOO_LARGE: "larger than the accepted {detail} bytes",
+    Refusal.WRONG_SIZE: "{detail} bytes are needed",
+    Refusal.CANNOT_OPEN: "{detail}; a regular file is needed",
+    Refusal.CANNOT_LIST: "cannot be listed ({detail})",
+    Refusal.TOO_DEEP: "lies too deep",
+    Refusal.UNUSUAL_NAME: "has a name with unusual characters",
 }
 
 
@@ -62,7 +62,7 @@ def list_run(run_dir: Path) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
         listing = list_files(run_dir, (CHECKPOINT, EVIDENCE))
     except FileError as error:
         raise SourceError(str(_problem(error))) from error
-    return listing.files, tuple(map(_problem, listing.faults))
+    return listing.files, tuple(map(_problem, listing.refused))
 
 
 def has_evidence(run_dir: Path) -> bool:
@@ -86,5 +86,5 @@ def evidence_digest(run_dir: Path) -> str:
 
 
 def _problem(error: FileError) -> Problem:
-    reason = _REASONS.get(error.fault, error.what)
+    reason = _REASONS.get(error.refusal, error.what)
     return Problem(clean(error.name, 200), reason.format(detail=error.detail))

@@ -18,16 +18,16 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from audit.untrusted.files import Fault, FileError, create, read_chosen
+from audit.untrusted.files import FileError, Refusal, create, read_chosen
 from reports.errors import KeyFileError
 
 Role = Literal["trainer", "auditor"]
 ROLES: tuple[Role, ...] = ("trainer", "auditor")
 _KEY_LIMIT = 16_384
 _REASONS = {
-    Fault.MISSING: "no such key",
-    Fault.NOT_PLAIN: "is not a regular file",
-    Fault.CANNOT_OPEN: "cannot be read ({})",
+    Refusal.MISSING: "no such key",
+    Refusal.NOT_PLAIN: "is not a regular file",
+    Refusal.CANNOT_OPEN: "cannot be read ({})",
 }
 
 
@@ -116,7 +116,7 @@ def _read(path: Path, *, secret: bool) -> bytes:
     try:
         data, mode = read_chosen(path, _KEY_LIMIT)
     except FileError as error:
-        raise KeyFileError(f"{path}: {_REASONS[error.fault].format(error.detail)}") from error
+        raise KeyFileError(f"{path}: {_REASONS[error.refusal].format(error.detail)}") from error
     # Where there are no users, the bits of others say nothing.
     if secret and mode & 0o077 and os.name == "posix":
         raise KeyFileError(

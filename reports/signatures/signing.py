@@ -54,49 +54,6 @@ TRAINED_FILES = (
 )
 
 
-def attest_training(run_dir: Path, key: SigningKey, authority: Authority | None = None) -> Path:
-    """Sign what was run, with the trainer's key.
-
-    Writes trainer.pub and training.attestation.json, and beside them what belongs to the key: its
-    rotations, and a timestamp where an authority is given. Nothing is written before all is made.
-
-    Args:
-        run_dir: A finished run.
-        key: The trainer's key.
-        authority: Timestamps the envelope.
-
-    Returns:
-        The path of the envelope.
-
-    Raises:
-        ReportError: A file that must be signed is missing, a link, or cannot be read; the key or
-            the authority fails.
-    """
-    return sign(run_dir, trainer=key, authority=authority)[0]
-
-
-def attest_run(run_dir: Path, key: SigningKey, authority: Authority | None = None) -> Path:
-    """Sign what was found, with the auditor's key.
-
-    First the report's PDF itself (`pades`), then attestation.json over every file of the run,
-    the signed PDF among them, but checkpoint/, itself and its own timestamp; evidence by its
-    salted digest. Writes VERIFY.md and auditor.pub too. Nothing is written before all is made.
-
-    Args:
-        run_dir: A run that its trainer signed and an auditor judged.
-        key: The auditor's key.
-        authority: Timestamps the PDFs' signatures and the envelope.
-
-    Returns:
-        The path of the envelope.
-
-    Raises:
-        ReportError: The trainer's envelope or audit.json is missing, a file cannot be signed, or
-            the key or the authority fails.
-    """
-    return sign(run_dir, auditor=key, authority=authority)[0]
-
-
 def sign(
     run_dir: Path,
     trainer: SigningKey | None = None,
@@ -106,18 +63,27 @@ def sign(
 ) -> tuple[Path, ...]:
     """Sign in one role or in both, and write only after everything is made.
 
+    The trainer signs what was run: trainer.pub and training.attestation.json, and beside them what
+    belongs to the key: its rotations, and a timestamp where an authority is given.
+
+    The auditor signs what was found: first the report's PDF itself (`pades`), then attestation.json
+    over every file of the run, the signed PDF among them, but checkpoint/, itself and its own
+    timestamp; evidence by its salted digest. VERIFY.md and auditor.pub come with it.
+
     Args:
-        run_dir: A finished run; one that is audited and reported if the auditor signs.
-        trainer: See `attest_training`.
-        auditor: See `attest_run`.
-        authority: Timestamps what is signed.
+        run_dir: A finished run; one that its trainer signed and that is audited if the auditor
+            signs.
+        trainer: The trainer's key, to sign what was run.
+        auditor: The auditor's key, to sign what was found.
+        authority: Timestamps the PDFs' signatures and the envelopes.
         bundle: The model's own signature (`bundles`), to be filed as model.sig.
 
     Returns:
         The paths of the envelopes, the trainer's first.
 
     Raises:
-        ReportError: As `attest_training` and `attest_run` do; then nothing was written.
+        ReportError: A file that must be signed is missing, a link, or cannot be read; the trainer's
+            envelope or audit.json is missing; a key or the authority fails. Nothing was written.
     """
     source, files = load(run_dir), _Files(run_dir)
     if bundle is not None:
@@ -272,12 +238,3 @@ def _seal(
     files.put(name, envelope)
     files.put(name + STAMP_SUFFIX, stamp)
     return files.path(name)
-
-
-__all__ = [
-    "attest_run",
-    "attest_training",
-    "run_predicate",
-    "sign",
-    "training_predicate",
-]

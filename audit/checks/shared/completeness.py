@@ -29,7 +29,7 @@ def judge_run(
         evidence: adds reasons on the evidence, and (last) what of it cannot be read.
     """
     reasons: list[str] = []
-    unreadable = [f"{problem.file}: {problem.what}" for problem in bundle.problems]
+    unreadable = [str(problem) for problem in bundle.problems]
     ledger = bundle.ledger
     header = ledger.header if ledger else None
     if ledger is not None:

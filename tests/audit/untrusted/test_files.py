@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from audit.untrusted import files
-from audit.untrusted.files import Fault, FileError
+from audit.untrusted.files import FileError, Refusal
 
 
 @pytest.fixture
@@ -31,28 +31,28 @@ def root(tmp_path: Path) -> Path:
 
 
 REFUSED = [
-    ("link", Fault.LINK),
-    ("dangling", Fault.LINK),
-    ("outside/secret", Fault.LINK),
-    ("pipe", Fault.NOT_PLAIN),
-    ("folder", Fault.NOT_PLAIN),
-    ("", Fault.NOT_PLAIN),
-    ("../secret", Fault.NOT_PLAIN),
-    ("folder/../../secret", Fault.NOT_PLAIN),
-    ("/etc/hostname", Fault.NOT_PLAIN),
-    ("large", Fault.TOO_LARGE),
-    ("absent", Fault.MISSING),
-    ("plain/below", Fault.CANNOT_OPEN),
+    ("link", Refusal.LINK),
+    ("dangling", Refusal.LINK),
+    ("outside/secret", Refusal.LINK),
+    ("pipe", Refusal.NOT_PLAIN),
+    ("folder", Refusal.NOT_PLAIN),
+    ("", Refusal.NOT_PLAIN),
+    ("../secret", Refusal.NOT_PLAIN),
+    ("folder/../../secret", Refusal.NOT_PLAIN),
+    ("/etc/hostname", Refusal.NOT_PLAIN),
+    ("large", Refusal.TOO_LARGE),
+    ("absent", Refusal.MISSING),
+    ("plain/below", Refusal.CANNOT_OPEN),
 ]
 
 
-@pytest.mark.parametrize(("name", "fault"), REFUSED)
+@pytest.mark.parametrize(("name", "refusal"), REFUSED)
 def test_what_is_no_small_plain_file_below_the_folder_is_refused(
-    root: Path, name: str, fault: Fault
+    root: Path, name: str, refusal: Refusal
 ) -> None:
     with pytest.raises(FileError) as caught:
         files.read_bytes(root, name, 10)
-    assert caught.value.fault is fault
+    assert caught.value.refusal is refusal
     assert caught.value.name == name
     assert "\n" not in str(caught.value)
 
@@ -73,7 +73,7 @@ def test_a_link_is_refused_where_the_system_cannot_refuse_it(
     for name in ("link", "outside/secret", "dangling"):
         with pytest.raises(FileError) as caught:
             files.read_bytes(root, name, 10)
-        assert caught.value.fault is Fault.LINK
+        assert caught.value.refusal is Refusal.LINK
     assert files.read_bytes(root, "plain", 10) == b"plain"
 
 
@@ -84,7 +84,7 @@ def test_a_link_that_the_user_chose_is_followed_to_a_plain_file_alone(root: Path
     for name in ("pipe", "folder", "dangling"):
         with pytest.raises(FileError) as caught:
             files.read_chosen(root / name, 10)
-        assert caught.value.fault in (Fault.NOT_PLAIN, Fault.MISSING)
+        assert caught.value.refusal in (Refusal.NOT_PLAIN, Refusal.MISSING)
         assert caught.value.detail
 
 
@@ -99,7 +99,7 @@ assert files.read_bytes(root, "new", 10) == b"new"
 try:
     files.read_bytes(root, "link", 10)
 except files.FileError as error:
-    assert error.fault is files.Fault.LINK
+    assert error.refusal is files.Refusal.LINK
     print("refused")
 """
 

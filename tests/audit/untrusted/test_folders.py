@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from audit.untrusted.files import Fault, FileError
+from audit.untrusted.files import FileError, Refusal
 from audit.untrusted.folders import MOST_DEPTH, keyed_digest, list_files
 
 KEY = bytes(range(32))
@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_links_and_special_files_are_listed_as_faults(root: Path) -> None:
+def test_links_and_special_files_are_listed_and_not_followed(root: Path) -> None:
     folder = root / "private"
     (folder / "link").symlink_to(root)
     os.mkfifo(folder / "pipe")
@@ -37,11 +37,11 @@ def test_links_and_special_files_are_listed_as_faults(root: Path) -> None:
     deep.mkdir(parents=True)
     listing = list_files(folder, ("salt",))
     assert listing.files == ("a", "below/b")
-    assert {fault.name: fault.fault for fault in listing.faults} == {
-        "link": Fault.LINK,
-        "pipe": Fault.NOT_PLAIN,
-        "a space": Fault.UNUSUAL_NAME,
-        "/".join("d" * (MOST_DEPTH + 1)): Fault.TOO_DEEP,
+    assert {error.name: error.refusal for error in listing.refused} == {
+        "link": Refusal.LINK,
+        "pipe": Refusal.NOT_PLAIN,
+        "a space": Refusal.UNUSUAL_NAME,
+        "/".join("d" * (MOST_DEPTH + 1)): Refusal.TOO_DEEP,
     }
 
 
@@ -78,7 +78,7 @@ def test_a_folder_behind_a_link_has_no_digest(root: Path) -> None:
     (root / "private").symlink_to(root / "elsewhere")
     with pytest.raises(FileError) as caught:
         keyed_digest(root, "private", "salt")
-    assert caught.value.fault is Fault.LINK
+    assert caught.value.refusal is Refusal.LINK
 
 
 @pytest.mark.parametrize("size", [0, 31, 33])
@@ -88,7 +88,7 @@ def test_a_key_of_another_length_is_refused(root: Path, size: int) -> None:
         keyed_digest(root, "private", "salt")
 
 
-def test_a_fault_in_the_folder_is_named_from_the_root(root: Path) -> None:
+def test_what_is_refused_in_the_folder_is_named_from_the_root(root: Path) -> None:
     (root / "private" / "below" / "link").symlink_to(root / "private" / "a")
     with pytest.raises(FileError, match=r"^private/below/link: is or lies behind a symbolic link"):
         keyed_digest(root, "private", "salt")

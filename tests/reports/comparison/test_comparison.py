@@ -463,8 +463,8 @@ def signed(run_builder: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> tu
     for name, private in (("private", True), ("plain", False)):
         run = run_builder(folder / name, rounds=3, private=private, identifier=f"0000000{private}")
         build_report(run)
-        signing.attest_training(run, key)
-        signing.attest_run(run, key)
+        signing.sign(run, trainer=key)
+        signing.sign(run, auditor=key)
         made.append(run)
     return made[0], made[1]
 

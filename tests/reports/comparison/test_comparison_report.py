@@ -140,8 +140,8 @@ def test_the_pages_have_the_table_and_the_figure(make_run: MakeRun, tmp_path: Pa
     trainer, auditor = (
         signer.load(role, create(role, tmp_path / "keys").private) for role in keys.ROLES
     )
-    signing.attest_training(run, trainer)
-    signing.attest_run(run, auditor)
+    signing.sign(run, trainer=trainer)
+    signing.sign(run, auditor=auditor)
     found = compare([run])
     files = filing.write(found, tmp_path / "out")
     text = page_text(files["pdf"])

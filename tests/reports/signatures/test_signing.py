@@ -52,8 +52,8 @@ def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPath
         build_report(run, audience)
     (run / "checkpoint").mkdir()
     (run / "checkpoint" / "state.bin").write_bytes(b"anything")
-    signing.attest_training(run, signer.load("trainer", trainer.private))
-    signing.attest_run(run, signer.load("auditor", auditor.private))
+    signing.sign(run, trainer=signer.load("trainer", trainer.private))
+    signing.sign(run, auditor=signer.load("auditor", auditor.private))
     return Signed(run, trainer, auditor)
 
 
@@ -122,8 +122,8 @@ def test_one_key_for_both_proves_integrity_not_independence(
     run = make_run(rounds=2)
     build_report(run)
     private = signer.load("trainer", create("trainer", tmp_path / "keys").private)
-    signing.attest_training(run, private)
-    signing.attest_run(run, private)
+    signing.sign(run, trainer=private)
+    signing.sign(run, auditor=private)
     result = verify(run)
     assert result.ok
     assert any("same key: integrity, not independence" in text for text in result.statements)
@@ -160,8 +160,8 @@ def test_attestations_tell_nothing_of_participation(signed: Signed) -> None:
 def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(private=False, rounds=2)
     build_report(run)
-    signing.attest_training(run, signer.load("trainer", create("trainer", tmp_path / "k").private))
-    signing.attest_run(run, signer.load("auditor", create("auditor", tmp_path / "k").private))
+    signing.sign(run, trainer=signer.load("trainer", create("trainer", tmp_path / "k").private))
+    signing.sign(run, auditor=signer.load("auditor", create("auditor", tmp_path / "k").private))
     statement = payload(run / "attestation.json")
     assert statement["predicate"]["claims"]["statement"] == "no differential privacy"
     assert statement["predicate"]["verdict"] == "NO CLAIM"
@@ -174,8 +174,8 @@ def test_valid_signatures_do_not_hide_a_bad_verdict(make_run: MakeRun, tmp_path:
     run = make_run(verdict="FAIL", rounds=2)
     build_report(run)
     private = signer.load("trainer", create("trainer", tmp_path / "k").private)
-    signing.attest_training(run, private)
-    signing.attest_run(run, private)
+    signing.sign(run, trainer=private)
+    signing.sign(run, auditor=private)
     result = verify(run)
     assert result.ok
     assert any("FAIL" in text and "contradicted" in text for text in result.statements)
@@ -208,7 +208,7 @@ def test_the_checkpoint_is_not_signed(signed: Signed) -> None:
 def test_another_auditor_can_sign_anew(signed: Signed, tmp_path: Path) -> None:
     before = (signed.run / "training.attestation.json").read_bytes()
     other = create("auditor", tmp_path / "other")
-    signing.attest_run(signed.run, signer.load("auditor", other.private))
+    signing.sign(signed.run, auditor=signer.load("auditor", other.private))
     assert (signed.run / "training.attestation.json").read_bytes() == before
     assert verify(signed.run, signed.trainer.public, other.public).ok
 
@@ -290,8 +290,8 @@ def test_whatever_is_added_or_missing_is_named(
 
 
 def resign(signed: Signed) -> None:
-    signing.attest_training(signed.run, signer.load("trainer", signed.trainer.private))
-    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+    signing.sign(signed.run, trainer=signer.load("trainer", signed.trainer.private))
+    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
 
 
 def test_a_report_beside_another_model_is_found_even_if_signed(
@@ -330,7 +330,7 @@ def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: S
     audit = json.loads((signed.run / "audit.json").read_text("utf-8"))
     audit["verdict"] = "FAIL"
     (signed.run / "audit.json").write_text(json.dumps(audit), "utf-8")
-    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
     problems = {str(problem) for problem in verify(signed.run).problems}
     assert problems == {
         "report.json: was made with another audit.json",
@@ -342,9 +342,9 @@ def test_a_report_that_is_older_than_the_audit_is_found_even_if_signed(signed: S
 def test_an_attestation_of_another_run_is_found(signed: Signed, make_run: MakeRun) -> None:
     other = make_run("other", identifier="ffffffff")
     build_report(other)
-    signing.attest_training(other, signer.load("trainer", signed.trainer.private))
+    signing.sign(other, trainer=signer.load("trainer", signed.trainer.private))
     shutil.copy(other / "training.attestation.json", signed.run / "training.attestation.json")
-    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
     assert "training.attestation.json" in named(verify(signed.run))
 
 
@@ -354,7 +354,7 @@ def test_a_claim_that_the_ledger_does_not_make_is_found(signed: Signed) -> None:
     forged = re.sub(r'"epsilon": [\d.]+', '"epsilon": 0.1', text)
     assert forged != text
     path.write_bytes(seal(forged.encode(), signer.load("trainer", signed.trainer.private).private))
-    signing.attest_run(signed.run, signer.load("auditor", signed.auditor.private))
+    signing.sign(signed.run, auditor=signer.load("auditor", signed.auditor.private))
     problems = [str(problem) for problem in verify(signed.run).problems]
     assert problems == ["training.attestation.json: claims something else than the ledger"]
 
@@ -428,24 +428,24 @@ def test_the_auditor_needs_the_trainers_signature_and_findings(
     private = signer.load("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
     with pytest.raises(ReportError, match="the trainer signs first"):
-        signing.attest_run(run, private)
-    signing.attest_training(run, private)
+        signing.sign(run, auditor=private)
+    signing.sign(run, trainer=private)
     (run / "audit.json").unlink()
     with pytest.raises(ReportError, match="there is no finding to sign"):
-        signing.attest_run(run, private)
+        signing.sign(run, auditor=private)
 
 
 def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -> None:
     private = signer.load("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2)
-    signing.attest_training(run, private)
+    signing.sign(run, trainer=private)
     (run / "a\nb").write_text("x")
     with pytest.raises(ReportError, match="unusual characters"):
-        signing.attest_run(run, private)
+        signing.sign(run, auditor=private)
     (run / "a\nb").unlink()
     (run / "link").symlink_to("/etc/passwd")
     with pytest.raises(ReportError, match="is a link"):
-        signing.attest_run(run, private)
+        signing.sign(run, auditor=private)
 
 
 def test_a_run_identifier_that_a_shell_would_evaluate_is_refused(
@@ -453,9 +453,9 @@ def test_a_run_identifier_that_a_shell_would_evaluate_is_refused(
 ) -> None:
     private = signer.load("auditor", create("auditor", tmp_path / "k").private)
     run = make_run(rounds=2, identifier="$(touch x)")
-    signing.attest_training(run, private)
+    signing.sign(run, trainer=private)
     with pytest.raises(ReportError, match="identifier"):
-        signing.attest_run(run, private)
+        signing.sign(run, auditor=private)
 
 
 def test_the_pre_authentication_encoding_is_the_published_one() -> None:
