@@ -36,7 +36,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def judged(run: Path) -> list[Judgement]:
     bundle = open_bundle(run)
-    return [check.judge(bundle) for check in CHECKS[bundle.header.unit]]
+    return [check.judge(bundle) for check in CHECKS[bundle.header.unit.name]]
 
 
 def test_a_claim_of_the_old_form_is_judged_like_one_of_the_new(run: Path) -> None:
