@@ -17,7 +17,7 @@ from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, budget
 from audit.accounting.comparison import understates
-from audit.checks.record.noise import scale_alpha
+from audit.checks.noise import scale_alpha
 from audit.statistics.batches import rate_alpha
 from audit.statistics.intervals import binomial_p_value, chi_square_interval, sigma_half_width
 

@@ -35,11 +35,11 @@ PLANTED = "audit run with {} planted canaries: its model is not for release"
 _FAIR = 1e-6
 
 
-Look = Callable[[CanaryEvidence, Ledger, Header, float], list[View]]
+Views = Callable[[CanaryEvidence, Ledger, Header, float], list[View]]
 Missing = Callable[[CanaryEvidence, Ledger], str | None]
 
 
-def _judge(look: Look, missing: Missing, bundle: Bundle) -> Judgement:
+def _judge(see: Views, missing: Missing, bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     if header.canaries is None:
         raise UnverifiedError("the ledger's header names no canaries")
@@ -50,7 +50,7 @@ def _judge(look: Look, missing: Missing, bundle: Bundle) -> Judgement:
     fault = _fault(evidence, header.canaries) or missing(evidence, ledger)
     if fault is not None:
         return Judgement(Verdict.NOT_VERIFIED, fault, qualifications=said)
-    seen = look(evidence, ledger, header, header.delta)
+    seen = see(evidence, ledger, header, header.delta)
     outcomes = [
         (
             view,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from audit.checks.base import Check, Judgement, listed, register
+from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.shared.agreement import differs
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading import leaks
@@ -24,7 +24,6 @@ from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, parse_json
 from audit.untrusted.fields import FieldError
 from audit.untrusted.safetensors import MessageError, read_names
-from audit.verdict import Verdict
 
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
@@ -154,17 +153,14 @@ def _judge(bundle: Bundle) -> Judgement:
             "judged; move it out of the run directory"
         )
     details = {"lines_of_metrics": lines}
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
-    if unjudged:
-        return Judgement(Verdict.NOT_VERIFIED, listed(unjudged), details)
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         "metrics, ledger, model and its configuration hold the fields that they are for and no "
         "others; the learning rates published are the schedule's; every tensor of the model is a "
         "trained parameter or was frozen; no other file lies beside them; no number of the private "
         "evidence stands in any of them, nor in reports that were there",
-        details,
+        reasons,
+        unjudged,
+        details=details,
     )
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit.checks.base import Check, Judgement, listed, register
+from audit.checks.base import Check, Judgement, conclude, register
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
 from audit.reading.record_evidence import Holdings
-from audit.verdict import Verdict
 
 _FILE = "evidence/partition.npz"
 
@@ -55,14 +54,12 @@ def _judge(bundle: Bundle) -> Judgement:
     _given(holdings, header, reasons)
     private = _held(holdings, header, reasons)
     details = {"records": sum(header.records), "clients": header.clients}
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details, private)
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         f"{sum(header.records)} training records: each was given to one of {header.clients} "
         "clients, and no client works on a record that it or another one has already",
-        details,
-        private,
+        reasons,
+        details=details,
+        private=private,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Judgement, listed, register
+from audit.checks.base import Check, Judgement, conclude, register
 from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.reading.files import read_bytes
@@ -68,13 +68,11 @@ def _judge(bundle: Bundle) -> Judgement:
         elif _proportional(values, [count for _, count in pairs]):
             reasons.append(f"a number in {_METRICS} ({name}) tells how many clients took part")
     details = {"lines": len(lines)}
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         "the public metrics state the same traffic for every round, and none of their numbers is a "
         "multiple of how many clients took part",
-        details,
+        reasons,
+        details=details,
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from audit.checks.base import Check, Judgement, listed, register
+from audit.checks.base import Check, Judgement, conclude, register
 from audit.reading.bundle import Bundle
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
@@ -71,14 +71,13 @@ def _judge(bundle: Bundle) -> Judgement:
     qualifications = (REPRODUCIBLE,) if "reproducible" in (mode, header.randomness) else ()
     # The commitment also makes audit.json impossible to guess from its published digest.
     details = {"mode": header.randomness, "commitment": header.commitment}
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details, qualifications=qualifications)
-    if qualifications:
-        return Judgement(Verdict.PASS, REPRODUCIBLE, details, qualifications=qualifications)
-    return Judgement(
-        Verdict.PASS,
-        "release mode: the key is committed to and no seed is stored in spec or ledger",
-        details,
+    return conclude(
+        REPRODUCIBLE
+        if qualifications
+        else "release mode: the key is committed to and no seed is stored in spec or ledger",
+        reasons,
+        details=details,
+        qualifications=qualifications,
     )
 
 

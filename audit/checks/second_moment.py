@@ -20,15 +20,24 @@ from audit.checks.base import (
     AT_RECORD_LEVEL,
     Check,
     Judgement,
-    listed,
+    conclude,
     register,
 )
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence, SecondMoment
-from audit.statistics.floors import Floor, floor_faults, promised_floor
+from audit.reading.ledger import Header
+from audit.statistics.floors import floor_faults
 from audit.statistics.intervals import FALSE_ALARM, gamma_interval, relative_difference
-from audit.statistics.moments import Array, InnovationSums, accumulate, step_weights, steps_gain
+from audit.statistics.moments import (
+    Array,
+    InnovationSums,
+    MomentRule,
+    accumulate,
+    promised_rule,
+    step_weights,
+    steps_gain,
+)
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
@@ -37,19 +46,10 @@ from audit.verdict import Verdict
 _OTHER_RECURSION = ("dp-fafed", "dp-fedlada")
 # Means of float32 moments: 2^-24 a rounding, a few dozen roundings along the recursion.
 _RELATIVE = 1e-4
+# How far from 1 the measured shift over the predicted one may lie and still show equivalence.
 _MARGIN = 0.5
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """What the spec promises about the second moment."""
-
-    beta2: float
-    carried: bool
-    debias: bool
-    local_counter: bool
-    restarts: bool
-    floor: Floor | None = None
+# The standard normal law leaves this many deviations with probability FALSE_ALARM.
+_REACH = 3.2905267314919255
 
 
 def _without_evidence(algorithm: Mapping[str, Any]) -> Judgement:
@@ -72,26 +72,6 @@ def _without_evidence(algorithm: Mapping[str, Any]) -> Judgement:
         )
     return Judgement(
         Verdict.NOT_VERIFIED, f"{name} keeps a second moment but the evidence records none"
-    )
-
-
-def _rule(spec: Mapping[str, Any], beta2: float) -> _Rule:
-    algorithm = fields.mapping(spec, "algorithm")
-    name = fields.text(algorithm, "name")
-    declared = fields.number(algorithm, "beta2", least=0.0, most=1.0)
-    if declared != beta2:
-        raise FieldError("beta2 of the evidence is not the spec's")
-    if "second_moment" not in algorithm:
-        return _Rule(beta2, carried=False, debias=False, local_counter=True, restarts=True)
-    moment = fields.mapping(algorithm, "second_moment")
-    restarts = name == "dp-localadamw" or moment.get("aggregation", "none") == "none"
-    return _Rule(
-        beta2,
-        carried=not restarts,
-        debias=bool(moment.get("debias", False)),
-        local_counter=moment.get("counter", "global") == "local",
-        restarts=restarts,
-        floor=promised_floor(moment) if moment.get("debias") is True else None,
     )
 
 
@@ -145,7 +125,7 @@ def _correction_tests(
     index: int,
     evidence: RoundEvidence,
     moment: SecondMoment,
-    rule: _Rule,
+    rule: MomentRule,
     variance_of_noise: float,
     earlier: int,
     reasons: list[str],
@@ -174,77 +154,116 @@ def _correction_tests(
         reasons.append(f"round {index}: the term subtracted is not {wanted}")
 
 
+@dataclass
+class _Recursion:
+    """The second moment followed from round to round, and what was noted on the way.
+
+    Attributes:
+        rule: what the spec promises.
+        phi: Φ = (σC/B)², the noise's variance on a coordinate of the averaged gradient.
+        sizes: coordinates of each block, [B].
+        sums: innovations over all clients and rounds.
+        start: how far noise has moved the moment that a round starts from, [B].
+        earlier: steps behind that moment; 0 where each round starts anew.
+        tau: steps behind the moment that was released last.
+        variance: variance of that moment by noise alone, which is public, [B].
+        released: that moment itself, averaged over the clients, [B].
+        floored: coordinates that were raised to the floor.
+        counted: all coordinates.
+    """
+
+    rule: MomentRule
+    phi: float
+    sizes: Array
+    sums: InnovationSums
+    start: Array
+    variance: Array
+    released: Array
+    earlier: int = 0
+    tau: int = 0
+    floored: float = 0.0
+    counted: float = 0.0
+
+    def follow(
+        self, index: int, evidence: RoundEvidence, moment: SecondMoment, reasons: list[str]
+    ) -> None:
+        """Add a round; what its correction or its floor breaks becomes a reason."""
+        rule, phi, sizes = self.rule, self.phi, self.sizes
+        difference = accumulate(self.sums, evidence, moment, self.start, rule.beta2, phi, sizes)
+        if not reasons:
+            _correction_tests(index, evidence, moment, rule, phi, self.earlier, reasons)
+        if rule.floor is not None:
+            faults = floor_faults(moment.corrected, moment.floored, sizes, phi, rule.floor)
+            reasons.extend(f"round {index}: {fault}" for fault in faults)
+        elif np.any(moment.floored):
+            reasons.append(f"round {index}: a floor was reached where nothing is subtracted")
+        steps, clients = evidence.batch_size.shape[1], len(evidence.clients)
+        # A mean of n squares of noise has variance 2Φ²/n; each step counts by its weight.
+        fresh = float(np.square(step_weights(rule.beta2, steps)).sum()) * 2.0 * phi**2 / sizes
+        kept = rule.beta2 ** (2 * steps) if rule.carried else 0.0
+        self.variance = kept * self.variance + fresh / clients
+        self.start = difference.mean(axis=0) if rule.carried else np.zeros(len(sizes))
+        self.tau = self.earlier + steps
+        self.earlier = self.tau if rule.carried else 0
+        self.released = moment.noisy.mean(axis=0)
+        self.floored += float(moment.floored.sum())
+        self.counted += float(sizes.sum()) * clients
+
+    def details(self, names: Sequence[str]) -> dict[str, Any]:
+        """What was released beside what noise alone makes of it: public numbers."""
+        return {
+            "tau": self.tau,
+            "phi": self.phi,
+            "blocks": [
+                {
+                    "name": name,
+                    "size": int(self.sizes[block]),
+                    "predicted": steps_gain(self.rule.beta2, self.tau) * self.phi,
+                    "released": float(self.released[block]),
+                    "half_width": _REACH * float(np.sqrt(self.variance[block])),
+                }
+                for block, name in enumerate(names)
+            ],
+        }
+
+
+def _noise_variance(header: Header) -> float:
+    sigma, clip, batch = header.noise_multiplier, header.clipping_norm, header.expected_batch_size
+    if sigma is None or clip is None or batch is None:
+        raise UnverifiedError("the ledger's header lacks sigma, C or B")
+    return (sigma * clip / batch) ** 2
+
+
+def _followed(bundle: Bundle, rule: MomentRule, reasons: list[str]) -> _Recursion:
+    """All rounds, one after the other."""
+    sizes = bundle.layout().sizes.astype(np.float64)
+    zero = np.zeros(len(sizes))
+    sums = InnovationSums(zero.copy(), zero.copy(), zero.copy(), zero.copy())
+    recursion = _Recursion(rule, _noise_variance(bundle.header), sizes, sums, zero, zero, zero)
+    for index, evidence in bundle.all_rounds():
+        if evidence.second_moment is None:
+            raise UnverifiedError(f"round {index} records no second moment")
+        recursion.follow(index, evidence, evidence.second_moment, reasons)
+    return recursion
+
+
 def _judge(bundle: Bundle) -> Judgement:
-    header, spec = bundle.header, bundle.readable_spec
-    layout = bundle.layout()
+    spec, layout = bundle.readable_spec, bundle.layout()
     try:
         if layout.beta2 is None:
             return _without_evidence(fields.mapping(spec, "algorithm"))
-        rule = _rule(spec, layout.beta2)
+        rule = promised_rule(spec, layout.beta2)
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
-    if None in (header.noise_multiplier, header.clipping_norm, header.expected_batch_size):
-        raise UnverifiedError("the ledger's header lacks sigma, C or B")
-    sigma = float(header.noise_multiplier or 0.0)
-    clip, batch = float(header.clipping_norm or 0.0), float(header.expected_batch_size or 1.0)
-    phi = (sigma * clip / batch) ** 2
-    sizes = layout.sizes.astype(np.float64)
-    zero = np.zeros(len(sizes))
-    sums = InnovationSums(zero.copy(), zero.copy(), zero.copy(), zero.copy())
-    start, earlier, public_variance = zero.copy(), 0, zero.copy()
     reasons: list[str] = []
+    recursion = _followed(bundle, rule, reasons)
     private: dict[str, Any] = {}
-    floored = total = 0.0
-    released = zero
-    for index, evidence in bundle.all_rounds():
-        moment = evidence.second_moment
-        if moment is None:
-            raise UnverifiedError(f"round {index} records no second moment")
-        difference = accumulate(sums, evidence, moment, start, rule.beta2, phi, sizes)
-        if not reasons:
-            _correction_tests(index, evidence, moment, rule, phi, earlier, reasons)
-        if rule.floor is not None:
-            for fault in floor_faults(moment.corrected, moment.floored, sizes, phi, rule.floor):
-                reasons.append(f"round {index}: {fault}")
-        elif np.any(moment.floored):
-            reasons.append(f"round {index}: a floor was reached where nothing is subtracted")
-        steps = evidence.batch_size.shape[1]
-        fresh = float(np.square(step_weights(rule.beta2, steps)).sum()) * 2.0 * phi**2 / sizes
-        kept = rule.beta2 ** (2 * steps) if rule.carried else 0.0
-        public_variance = kept * public_variance + fresh / len(evidence.clients)
-        start = difference.mean(axis=0) if rule.carried else zero
-        earlier = earlier + steps if rule.carried else 0
-        tau = earlier if rule.carried else steps
-        released = moment.noisy.mean(axis=0)
-        floored += float(moment.floored.sum())
-        total += float(layout.parameters * len(evidence.clients))
-    pooled, half_widths = _shift_tests(sums, sizes, layout.names, reasons, private)
-    private["share_of_coordinates_at_the_floor"] = floored / total
-    predicted = steps_gain(rule.beta2, tau) * phi
-    reach = 3.2905267314919255
-    details = {
-        "tau": tau,
-        "phi": phi,
-        "blocks": [
-            {
-                "name": layout.names[block],
-                "size": int(layout.sizes[block]),
-                "predicted": predicted,
-                "released": float(released[block]),
-                "half_width": reach * float(np.sqrt(public_variance[block])),
-            }
-            for block in range(len(sizes))
-        ],
-    }
-    conclusive = sum(width < _MARGIN for width in half_widths)
-    power = (
-        f"equivalence within a factor of 1 plus or minus {_MARGIN} is shown pooled and for "
-        f"{conclusive} of {len(sizes)} blocks on their own; noise at half or twice its scale "
-        "(factors 1/4 and 4) lies far outside"
+    pooled, half_widths = _shift_tests(
+        recursion.sums, recursion.sizes, layout.names, reasons, private
     )
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details, private, power=power)
-    if pooled >= _MARGIN:
+    private["share_of_coordinates_at_the_floor"] = recursion.floored / recursion.counted
+    details = recursion.details(layout.names)
+    if pooled >= _MARGIN and not reasons:
         return Judgement(
             Verdict.NOT_VERIFIED,
             "the interval of the shift is wider than the equivalence margin: too few queries",
@@ -252,19 +271,19 @@ def _judge(bundle: Bundle) -> Judgement:
             private,
             power="none: the run is too small for this check",
         )
-    note = (
-        " (one round: the local counter makes no difference yet)"
-        if (rule.local_counter and rule.carried)
-        else ""
-    )
-    return Judgement(
-        Verdict.PASS,
-        f"shift of the second moment over {sums.count} client rounds against (1-beta2^tau) Phi: "
-        "inside the interval for all blocks and pooled; divisor, tau, subtracted term and the "
-        f"coordinates at the floor as they must be{note}",
-        details,
-        private,
-        power=power,
+    conclusive = sum(width < _MARGIN for width in half_widths)
+    counters_agree = rule.local_counter and rule.carried
+    note = " (one round: the local counter makes no difference yet)" if counters_agree else ""
+    return conclude(
+        f"shift of the second moment over {recursion.sums.count} client rounds against "
+        "(1-beta2^tau) Phi: inside the interval for all blocks and pooled; divisor, tau, "
+        f"subtracted term and the coordinates at the floor as they must be{note}",
+        reasons,
+        details=details,
+        private=private,
+        power=f"equivalence within a factor of 1 plus or minus {_MARGIN} is shown pooled and for "
+        f"{conclusive} of {len(half_widths)} blocks on their own; noise at half or twice its scale "
+        "(factors 1/4 and 4) lies far outside",
     )
 
 

@@ -24,6 +24,8 @@ from audit.untrusted.documents import DocumentError, parse_yaml
 
 MAXIMUM_BYTES = 1 << 16
 _ENDING = ".yaml"
+# What the loss of each unit's mechanism depends on, besides rounds, noise and delta.
+_NEEDED = {"record": ("local_steps", "sampling_rate"), "client": ("participation",)}
 
 
 class ClaimError(AuditError):
@@ -100,16 +102,8 @@ class Claim:
     @property
     def missing(self) -> tuple[str, ...]:
         """What a loss cannot be computed without and the paper does not state."""
-        needed: dict[str, object] = {
-            "rounds": self.rounds,
-            "noise_multiplier": self.noise_multiplier,
-            "delta": self.delta,
-        }
-        if self.unit == "record":
-            needed |= {"local_steps": self.local_steps, "sampling_rate": self.sampling_rate}
-        else:
-            needed |= {"participation": self.participation}
-        return tuple(name for name, value in needed.items() if value is None)
+        needed = ("rounds", "noise_multiplier", "delta", *_NEEDED[self.unit])
+        return tuple(name for name in needed if getattr(self, name) is None)
 
     def filled(self) -> Claim:
         """The claim with every supposed value in place of what is not stated."""

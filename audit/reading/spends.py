@@ -6,7 +6,7 @@ unit that the line names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,3 +113,15 @@ def _round_spend(entry: Mapping[str, Any], line: int) -> RoundSpend:
         clients=clients,
         upload_noise_multiplier=upload,
     )
+
+
+def last_spends(spends: Iterable[Spend]) -> dict[tuple[int, int], Spend]:
+    """The charge of each (round, client) under which the round was finished: its last attempt's."""
+    return {
+        (spend.round, spend.client): spend for spend in sorted(spends, key=lambda one: one.attempt)
+    }
+
+
+def last_round_spends(spends: Iterable[RoundSpend]) -> dict[int, RoundSpend]:
+    """The charge of each round under which it was finished: that of its last attempt."""
+    return {spend.round: spend for spend in sorted(spends, key=lambda one: one.attempt)}

@@ -6,6 +6,8 @@ a floor under v̂ − Φ, and weight decay that shrinks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from audit.replay.base import (
@@ -13,27 +15,32 @@ from audit.replay.base import (
     GLOBAL_UPDATE,
     SECOND_MOMENT,
     UPDATE,
+    Conditions,
     Produced,
     Released,
-    Setting,
+    Replay,
+    ServerValues,
     option,
     word,
     zeros,
 )
+from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, UNDERFLOW, Rounded, exact
+from audit.replay.servers import Uploads, mean_upload
+from audit.untrusted.arrays import Floats
 
 
-def aggregation(setting: Setting) -> str:
+def aggregation(setting: Conditions) -> str:
     """How the second moment is shared: by blocks, in full, or not at all."""
     return word(setting, "second_moment", "aggregation", default="none")
 
 
-def shares_first(setting: Setting) -> bool:
+def shares_first(setting: Conditions) -> bool:
     """Whether the first moment is uploaded."""
     return word(setting, "first_moment", "aggregation", default="none") == "full"
 
 
-def adamw(setting: Setting, released: Released) -> Produced:
+def adamw(setting: Conditions, released: Released) -> Produced:
     """One client's local AdamW steps."""
     rate, decay = setting.learning_rate, option(setting, "weight_decay")
     beta1, beta2 = option(setting, "beta1"), option(setting, "beta2")
@@ -70,7 +77,9 @@ class _Second:
     The recursion is linear, so the means follow from block sums of squares alone.
     """
 
-    def __init__(self, setting: Setting, released: Released, beta2: float, coupled: bool) -> None:
+    def __init__(
+        self, setting: Conditions, released: Released, beta2: float, coupled: bool
+    ) -> None:
         self._setting = setting
         self._released = released
         self._beta2 = beta2
@@ -130,3 +139,32 @@ class _Second:
             np.bincount(index, weights=square.value, minlength=count) / sizes,
             np.bincount(index, weights=square.bound, minlength=count) / sizes,
         )
+
+
+def start_moments(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
+    """Zeros for whatever of moments and global update is shared."""
+    zero = np.zeros(len(parameters))
+    state = {}
+    if shares_first(setting):
+        state[FIRST_MOMENT] = zero
+    if aggregation(setting) != "none":
+        blocks = aggregation(setting) != "full"
+        state[SECOND_MOMENT] = np.zeros(len(setting.partition.sizes)) if blocks else zero
+    if option(setting, "alignment"):
+        state[GLOBAL_UPDATE] = zero
+    return state
+
+
+def average_moments(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
+    """Averages of update and moments, and Δ_G = −mean/(K·η)."""
+    update = mean_upload(uploads)
+    names = [name for name in before.state if name != GLOBAL_UPDATE]
+    state = {name: mean_upload(uploads, name) for name in names}
+    if GLOBAL_UPDATE in before.state:
+        state[GLOBAL_UPDATE] = update / -(setting.learning_rate * setting.steps)
+    return ServerValues(before.parameters + update, state)
+
+
+_SHARED_MOMENTS = Replay(adamw, start_moments, average_moments)
+register("dp-fedadamw", _SHARED_MOMENTS)
+register("dp-localadamw", _SHARED_MOMENTS)

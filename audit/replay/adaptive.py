@@ -6,26 +6,34 @@ in as the package documents it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from audit.replay.adamw import average_moments
 from audit.replay.base import (
     FIRST_MOMENT,
     GLOBAL_UPDATE,
     SECOND_MOMENT,
     UPDATE,
+    Conditions,
     Produced,
     Released,
-    Setting,
+    Replay,
+    ServerValues,
     option,
     zeros,
 )
 from audit.replay.descent import descend
+from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact
+from audit.replay.servers import Uploads, mean_upload
+from audit.untrusted.arrays import Floats
 
 PREVIOUS = "previous"
 
 
-def amended(setting: Setting, released: Released) -> Produced:
+def amended(setting: Conditions, released: Released) -> Produced:
     """Follow α·m/√v̂ + (1−α)·Δ_G with v̂ the running maximum of v."""
     beta1, beta2 = option(setting, "beta1"), option(setting, "beta2")
     decay, weight = option(setting, "weight_decay"), option(setting, "local_weight")
@@ -47,7 +55,7 @@ def amended(setting: Setting, released: Released) -> Produced:
     return Produced({UPDATE: update, SECOND_MOMENT: largest})
 
 
-def variance_reduced(setting: Setting, released: Released) -> Produced:
+def variance_reduced(setting: Conditions, released: Released) -> Produced:
     """M ← ∇(θ) + β1·(m − ∇(θ')), both on one batch; the last step's move is the server's."""
     beta1, beta2 = option(setting, "beta1"), option(setting, "beta2")
     decay, epsilon = option(setting, "weight_decay"), option(setting, "epsilon")
@@ -71,6 +79,29 @@ def variance_reduced(setting: Setting, released: Released) -> Produced:
     return Produced(upload)
 
 
+def start_amended(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
+    """V = 0 and Δ_G = 0."""
+    del setting
+    zero = np.zeros(len(parameters))
+    return {SECOND_MOMENT: zero, GLOBAL_UPDATE: zero}
+
+
+def start_reduced(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
+    """Both moments 0, θ' = θ."""
+    del setting
+    zero = np.zeros(len(parameters))
+    return {FIRST_MOMENT: zero, SECOND_MOMENT: zero, PREVIOUS: parameters}
+
+
+def move_reduced(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
+    """Average iterates and moments, then θ ← θ̄ − η·m̄/(√v̄ + ϵ)."""
+    mean = before.parameters + mean_upload(uploads)
+    first, second = mean_upload(uploads, FIRST_MOMENT), mean_upload(uploads, SECOND_MOMENT)
+    step = first / (second.root() + option(setting, "epsilon"))
+    state = {FIRST_MOMENT: first, SECOND_MOMENT: second, PREVIOUS: exact(mean)}
+    return ServerValues(mean - step * setting.learning_rate, state)
+
+
 def _mean_square(vector: Rounded) -> Rounded:
     """The mean square of all coordinates, at each coordinate."""
     square = vector.square()
@@ -79,3 +110,7 @@ def _mean_square(vector: Rounded) -> Rounded:
     walk = ROUNDING * np.sqrt(len(square.value))
     bound = float(square.bound.mean()) + walk * mean
     return Rounded(np.full_like(square.value, mean), np.full_like(square.value, bound))
+
+
+register("dp-fedlada", Replay(amended, start_amended, average_moments))
+register("dp-fafed", Replay(variance_reduced, start_reduced, move_reduced))

@@ -1,4 +1,4 @@
-"""Descent that is held back or watched, replayed: PE-DPFL, Adap DP-FL and ALI-DPFL.
+"""Descent held back or measured, replayed: PE-DPFL, Adap DP-FL and ALI-DPFL.
 
 Their steps are plain descent (PE-DPFL's with a pull towards the broadcast model). Adap DP-FL and
 ALI-DPFL also upload a number or two, made of noised gradients, from which the server works out the
@@ -16,22 +16,24 @@ import numpy as np
 from audit.replay.base import (
     GLOBAL_UPDATE,
     UPDATE,
+    Conditions,
     Produced,
     Released,
+    Replay,
     ServerValues,
-    Setting,
     option,
 )
 from audit.replay.descent import descend, gradient_descent
+from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact
-from audit.replay.servers import Uploads, average, mean_upload
+from audit.replay.servers import Uploads, average, mean_upload, start_average
 from audit.untrusted.arrays import Floats
 
 SECANT, STRONG_CONVEXITY = "secant", "strong_convexity"
 SLOPE, FALLS, DECAYS = "slope", "falls", "decays"
 
 
-def proximal(setting: Setting, released: Released) -> Produced:
+def proximal(setting: Conditions, released: Released) -> Produced:
     """Follow g̃ + ρ·(θ − θ_start)."""
     weight = option(setting, "proximal_weight")
 
@@ -41,7 +43,7 @@ def proximal(setting: Setting, released: Released) -> Produced:
     return Produced({UPDATE: descend(setting, released, pulled_back)})
 
 
-def watched(setting: Setting, released: Released) -> Produced:
+def slope_reported(setting: Conditions, released: Released) -> Produced:
     """Follow g̃; upload ⟨g̃_1, Δ_G⟩."""
     setting.need_whole("an inner product takes all coordinates")
     produced = gradient_descent(setting, released)
@@ -49,7 +51,7 @@ def watched(setting: Setting, released: Released) -> Produced:
     return Produced({**produced.upload, SLOPE: _total(products)})
 
 
-def secant(setting: Setting, released: Released) -> Produced:
+def secant(setting: Conditions, released: Released) -> Produced:
     """Follow g̃; upload ‖g̃_K − g̃_1‖² − 2dΦ and the squared distance of their points."""
     produced = gradient_descent(setting, released)
     if not option(setting, "local_iterations", "estimate", default=1.0):
@@ -67,14 +69,14 @@ def secant(setting: Setting, released: Released) -> Produced:
     return Produced({**produced.upload, SECANT: joined})
 
 
-def start_falls(setting: Setting, parameters: Floats) -> Mapping[str, Floats]:
+def start_falls(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
     """Δ_G = 0, nothing counted."""
     del setting
     one = np.zeros(1)
     return {GLOBAL_UPDATE: np.zeros(len(parameters)), SLOPE: one, FALLS: one, DECAYS: one}
 
 
-def count_falls(setting: Setting, before: ServerValues, uploads: Uploads) -> ServerValues:
+def count_falls(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
     """Average; count rounds in a row with a positive mean slope, and a decay for a full count."""
     update, slope = mean_upload(uploads), mean_upload(uploads, SLOPE)
     falls, decays = before.state[FALLS], before.state[DECAYS]
@@ -90,7 +92,7 @@ def count_falls(setting: Setting, before: ServerValues, uploads: Uploads) -> Ser
     return ServerValues(before.parameters + update, state)
 
 
-def start_convexity(setting: Setting, parameters: Floats) -> Mapping[str, Floats]:
+def start_convexity(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
     """The public μ that the first rounds go by, where it is estimated later."""
     del parameters
     if not option(setting, "local_iterations", "estimate", default=1.0):
@@ -98,7 +100,7 @@ def start_convexity(setting: Setting, parameters: Floats) -> Mapping[str, Floats
     return {STRONG_CONVEXITY: np.full(1, option(setting, "local_iterations", "strong_convexity"))}
 
 
-def estimate_convexity(setting: Setting, before: ServerValues, uploads: Uploads) -> ServerValues:
+def estimate_convexity(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
     """Average; μ² ← mean(gradients' squared distance)/mean(points') where both are positive."""
     averaged = average(setting, before, uploads)
     if STRONG_CONVEXITY not in before.state:
@@ -118,3 +120,8 @@ def _total(terms: Rounded) -> Rounded:
     sizes = float(np.abs(terms.value).sum())
     rounding = ROUNDING * math.sqrt(len(terms.value)) * sizes
     return Rounded(np.full(1, terms.value.sum()), np.full(1, float(terms.bound.sum()) + rounding))
+
+
+register("pe-dpfl", Replay(proximal, start_average, average))
+register("adap-dpfl", Replay(slope_reported, start_falls, count_falls))
+register("ali-dpfl", Replay(secant, start_convexity, estimate_convexity))

@@ -47,7 +47,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Conditions:
     """What spec and ledger say of a round, and of the client.
 
     Attributes:
@@ -144,9 +144,9 @@ class ServerValues:
     state: Mapping[str, Rounded] = field(default_factory=dict)
 
 
-Local = Callable[[Setting, Released], Produced]
-Start = Callable[[Setting, Floats], Mapping[str, Floats]]
-Combine = Callable[[Setting, ServerValues, Sequence[Mapping[str, Rounded]]], ServerValues]
+Local = Callable[[Conditions, Released], Produced]
+Start = Callable[[Conditions, Floats], Mapping[str, Floats]]
+Combine = Callable[[Conditions, ServerValues, Sequence[Mapping[str, Rounded]]], ServerValues]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Replay:
     combine: Combine
 
 
-def option(setting: Setting, *path: str, default: float = 0.0) -> float:
+def option(setting: Conditions, *path: str, default: float = 0.0) -> float:
     """A number of the algorithm's section, such as ``option(setting, "server", "beta1")``."""
     found: Any = setting.algorithm
     for key in path:
@@ -172,7 +172,7 @@ def option(setting: Setting, *path: str, default: float = 0.0) -> float:
     return default if found is None else float(found)
 
 
-def word(setting: Setting, *path: str, default: str = "") -> str:
+def word(setting: Conditions, *path: str, default: str = "") -> str:
     """A word of the algorithm's section."""
     found: Any = setting.algorithm
     for key in path:

@@ -9,13 +9,26 @@ it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import numpy as np
 
-from audit.replay.base import UPDATE, Produced, Released, Setting, option, word
+from audit.replay.base import (
+    FIRST_MOMENT,
+    SECOND_MOMENT,
+    UPDATE,
+    Conditions,
+    Produced,
+    Released,
+    Replay,
+    ServerValues,
+    option,
+    word,
+)
+from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
+from audit.replay.servers import Uploads, average, mean_upload, start_average
 from audit.untrusted.arrays import Floats
 
 CONTROL = "control"
@@ -26,7 +39,7 @@ _TRANSFORM = 8.0 * ROUNDING
 
 
 def descend(
-    setting: Setting,
+    setting: Conditions,
     released: Released,
     direction: Callable[[Rounded], Rounded],
     decay: float | None = None,
@@ -48,13 +61,13 @@ def descend(
     return point - released.parameters
 
 
-def gradient_descent(setting: Setting, released: Released) -> Produced:
+def gradient_descent(setting: Conditions, released: Released) -> Produced:
     """Follow the noised gradient."""
     update = descend(setting, released, lambda point: exact(released.ask(point)))
     return Produced({UPDATE: update})
 
 
-def scaffold(setting: Setting, released: Released) -> Produced:
+def scaffold(setting: Conditions, released: Released) -> Produced:
     """Follow g − c_i + c; upload c_i⁺ − c_i too, and keep c_i⁺, the mean noised gradient."""
     size = len(released.parameters)
     own = exact(released.memory.get(CONTROL, np.zeros(size)))
@@ -72,7 +85,7 @@ def scaffold(setting: Setting, released: Released) -> Produced:
     return Produced({UPDATE: update, CONTROL: mean - own}, {CONTROL: mean})
 
 
-def sharpness_aware(setting: Setting, released: Released) -> Produced:
+def sharpness_aware(setting: Conditions, released: Released) -> Produced:
     """Follow the noised gradient at θ + ρ·g/‖g‖, of which g is noised too."""
     radius = option(setting, "sam", "radius")
 
@@ -89,7 +102,7 @@ def sharpness_aware(setting: Setting, released: Released) -> Produced:
     return Produced({UPDATE: descend(setting, released, ascend_first)})
 
 
-def smoothed(setting: Setting, released: Released) -> Produced:
+def smoothed(setting: Conditions, released: Released) -> Produced:
     """Follow (I − s·L)⁻¹ g with the second difference L on a ring."""
     setting.need_whole("smoothing mixes all coordinates")
     strength = option(setting, "smoothing", "strength")
@@ -110,6 +123,44 @@ def smoothed(setting: Setting, released: Released) -> Produced:
     return Produced({UPDATE: descend(setting, released, smooth)})
 
 
+def start_controls(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
+    """C = 0."""
+    del setting
+    return {CONTROL: np.zeros(len(parameters))}
+
+
+def move_controls(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
+    """θ ← θ + η_s·mean Δθ, c ← c + (S/N)·mean Δc."""
+    rate = option(setting, "server", "learning_rate", default=1.0)
+    share = len(uploads) / setting.clients
+    control = before.state[CONTROL] + mean_upload(uploads, CONTROL) * share
+    return ServerValues(before.parameters + mean_upload(uploads) * rate, {CONTROL: control})
+
+
+def start_adaptive(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:
+    """M = 0, v = τ²."""
+    size = len(parameters)
+    square = option(setting, "server", "epsilon") ** 2
+    return {FIRST_MOMENT: np.zeros(size), SECOND_MOMENT: np.full(size, square)}
+
+
+def adapt(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
+    """θ ← θ + η_s·m/(√v + τ), with Adam's or Yogi's v."""
+    beta1, beta2 = option(setting, "server", "beta1"), option(setting, "server", "beta2")
+    update = mean_upload(uploads)
+    square = update.square()
+    first = before.state[FIRST_MOMENT] * beta1 + update * (1.0 - beta1)
+    second = before.state[SECOND_MOMENT]
+    if word(setting, "server", "rule", default="adam") == "yogi":
+        second = second - square * (1.0 - beta2) * (second - square).signs()
+    else:
+        second = second * beta2 + square * (1.0 - beta2)
+    step = first / (second.root() + option(setting, "server", "epsilon"))
+    rate = option(setting, "server", "learning_rate")
+    state = {FIRST_MOMENT: first, SECOND_MOMENT: second}
+    return ServerValues(before.parameters + step * rate, state)
+
+
 def _rms(part: Floats) -> float:
     return math.sqrt(float(np.mean(np.square(part))))
 
@@ -120,3 +171,10 @@ def _smooth(part: Floats, strength: float) -> Floats:
     angle = 2.0 * np.pi * np.arange(size // 2 + 1) / size
     divisor = 1.0 + 2.0 * strength * (1.0 - np.cos(angle))
     return np.fft.irfft(np.fft.rfft(part) / divisor, size)
+
+
+register("dp-fedavg", Replay(gradient_descent, start_average, average))
+register("dp-fedsam", Replay(sharpness_aware, start_average, average))
+register("dp-fedavg-ls", Replay(smoothed, start_average, average))
+register("dp-scaffold", Replay(scaffold, start_controls, move_controls))
+register("dp-fedopt", Replay(gradient_descent, start_adaptive, adapt))

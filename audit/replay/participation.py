@@ -15,11 +15,11 @@ import numpy as np
 from audit.reading.exchanges import Exchange
 from audit.replay.base import (
     UPDATE,
+    Conditions,
     NeedsWholeVectorsError,
     Released,
     Replay,
     ReplayError,
-    Setting,
 )
 from audit.replay.rounding import Rounded, exact
 from audit.untrusted.arrays import Floats
@@ -131,7 +131,7 @@ def replay_participation(
     where: str,
     exchange: Exchange,
     sums: Floats,
-    setting: Setting,
+    setting: Conditions,
     replay: Replay,
     tally: Tally,
 ) -> tuple[Message, Mapping[str, Rounded]] | None:

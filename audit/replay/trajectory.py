@@ -1,7 +1,7 @@
 """What each round must start from: the last uploads' combination, and each client's own memory.
 
-The check "uploads" goes through the rounds with a `Course`, which carries the server's state and
-the clients' memories from one to the next, as far as they are evidenced.
+The check "uploads" goes through the rounds with a `Trajectory`, which carries the server's state
+and the clients' memories from one to the next, as far as they are evidenced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.exchanges import Exchange, Extent, kept_coordinates
 from audit.reading.ledger import Ledger, Round
-from audit.replay.base import UPDATE, Partition, Replay, ServerValues, Setting
+from audit.replay.base import UPDATE, Conditions, Partition, Replay, ServerValues
 from audit.replay.participation import Message, Tally, exactly
 from audit.replay.rounding import ROUNDING, Rounded, exact
 from audit.untrusted import fields
@@ -89,7 +89,7 @@ def judge_weights(
 
 
 @dataclass
-class Course:
+class Trajectory:
     """What one pass over the rounds carries along.
 
     Attributes:
@@ -105,7 +105,7 @@ class Course:
     after: ServerValues | None = None
     memories: dict[int, tuple[int, bytes | None]] = field(default_factory=dict)
 
-    def arrives(self, where: str, setting: Setting, found: Message) -> None:
+    def arrives(self, where: str, setting: Conditions, found: Message) -> None:
         """A broadcast must be the start, or what the server made of the uploads before it."""
         if setting.earlier_steps == 0:
             begun = self.replay.start(setting, found.principal)
@@ -132,7 +132,7 @@ class Course:
     def leaves(
         self,
         item: Round,
-        setting: Setting | None,
+        setting: Conditions | None,
         broadcast: Message | None,
         uploads: Sequence[Mapping[str, Rounded]],
     ) -> None:

@@ -5,14 +5,40 @@ The statistics behind the check "second-moment", apart from its judgement.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from audit.reading.evidence import RoundEvidence, SecondMoment
+from audit.statistics.floors import Floor, promised_floor
+from audit.untrusted import fields
+from audit.untrusted.fields import FieldError
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MomentRule:
+    """What the spec promises about the second moment.
+
+    Attributes:
+        beta2: its decay.
+        carried: whether a round starts from the last one's.
+        debias: whether the noise's variance is subtracted.
+        local_counter: whether the bias correction counts the steps of the round alone.
+        restarts: whether steps are counted from the round's start because the moment is.
+        floor: the least that is left; None where nothing is subtracted.
+    """
+
+    beta2: float
+    carried: bool
+    debias: bool
+    local_counter: bool
+    restarts: bool
+    floor: Floor | None = None
 
 
 @dataclass
@@ -24,6 +50,31 @@ class InnovationSums:
     variance: Array
     noise_variance: Array
     count: int = 0
+
+
+def promised_rule(spec: Mapping[str, Any], beta2: float) -> MomentRule:
+    """The rule that a spec promises, where the evidence was written for this beta2.
+
+    Raises:
+        FieldError: a field is missing or malformed, or beta2 is another one.
+    """
+    algorithm = fields.mapping(spec, "algorithm")
+    name = fields.text(algorithm, "name")
+    declared = fields.number(algorithm, "beta2", least=0.0, most=1.0)
+    if declared != beta2:
+        raise FieldError("beta2 of the evidence is not the spec's")
+    if "second_moment" not in algorithm:
+        return MomentRule(beta2, carried=False, debias=False, local_counter=True, restarts=True)
+    moment = fields.mapping(algorithm, "second_moment")
+    restarts = name == "dp-localadamw" or moment.get("aggregation", "none") == "none"
+    return MomentRule(
+        beta2,
+        carried=not restarts,
+        debias=bool(moment.get("debias", False)),
+        local_counter=moment.get("counter", "global") == "local",
+        restarts=restarts,
+        floor=promised_floor(moment) if moment.get("debias") is True else None,
+    )
 
 
 def step_weights(beta2: float, steps: int) -> Array:

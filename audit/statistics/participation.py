@@ -1,7 +1,8 @@
-"""Did clients take part as independent draws would have them? Exact tests of counts and scatter.
+"""Did clients take part as chance would have them? Exact tests of counts, scatter and overlap.
 
-Statistics of the check "participation". Under the law every client is in every round with the same
-chance, independently: counts are binomial, and so is their scatter's exact law, by convolution.
+Statistics of the check "participation". Where each client is drawn by itself, counts are binomial,
+and their scatter has an exact law, by convolution; where S of N are drawn, what two rounds share is
+hypergeometric.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from scipy import signal, stats
 
 _BINS = 1 << 19
 _REACH = 8.0
+# An overlap's law is convolved once a round; beyond this many clients its normal limit serves.
+_MOST_CELLS = 1 << 22
 
 
 def dispersion_p_value(counts: NDArray[np.int64], trials: int, rate: float) -> float:
@@ -41,6 +44,37 @@ def rounds_to_see_constant_counts(trials: int, rate: float, alpha: float) -> int
     law, _, _ = _squares(trials, rate, 1)
     chance = float(law[0])
     return max(1, int(np.ceil(np.log(alpha / 2.0) / np.log(chance))))
+
+
+def overlap_p_value(shared: int, clients: int, chosen: int, rounds: int) -> float:
+    """Two-sided p-value of how many clients successive rounds share.
+
+    Whoever was in a round, the next one's set is independent of it, so the numbers shared are
+    independent hypergeometric variables, one for each pair of neighbours.
+
+    Args:
+        shared: clients in common, summed over the pairs.
+        clients: N.
+        chosen: S.
+        rounds: T, at least 2.
+    """
+    cells = np.arange(chosen + 1)
+    law = stats.hypergeom.pmf(cells, clients, chosen, chosen)
+    if chosen * rounds <= _MOST_CELLS:
+        total, factor, left = np.ones(1), law, rounds - 1
+        while left:
+            if left & 1:
+                total = np.maximum(signal.fftconvolve(total, factor), 0.0)
+            left >>= 1
+            factor = np.maximum(signal.fftconvolve(factor, factor), 0.0) if left else factor
+        lower, upper = float(total[: shared + 1].sum()), float(total[shared:].sum())
+    else:
+        share = chosen / clients
+        mean = chosen * share
+        variance = mean * (1.0 - share) * (clients - chosen) / (clients - 1)
+        z = (shared - (rounds - 1) * mean) / np.sqrt((rounds - 1) * variance)
+        lower, upper = float(stats.norm.cdf(z)), float(stats.norm.sf(z))
+    return min(1.0, 2.0 * min(lower, upper))
 
 
 @lru_cache(maxsize=8)

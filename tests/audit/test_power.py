@@ -9,7 +9,7 @@ import pytest
 
 from audit import audit_run
 from audit.accounting.budget import Steps
-from audit.checks.record.noise import scale_alpha
+from audit.checks.noise import scale_alpha
 from audit.power import (
     BEGIN,
     END,

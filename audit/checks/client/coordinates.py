@@ -6,41 +6,13 @@ same for all clients and follow from public values, or else the choice itself te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
+from audit.checks.shared.releases import rounds_with_choices
 from audit.errors import UnverifiedError
-from audit.reading import sparsification as coordinates
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
-from audit.reading.sparsification import Sparsification
-from audit.untrusted.arrays import Floats, Integers
-from audit.untrusted.fields import FieldError
+from audit.reading.sparsification import digest
 from audit.verdict import Verdict
-
-
-def rounds_with_choices(
-    bundle: Bundle, sparsification: Sparsification
-) -> Iterator[tuple[int, UpdateRound, Integers]]:
-    """Every round's number and evidence, and its public coordinates found again, [k].
-
-    Raises:
-        UnverifiedError: a round's evidence cannot be read, or does not say what it released.
-    """
-    if sparsification.size > coordinates.MOST_COORDINATES:
-        raise UnverifiedError("there are too many coordinates to find the kept ones again")
-    current: list[tuple[int, UpdateRound]] = []
-
-    def releases() -> Iterator[Floats | None]:
-        for index, evidence in bundle.all_update_rounds():
-            current[:] = [(index, evidence)]
-            yield evidence.released
-
-    try:
-        for chosen in coordinates.public_choices(sparsification, releases()):
-            yield (*current[0], chosen)
-    except FieldError as error:
-        raise UnverifiedError(f"round {current[0][0]}: {error}") from error
 
 
 def _round(index: int, evidence: UpdateRound, expected: bytes, reasons: list[str]) -> None:
@@ -83,16 +55,14 @@ def _judge(bundle: Bundle) -> Judgement:
         )
     reasons: list[str] = []
     for index, evidence, chosen in rounds_with_choices(bundle, sparsification):
-        _round(index, evidence, coordinates.digest(chosen), reasons)
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
+        _round(index, evidence, digest(chosen), reasons)
     source = "seed and round" if sparsification.kind == "random" else "seed, round and last release"
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         f"in all {header.rounds} rounds server and every client kept the {sparsification.kept} of "
         f"{sparsification.size} coordinates that follow from {source}; the release is exactly 0 "
         "elsewhere",
-        details,
+        reasons,
+        details=details,
     )
 
 

@@ -12,25 +12,16 @@ from audit.checks.shared.completeness import (
     charged_in_time,
     judge_run,
     layout_fits,
-    look_for_records,
+    note_unreadable_records,
     sequence_faults,
 )
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.ledger import Header, Ledger
-from audit.reading.spends import RoundSpend
+from audit.reading.spends import RoundSpend, last_round_spends
 
 _MOST_UNREADABLE = 100
-
-
-def last_charges(ledger: Ledger) -> dict[int, RoundSpend]:
-    """The charge of each round under which it was finished: that of its last attempt."""
-    found: dict[int, RoundSpend] = {}
-    for spend in ledger.round_spends:
-        if spend.round not in found or spend.attempt >= found[spend.round].attempt:
-            found[spend.round] = spend
-    return found
 
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
@@ -45,7 +36,7 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         if any(client >= header.clients for client in spend.clients):
             reasons.append(f"ledger.jsonl:{spend.line}: charges a client that does not exist")
         charged_in_time(spend, finished, reasons)
-    charges = last_charges(ledger)
+    charges = last_round_spends(ledger.round_spends)
     for item in finished.values():
         where = f"ledger.jsonl:{item.line}: round {item.round}"
         numbers = attempts.get(item.round, [])
@@ -58,7 +49,7 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
 def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
     if not layout_fits(bundle, header, reasons, unreadable):
         return
-    charges = last_charges(bundle.ledger) if bundle.ledger is not None else {}
+    charges = last_round_spends(bundle.ledger.round_spends) if bundle.ledger is not None else {}
     for index in range(header.rounds):
         try:
             evidence = bundle.update_round(index)
@@ -69,7 +60,7 @@ def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: li
             continue
         if index in charges:
             _round(index, evidence, charges[index], reasons, unreadable)
-    look_for_records(bundle, unreadable)
+    note_unreadable_records(bundle, unreadable)
 
 
 def _round(

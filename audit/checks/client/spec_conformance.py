@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
-from audit.checks.record.spec_conformance import PROMISE
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
+from audit.checks.record.spec_conformance import SPEC_CONFORMANCE
 from audit.checks.shared.agreement import claimed_delta, count_faults, differs
 from audit.errors import AuditError
 from audit.reading import claims
@@ -20,7 +20,6 @@ from audit.reading.sparsification import promised
 from audit.reading.spends import RoundSpend
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
-from audit.verdict import Verdict
 
 _TARGET_SLACK = (5e-3, 1e-3)
 
@@ -136,30 +135,27 @@ def _judge(bundle: Bundle) -> Judgement:
         "clients": header.clients,
         "charges": len(ledger.round_spends),
     }
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
-    if unreadable:
-        return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         "spec, header and every round's charge agree on sigma, C, l = S/N, T, S, delta, unit, "
         "sampling of clients, adjacency and who adds the noise; sums divided by the public S; "
         "delta below 1/N",
-        details,
+        reasons,
+        unreadable,
+        details=details,
     )
 
 
-CLIENT_PROMISE = Check(
-    name=PROMISE.name,
-    title=PROMISE.title,
+CLIENT_SPEC_CONFORMANCE = Check(
+    name=SPEC_CONFORMANCE.name,
+    title=SPEC_CONFORMANCE.title,
     units=AT_CLIENT_LEVEL,
     place=20,
     claim="The ledger records the spec's mechanism for every round, delta is below 1/N, and every "
     "noisy sum of updates is divided by the public expected number of clients.",
-    tolerance=PROMISE.tolerance,
-    power=PROMISE.power,
+    tolerance=SPEC_CONFORMANCE.tolerance,
+    power=SPEC_CONFORMANCE.power,
     limits="That a client is one person or institution, and that none of them is two clients, is "
     "outside the run.",
     rule=_judge,
 )
-register(CLIENT_PROMISE)
+register(CLIENT_SPEC_CONFORMANCE)

@@ -11,14 +11,14 @@ import hashlib
 
 import numpy as np
 
-from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
 from audit.checks.record.uploads import UPLOADS
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.exchanges import Extent, Release, extent, is_kept
 from audit.reading.ledger import Header, Round
 from audit.reading.sparsification import BROADCAST_NAME
-from audit.replay import APPLY_THE_MEAN
+from audit.replay import find_applied_mean
 from audit.replay.participation import Message, Tally, read_message, shown
 from audit.replay.queries import carries
 from audit.replay.rounding import Rounded, exact
@@ -134,7 +134,8 @@ def _judge(bundle: Bundle) -> Judgement:
         name = fields.text(fields.mapping(bundle.readable_spec, "algorithm"), "name")
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
-    if name not in APPLY_THE_MEAN:
+    found = find_applied_mean(name)
+    if found is None:
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"the auditor has no replay of {name} at client level: what its server makes of the "
@@ -147,18 +148,18 @@ def _judge(bundle: Bundle) -> Judgement:
         "rounds": header.rounds,
         "replayed": tally.replayed,
         "coordinates": kept.coordinates or header.parameters,
+        **found.details,
     }
-    if tally.reasons:
-        return Judgement(Verdict.FAIL, listed(tally.reasons), details)
     amount = "all" if kept.share == 1.0 else f"{tally.replayed} (drawn in secret) of"
     place = f" at {kept.coordinates} coordinates drawn in secret" if kept.coordinates else ""
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         f"no client of any round uploaded or kept a tensor besides its update; {amount} "
         f"{header.rounds} rounds{place}: the next model is the last one plus the released mean, "
         "which carries the noise that was measured"
         + ("; the published weights are the last model" if tally.weights else ""),
-        details,
+        tally.reasons,
+        details=details,
+        qualifications=found.qualifications,
     )
 
 

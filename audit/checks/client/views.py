@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.accounting.budget import budget
-from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, listed, register
+from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
 from audit.checks.client.accounting import third_party_history, worst_uploads
 from audit.checks.record.views import VIEWS
 from audit.errors import UnverifiedError
@@ -19,7 +19,6 @@ from audit.reading.ledger import Header
 from audit.statistics.intervals import relative_difference
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
-from audit.verdict import Verdict
 
 TRUSTED_SERVER = (
     "no guarantee towards the server: it adds the noise itself and sees the clipped updates"
@@ -68,18 +67,16 @@ def _judge(bundle: Bundle) -> Judgement:
         _claims(ledger.claim, header, reasons)
     except FieldError as error:
         reasons.append(f"claim: {error}")
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details, qualifications=qualifications)
     towards = (
         f"towards the server {worst.headline:.4g}, without amplification by sampling"
         if worst
         else TRUSTED_SERVER
     )
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         f"at delta = {delta:g}: third party {third.headline:.4g}, which is the headline; "
         f"{towards}; the closed forms of the record level do not apply and are not claimed",
-        details,
+        reasons,
+        details=details,
         qualifications=qualifications,
     )
 

@@ -13,7 +13,7 @@ from audit.checks.shared.completeness import (
     charged_in_time,
     judge_run,
     layout_fits,
-    look_for_records,
+    note_unreadable_records,
     sequence_faults,
 )
 from audit.errors import UntrustedFileError
@@ -94,7 +94,7 @@ def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: li
                 reasons.append(f"{round_file(index)}: its queries are not as many as the ledger's")
         if len(evidence.clients) and index in attempts and evidence.attempt != attempts[index]:
             reasons.append(f"{round_file(index)}: is not of the last attempt charged")
-    look_for_records(bundle, unreadable)
+    note_unreadable_records(bundle, unreadable)
 
 
 def _judge(bundle: Bundle) -> Judgement:

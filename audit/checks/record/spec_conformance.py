@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from audit.accounting.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
-from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
-from audit.checks.record.noise import last_attempts
+from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, conclude, register
 from audit.checks.shared import adaptive
 from audit.checks.shared.agreement import (
     EXACT,
@@ -25,6 +24,7 @@ from audit.errors import AuditError
 from audit.reading import claims
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
+from audit.reading.spends import last_spends
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
@@ -100,7 +100,7 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
             reasons.append(f"{where}: noise_multiplier differs from the header's")
         if spend.steps != header.local_steps:
             reasons.append(f"{where}: steps differ from local_steps")
-    charges = last_attempts(ledger.spends)
+    charges = last_spends(ledger.spends)
     for item in ledger.rounds:
         for client, steps, queries in zip(item.clients, item.steps, item.queries, strict=True):
             spend_of = charges.get((item.round, client))
@@ -182,25 +182,22 @@ def _judge(bundle: Bundle) -> Judgement:
         "largest_client_records": largest,
         "charges": len(ledger.spends),
     }
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
-    if unreadable:
-        return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
-    if not header.unit.claims_privacy:
+    if not (header.unit.claims_privacy or reasons):
         return Judgement(
             Verdict.PASS,
             "spec and ledger agree that no privacy is claimed",
             qualifications=(NO_PRIVACY,),
         )
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         "spec, header and every charge agree on sigma, C, B, q, K, T, S, delta, unit, sampling and "
         f"adjacency{_adapted(header)}; no more queries than charged; sums divided by the public B",
-        details,
+        reasons,
+        unreadable,
+        details=details,
     )
 
 
-PROMISE = Check(
+SPEC_CONFORMANCE = Check(
     name="promise",
     title="Did the run do what its spec promised, and no more?",
     units=AT_RECORD_LEVEL,
@@ -216,4 +213,4 @@ PROMISE = Check(
     rule=_judge,
     judges_no_claim=True,
 )
-register(PROMISE)
+register(SPEC_CONFORMANCE)

@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, listed, register
-from audit.checks.record.noise import last_attempts
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence
 from audit.reading.exchanges import Exchange, Extent, extent, is_kept
 from audit.reading.ledger import Header, Ledger, Round
-from audit.replay import REPLAYS, Replay
-from audit.replay.base import Setting
+from audit.reading.spends import last_spends
+from audit.replay import Replay, find_replay
+from audit.replay.base import Conditions
 from audit.replay.participation import Message, Tally, replay_participation
 from audit.replay.queries import block_sums, noise_faults
 from audit.replay.rounding import Rounded
 from audit.replay.trajectory import (
-    Course,
+    Trajectory,
     finished_rounds,
     judge_weights,
     learning_rate,
@@ -76,13 +77,13 @@ def _replay_all(
 ) -> None:
     header, ledger, layout = bundle.header, bundle.readable_ledger, bundle.layout()
     algorithm = fields.mapping(bundle.readable_spec, "algorithm")
-    spends, salt, clip = last_attempts(ledger.spends), bundle.salt(), header.clipping_norm or 0.0
+    spends, salt, clip = last_spends(ledger.spends), bundle.salt(), header.clipping_norm or 0.0
     coordinates = recorded_coordinates(bundle, kept)
     partition = partition_of(bundle, coordinates)
     sampled = layout.sample_coordinates
     if coordinates is not None:
         sampled = np.searchsorted(coordinates, sampled)
-    course, earlier, shares = Course(replay, tally), 0, [0.0]
+    trajectory, earlier, shares = Trajectory(replay, tally), 0, [0.0]
     finished = finished_rounds(ledger)
     tally.finished, tally.participations = len(finished), sum(len(one.clients) for one in finished)
     for item in finished:
@@ -106,7 +107,7 @@ def _replay_all(
                 _bound(where, exchange, item, digests[row].tobytes(), tally)
             elif exchange.square_sums is None:
                 raise UnverifiedError(f"{where}: the block sums of its gradients are not recorded")
-            setting = Setting(
+            setting = Conditions(
                 algorithm,
                 header.clients,
                 rate,
@@ -119,7 +120,7 @@ def _replay_all(
             sums = block_sums(exchange, partition)
             faults = noise_faults(exchange, sums, evidence, row, clip, sampled)
             tally.reasons.extend(f"{where}: {fault}" for fault in faults)
-            course.remembers(where, client, item.round, exchange)
+            trajectory.remembers(where, client, item.round, exchange)
             if sent and sent != exchange.broadcast:
                 tally.reasons.append(f"{where}: was sent another broadcast than the others")
             result = replay_participation(where, exchange, sums, setting, replay, tally)
@@ -128,13 +129,13 @@ def _replay_all(
             uploads.append(result[1])
             if broadcast is None:
                 broadcast, sent = result[0], exchange.broadcast
-                course.arrives(where, setting, broadcast)
+                trajectory.arrives(where, setting, broadcast)
             norms = np.sqrt(evidence.clean_sum_squares[row].sum(axis=-1))
             shares.append(2.0 * tally.widths[-1] / max(float(np.median(norms)), 1e-300))
-        course.leaves(item, setting, broadcast, uploads)
+        trajectory.leaves(item, setting, broadcast, uploads)
         earlier += max(item.steps, default=0)
-    if course.after is not None:
-        judge_weights(bundle, coordinates, course.after.parameters, tally)
+    if trajectory.after is not None:
+        judge_weights(bundle, coordinates, trajectory.after.parameters, tally)
     private["largest_share_of_a_clean_gradient_that_could_hide"] = max(shares)
 
 
@@ -144,7 +145,8 @@ def _judge(bundle: Bundle) -> Judgement:
         name = fields.text(fields.mapping(bundle.readable_spec, "algorithm"), "name")
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
-    if name not in REPLAYS:
+    found = find_replay(name)
+    if found is None or found.replay is None:
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"the auditor has no replay of {name}: what its uploads are made of was not judged",
@@ -154,10 +156,20 @@ def _judge(bundle: Bundle) -> Judgement:
     kept = extent(header.parameters, queries, participations)
     tally, private = Tally(), dict[str, Any]()
     try:
-        _replay_all(bundle, REPLAYS[name], kept, tally, private)
+        _replay_all(bundle, found.replay, kept, tally, private)
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
-    return _conclude(tally, kept, header, private)
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:
+        if found.source is None:
+            raise
+        what = f"the replay of {name} that {found.source} brings failed ({type(error).__name__})"
+        raise UnverifiedError(what) from error
+    judged = _conclude(tally, kept, header, private)
+    return replace(
+        judged,
+        details={**judged.details, **found.details},
+        qualifications=(*judged.qualifications, *found.qualifications),
+    )
 
 
 def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any]) -> Judgement:

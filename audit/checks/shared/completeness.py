@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from audit.checks.base import Judgement, listed
+from audit.checks.base import Judgement, conclude
 from audit.errors import UntrustedFileError
 from audit.reading.attested import attestation_faults
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger, Resume, Round
 from audit.reading.spends import RoundSpend, Spend
-from audit.verdict import Verdict
 
 
 def judge_run(
@@ -49,16 +48,13 @@ def judge_run(
         "charges": len(ledger.spends) + len(ledger.round_spends) if ledger else 0,
         "attested": attested,
     }
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), details)
-    if unreadable:
-        return Judgement(Verdict.NOT_VERIFIED, listed(unreadable), details)
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         "every line of the ledger names the digest of the line before and its own, the spec is the "
         "one the header names, all rounds are charged before they end, and all evidence is there"
         + ("; every file is the one that the trainer attested to" if attested else ""),
-        details,
+        reasons,
+        unreadable,
+        details=details,
     )
 
 
@@ -124,7 +120,7 @@ def layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: 
     return True
 
 
-def look_for_records(bundle: Bundle, unreadable: list[str]) -> None:
+def note_unreadable_records(bundle: Bundle, unreadable: list[str]) -> None:
     """Note where the partition or the inputs' moments cannot be read."""
     for read in (bundle.holdings, bundle.moments):
         try:

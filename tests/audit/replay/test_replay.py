@@ -16,15 +16,15 @@ from safetensors.torch import save
 
 from audit import audit_run
 from audit.reading import exchanges
-from audit.replay import APPLY_THE_MEAN, REPLAYS
+from audit.replay import find_replay, own_algorithms
 from audit.replay.base import (
     UPDATE,
+    Conditions,
     NeedsWholeVectorsError,
     Partition,
     Released,
     ReplayError,
     ServerValues,
-    Setting,
 )
 from audit.replay.participation import Tally
 from audit.replay.rounding import Rounded, exact, mean_of
@@ -70,14 +70,11 @@ SECTIONS = [
 
 
 def test_every_algorithm_that_protects_records_has_a_replay():
-    missing = sorted(set(RECORD_LEVEL) - set(REPLAYS))
-    assert not missing, f"add these names to audit/replay/__init__.py: {', '.join(missing)}"
-    assert set(REPLAYS) <= set(RECORD_LEVEL)
+    assert own_algorithms()[0] == set(RECORD_LEVEL)
 
 
 def test_every_algorithm_that_protects_clients_is_known():
-    missing = sorted(set(CLIENT_LEVEL_ALGORITHMS) - APPLY_THE_MEAN)
-    assert not missing, f"add these names to audit/replay/__init__.py: {', '.join(missing)}"
+    assert own_algorithms()[1] >= set(CLIENT_LEVEL_ALGORITHMS)
 
 
 class Noting(worlds.Oracle):
@@ -97,7 +94,7 @@ def arrays(tensors):
 def setting_of(section, round_index, partition):
     mapping = fill_defaults({"algorithm": yaml.safe_load(section)})["algorithm"]
     steps = worlds.STEPS
-    return Setting(
+    return Conditions(
         mapping,
         worlds.CLIENTS,
         worlds.RATES[round_index],
@@ -117,7 +114,7 @@ def test_the_replay_is_the_engines_algorithm_once_more(section):
     kind = moment.aggregation if moment else "tensor"
     blocks = blocks_of(model, "tensor" if kind in ("full", "none") else kind)
     partition = Partition(blocks.sizes.numpy(), blocks.index.numpy(), np.array([6, 2]))
-    own = REPLAYS[worlds.section_of(section).name]
+    own = find_replay(worlds.section_of(section).name).replay
     state = system.server.start(torch.from_numpy(worlds.first_parameters()))
     first = own.start(setting_of(section, 0, partition), worlds.first_parameters())
     assert_same(arrays(state.state), {name: exact(value) for name, value in first.items()})
@@ -165,7 +162,7 @@ def test_a_rule_that_is_given_too_few_gradients_says_so():
     partition = Partition(np.array([8.0]), np.zeros(8, np.int64), np.array([8]))
     released = Released(np.zeros(8), {}, {}, np.zeros((2, 8)), np.zeros((2, 1)))
     with pytest.raises(ReplayError, match="fewer gradients"):
-        REPLAYS["dp-fedavg"].local(setting_of(section, 0, partition), released)
+        find_replay("dp-fedavg").replay.local(setting_of(section, 0, partition), released)
 
 
 @pytest.mark.parametrize("section", ["{name: dp-fafed}", "{name: dp-fedavg-ls}"])
@@ -176,7 +173,7 @@ def test_a_rule_that_mixes_all_coordinates_refuses_a_sample_of_them(section):
     state = {"first_moment": zero, "second_moment": zero, "previous": zero}
     released = Released(zero, state, {}, np.ones((8, 4)), np.ones((8, 1)))
     with pytest.raises(NeedsWholeVectorsError):
-        REPLAYS[worlds.section_of(section).name].local(setting, released)
+        find_replay(worlds.section_of(section).name).replay.local(setting, released)
 
 
 # Away from float32's edges, as gradients, moments and weights are.
@@ -323,8 +320,8 @@ def test_a_ledger_without_digests_is_not_verified(tmp_path):
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_an_algorithm_without_a_replay_is_not_verified_and_named(unit, tmp_path, monkeypatch):
-    monkeypatch.delitem(REPLAYS, "dp-fedavg")
-    monkeypatch.setattr("audit.checks.client.uploads.APPLY_THE_MEAN", frozenset())
+    known = (frozenset(), frozenset())
+    monkeypatch.setattr("audit.replay.registration.own_algorithms", lambda: known)
     if unit == "record":
         run = build_run(tmp_path / "run", Settings(algorithm="dp-fedavg"))
     else:

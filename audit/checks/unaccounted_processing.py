@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Judgement, listed, register
+from audit.checks.base import Check, Judgement, conclude, register
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.record_evidence import Moments
@@ -87,7 +87,8 @@ def _judge(bundle: Bundle) -> Judgement:
     reasons: list[str] = []
     private: dict[str, object] = {}
     _statements(bundle.readable_ledger.claim, reasons)
-    unreadable, measured = "", False
+    measured = False
+    unreadable: list[str] = []
     try:
         moments = bundle.moments()
         if len(moments.numbers) != bundle.header.clients + 1:
@@ -96,28 +97,24 @@ def _judge(bundle: Bundle) -> Judgement:
             private = _scaling(moments, reasons)
         measured = bool(np.any(moments.numbers))
     except UntrustedFileError as error:
-        unreadable = str(error)
-    if reasons:
-        return Judgement(Verdict.FAIL, listed(reasons), {}, private)
-    if unreadable:
-        return Judgement(Verdict.NOT_VERIFIED, unreadable)
-    if not measured:
+        unreadable = [str(error)]
+    if not (measured or reasons or unreadable):
         return Judgement(
             Verdict.PASS,
             "the claim says what it rests on; how the records were scaled was not measured, "
             "because they are tokens or too many",
             power="a claim that leaves out what it rests on",
         )
-    return Judgement(
-        Verdict.PASS,
+    return conclude(
         "the claim says what it rests on and no run can show; the numbers that the models read do "
         "not have the mean 0 and deviation 1 of records scaled by themselves",
-        {},
-        private,
+        reasons,
+        unreadable,
+        private=private,
     )
 
 
-OUTSIDE_BUDGET = Check(
+UNACCOUNTED_PROCESSING = Check(
     name="outside-budget",
     title="Is nothing done to the records outside the budget but what is said?",
     place=130,
@@ -134,4 +131,4 @@ OUTSIDE_BUDGET = Check(
     "seen. Whether settings were really tuned elsewhere cannot be seen from a run.",
     rule=_judge,
 )
-register(OUTSIDE_BUDGET)
+register(UNACCOUNTED_PROCESSING)

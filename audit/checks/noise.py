@@ -1,0 +1,327 @@
+"""Check "noise-scale": is the noise that was really added as large as the ledger says?
+
+One law for all units, on the table of noised releases: scale in both directions (over all, and by
+client, block and noise multiplier), every single release, shape, and independence. What is released
+differs: an answer to a query, or a round's sum of updates and its uploads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from audit.checks.base import (
+    AT_CLIENT_LEVEL,
+    AT_RECORD_LEVEL,
+    Check,
+    Judgement,
+    conclude,
+    listed,
+    register,
+)
+from audit.checks.shared.releases import Portion, Releases, of_queries, of_rounds
+from audit.reading.bundle import Bundle
+from audit.statistics.correlation import any_repeated, largest_correlation
+from audit.statistics.intervals import (
+    FALSE_ALARM,
+    chi_square_interval,
+    correlation_threshold,
+    kolmogorov_p_value,
+    sigma_half_width,
+)
+from audit.statistics.quantiles import quantile_verdicts
+from audit.untrusted.arrays import Floats
+from audit.verdict import Verdict
+
+_LEAST_SAMPLE = 8
+_SCALE_SHARE, _SINGLE_SHARE, _SHAPE_SHARE, _PAIR_SHARE, _SUM_SHARE = 0.4, 0.15, 0.15, 0.15, 0.15
+_AXES = {"clients": 0, "steps": 1, "coordinates": 2}
+
+
+def scale_alpha(tests: int) -> float:
+    """False alarms that one of so many tests of the noise's scale may raise."""
+    return FALSE_ALARM * _SCALE_SHARE / tests
+
+
+def _scale_tests(
+    portions: Sequence[Portion], charged: str, reasons: list[str]
+) -> tuple[float, dict[str, float]]:
+    """Chi-square on the sum of squares of every portion, the first of which is all of the noise.
+
+    Returns:
+        The half-width of the first test, and the private ratios by portion.
+    """
+    alpha = scale_alpha(len(portions))
+    ratios = {}
+    for portion in portions:
+        low, high = chi_square_interval(portion.degrees, alpha)
+        ratios[portion.name] = ratio = portion.total / portion.degrees
+        if not low <= ratio <= high:
+            side = "below" if ratio < low else "above"
+            reasons.append(f"{portion.name}: variance {side} [{low:.4f}, {high:.4f}] of {charged}")
+    return sigma_half_width(chi_square_interval(portions[0].degrees, alpha)), ratios
+
+
+@dataclass(frozen=True)
+class _Single:
+    """Releases that must each carry their noise, and what is said of one that does not.
+
+    Attributes:
+        releases: the rows.
+        silent, small, large: what is wrong with a row.
+        most: rows named of each fault; None for all.
+    """
+
+    releases: Releases
+    silent: str
+    small: str
+    large: str
+    most: int | None = None
+
+
+def _single_tests(kinds: Sequence[_Single], reasons: list[str]) -> None:
+    """Every single release must carry its noise, in every block worth the name."""
+    # The same in every release: all coordinates, or k public ones.
+    parameters = float(kinds[0].releases.noised[0].sum())
+    count = sum(len(kind.releases) for kind in kinds)
+    low, high = chi_square_interval(parameters, FALSE_ALARM * _SINGLE_SHARE / count)
+    for kind in kinds:
+        squares, noised = kind.releases.squares, kind.releases.noised
+        ratio = squares.sum(axis=1) / parameters
+        # A block of few coordinates may be all zero after rounding to the grid, if rarely.
+        silent = ((squares == 0.0) & (noised >= 4)).any(axis=1) | (ratio == 0.0)
+        for faulty, text in (
+            (silent, kind.silent),
+            (~silent & (ratio < low), kind.small),
+            (~silent & (ratio > high), kind.large),
+        ):
+            rounds = kind.releases.round[faulty][: kind.most]
+            reasons.extend(f"round {index}: {text}" for index in dict.fromkeys(rounds.tolist()))
+
+
+def _sum_tests(samples: Sequence[Floats], axes: Sequence[str], reasons: list[str]) -> None:
+    """Sums over clients, steps, coordinates, rounds must have the variance of independent terms."""
+    for name in axes:
+        total, degrees = 0.0, 0
+        for summed in _summed(samples, name):
+            total, degrees = total + float(np.square(summed).sum()), degrees + summed.size
+        if degrees:
+            low, high = chi_square_interval(float(degrees), FALSE_ALARM * _SUM_SHARE / len(axes))
+            if not low <= total / degrees <= high:
+                reasons.append(f"noise is correlated between {name}")
+
+
+def _summed(samples: Sequence[Floats], name: str) -> Iterable[Floats]:
+    """Sums along an axis, of variance 1 each where the terms are independent."""
+    if name in _AXES:
+        axis = _AXES[name]
+        return [one.sum(axis=axis) / np.sqrt(one.shape[axis]) for one in samples]
+    if len({one.shape for one in samples}) > 1:
+        return []
+    return [np.sum(samples, axis=0) / np.sqrt(len(samples))]
+
+
+def _pair_tests(
+    groups: Sequence[tuple[str, Floats]], rows: Floats, repeated: str, reasons: list[str]
+) -> tuple[float, float]:
+    """No two releases may share noise: all pairs of a group, and look-alikes among all rows.
+
+    Returns:
+        The correlation that none may exceed, and the (private) largest one.
+    """
+    pairs = sum(len(group) * (len(group) - 1) // 2 for _, group in groups)
+    alpha = FALSE_ALARM * _PAIR_SHARE / 2.0
+    threshold = correlation_threshold(rows.shape[1], pairs, alpha)
+    worst = 0.0
+    for text, group in groups:
+        largest = largest_correlation(group)
+        worst = max(worst, largest)
+        if largest > threshold:
+            reasons.append(text)
+    if any_repeated(rows, alpha):
+        reasons.append(repeated)
+    return threshold, worst
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What is asked of the noise of one unit of protection, and in which words.
+
+    Attributes:
+        kinds: releases that must each carry their noise; the first kind has the samples.
+        portions: what has a test of scale of its own; the first is all of the first kind.
+        groups: releases of which all pairs are compared, with what is said of a pair alike.
+        axes: along which the samples must not be correlated.
+        charged, gaussian: the variance and the law that they are compared with.
+        repeated: what is said of two releases anywhere that carry the same noise.
+        counted: the name of the number of releases.
+        seen: what the comparison of pairs would have found, given the correlation it allows.
+        unseen: the same where there are too few sampled coordinates.
+        passed: what a pass says.
+        silence_first: whether single releases are judged before the scale.
+    """
+
+    kinds: tuple[_Single, ...]
+    portions: Sequence[Portion]
+    groups: Sequence[tuple[str, Floats]]
+    axes: tuple[str, ...]
+    charged: str
+    gaussian: str
+    repeated: str
+    counted: str
+    seen: str
+    unseen: str
+    passed: str
+    silence_first: bool = False
+
+
+def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle) -> Judgement:
+    reasons: list[str] = []
+    asked = ask(bundle, reasons)
+    if asked is None:
+        return Judgement(Verdict.FAIL, listed(reasons))
+    releases = asked.kinds[0].releases
+    if asked.silence_first:
+        _single_tests(asked.kinds, reasons)
+    half_width, ratios = _scale_tests(asked.portions, asked.charged, reasons)
+    if not asked.silence_first:
+        _single_tests(asked.kinds, reasons)
+    rows = releases.sample_rows()
+    length, shape, notes = rows.shape[1], None, asked.unseen
+    private: dict[str, object] = {"variance_ratios": ratios}
+    if length:
+        shape = quantile_verdicts(rows, FALSE_ALARM * _SHAPE_SHARE)
+        private["kolmogorov_p_value"] = p_value = kolmogorov_p_value(rows.ravel())
+        if p_value < FALSE_ALARM * _SHAPE_SHARE:
+            reasons.append(
+                f"the sampled noise does not have the shape of {asked.gaussian} Gaussian"
+            )
+        _sum_tests(releases.samples, asked.axes, reasons)
+    if length >= _LEAST_SAMPLE:
+        threshold, worst = _pair_tests(asked.groups, rows, asked.repeated, reasons)
+        private["largest_pair_correlation"] = worst
+        notes = asked.seen.format(threshold)
+    return conclude(
+        asked.passed,
+        reasons,
+        details={
+            asked.counted: len(releases),
+            "coordinates": int(releases.noised[0].sum()),
+            "sampled_coordinates": length,
+            "tests": len(asked.portions),
+            "half_width_sigma": half_width,
+            "quantiles": shape,
+        },
+        private=private,
+        power=f"a noise multiplier off by more than {100 * half_width:.2f} % over the whole run "
+        f"(99.9 % half-width, {len(asked.portions)} scale tests){notes}",
+    )
+
+
+def _about_queries(bundle: Bundle, reasons: list[str]) -> _Question | None:
+    releases = of_queries(bundle, reasons)
+    if reasons or releases is None:
+        return None
+    portions = [
+        releases.all_together("all queries"),
+        *releases.by(releases.client, "client {}".format),
+        *releases.by_block(bundle.layout().names, "block {}"),
+    ]
+    # Without these, noise that is wrong in a few rounds alone would drown in the others.
+    levels = list(releases.by(releases.noise_multiplier, "noise multiplier {:.6g}".format))
+    silent, far = "carries no noise in a whole block", "the noise of a single query is far too"
+    return _Question(
+        kinds=(_Single(releases, f"a query {silent}", f"{far} small", f"{far} large"),),
+        portions=portions + (levels if len(levels) > 1 else []),
+        groups=[
+            (f"round {index}: two queries carry correlated noise (reuse)", rows)
+            for index, rows in releases.samples_by_round()
+        ],
+        axes=("clients", "steps", "coordinates", "rounds"),
+        charged="the ledger's (sigma C)^2",
+        gaussian="the ledger's",
+        repeated="two queries of the run carry the same noise (reuse)",
+        counted="queries",
+        seen="; pairs of queries in a round with correlation above {:.3f}",
+        unseen="; too few sampled coordinates to compare pairs of queries",
+        passed=f"noise of all {len(releases)} released queries against the ledger's sigma C: scale "
+        "overall, per client and per block inside the interval in both directions, every query "
+        "noised, Gaussian shape, no noise used twice",
+        # Silence says more than the scale that follows from it.
+        silence_first=True,
+    )
+
+
+def _about_rounds(bundle: Bundle, reasons: list[str]) -> _Question:
+    sums, uploads = of_rounds(bundle, reasons)
+    portions: list[Portion] = []
+    for kind, releases in (("the sum", sums), ("the uploads", uploads)):
+        if len(releases):
+            portions.append(releases.all_together(f"noise on {kind}"))
+            portions += releases.by_block(bundle.layout().names, f"noise on {kind}, block {{}}")
+    portions += uploads.by(uploads.client, "noise of client {}".format)
+    reused = "two rounds carry correlated noise (reuse)"
+    also = ", and of every upload against sigma C over the root of m, per client and per block"
+    seen = "; noise left out or reused in a single round"
+    return _Question(
+        kinds=tuple(
+            _Single(
+                one,
+                f"{what} carries no noise in a whole block",
+                f"{what} carries far too little noise",
+                f"{what} carries far too much noise",
+                most=3,
+            )
+            for what, one in (("the sum of updates", sums), ("an upload", uploads))
+        ),
+        portions=portions,
+        groups=[(reused, sums.sample_rows())],
+        axes=("rounds", "coordinates"),
+        charged="what was charged",
+        gaussian="the charged",
+        repeated=reused,
+        counted="rounds",
+        seen=seen,
+        unseen=f"{seen}; too few sampled coordinates to compare rounds",
+        passed=f"noise on the sum of updates of all {len(sums)} rounds against the ledger's sigma "
+        "C: scale overall and per block inside the interval in both "
+        f"directions{also if len(uploads) else ''}; every round noised, empty ones too; Gaussian "
+        "shape; no noise used twice",
+    )
+
+
+NOISE = Check(
+    name="noise-scale",
+    title="Is the noise as large as the ledger says, everywhere and every time?",
+    units=AT_RECORD_LEVEL,
+    place=50,
+    claim="Each query's clipped sum carries fresh Gaussian noise of standard deviation sigma C in "
+    "every coordinate.",
+    tolerance="Exact chi-square, beta and Kolmogorov laws; all tests together raise a false alarm "
+    "in at most 1 of 1000 correct runs (Bonferroni). Rounding to the grid of spacing 2^-20 sigma C "
+    "changes the variance by less than 1e-13 of itself.",
+    power="scales of 2/3 and 3/2 are rejected from a few dozen coordinates on",
+    limits="The noise is the one recorded as released minus clean; that these are the values that "
+    "left the client is the recorder's word. Sampled coordinates stand for all in the tests of "
+    "shape and independence. Quality of the entropy source is not tested.",
+    rule=partial(_judge, _about_queries),
+)
+register(NOISE)
+register(
+    replace(
+        NOISE,
+        units=AT_CLIENT_LEVEL,
+        claim="Each round's sum of clipped updates carries fresh Gaussian noise of standard "
+        "deviation sigma C in every coordinate that is released; where the clients add it, each "
+        "upload carries a share of standard deviation sigma C over the root of m.",
+        limits="The noise is the one recorded as released minus clean; that these are the values "
+        "that were released is the recorder's word. Sampled coordinates stand for all in the tests "
+        "of shape and independence; of single uploads scale alone is recorded. Of updates cut to "
+        "public coordinates, positions among the kept ones are sampled. Quality of the entropy "
+        "source is not tested.",
+        rule=partial(_judge, _about_rounds),
+    )
+)

@@ -1,0 +1,213 @@
+"""All noise that a run released, in one table, whatever the run protects.
+
+A run on single records releases one noised sum a query, a client and a step; a run on whole clients
+one a round, and where the clients add the noise one smaller one an upload. `of_queries` and
+`of_rounds` read the evidence of the one and of the other into the same table, so that the check
+"noise-scale" has one law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audit.errors import UnverifiedError
+from audit.reading.bundle import Bundle
+from audit.reading.client_evidence import UpdateRound
+from audit.reading.sparsification import (
+    MOST_COORDINATES,
+    Sparsification,
+    kept_by_block,
+    public_choices,
+)
+from audit.reading.spends import last_round_spends, last_spends
+from audit.untrusted.arrays import Floats, Integers
+from audit.untrusted.fields import FieldError
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Some of the noise: what it is called, its sum of squares, and how many numbers it has.
+
+    The sum is in units of the variance that was charged, so that it is near the count.
+    """
+
+    name: str
+    total: float
+    degrees: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releases:
+    """Noised sums of one kind, one row each, in units of the standard deviation charged for them.
+
+    Attributes:
+        round: [n] number of the round.
+        client: [n] whose query or upload it is; -1 for a sum over clients.
+        noise_multiplier: [n] sigma that was charged for the row.
+        squares: [n, B] sums of squared noise in each block.
+        noised: [n, B] coordinates of each block that carry noise: all, or the public ones.
+        samples: the noise itself at the sampled coordinates, [S, K, m] for the S clients and K
+            steps of each round; empty where none is kept.
+    """
+
+    round: Integers
+    client: Integers
+    noise_multiplier: Floats
+    squares: Floats
+    noised: Integers
+    samples: tuple[Floats, ...] = ()
+
+    def __len__(self) -> int:
+        """How many sums were released."""
+        return len(self.squares)
+
+    def all_together(self, name: str) -> Portion:
+        """All rows and blocks."""
+        return Portion(name, float(self.squares.sum()), float(self.noised.sum()))
+
+    def by_block(self, names: tuple[str, ...], name: str) -> Iterator[Portion]:
+        """One portion a block that ever carries noise; `name` has a place for the block's."""
+        totals, degrees = self.squares.sum(axis=0), self.noised.sum(axis=0)
+        for block, of_block in enumerate(names):
+            if degrees[block]:
+                shown = name.format(of_block)
+                yield Portion(shown, float(totals[block]), float(degrees[block]))
+
+    def by(self, column: NDArray[Any], name: Callable[[Any], str]) -> Iterator[Portion]:
+        """One portion for each value of a column [n], in its order."""
+        values, place = np.unique(column, return_inverse=True)
+        totals = np.bincount(place, weights=self.squares.sum(axis=1), minlength=len(values))
+        degrees = np.bincount(place, weights=self.noised.sum(axis=1), minlength=len(values))
+        for value, total, count in zip(values, totals, degrees, strict=True):
+            yield Portion(name(value), float(total), float(count))
+
+    def sample_rows(self) -> Floats:
+        """The sampled noise as one matrix, one row a release, [n, m]."""
+        return np.concatenate([one.reshape(-1, one.shape[2]) for one in self.samples])
+
+    def samples_by_round(self) -> Iterator[tuple[int, Floats]]:
+        """The same round by round, with the round's number."""
+        for index, one in zip(dict.fromkeys(self.round.tolist()), self.samples, strict=True):
+            yield index, one.reshape(-1, one.shape[2])
+
+
+def of_queries(bundle: Bundle, reasons: list[str]) -> Releases | None:
+    """Every answer to a query on single records; None with a reason where one was not charged."""
+    spends = last_spends(bundle.readable_ledger.spends)
+    sizes = bundle.layout().sizes
+    rounds, clients, scales, squares, samples = [], [], [], [], []
+    for index, evidence in bundle.all_rounds():
+        charges = [spends.get((index, int(client))) for client in evidence.clients]
+        if None in charges:
+            client = int(evidence.clients[charges.index(None)])
+            reasons.append(f"round {index}: client {client} was never charged")
+            return None
+        scale = np.array([charge.noise_multiplier for charge in charges if charge is not None])
+        norm = np.array([charge.clipping_norm for charge in charges if charge is not None])
+        if np.any(evidence.noise_sum_squares < 0.0):
+            reasons.append(f"round {index}: a sum of squares is negative")
+        queries = evidence.noise_sum_squares.shape[1]
+        rounds.append(np.full(len(charges) * queries, index))
+        clients.append(np.repeat(evidence.clients, queries))
+        scales.append(np.repeat(scale, queries))
+        variance = ((scale * norm) ** 2)[:, None, None]
+        squares.append((evidence.noise_sum_squares / variance).reshape(-1, len(sizes)))
+        samples.append(evidence.noise_sample / scale[:, None, None])
+    joined = np.concatenate(squares)
+    return Releases(
+        round=np.concatenate(rounds),
+        client=np.concatenate(clients),
+        noise_multiplier=np.concatenate(scales),
+        squares=joined,
+        noised=np.broadcast_to(sizes, joined.shape),
+        samples=tuple(samples),
+    )
+
+
+def of_rounds(bundle: Bundle, reasons: list[str]) -> tuple[Releases, Releases]:
+    """Every round's sum of updates, and every upload that carries noise of its own.
+
+    Raises:
+        UnverifiedError: a round was not charged, or its evidence leaves something out.
+    """
+    charges = last_round_spends(bundle.readable_ledger.round_spends)
+    blocks = len(bundle.layout().sizes)
+    sums: list[tuple[int, int, float, Floats, Integers]] = []
+    uploads: list[tuple[int, int, float, Floats, Integers]] = []
+    samples: list[Floats] = []
+    for index, evidence, noised in _noised_coordinates(bundle):
+        charge = charges.get(index)
+        if charge is None:
+            raise UnverifiedError(f"round {index}: was never charged")
+        own = evidence.upload_noise_sum_squares
+        if np.any(evidence.noise_sum_squares < 0.0) or (own is not None and (own < 0).any()):
+            reasons.append(f"round {index}: a sum of squares is negative")
+        sigma = charge.noise_multiplier
+        variance = (sigma * charge.clipping_norm) ** 2
+        sums.append((index, -1, sigma, evidence.noise_sum_squares / variance, noised))
+        samples.append((evidence.noise_sample / sigma)[None, None])
+        if charge.noise_added_by == "clients" and len(evidence.clients):
+            if own is None:
+                raise UnverifiedError(f"round {index}: the noise of its uploads is not recorded")
+            # A share of 1/m each, so that m shares make the whole variance.
+            shares = own * len(evidence.clients) / variance
+            for client, share in zip(evidence.clients, shares, strict=True):
+                uploads.append((index, int(client), sigma, share, noised))
+    return _table(sums, blocks, tuple(samples)), _table(uploads, blocks)
+
+
+def _table(
+    rows: list[tuple[int, int, float, Floats, Integers]],
+    blocks: int,
+    samples: tuple[Floats, ...] = (),
+) -> Releases:
+    return Releases(
+        round=np.array([row[0] for row in rows], dtype=np.int64),
+        client=np.array([row[1] for row in rows], dtype=np.int64),
+        noise_multiplier=np.array([row[2] for row in rows], dtype=np.float64),
+        squares=np.array([row[3] for row in rows], dtype=np.float64).reshape(-1, blocks),
+        noised=np.array([row[4] for row in rows], dtype=np.int64).reshape(-1, blocks),
+        samples=samples,
+    )
+
+
+def _noised_coordinates(bundle: Bundle) -> Iterator[tuple[int, UpdateRound, Integers]]:
+    """Every round with how many coordinates of each block must carry noise."""
+    sparsification, layout = bundle.header.sparsification, bundle.layout()
+    if sparsification is None or not sparsification.public:
+        for index, evidence in bundle.all_update_rounds():
+            yield index, evidence, layout.sizes
+        return
+    if layout.kind != "tensor":
+        raise UnverifiedError("the blocks of the layout are not runs of coordinates")
+    for index, evidence, chosen in rounds_with_choices(bundle, sparsification):
+        yield index, evidence, kept_by_block(chosen, layout.sizes)
+
+
+def rounds_with_choices(
+    bundle: Bundle, sparsification: Sparsification
+) -> Iterator[tuple[int, UpdateRound, Integers]]:
+    """Every round's number and evidence, and its public coordinates found again, [k].
+
+    Raises:
+        UnverifiedError: a round's evidence cannot be read, or does not say what it released.
+    """
+    if sparsification.size > MOST_COORDINATES:
+        raise UnverifiedError("there are too many coordinates to find the kept ones again")
+    current: list[tuple[int, UpdateRound]] = []
+
+    def released() -> Iterator[Floats | None]:
+        for index, evidence in bundle.all_update_rounds():
+            current[:] = [(index, evidence)]
+            yield evidence.released
+
+    try:
+        for chosen in public_choices(sparsification, released()):
+            yield (*current[0], chosen)
+    except FieldError as error:
+        raise UnverifiedError(f"round {current[0][0]}: {error}") from error
