@@ -48,7 +48,7 @@ class Releases:
     Attributes:
         round: [n] number of the round.
         client: [n] whose query or upload it is; -1 for a sum over clients.
-        noise_multiplier: [n] sigma that was charged for the row.
+        noise_multiplier: [n] sigma of the row's round, the largest that was charged in it.
         squares: [n, B] sums of squared noise in each block.
         noised: [n, B] coordinates of each block that carry noise: all, or the public ones.
         samples: the noise itself at the sampled coordinates, [S, K, m] for the S clients and K
@@ -114,7 +114,7 @@ def of_queries(bundle: Bundle, reasons: list[str]) -> Releases | None:
         queries = evidence.noise_sum_squares.shape[1]
         rounds.append(np.full(len(charges) * queries, index))
         clients.append(np.repeat(evidence.clients, queries))
-        scales.append(np.repeat(scale, queries))
+        scales.append(np.full(len(charges) * queries, scale.max()))
         variance = ((scale * norm) ** 2)[:, None, None]
         squares.append((evidence.noise_sum_squares / variance).reshape(-1, len(sizes)))
         samples.append(evidence.noise_sample / scale[:, None, None])
