@@ -29,7 +29,7 @@ class RunError(DpfedadamwError):
     """A run cannot be started or continued."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A spec with its data, model, algorithm and privacy plan: ready to run.
 
@@ -84,7 +84,15 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     queries = algorithm.local.queries_per_step
     spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries, algorithm.sparsification)
-    return Experiment(spec, dataset, owner, model.to(device), algorithm, plan, device)
+    return Experiment(
+        spec=spec,
+        dataset=dataset,
+        owner=owner,
+        model=model.to(device),
+        algorithm=algorithm,
+        plan=plan,
+        device=device,
+    )
 
 
 def divide(spec: Spec) -> tuple[Dataset, NDArray[np.int64]]:

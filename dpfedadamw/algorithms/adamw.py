@@ -26,7 +26,7 @@ from dpfedadamw.algorithms.base import (
 from dpfedadamw.vectors.flat import Blocks, copy_of, empty, in_pieces, zeros_like
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Vectors:
     """Everything of length d that a step reads or moves.
 
@@ -118,7 +118,14 @@ class AdamW:
             correction = 1.0 - self.beta2**behind_second
             shared = self._share(second, gradient, correction)
             corrections = (1.0 - self.beta1**behind_first, correction)
-            vectors = _Vectors(parameters, first, second, gradient, shared, global_update)
+            vectors = _Vectors(
+                parameters=parameters,
+                first=first,
+                second=second,
+                gradient=gradient,
+                shared=shared,
+                global_update=global_update,
+            )
             self._advance(vectors, corrections, rate, oracle.noise_variance)
         if not coupled:
             # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
@@ -137,22 +144,6 @@ class AdamW:
         floored = self._floored(corrected, noise_variance)
         subtracted = noise_variance if self.debias else 0.0
         return SecondMoment(second, corrected, subtracted, steps, floored)
-
-    def denominator(self, corrected: Tensor, noise_variance: float) -> tuple[Tensor, Tensor]:
-        """The step's denominator d [d], and where the floor was reached, bool [d].
-
-        v̂ − Φ is an estimate and often negative; its floor scales with Φ, the noise it must
-        withstand (an absolute one is DP-AdamBC's form, Tang et al. 2024).
-
-        Args:
-            corrected: v̂, [d].
-            noise_variance: Φ of the oracle.
-        """
-        shared = self._shared_by_blocks(corrected)
-        return (
-            self._root(copy_of(shared), noise_variance),
-            self._floored(corrected, noise_variance),
-        )
 
     def _shared_by_blocks(self, corrected: Tensor) -> Tensor:
         """v̂ as the denominator sees it: its block's mean where blocks share one."""
@@ -193,7 +184,7 @@ class AdamW:
                 estimate = torch.div(followed, of_second, out=memory)
             else:
                 estimate = shared[part]
-            denominator = self._root(estimate, noise_variance)
+            denominator = self.denominator(estimate, noise_variance)
             scale = rate * self.local_weight / of_first
             parameters[part].mul_(shrink).addcdiv_(first[part], denominator, value=-scale)
             if global_update is not None and self.alignment:
@@ -219,8 +210,16 @@ class AdamW:
             return self.relative_floor * noise_variance
         return self.absolute_floor or 0.0
 
-    def _root(self, estimate: Tensor, noise_variance: float) -> Tensor:
-        """Root of an estimate, debiased and floored, plus ϵ; in place."""
+    def denominator(self, estimate: Tensor, noise_variance: float) -> Tensor:
+        """The step's denominator: root of v̂, debiased and floored, plus ϵ; in place of v̂.
+
+        v̂ − Φ is an estimate and often negative; its floor scales with Φ, the noise it must
+        withstand (an absolute one is DP-AdamBC's form, Tang et al. 2024).
+
+        Args:
+            estimate: v̂, [d] or a part of it, which is overwritten.
+            noise_variance: Φ of the oracle.
+        """
         if self.debias:
             estimate.sub_(noise_variance).clamp_(min=self._floor(noise_variance))
         return estimate.sqrt_().add_(self.epsilon)

@@ -55,7 +55,7 @@ class CanaryOrder:
     audited: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Canaries:
     """The N canaries of an audit run, those of one client side by side.
 
@@ -146,14 +146,14 @@ def draw_canaries(
     true = np.concatenate([own[chosen] for own, chosen in zip(labels, rows, strict=True)])
     wrong = (true + choice.integers(1, max(2, classes), len(true))) % classes
     return Canaries(
-        kind,
-        client.astype(np.int64),
-        np.concatenate(rows).astype(np.int64),
-        coins.bernoulli(0.5, count),
-        opposed and kind == "gradient",
+        kind=kind,
+        client=client.astype(np.int64),
+        row=np.concatenate(rows).astype(np.int64),
+        included=coins.bernoulli(0.5, count),
+        opposed=opposed and kind == "gradient",
         # No two alike as long as there are enough; within a client there always are.
-        places[np.arange(count) % parameters].astype(np.int64),
-        wrong.astype(np.int64),
+        coordinate=places[np.arange(count) % parameters].astype(np.int64),
+        label=wrong.astype(np.int64),
     )
 
 
@@ -183,13 +183,13 @@ def draw_canary_clients(
     choice = np.random.default_rng([order.count, parameters])
     none = np.zeros(order.count, dtype=np.int64)
     return Canaries(
-        "gradient",
-        np.sort(choice.choice(clients, order.count, replace=False)).astype(np.int64),
-        none,
-        coins.bernoulli(0.5, order.count),
-        False,
-        choice.permutation(parameters)[: order.count].astype(np.int64),
-        none,
+        kind="gradient",
+        client=np.sort(choice.choice(clients, order.count, replace=False)).astype(np.int64),
+        row=none,
+        included=coins.bernoulli(0.5, order.count),
+        opposed=False,
+        coordinate=choice.permutation(parameters)[: order.count].astype(np.int64),
+        label=none,
     )
 
 

@@ -14,12 +14,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw import __version__
-from dpfedadamw.cli import audit as judging
-from dpfedadamw.cli import budget, keys, signatures
-from dpfedadamw.cli import compare as comparing
-from dpfedadamw.cli import export as exporting
-from dpfedadamw.cli import run as training
-from dpfedadamw.cli import spec as vocabulary
+from dpfedadamw.cli import audit, budget, compare, export, keys, run, signatures, spec
 from dpfedadamw.cli.terminal import EXIT_INTERNAL, EXIT_WRONG_INPUT, err, out
 from dpfedadamw.errors import DpfedadamwError, SpecError
 
@@ -36,22 +31,22 @@ spec_app = typer.Typer(help="Check, show and explain specs.", no_args_is_help=Tr
 keys_app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
 
 for command in (
-    training.run,
-    judging.audit,
-    judging.report,
-    judging.verify,
+    run.run,
+    audit.audit,
+    audit.report,
+    audit.verify,
     signatures.sign,
-    comparing.compare,
-    exporting.export,
+    compare.compare,
+    export.export,
     budget.epsilon,
     budget.calibrate,
 ):
     app.command()(command)
-app.command("list")(vocabulary.list_)
+app.command("list")(spec.list_)
 app.add_typer(spec_app, name="spec")
-spec_app.command("validate")(vocabulary.spec_validate)
-spec_app.command("show")(vocabulary.spec_show)
-spec_app.command("schema")(vocabulary.spec_schema)
+spec_app.command("validate")(spec.spec_validate)
+spec_app.command("show")(spec.spec_show)
+spec_app.command("schema")(spec.spec_schema)
 app.add_typer(keys_app, name="keys")
 keys_app.command("new")(keys.keys_new)
 keys_app.command("import")(keys.keys_import)

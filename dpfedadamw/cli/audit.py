@@ -98,14 +98,14 @@ def audit(
         return
     if timestamp is not None and not write:
         refuse("--timestamp: nothing is signed without --write")
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
 
     found_run = find_run(run_dir, out_dir)
     # The key is read before anything is written.
-    key = filing.load_key("auditor", auditor_key, []) if write else None
-    authority = filing.authority(timestamp)
+    key = after_training.load_key("auditor", auditor_key, []) if write else None
+    authority = after_training.authority(timestamp)
     with status("auditing", quiet=as_json):
-        findings = filing.audit(found_run)
+        findings = after_training.audit(found_run)
     found = findings.to_json()
     if as_json:
         print_json(found)
@@ -113,10 +113,10 @@ def audit(
         out.print(Text(f"run {found_run.identifier}", style="bold"))
         out.print(display.findings_table(found))
     if key is not None:
-        filed = filing.file_report(found_run, findings, key, authority=authority)
+        filed = after_training.file_report(found_run, findings, key, authority=authority)
         refuse_unstamped(filed.unstamped, found_run.path)
         err.print(Text("audit.json, report and attestation were written anew", style="dim"))
-    elif not filing.same_as_filed(found_run, findings):
+    elif not after_training.same_as_filed(found_run, findings):
         err.print(
             Text(
                 "note: these findings differ from the run's audit.json; --write files them",
@@ -186,13 +186,13 @@ def report(
         refuse("--output: belongs to --compare; a run's report is written into its folder")
     if run_dirs is not None and len(run_dirs) > 1:
         refuse(f"{len(run_dirs)} runs named; a report on several runs needs --compare")
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
 
     found_run = find_run(run_dirs[0] if run_dirs else None, out_dir)
-    key = filing.load_key("auditor", auditor_key, [])
-    authority = filing.authority(timestamp)
+    key = after_training.load_key("auditor", auditor_key, [])
+    authority = after_training.authority(timestamp)
     with status("writing and signing the report", quiet=as_json):
-        filed = filing.file_report(found_run, None, key, audience.value, authority)
+        filed = after_training.file_report(found_run, None, key, audience.value, authority)
     files = filed.files
     refuse_unstamped(filed.unstamped, found_run.path)
     if as_json:

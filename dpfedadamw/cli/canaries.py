@@ -57,10 +57,10 @@ def audit_with_canaries(
         as_json: Whether to print JSON.
     """
     from dpfedadamw.canaries.engine import KINDS, CanaryOrder
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.run import training as engine_run
     from dpfedadamw.run.probe import probe_of
+    from dpfedadamw.run.training import start
 
     if kind not in KINDS:
         refuse(f"--canary-kind {kind}: unknown; use {' or '.join(KINDS)}")
@@ -75,17 +75,17 @@ def audit_with_canaries(
                 f"{subject}: the data set has changed since this run; canaries would say nothing "
                 "of it. Audit its spec instead"
             )
-        signers = filing.load_signers(None, auditor_key)
-        training = engine_run.start(experiment, out_dir / FOLDER, canaries=order)
+        signers = after_training.load_signers(None, auditor_key)
+        training = start(experiment, out_dir / FOLDER, canaries=order)
     try:
         _train(training, as_json)
     except KeyboardInterrupt:
         stop("stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED)
     with status("auditing", quiet=as_json):
-        filing.attest_training(training.run, probe_of(training), signers)
-        findings = filing.audit(training.run)
+        after_training.attest_training(training.run, probe_of(training), signers)
+        findings = after_training.audit(training.run)
     with status("writing and signing the report", quiet=as_json):
-        filing.file_report(training.run, findings, signers.auditor)
+        after_training.file_report(training.run, findings, signers.auditor)
     found = findings.to_json()
     check = findings.named("canaries").to_json()
     if as_json:
@@ -121,7 +121,7 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
 
 
 def _train(training: Training, quiet: bool) -> None:
-    from dpfedadamw.run import training as engine_run
+    from dpfedadamw.run.training import train
 
     rounds = training.experiment.spec.federation.rounds
     with progress_bar(quiet=quiet) as progress:
@@ -131,7 +131,7 @@ def _train(training: Training, quiet: bool) -> None:
             del evaluation
             progress.update(task, completed=result.completed)
 
-        engine_run.train(training, on_round=after_round)
+        train(training, on_round=after_round)
 
 
 _VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}

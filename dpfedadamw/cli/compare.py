@@ -107,11 +107,11 @@ def file_comparison(run_dirs: list[Path], folder: Path, audience: Audience, as_j
     """Write the report on several runs, and say where it is."""
     from reports.comparison import compare as compare_runs
     from reports.errors import ReportError
-    from reports.render import comparison_report as filing
+    from reports.render import comparison_report
 
     with status("reading runs, checking signatures, writing the report", quiet=as_json):
         try:
-            files = filing.write(compare_runs(run_dirs, audience.value), folder)
+            files = comparison_report.write(compare_runs(run_dirs, audience.value), folder)
         except ReportError as error:
             _refuse_all(error)
     if as_json:

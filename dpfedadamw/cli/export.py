@@ -31,19 +31,18 @@ def export(
     """
     from dpfedadamw.run.export import export as export_model
     from dpfedadamw.rundir import write_atomically
-    from reports.content import build as content
-    from reports.content import guarantee
-    from reports.render import model_card as card
+    from reports.content import build, guarantee
+    from reports.render import model_card
     from reports.signatures.verification import verify
 
     run = find_run(run_dir, out_dir)
     checked = verify(run.path)
     if not checked.ok:
         stop(f"{run.path}: not exported, {checked.problems[0]}", EXIT_NOT_PASSED)
-    report = content.build(run.path, guarantee.PUBLIC)
+    report = build.build(run.path, guarantee.PUBLIC)
     with status("writing the model", quiet=as_json):
         written = export_model(run, output)
-    text = card.write(
+    text = model_card.write(
         report,
         written.form,
         written.reads,

@@ -72,12 +72,12 @@ def keys_import(
 
     A passphrase is taken from DPFEDADAMW_PASSPHRASE; the copy is encrypted with it too.
     """
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
     from reports.signatures import keys
     from reports.signatures.trust import keyring
 
     folder = directory or keys.default_directory()
-    made = keyring.bring(role.value, folder, key, certificate, filing.passphrase())
+    made = keyring.bring(role.value, folder, key, certificate, after_training.passphrase())
     _show_made(made, as_json)
 
 
@@ -130,17 +130,17 @@ def keys_rotate(
     Whoever holds the old public key can follow to the new one: each run carries the chain. With a
     timestamp this holds even if the old key is revoked later.
     """
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
     from reports.signatures import keys
     from reports.signatures.trust import keyring
 
     made = keyring.rotate(
         role.value,
         directory or keys.default_directory(),
-        filing.passphrase(),
+        after_training.passphrase(),
         _new_passphrase(protect),
         days,
-        filing.authority(timestamp),
+        after_training.authority(timestamp),
     )
     _show_made(made, as_json)
 
@@ -166,7 +166,7 @@ def keys_revoke(
     reader trusts shows that it was signed before. The key signs no more. This cannot be undone
     for whoever has the list.
     """
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
     from reports.signatures import keys
     from reports.signatures.trust import keyring, statements
 
@@ -179,7 +179,7 @@ def keys_revoke(
         keys.load_public(key) if key is not None else None,
         reason.value,
         _moment(since),
-        filing.passphrase(),
+        after_training.passphrase(),
     )
     found = {
         "fingerprint": entry.key,
@@ -213,9 +213,9 @@ def _moment(value: str | None) -> datetime | None:
 
 
 def _new_passphrase(protect: bool) -> str | None:
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
 
-    phrase = filing.passphrase()
+    phrase = after_training.passphrase()
     if protect and phrase is None:
         phrase = typer.prompt("passphrase", hide_input=True, confirmation_prompt=True, err=True)
     return phrase

@@ -79,33 +79,34 @@ def run(
         refuse("--escrow: a resumed run draws a new key; escrow is for whole runs")
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.run import training as engine_run
+    from dpfedadamw.run.training import resume as continue_run
+    from dpfedadamw.run.training import start
 
     chosen = pick_device(device)
     with status("reading data and dividing it among clients", quiet=as_json):
         if resume is not None:
             from dpfedadamw.rundir import open_existing
 
-            training = engine_run.resume(open_existing(resume), chosen, engine)
+            training = continue_run(open_existing(resume), chosen, engine)
         else:
             assert wanted is not None
             experiment = prepare(wanted, chosen)
-        signers = filing.load_signers(trainer_key, auditor_key)
+        signers = after_training.load_signers(trainer_key, auditor_key)
         # Asked once before training, so that a wrong address costs no training.
-        authority = filing.authority(timestamp)
+        authority = after_training.authority(timestamp)
         if resume is None:
-            training = engine_run.start(experiment, out_dir, engine, escrow=escrow)
+            training = start(experiment, out_dir, engine, escrow=escrow)
     for path in signers.created:
         err.print(Text(f"made a signing key: {path}", style="dim"))
     _train_and_file(training, signers, authority, as_json)
 
 
 def _train_and_file(training: Training, signers: Any, authority: Any, as_json: bool) -> None:
-    from dpfedadamw.cli import after_training as filing
-    from dpfedadamw.run import training as engine_run
+    from dpfedadamw.cli import after_training
     from dpfedadamw.run.probe import probe_of
+    from dpfedadamw.run.training import train
 
     folder = training.run.path
     federation = training.experiment.spec.federation
@@ -120,17 +121,17 @@ def _train_and_file(training: Training, signers: Any, authority: Any, as_json: b
                     text = f"training  accuracy {evaluation.accuracy:.1%}"
                 progress.update(task, completed=result.completed, description=text)
 
-            outcome = engine_run.train(training, on_round=after_round)
+            outcome = train(training, on_round=after_round)
     except KeyboardInterrupt:
         stop(f"stopped; continue with: dpfedadamw run --resume {folder}", EXIT_INTERRUPTED)
     with status("auditing", quiet=as_json):
         probe = probe_of(training)
-        unstamped = filing.stamped(
-            lambda by: filing.attest_training(training.run, probe, signers, by), authority
+        unstamped = after_training.stamped(
+            lambda by: after_training.attest_training(training.run, probe, signers, by), authority
         )
-        findings = filing.audit(training.run)
+        findings = after_training.audit(training.run)
     with status("writing and signing the report", quiet=as_json):
-        filed = filing.file_report(
+        filed = after_training.file_report(
             training.run, findings, signers.auditor, authority=None if unstamped else authority
         )
     found = findings.to_json()

@@ -51,7 +51,7 @@ def sign(
     found. Without --role, a signature by a key that is not yours is not replaced. Either all of it
     is written or, if a key or an authority fails, nothing.
     """
-    from dpfedadamw.cli import after_training as filing
+    from dpfedadamw.cli import after_training
     from reports.signatures import signing
     from reports.signatures.keys import ROLES
 
@@ -60,12 +60,16 @@ def sign(
     run = find_run(run_dir, out_dir)
     for name, given in zip(ROLES, (trainer_key, auditor_key), strict=True):
         if role is None and given is None:
-            filing.refuse_foreign(run, name)
-    trainer = filing.load_key("trainer", trainer_key, []) if role is not Role.auditor else None
-    auditor = filing.load_key("auditor", auditor_key, []) if role is not Role.trainer else None
+            after_training.refuse_foreign(run, name)
+    trainer = (
+        after_training.load_key("trainer", trainer_key, []) if role is not Role.auditor else None
+    )
+    auditor = (
+        after_training.load_key("auditor", auditor_key, []) if role is not Role.trainer else None
+    )
     with status("signing", quiet=as_json):
-        bundle = filing.model_bundle(run, trainer) if model_signing and trainer else None
-        authority = filing.authority(timestamp)
+        bundle = after_training.model_bundle(run, trainer) if model_signing and trainer else None
+        authority = after_training.authority(timestamp)
         written = signing.sign(run.path, trainer, auditor, authority, bundle)
     keys = [key for key in (trainer, auditor) if key is not None]
     if as_json:

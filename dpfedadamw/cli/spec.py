@@ -66,9 +66,9 @@ def spec_show(
         refuse("--partition, --blocks: give one of the two")
     loaded = specs.load(spec, changes or ())
     if partition:
-        from dpfedadamw.cli import partition as division
+        from dpfedadamw.cli.partition import show
 
-        division.show(loaded, labels, output, as_json)
+        show(loaded, labels, output, as_json)
     elif blocks:
         from dpfedadamw.run.block_table import table_of
 

@@ -26,7 +26,7 @@ _PRIVATE = 0o600
 _SAMPLED_NOISE_TOTAL = 400_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Query:
     """One answered gradient query, before and after noise.
 
@@ -49,7 +49,7 @@ class Query:
     divisor: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MomentRecord:
     """Block means of a rule's second moment after its last local step."""
 
@@ -114,11 +114,11 @@ class ClientEvidence:
         moment = look()
         floored = self.blocks.sum(moment.floored).cpu().numpy()
         self.moment = MomentRecord(
-            self.blocks.mean(moment.moment).cpu().numpy(),
-            self.blocks.mean(moment.corrected).cpu().numpy(),
-            moment.subtracted,
-            moment.steps,
-            floored.astype(np.int64),
+            noisy=self.blocks.mean(moment.moment).cpu().numpy(),
+            corrected=self.blocks.mean(moment.corrected).cpu().numpy(),
+            subtracted=moment.subtracted,
+            steps=moment.steps,
+            floored=floored.astype(np.int64),
         )
 
 

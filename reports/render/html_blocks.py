@@ -183,8 +183,6 @@ def _span(span: str | dict[str, str]) -> str:
     (kind, text), *_ = span.items()
     if kind == "strong":
         return f"<strong>{escape(text)}</strong>"
-    if kind == "muted":
-        return f'<span class="muted">{escape(text)}</span>'
     return code(text) if kind == "code" else badge(text)
 
 

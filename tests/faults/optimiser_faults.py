@@ -39,7 +39,7 @@ def absolute_value_in_place_of_a_floor(patch: Patch) -> None:
     def root(self, estimate, noise_variance):
         return estimate.sub_(noise_variance).abs_().sqrt_().add_(self.epsilon)
 
-    patch.setattr(AdamW, "_root", root)
+    patch.setattr(AdamW, "denominator", root)
 
 
 def empty_rounds_counted(patch: Patch) -> None:

@@ -67,13 +67,6 @@ class Stream:
             raise PrivacyError(f"cannot draw {count} numbers: the count must be at least 0")
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
-    def uniform(self, n: int) -> NDArray[np.float64]:
-        """Draw n numbers, uniform on the multiples of 2^-53 inside the open interval (0, 1).
-
-        The one value that would be 0 (probability 2^-53) is returned as 2^-54.
-        """
-        return _uniform(self.words(n), np.empty(n, dtype=np.float64))
-
     def normal(self, n: int, draws: int = 1, threads: int = 1) -> NDArray[np.float64]:
         """Draw n standard normal numbers in float64.
 

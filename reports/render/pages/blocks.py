@@ -1,7 +1,7 @@
 """The pieces that a page is made of, as plain JSON: what typst sets and what a browser shows.
 
 A text is a string or a list of spans; a span is a string or a mapping with one key: `strong`,
-`muted`, `code` or `badge`. Nothing in a text is markup: both renderers place strings as they are.
+`code` or `badge`. Nothing in a text is markup: both renderers place strings as they are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,6 @@ LEFT, RIGHT = "left", "right"
 def strong(text: str) -> dict[str, str]:
     """Return a span in bold."""
     return {"strong": text}
-
-
-def muted(text: str) -> dict[str, str]:
-    """Return a span in a quieter colour."""
-    return {"muted": text}
 
 
 def code(text: str) -> dict[str, str]:

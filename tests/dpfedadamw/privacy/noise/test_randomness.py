@@ -42,7 +42,7 @@ def test_streams_do_not_depend_on_the_order_of_clients() -> None:
 
 def test_a_seed_repeats_and_another_seed_does_not() -> None:
     def draw(seed: int) -> list[float]:
-        return list(ReproducibleRandomness(seed).stream("noise", 0, 0).uniform(4))
+        return list(ReproducibleRandomness(seed).stream("noise", 0, 0).words(4))
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)

@@ -11,7 +11,7 @@ from scipy import stats
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.noise import streams
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
-from dpfedadamw.privacy.noise.streams import Stream
+from dpfedadamw.privacy.noise.streams import Stream, _uniform
 
 # Streams below have fixed seeds, so a test that passes always passes; the limits are those a
 # stream with another seed would exceed with the probability given.
@@ -64,7 +64,7 @@ def test_a_stream_does_not_show_its_key() -> None:
 
 
 def test_uniforms_fill_the_open_interval_evenly() -> None:
-    numbers = stream("uniform").uniform(100_000)
+    numbers = _uniform(stream("uniform").words(100_000), np.empty(100_000))
     assert numbers.dtype == np.float64
     assert numbers.min() > 0.0
     assert numbers.max() < 1.0
@@ -191,7 +191,7 @@ def test_impossible_draws_are_refused() -> None:
         lambda: source.integers(0, 1),
         lambda: source.bernoulli(1.1, 1),
         lambda: source.bernoulli(float("nan"), 1),
-        lambda: source.uniform(-1),
+        lambda: source.words(-1),
         lambda: source.normal(-1),
         lambda: source.normal(5, draws=2),
     ):
