@@ -131,7 +131,7 @@ def claim(
     share: float,
     clients: int,
     clients_per_round: int,
-    course: SpendingBound,
+    bound: SpendingBound,
     delta: float,
     client_sampling: str = "fixed-size",
 ) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def claim(
         share: s of the closed forms, the largest share of a client's records in a batch.
         clients: N.
         clients_per_round: S.
-        course: rounds, steps and noise, and what may change in them.
+        bound: rounds, steps and noise, and what may change in them.
         delta: δ.
         client_sampling: "fixed-size" or "poisson".
 
@@ -156,17 +156,17 @@ def claim(
     Raises:
         PrivacyError: if no finite ε holds.
     """
-    worst = server_worst_case(course, per_round, delta)
+    worst = server_worst_case(bound, per_round, delta)
     participation = clients_per_round / clients
-    third_party = third_party_view(course, per_round, participation, delta, client_sampling)
+    third_party = third_party_view(bound, per_round, participation, delta, client_sampling)
     # The formulas know one number of steps a round and one noise: the mean of the most, the least.
     forms = closed_forms(
         share,
-        course.least_noise_multiplier,
+        bound.least_noise_multiplier,
         clients,
         clients_per_round,
-        course.rounds,
-        course.most_steps / course.rounds,
+        bound.rounds,
+        bound.most_steps / bound.rounds,
         delta,
     )
     accountant, leads = leading()
@@ -182,7 +182,7 @@ def claim(
         *shared,
         *(f"server: {note}" for note in notes if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
-        *([ADAPTED] if course.adaptation and course.adaptation.follows_releases else []),
+        *([ADAPTED] if bound.adaptation and bound.adaptation.follows_releases else []),
     ]
     return {
         "view_headline": "server",

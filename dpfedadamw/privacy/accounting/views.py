@@ -193,23 +193,23 @@ def server_view(spends: Sequence[ClientSpend], delta: float) -> ServerView:
     return ServerView(clients, _epsilon(largest, delta, "server", (_SERVER,), _kind(spends)))
 
 
-def server_worst_case(course: SpendingBound, per_round: Composition, delta: float) -> Epsilon:
+def server_worst_case(bound: SpendingBound, per_round: Composition, delta: float) -> Epsilon:
     """Return the ε towards the server of a client that takes part in every round.
 
     This is the bound that is known before a run.
 
     Args:
-        course: rounds, steps and noise, and what may change in them.
+        bound: rounds, steps and noise, and what may change in them.
         per_round: what one participation costs the client for which it costs most, at most.
         delta: δ.
     """
     note = "the client takes part in every round, the most that can happen"
-    value = leading()[0].epsilon(course.everything(per_round), delta)
+    value = leading()[0].epsilon(bound.everything(per_round), delta)
     return _epsilon(value, delta, "server", (_SERVER, note), per_round.sampling)
 
 
 def third_party_view(
-    course: SpendingBound,
+    bound: SpendingBound,
     per_round: Composition,
     participation: float,
     delta: float,
@@ -224,19 +224,19 @@ def third_party_view(
     which bounds it at any l where all rounds together have a limit on their steps.
 
     Args:
-        course: as for `server_worst_case`.
+        bound: as for `server_worst_case`.
         per_round: as there.
         participation: l = S/N in (0, 1].
         delta: δ.
         client_sampling: "fixed-size" or "poisson".
     """
     accountant, leads = leading()
-    value = leads.mixture(course.each_round(per_round), participation, delta)
-    if course.adaptation is not None and course.adaptation.step_limit is not None:
-        value = min(value, accountant.epsilon(course.everything(per_round), delta))
+    value = leads.mixture(bound.each_round(per_round), participation, delta)
+    if bound.adaptation is not None and bound.adaptation.step_limit is not None:
+        value = min(value, accountant.epsilon(bound.everything(per_round), delta))
     assumptions = (*_THIRD_PARTY, _CLIENT_DRAWS[client_sampling])
     epsilon = _epsilon(value, delta, "third-party", assumptions, per_round.sampling)
-    return ThirdPartyView(epsilon, course.rounds, participation)
+    return ThirdPartyView(epsilon, bound.rounds, participation)
 
 
 def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:

@@ -133,7 +133,7 @@ def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
         share=plan.divisor(plan.smallest_client) / min(plan.records),
         clients=len(plan.records),
         clients_per_round=plan.clients_per_round,
-        course=plan.spending_bound,
+        bound=plan.spending_bound,
         delta=plan.claimed_delta,
         client_sampling=plan.client_sampling,
     )

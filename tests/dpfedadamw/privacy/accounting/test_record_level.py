@@ -45,7 +45,7 @@ def make_claim(lines: list[dict[str, Any]], records: list[int], **changes: Any) 
     setting: dict[str, Any] = {
         "clients": len(records),
         "clients_per_round": 2,
-        "course": SpendingBound(6, 5, 1.5),
+        "bound": SpendingBound(6, 5, 1.5),
         "delta": DELTA,
         "per_round": Composition(1.5, 16 / min(records), 5),
         "share": 16 / min(records),
@@ -182,7 +182,7 @@ def test_fifty_clients_are_accounted_for_in_seconds() -> None:
     records = [100 + 7 * index for index in range(50)]
     lines = [line(r, c, size) for r in range(40) for c, size in enumerate(records)]
     start = time.perf_counter()
-    made = make_claim(lines, records, clients_per_round=50, course=SpendingBound(40, 5, 1.5))
+    made = make_claim(lines, records, clients_per_round=50, bound=SpendingBound(40, 5, 1.5))
     # A tenth of this on an idle core.
     assert time.perf_counter() - start < 40
     epsilons = [entry["epsilon"]["pld"] for entry in made["server"]["clients"]]
