@@ -62,17 +62,3 @@ def is_excluded(canaries: int, guesses: int, correct: int, level: float, allowed
             if mass > 1.0:
                 return True
     return False
-
-
-def tail_bound(canaries: int, guesses: int, correct: int, allowed: TradeOff) -> float:
-    """The least upper bound on P[C ≥ c] that `is_excluded` gives, within 1e-6 relative."""
-    low, high = 0.0, 1.0
-    if not is_excluded(canaries, guesses, correct, 1.0, allowed):
-        return 1.0
-    while high - low > 1e-6 * high and high > 1e-300:
-        middle = math.sqrt(low * high) if low > 0.0 else high / 16.0
-        if is_excluded(canaries, guesses, correct, middle, allowed):
-            high = middle
-        else:
-            low = middle
-    return high

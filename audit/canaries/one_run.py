@@ -49,28 +49,6 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
     return min(1.0, least + 2.0 * canaries * delta * float(slopes.max()))
 
 
-def epsilon_lower_bound(
-    canaries: int, guesses: int, correct: int, delta: float, level: float
-) -> float:
-    """The largest ε (to 1e-4, rounded down) that the guesses exclude at this level.
-
-    A mechanism that is (ε, δ)-DP gets such a bound above its ε with probability at most `level`.
-
-    Args:
-        canaries: m.
-        guesses: r ≤ m; fixed beforehand.
-        correct: v ≤ r.
-        delta: δ at which ε is bounded.
-        level: in (0, 1).
-
-    Returns:
-        0 where nothing is excluded.
-    """
-    return largest_excluded(
-        lambda epsilon: p_value(canaries, guesses, correct, epsilon, delta) < level
-    )
-
-
 def largest_excluded(excluded: Callable[[float], bool], largest: float = _LARGEST_EPSILON) -> float:
     """The largest value that a test excludes, where it excludes everything below that; else 0.
 

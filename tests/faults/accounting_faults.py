@@ -33,9 +33,8 @@ def of_parts(change: Callable[[Composition], Composition]):
 
 def told(patch: Patch, name: str, epsilon: Callable[..., float]) -> None:
     """Another function under the name of an accountant."""
-    (known,) = (one for one in registry.accountants() if one.name == name)
-    changed = dataclasses.replace(known, epsilon=epsilon)
-    patch.setitem(registry._REGISTERED, name, changed)
+    changed = dataclasses.replace(registry.ACCOUNTANTS[name], epsilon=epsilon)
+    patch.setitem(registry.ACCOUNTANTS._entries, name, changed)
 
 
 def _changed(epsilon, change):
@@ -69,7 +68,9 @@ def averaged_noise(patch: Patch) -> None:
 
     changed = dataclasses.replace(leads, mixture=larger)
     patch.setitem(
-        registry._REGISTERED, accountant.name, dataclasses.replace(accountant, leads=changed)
+        registry.ACCOUNTANTS._entries,
+        accountant.name,
+        dataclasses.replace(accountant, leads=changed),
     )
 
 

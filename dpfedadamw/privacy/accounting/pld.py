@@ -28,7 +28,7 @@ from dpfedadamw.privacy.accounting.composition import (
 )
 from dpfedadamw.privacy.accounting.fixed_size import fixed_size_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
-from dpfedadamw.privacy.accounting.registry import Accountant, Leading, register
+from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant, Leading
 
 __all__ = ["delta_pld", "epsilon_pld", "mixture_epsilon_pld", "privacy_profile"]
 
@@ -188,7 +188,7 @@ def _step_range(part: Composition) -> float:
     return max(0.0, math.log(part.sampling_rate) + (0.5 + 10.0 * sigma) / sigma**2)
 
 
-register(
+ACCOUNTANTS.register(
     Accountant(
         name="pld",
         label="PLD",

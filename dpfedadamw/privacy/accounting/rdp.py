@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.composition import SAMPLINGS, Compositions, check_delta, merge
-from dpfedadamw.privacy.accounting.registry import Accountant, register
+from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant
 
 __all__ = ["Conversion", "epsilon_rdp"]
 
@@ -91,7 +91,7 @@ def _quiet() -> Iterator[None]:
         logger.removeFilter(drop)
 
 
-register(
+ACCOUNTANTS.register(
     Accountant(
         name="rdp",
         label="RDP",
@@ -100,7 +100,7 @@ register(
         epsilon=epsilon_rdp,
     )
 )
-register(
+ACCOUNTANTS.register(
     Accountant(
         name="rdp-classic",
         label="RDP, classic",

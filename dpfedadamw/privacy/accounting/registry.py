@@ -7,17 +7,16 @@ calibration and the command line take whatever is registered, so a new accountan
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.composition import Composition, Compositions, merge
+from dpfedadamw.registration import Registry
 
 __all__ = [
+    "ACCOUNTANTS",
     "Accountant",
     "Leading",
     "accountants",
@@ -26,7 +25,6 @@ __all__ = [
     "epsilons",
     "label_of",
     "leading",
-    "register",
 ]
 
 
@@ -65,21 +63,12 @@ class Accountant:
     leads: Leading | None = None
 
 
-_REGISTERED: dict[str, Accountant] = {}
-
-
-def register(accountant: Accountant) -> Accountant:
-    """Make an accountant known under its name, which must be free."""
-    if accountant.name in _REGISTERED:
-        raise PrivacyError(f"there are two accountants of the name '{accountant.name}'")
-    _REGISTERED[accountant.name] = accountant
-    return accountant
+ACCOUNTANTS = Registry("accountant", __name__.rpartition(".")[0], Accountant)
 
 
 def accountants() -> tuple[Accountant, ...]:
     """Return every accountant: the leading one, then the others by name."""
-    _discover()
-    return tuple(sorted(_REGISTERED.values(), key=lambda one: (one.leads is None, one.name)))
+    return tuple(sorted(ACCOUNTANTS.values(), key=lambda one: (one.leads is None, one.name)))
 
 
 def leading() -> tuple[Accountant, Leading]:
@@ -116,11 +105,4 @@ def claimed(view: Mapping[str, Any]) -> float:
 
 def label_of(name: str) -> str:
     """Return an accountant's name for people; an unknown name as it is."""
-    return next((one.label for one in accountants() if one.name == name), name)
-
-
-@cache
-def _discover() -> None:
-    folder = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(folder).__path__, f"{folder}."):
-        import_module(module.name)
+    return ACCOUNTANTS[name].label if name in ACCOUNTANTS else name

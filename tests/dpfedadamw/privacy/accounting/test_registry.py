@@ -1,0 +1,114 @@
+"""An accountant that registers itself is in the claim, the audit and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audit import audit_run
+from audit.accounting import registry as auditors
+from audit.accounting.budget import budget
+from audit.accounting.registry import Range
+from audit.verdict import Verdict
+from dpfedadamw.cli import display
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting import registry
+from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.accounting.pld import epsilon_pld
+from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant, epsilons, leading
+from reports import content
+from tests.runs import small_spec, train
+
+DELTA = 1e-5
+TOY = Accountant(
+    name="toy",
+    label="Toy",
+    source="nowhere",
+    samplings=frozenset({"poisson", "full"}),
+    epsilon=lambda parts, delta: 2.0 * epsilon_pld(parts, delta),
+)
+AUDITORS_TOY = auditors.Accountant(
+    name="toy",
+    words="doubling",
+    epsilon=lambda history, delta: Range(2.0 * pld(history, delta), 2.0 * pld(history, delta)),
+)
+
+
+def pld(history, delta: float) -> float:
+    (known,) = (one for one in auditors.accountants() if one.leads)
+    return known.epsilon(history, delta).least
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "toy" not in ACCOUNTANTS
+    monkeypatch.setitem(ACCOUNTANTS._entries, "toy", TOY)
+
+
+def test_one_accountant_leads_and_the_files_of_the_folder_are_found() -> None:
+    assert [one.name for one in registry.accountants()] == ["pld", "rdp", "rdp-classic"]
+    assert leading()[0].name == "pld"
+    assert [one.name for one in auditors.accountants()] == ["pld", "rdp", "rdp-classic"]
+
+
+@pytest.mark.usefixtures("toy")
+def test_an_accountant_states_what_it_covers_and_nothing_else() -> None:
+    assert epsilons(Composition(1.0, 0.02, 10), DELTA)["toy"] == pytest.approx(
+        2.0 * epsilon_pld(Composition(1.0, 0.02, 10), DELTA)
+    )
+    assert "toy" not in epsilons(Composition(1.0, 0.02, 10, 1, "fixed-size"), DELTA)
+
+
+def test_what_the_leading_accountant_does_not_cover_has_no_epsilon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ACCOUNTANTS._entries, "toy", TOY)
+    monkeypatch.delitem(ACCOUNTANTS._entries, "pld")
+    with pytest.raises(PrivacyError, match="exactly one accountant must lead"):
+        epsilons(Composition(1.0, 0.02, 10), DELTA)
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_new_accountant_is_in_claim_audit_and_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, outcome = train(small_spec(rounds=1), tmp_path)
+    clients = outcome.claim["server"]["clients"]
+    for entry in clients:
+        assert entry["epsilon"]["toy"] == pytest.approx(2.0 * entry["epsilon"]["pld"])
+    assert "Toy" in str([column.header for column in display._cost_by_client(clients).columns])
+
+    alone = audit_run(training.run.path).named("accounting")
+    assert alone.verdict is Verdict.NOT_VERIFIED
+    assert "epsilon by toy is claimed, which no accountant" in alone.measurement
+
+    assert budget((), DELTA).epsilon.keys() == {"pld", "rdp", "rdp-classic"}
+    monkeypatch.setitem(auditors._REGISTERED, "toy", AUDITORS_TOY)
+    both = audit_run(training.run.path).named("accounting")
+    assert both.verdict is Verdict.PASS, both.measurement
+    assert "doubling" in both.measurement
+    for entry in both.details["clients"]:
+        assert entry["epsilon"]["toy"] == pytest.approx(2.0 * entry["epsilon"]["pld"])
+
+    report = content.build(training.run.path)
+    assert {row["epsilon"]["toy"] for row in report["clients"]["rows"]} == {
+        entry["epsilon"]["toy"] for entry in clients
+    }
+    assert "toy" in {row["name"] for row in report["accounting"]["conversions"]}
+
+
+@pytest.mark.usefixtures("toy")
+def test_an_understated_epsilon_by_a_new_accountant_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, _ = train(small_spec(rounds=1), tmp_path)
+    dearer = auditors.Accountant(
+        name="toy",
+        words="trebling",
+        epsilon=lambda history, delta: Range(3.0 * pld(history, delta), 3.0 * pld(history, delta)),
+    )
+    monkeypatch.setitem(auditors._REGISTERED, "toy", dearer)
+    found = audit_run(training.run.path).named("accounting")
+    assert found.verdict is Verdict.FAIL
+    assert "epsilon by toy is claimed" in found.measurement
