@@ -8,8 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
@@ -198,6 +199,8 @@ class PrivacyPlan:
 class PrivacyUnit(ABC):
     """What a run protects: it makes the plan, and says what holds under it.
 
+    Whatever asks for an ε is refused by a unit that does not say how it is computed.
+
     Attributes:
         name: The spec's word, "record", "client" or "none".
         noises_gradients: Whether clipped sums of gradients get noise.
@@ -230,25 +233,30 @@ class PrivacyUnit(ABC):
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
 
-    @abstractmethod
-    def expected_claim(self, plan: PrivacyPlan, /) -> dict[str, Any]:
+    def expected_claim(self, _plan: PrivacyPlan, /) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round."""
+        return self._refuse()
 
-    @abstractmethod
-    def planned_run(self, plan: PrivacyPlan, view: str, /) -> PlannedRun:
+    def planned_run(self, _plan: PrivacyPlan, _view: str, /) -> PlannedRun:
         """The plan as the solvers of `calibration` take it."""
+        return self._refuse()
+
+    def spent(self, _claim: Mapping[str, Any], _view: str, /) -> float:
+        """ε of an expected claim, as a target towards a view counts it."""
+        return self._refuse()
+
+    def cost(self, _plan: PrivacyPlan, /) -> list[tuple[str, str]]:
+        """What the plan's mechanism is, as rows of names and values for a reader."""
+        return self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise PrivacyError(
+            f"privacy.unit: {self.name}: this spec claims no privacy, so there is no ε to compute"
+        )
 
     @abstractmethod
     def check_target(self, view: str, solve: str, /) -> None:
         """Refuse to solve for what could not keep to a target towards a view."""
-
-    @abstractmethod
-    def spent(self, claim: Mapping[str, Any], view: str, /) -> float:
-        """ε of an expected claim, as a target towards a view counts it."""
-
-    @abstractmethod
-    def cost(self, plan: PrivacyPlan, /) -> list[tuple[str, str]]:
-        """What the plan's mechanism is, as rows of names and values for a reader."""
 
 
 def common_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:

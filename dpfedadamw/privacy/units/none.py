@@ -42,24 +42,6 @@ class Nothing(PrivacyUnit):
         """That there is none."""
         return no_claim()
 
-    def expected_claim(self, _plan: PrivacyPlan) -> NoReturn:
-        """Refuse."""
-        raise PrivacyError(
-            "privacy.unit: none: this spec claims no privacy, so there is no ε to compute"
-        )
-
-    def planned_run(self, plan: PrivacyPlan, _view: str) -> NoReturn:
-        """Refuse, as there is no ε to solve for."""
-        self.expected_claim(plan)
-
     def check_target(self, _view: str, _solve: str) -> NoReturn:
         """Refuse."""
         raise PrivacyError("privacy.unit: none: this spec claims no privacy to calibrate")
-
-    def spent(self, _claim: Mapping[str, Any], _view: str) -> float:
-        """Nothing bounds it."""
-        return math.inf
-
-    def cost(self, _plan: PrivacyPlan) -> list[tuple[str, str]]:
-        """No rows."""
-        return []
