@@ -11,9 +11,16 @@ from typing import Any
 
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
 from audit.checks.record.spec_conformance import SPEC_CONFORMANCE
-from audit.checks.shared.agreement import claimed_delta, count_faults, differs
+from audit.checks.shared.agreement import (
+    agree_on_unit,
+    claimed_delta,
+    differs,
+    divisor_fault,
+    number_faults,
+    target_fault,
+    word_faults,
+)
 from audit.errors import AuditError
-from audit.reading import claims
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
 from audit.reading.sparsification import promised
@@ -21,31 +28,30 @@ from audit.reading.spends import RoundSpend
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 
-_TARGET_SLACK = (5e-3, 1e-3)
+_DIVIDED = (
+    "the noisy sum was divided by something else than the public expected number of clients, which "
+    "makes the sensitivity depend on who took part"
+)
 
 
 def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
-    count_faults(spec, header, reasons)
-    privacy = fields.mapping(spec, "privacy")
-    unit = fields.text(privacy, "unit")
-    if unit != header.unit.name:
-        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit.name}")
+    if not agree_on_unit(spec, header, reasons):
         return
-    for name, number in (
-        ("clipping_norm", header.clipping_norm),
-        ("noise_multiplier", header.noise_multiplier),
-        ("delta", header.delta),
-    ):
-        wanted = fields.positive(privacy, name)
-        if differs(number, wanted):
-            reasons.append(f"{name}: the spec says {wanted:g}, the ledger {number}")
-    for name, word, written in (
+    privacy = fields.mapping(spec, "privacy")
+    noted = {
+        "clipping_norm": header.clipping_norm,
+        "noise_multiplier": header.noise_multiplier,
+        "delta": header.delta,
+    }
+    number_faults(
+        ((name, fields.positive(privacy, name), value) for name, value in noted.items()), reasons
+    )
+    words = (
         ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
         ("noise_added_by", fields.text(privacy, "noise_added_by"), header.noise_added_by),
         ("sampling", fields.text(fields.mapping(privacy, "sampling"), "kind"), header.sampling),
-    ):
-        if word != written:
-            reasons.append(f"{name}: the spec says {word}, the ledger {written}")
+    )
+    word_faults(words, reasons)
     if promised(spec, header.parameters) != header.sparsification:
         reasons.append("sparsification: the ledger's is not the spec's")
     if header.adjacency != "add-remove" or header.client_sampling != "poisson":
@@ -92,29 +98,6 @@ def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
     claimed_delta(ledger, delta, reasons)
 
 
-def _target(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list[str]) -> None:
-    privacy = fields.mapping(spec, "privacy")
-    if privacy.get("target_epsilon") is None or ledger.claim is None:
-        return
-    target = fields.positive(privacy, "target_epsilon")
-    spent = claims.headline(fields.mapping(ledger.claim, "third_party"))
-    relative, absolute = _TARGET_SLACK
-    if spent > target * (1.0 + relative) + absolute:
-        again = len(ledger.round_spends) - header.rounds
-        why = f" ({again} rounds were charged again after a crash)" if again > 0 else ""
-        reasons.append(f"the claimed epsilon exceeds the promised target of {target:g}{why}")
-
-
-def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
-    for index, evidence in bundle.all_update_rounds():
-        if differs(evidence.divisor, float(header.clients_per_round)):
-            reasons.append(
-                f"round {index}: the noisy sum was divided by something else than the public "
-                "expected number of clients, which makes the sensitivity depend on who took part"
-            )
-            break
-
-
 def _judge(bundle: Bundle) -> Judgement:
     spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
     reasons: list[str] = []
@@ -123,11 +106,15 @@ def _judge(bundle: Bundle) -> Judgement:
         _header(spec, header, reasons)
         _charges(ledger, header, reasons)
         _delta(ledger, header, reasons)
-        _target(spec, ledger, header, reasons)
+        again = len(ledger.round_spends) - header.rounds
+        why = f" ({again} rounds were charged again after a crash)" if again > 0 else ""
+        target_fault(spec, ledger, "third_party", reasons, why)
     except FieldError as error:
         reasons.append(str(error))
     try:
-        _private_part(bundle, header, reasons)
+        divisor_fault(
+            bundle.all_update_rounds(), float(header.clients_per_round), _DIVIDED, reasons
+        )
     except AuditError as error:
         unreadable.append(str(error))
     details = {

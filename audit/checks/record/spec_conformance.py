@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from audit.accounting.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, conclude, register
 from audit.checks.shared import adaptive
 from audit.checks.shared.agreement import (
-    EXACT,
+    agree_on_unit,
     claimed_delta,
-    count_faults,
     differs,
+    divisor_fault,
+    number_faults,
+    target_fault,
+    word_faults,
 )
 from audit.errors import AuditError
-from audit.reading import claims
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
 from audit.reading.spends import last_spends
@@ -30,34 +30,33 @@ from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
 NO_PRIVACY = "no differential privacy"
+_DIVIDED = (
+    "a noisy sum was divided by something else than the public batch size, which makes the "
+    "sensitivity depend on the data"
+)
 
 
 def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None:
-    count_faults(spec, header, reasons)
+    if not agree_on_unit(spec, header, reasons) or not header.unit.claims_privacy:
+        return
     privacy = fields.mapping(spec, "privacy")
-    unit = fields.text(privacy, "unit")
-    if unit != header.unit.name:
-        reasons.append(f"unit: the spec says {unit}, the ledger {header.unit.name}")
-        return
-    if not header.unit.claims_privacy:
-        return
     sampling = fields.mapping(privacy, "sampling")
-    numbers = {
-        "clipping_norm": (fields.positive(privacy, "clipping_norm"), header.clipping_norm),
-        "noise_multiplier": (fields.positive(privacy, "noise_multiplier"), header.noise_multiplier),
-        "delta": (fields.positive(privacy, "delta", most=1.0), header.delta),
-        "batch size": (
-            fields.positive(sampling, "expected_batch_size")
-            if "expected_batch_size" in sampling
-            else float(fields.integer(sampling, "batch_size", least=1)),
-            header.expected_batch_size,
-        ),
-    }
-    for name, (value, noted) in numbers.items():
-        if differs(noted, value):
-            reasons.append(f"{name}: the spec says {value:g}, the ledger {noted}")
+    norm, sigma = (fields.positive(privacy, key) for key in ("clipping_norm", "noise_multiplier"))
+    delta = fields.positive(privacy, "delta", most=1.0)
+    batch = (
+        fields.positive(sampling, "expected_batch_size")
+        if "expected_batch_size" in sampling
+        else float(fields.integer(sampling, "batch_size", least=1))
+    )
+    numbers = (
+        ("clipping_norm", norm, header.clipping_norm),
+        ("noise_multiplier", sigma, header.noise_multiplier),
+        ("delta", delta, header.delta),
+        ("batch size", batch, header.expected_batch_size),
+    )
+    number_faults(numbers, reasons)
     federation = fields.mapping(spec, "federation")
-    for name, word, written in (
+    words = (
         ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
         (
             "sampling",
@@ -69,9 +68,8 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
             CLIENT_SAMPLERS[fields.choice(federation, "client_sampling", tuple(CLIENT_SAMPLERS))],
             header.client_sampling,
         ),
-    ):
-        if word != written:
-            reasons.append(f"{name}: the spec says {word}, the ledger {written}")
+    )
+    word_faults(words, reasons)
     if ADJACENCY.get(header.sampling or "") != header.adjacency:
         reasons.append(f"{header.sampling} batches have no accounting under {header.adjacency}")
     if header.sampling != "poisson" and (header.expected_batch_size or 0.5) % 1.0:
@@ -122,27 +120,6 @@ def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         reasons.append("the claim's adjacency is not the header's")
 
 
-def _target(spec: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> None:
-    privacy = fields.mapping(spec, "privacy")
-    if privacy.get("target_epsilon") is None or ledger.claim is None:
-        return
-    target = fields.positive(privacy, "target_epsilon")
-    spent = claims.headline(fields.mapping(ledger.claim, "server"))
-    if spent > target * 1.005 + 1e-3:
-        reasons.append(f"the claimed epsilon exceeds the promised target of {target:g}")
-
-
-def _private_part(bundle: Bundle, header: Header, reasons: list[str]) -> None:
-    promised = header.expected_batch_size or 1.0
-    for index, evidence in bundle.all_rounds():
-        if np.any(np.abs(evidence.divisor / promised - 1.0) > EXACT):
-            reasons.append(
-                f"round {index}: a noisy sum was divided by something else than the public "
-                "batch size, which makes the sensitivity depend on the data"
-            )
-            break
-
-
 def _adapted(header: Header) -> str:
     if header.adaptation is None:
         return ""
@@ -167,13 +144,13 @@ def _judge(bundle: Bundle) -> Judgement:
                 adaptive.turns(spec, ledger, header, reasons)
                 adaptive.affordable(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
-            _target(spec, ledger, reasons)
+            target_fault(spec, ledger, "server", reasons)
     except FieldError as error:
         reasons.append(str(error))
     unreadable: list[str] = []
     if header.unit.claims_privacy:
         try:
-            _private_part(bundle, header, reasons)
+            divisor_fault(bundle.all_rounds(), header.expected_batch_size or 1.0, _DIVIDED, reasons)
         except AuditError as error:
             unreadable.append(str(error))
     largest = max(header.records)
