@@ -10,18 +10,14 @@ from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.record.integrity import INTEGRITY
 from audit.checks.shared.completeness import (
     charged_in_time,
+    evidence_faults,
     judge_run,
-    layout_fits,
-    note_unreadable_records,
     sequence_faults,
 )
-from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, round_file
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.ledger import Header, Ledger
-from audit.reading.spends import RoundSpend, last_round_spends
-
-_MOST_UNREADABLE = 100
+from audit.reading.spends import last_round_spends
 
 
 def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
@@ -47,37 +43,23 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
 
 
 def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
-    if not layout_fits(bundle, header, reasons, unreadable):
-        return
     charges = last_round_spends(bundle.ledger.round_spends) if bundle.ledger is not None else {}
-    for index in range(header.rounds):
-        try:
-            evidence = bundle.update_round(index)
-        except UntrustedFileError as error:
-            unreadable.append(str(error))
-            if len(unreadable) > _MOST_UNREADABLE:
-                break
-            continue
-        if index in charges:
-            _round(index, evidence, charges[index], reasons, unreadable)
-    note_unreadable_records(bundle, unreadable)
 
+    def compare(index: int, evidence: UpdateRound) -> None:
+        if index not in charges:
+            return
+        charge, where = charges[index], round_file(index)
+        if sorted(int(client) for client in evidence.clients) != sorted(charge.clients):
+            reasons.append(f"{where}: its clients are not the ledger's")
+        if evidence.attempt != charge.attempt:
+            reasons.append(f"{where}: is not of the last attempt charged")
+        due = charge.noise_added_by == "clients" and bool(charge.clients)
+        if due and evidence.upload_noise_sum_squares is None:
+            unreadable.append(f"{where}: upload_noise_sum_squares is missing")
+        elif not due and evidence.upload_noise_sum_squares is not None:
+            reasons.append(f"{where}: has noise of uploads that the ledger knows nothing of")
 
-def _round(
-    index: int, evidence: UpdateRound, charge: RoundSpend, reasons: list[str], unreadable: list[str]
-) -> None:
-    rows = [int(client) for client in evidence.clients]
-    if sorted(rows) != sorted(charge.clients):
-        reasons.append(f"{round_file(index)}: its clients are not the ledger's")
-    if evidence.attempt != charge.attempt:
-        reasons.append(f"{round_file(index)}: is not of the last attempt charged")
-    promised = charge.noise_added_by == "clients" and bool(charge.clients)
-    if promised and evidence.upload_noise_sum_squares is None:
-        unreadable.append(f"{round_file(index)}: upload_noise_sum_squares is missing")
-    elif not promised and evidence.upload_noise_sum_squares is not None:
-        reasons.append(
-            f"{round_file(index)}: has noise of uploads that the ledger knows nothing of"
-        )
+    evidence_faults(bundle, header, compare, reasons, unreadable)
 
 
 def _judge(bundle: Bundle) -> Judgement:

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, register
 from audit.checks.shared.completeness import (
     charged_in_time,
+    evidence_faults,
     judge_run,
-    layout_fits,
-    note_unreadable_records,
     sequence_faults,
 )
-from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, round_file
+from audit.reading.evidence import RoundEvidence
 from audit.reading.ledger import Header, Ledger, Round
 from audit.reading.spends import Spend
 
@@ -70,21 +69,15 @@ def _round(
 
 
 def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
-    if not header.unit.claims_privacy or not layout_fits(bundle, header, reasons, unreadable):
-        return
     ledger = bundle.ledger
-    finished = {item.round: item for item in ledger.rounds} if ledger else {}
+    if ledger is None or not header.unit.claims_privacy:
+        return
+    finished = {item.round: item for item in ledger.rounds}
     attempts: dict[int, int] = {}
-    for spend in ledger.spends if ledger else ():
+    for spend in ledger.spends:
         attempts[spend.round] = max(attempts.get(spend.round, 0), spend.attempt)
-    for index in range(ledger.rounds_to_finish if ledger else header.rounds):
-        try:
-            evidence = bundle.round_evidence(index)
-        except UntrustedFileError as error:
-            unreadable.append(str(error))
-            if len(unreadable) > 100:
-                break
-            continue
+
+    def compare(index: int, evidence: RoundEvidence) -> None:
         if index in finished:
             item = finished[index]
             rows = [int(client) for client in evidence.clients]
@@ -94,7 +87,8 @@ def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: li
                 reasons.append(f"{round_file(index)}: its queries are not as many as the ledger's")
         if len(evidence.clients) and index in attempts and evidence.attempt != attempts[index]:
             reasons.append(f"{round_file(index)}: is not of the last attempt charged")
-    note_unreadable_records(bundle, unreadable)
+
+    evidence_faults(bundle, header, compare, reasons, unreadable)
 
 
 def _judge(bundle: Bundle) -> Judgement:

@@ -6,6 +6,7 @@ The part of the check "integrity" that both units share.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from audit.checks.base import Judgement, conclude
 from audit.errors import UntrustedFileError
@@ -13,6 +14,8 @@ from audit.reading.attested import attestation_faults
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger, Resume, Round
 from audit.reading.spends import RoundSpend, Spend
+
+_MOST_UNREADABLE = 100
 
 
 def judge_run(
@@ -104,7 +107,37 @@ def charged_in_time(
         reasons.append(f"{where}: charged before the round before had ended")
 
 
-def layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> bool:
+def evidence_faults(
+    bundle: Bundle,
+    header: Header,
+    compare: Callable[[int, Any], None],
+    reasons: list[str],
+    unreadable: list[str],
+) -> None:
+    """Look at the layout, every round's evidence, and the records' partition and moments.
+
+    Args:
+        bundle: the run.
+        header: of its ledger.
+        compare: holds one round's evidence against the ledger.
+        reasons: gets what contradicts the ledger.
+        unreadable: gets what cannot be read.
+    """
+    if not _layout_fits(bundle, header, reasons, unreadable):
+        return
+    for index in range(bundle.ledger.rounds_to_finish if bundle.ledger else header.rounds):
+        try:
+            evidence = bundle.evidence_of_round(index, header.unit)
+        except UntrustedFileError as error:
+            unreadable.append(str(error))
+            if len(unreadable) > _MOST_UNREADABLE:
+                break
+            continue
+        compare(index, evidence)
+    _note_unreadable_records(bundle, unreadable)
+
+
+def _layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> bool:
     """Whether the evidence's layout can be read; what contradicts the ledger becomes a reason."""
     try:
         layout = bundle.layout()
@@ -120,7 +153,7 @@ def layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: 
     return True
 
 
-def note_unreadable_records(bundle: Bundle, unreadable: list[str]) -> None:
+def _note_unreadable_records(bundle: Bundle, unreadable: list[str]) -> None:
     """Note where the partition or the inputs' moments cannot be read."""
     for read in (bundle.holdings, bundle.moments):
         try:
