@@ -45,8 +45,6 @@ class Registry(Mapping[str, _Entry]):
         kind: What is registered, in messages: "algorithm".
         package: The package whose modules register, and the group of entry points.
         entry: The class of what is registered.
-        revision: How many names there are; what was made of the registry is out of date when it
-            has changed.
     """
 
     def __init__(self, kind: str, package: str, entry: type[_Entry]) -> None:
@@ -80,11 +78,6 @@ class Registry(Mapping[str, _Entry]):
         """The distribution and version that a name comes from, empty for our own."""
         self._load()
         return self._origins[name]
-
-    @property
-    def revision(self) -> int:
-        """How many names there are."""
-        return len(self)
 
     def __getitem__(self, name: str) -> _Entry:
         self._load()
@@ -125,7 +118,7 @@ class Registry(Mapping[str, _Entry]):
             if isinstance(found, self.entry):
                 self.register(found)
             elif not isinstance(found, ModuleType):
-                raise TypeError(f"it is neither a module nor a {self.entry.__name__}")
+                raise TypeError(f"it is no module and no {self.entry.__name__}")
         except RegistrationError:
             raise
         except Exception as error:

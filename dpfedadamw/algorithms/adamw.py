@@ -1,251 +1,338 @@
-"""Local AdamW with second-moment aggregation, noise debiasing and global alignment.
+"""The AdamW family: DP-FedAdamW, FedAdamW in both its forms, and local AdamW and Adam.
 
-DP-FedAdamW (Algorithm 1, corrected: see ERRATA.md), FedAdamW (Algorithms 2 and 3), DP-LocalAdamW,
-LocalAdamW and Local Adam are this one rule with parts switched on and off. Symbols: m and v first
-and second moment, g̃ the noised gradient, Φ its noise variance, τ the steps behind v since the start
-of the run, k the local step.
+All are one local rule (``rules.adamw``) with parts switched on and off, averaged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
-from dpfedadamw.algorithms.base import (
-    FIRST_MOMENT,
-    GLOBAL_UPDATE,
-    SECOND_MOMENT,
-    Broadcast,
-    GradientOracle,
-    Observer,
-    SecondMoment,
-    Upload,
+from dpfedadamw.algorithms.base import FIRST_MOMENT, SECOND_MOMENT, Algorithm
+from dpfedadamw.algorithms.keys import (
+    Beta2,
+    CoupledDecay,
+    Epsilon,
+    LocalWeight,
+    MomentKeys,
+    ServerSpec,
+    WeightDecay,
 )
-from dpfedadamw.vectors.flat import Blocks, copy_of, empty, in_pieces, zeros_like
+from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.server import Averaging
+from dpfedadamw.spec.algorithm_section import AlgorithmSpec
+from dpfedadamw.spec.section import Section, key
+
+Decay = Annotated[
+    Literal["decoupled", "coupled"],
+    key(
+        "decoupled",
+        "decoupled: weights shrink beside the step; coupled: plain L2, the decay is added to "
+        "the gradient and passes through the moments.",
+        examples=("decoupled", "coupled"),
+    ),
+]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Vectors:
-    """Everything of length d that a step reads or moves.
+class FirstMomentSpec(Section, title="First moment"):
+    """What the server does with the first moment."""
 
-    Attributes:
-        parameters: θ, moved.
-        first: m, moved.
-        second: v; moved unless ``shared`` is given, for which it was moved already.
-        gradient: g̃.
-        shared: v̂ shared by blocks, or None.
-        global_update: Δ_G, or None.
+    aggregation: Literal["none", "full"] = key(
+        "none",
+        "none: restarts at 0 every round; full: averaged coordinate by coordinate, which "
+        "doubles the upload.",
+    )
+
+
+class FloorSpec(Section, title="Floor"):
+    """Lower limit of the debiased second moment; exactly one of relative and absolute.
+
+    The debiased moment is an estimate that is negative for about half of all coordinates.
     """
 
-    parameters: Tensor
-    first: Tensor
-    second: Tensor
-    gradient: Tensor
-    shared: Tensor | None
-    global_update: Tensor | None
+    exactly_one: ClassVar[bool] = True
+
+    relative: float | None = key(
+        None,
+        "Floor of the debiased second moment as a multiple of Φ, the variance that the noise "
+        "adds to a coordinate of the averaged gradient. Without noise Φ is 0, and so is the "
+        "floor.",
+        title="Relative floor",
+        unit="Φ",
+        ge=0,
+        le=1_000_000,
+        examples=(1.0, 0.1),
+    )
+    absolute: float | None = key(
+        None,
+        "Floor of the debiased second moment as a number in the gradient's units squared; "
+        "has to be tuned to the noise.",
+        title="Absolute floor",
+        unit="1",
+        ge=0,
+        le=1_000_000,
+        examples=(1e-08,),
+    )
 
 
-@dataclass(frozen=True)
-class AdamW:
-    """The local rule of the AdamW family.
+class SecondMomentSpec(Section, title="Second moment"):
+    """How the second moment is shared, corrected and bounded."""
 
-    One step (k = 1…K):
+    aggregation: Literal["heads", "hessian", "tensor", "layer", "full", "none"] = key(
+        "heads",
+        "Blocks whose mean of the second moment is shared: heads (each head of query, key "
+        "and value; every other layer one block), hessian (finer: by token, head or output "
+        "neuron), tensor, layer, full (every coordinate) or none (restarts at 0 every round).",
+        examples=("heads", "tensor"),
+    )
+    debias: bool = key(True, "Subtract Φ, the noise's part, from the second moment.")
+    counter: Literal["global", "local"] = key(
+        "global",
+        "Steps that the bias correction counts: global (of the whole run) or local (of the "
+        "round; as printed in the paper, biased from the second round on, an ablation).",
+    )
+    floor: FloorSpec = FloorSpec(relative=1.0)
+    denominator: Literal["coordinate", "block"] = key(
+        "coordinate",
+        "coordinate: one denominator a coordinate; block: one a block, from the block's "
+        "mean, which has less noise.",
+    )
 
-        m ← β1·m + (1−β1)·g̃          v ← β2·v + (1−β2)·g̃²
-        m̂ = m / (1−β1^k)             v̂ = v / (1−β2^τ)
-        d = sqrt(max(v̂ − Φ, floor)) + ϵ
-        θ ← θ − η·(α·m̂/d + γ·Δ_G) − η·λ·θ
 
-    Attributes:
-        beta1: Decay of the first moment, in [0, 1).
-        beta2: Decay of the second moment, in [0, 1).
-        epsilon: ϵ > 0, added to the denominator.
-        weight_decay: λ ≥ 0; it shrinks weights (Algorithm 1 line 17 has it grow them).
-        alignment: γ ≥ 0, weight of the previous round's global update Δ_G.
-        blocks: Partition over whose blocks v is averaged before upload (eq. (7)); None where whole
-            vectors are uploaded or v restarts.
-        aggregate_first: Upload m and start from the server's mean of it.
-        aggregate_second: Upload v, or its block means, and start from the server's mean of it.
-        debias: Subtract Φ from v̂ (eq. (8)).
-        counter: "global" corrects v by 1−β2^τ with τ counted over the whole run; "local" by
-            1−β2^k as Algorithm 1 line 15 prints it, which over-corrects an aggregated v.
-        relative_floor: Floor of v̂ − Φ as a multiple of Φ, or None.
-        absolute_floor: Floor of v̂ − Φ as a number, or None. One of the two is given.
-        block_denominator: Use one denominator a block, from the block mean of v̂.
-        decay: "decoupled" as above, or "coupled": plain L2, g̃ + λθ in place of g̃ and no last term.
-        local_weight: α ≥ 0, weight of the local direction; below 1 in FedAdamW's Algorithm 3 alone.
+class PlainSecondMoment(SecondMomentSpec, title="Second moment"):
+    """How the second moment is shared, corrected and bounded."""
+
+    debias: Literal[False] = key(
+        False,
+        "Subtract Φ, the noise's part, from the second moment.",
+        why="without noise there is nothing to subtract",
+    )
+
+
+class LocalAdamWKeys(MomentKeys, title="Local AdamW"):
+    """Local AdamW whose moments restart every round."""
+
+    weight_decay: WeightDecay = 0.01
+    decay: Decay = "decoupled"
+
+
+class LocalAdamKeys(MomentKeys, title="Local Adam"):
+    """Local Adam with plain L2 decay, whose moments restart every round."""
+
+    weight_decay: CoupledDecay = 0.01
+
+
+class SharedAdamWKeys(LocalAdamWKeys, title="DP-FedAdamW"):
+    """Local AdamW with block-mean second moment, noise debiasing and global alignment."""
+
+    alignment: float = key(
+        0.5,
+        "Weight γ of the last global update in each local step; 0 switches the alignment off.",
+        unit="1",
+        ge=0,
+        le=1000,
+        examples=(0.5, 0),
+    )
+    first_moment: FirstMomentSpec = FirstMomentSpec()
+    second_moment: SecondMomentSpec = SecondMomentSpec()
+
+
+class PlainSharedKeys(SharedAdamWKeys, title="FedAdamW"):
+    """DP-FedAdamW without clipping, noise and debiasing."""
+
+    second_moment: PlainSecondMoment = PlainSecondMoment()
+
+
+class TheoryAdamWKeys(AlgorithmSpec, title="FedAdamW, theory form"):
+    """FedAdamW as its convergence proof has it.
+
+    No first moment, no decay, a convex mix with the last global update.
     """
 
-    beta1: float
-    beta2: float
-    epsilon: float
-    weight_decay: float
-    alignment: float
-    blocks: Blocks | None
-    aggregate_first: bool
-    aggregate_second: bool
-    debias: bool
-    counter: str
-    relative_floor: float | None
-    absolute_floor: float | None
-    block_denominator: bool
-    decay: str = "decoupled"
-    local_weight: float = 1.0
-    queries_per_step: int = 1
+    beta2: Beta2 = 0.999
+    epsilon: Epsilon = 1e-8
+    local_weight: LocalWeight = 0.5
+    second_moment: PlainSecondMoment = PlainSecondMoment()
+    server: ServerSpec = ServerSpec()
 
-    def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
-        """Take the local steps of one client."""
-        start = broadcast.parameters
-        parameters = copy_of(start)
-        first = self._start_first(broadcast)
-        second = self._start_second(broadcast)
-        global_update = broadcast.state.get(GLOBAL_UPDATE)
-        rate = broadcast.learning_rate
-        coupled = self.decay == "coupled"
-        for step in range(1, broadcast.local_steps + 1):
-            oracle.next_batch()
-            gradient = oracle.gradient(parameters)
-            if coupled:
-                gradient = gradient.add(parameters, alpha=self.weight_decay)
-            behind_first = self._steps_behind(
-                step, broadcast.earlier_steps, self.aggregate_first, "global"
-            )
-            behind_second = self._steps_behind(
-                step, broadcast.earlier_steps, self.aggregate_second, self.counter
-            )
-            correction = 1.0 - self.beta2**behind_second
-            shared = self._share(second, gradient, correction)
-            corrections = (1.0 - self.beta1**behind_first, correction)
-            vectors = _Vectors(
-                parameters=parameters,
-                first=first,
-                second=second,
-                gradient=gradient,
-                shared=shared,
-                global_update=global_update,
-            )
-            self._advance(vectors, corrections, rate, oracle.noise_variance)
-        if not coupled:
-            # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
-            observer.second_moment(
-                lambda: self._seen(second, correction, behind_second, oracle.noise_variance)
-            )
-        in_pieces(parameters, lambda part, _: parameters[part].sub_(start[part]))
-        return Upload(parameters, self._upload_state(first, second))
 
-    def _seen(
-        self, second: Tensor, correction: float, steps: int, noise_variance: float
-    ) -> SecondMoment:
-        """What there is to see of v [d] after the last step."""
-        corrected = empty(len(second), second.dtype, second.device)
-        in_pieces(second, lambda part, _: torch.div(second[part], correction, out=corrected[part]))
-        floored = self._floored(corrected, noise_variance)
-        subtracted = noise_variance if self.debias else 0.0
-        return SecondMoment(second, corrected, subtracted, steps, floored)
+def _measured_beta2(keys: LocalAdamWKeys | SharedAdamWKeys) -> float | None:
+    """Plain L2 decay puts λθ into v, which evidence of gradients alone cannot follow."""
+    return None if keys.decay == "coupled" else keys.beta2
 
-    def _shared_by_blocks(self, corrected: Tensor) -> Tensor:
-        """v̂ as the denominator sees it: its block's mean where blocks share one."""
-        if not self.block_denominator or self.blocks is None:
-            return corrected
-        return self.blocks.spread(self.blocks.mean(corrected)).to(corrected.dtype)
 
-    def _floored(self, corrected: Tensor, noise_variance: float) -> Tensor:
-        """Where v̂ − Φ of a corrected v̂ [d] lies below the floor, bool [d]."""
-        floored = torch.zeros(len(corrected), dtype=torch.bool, device=corrected.device)
-        if not self.debias:
-            return floored
-        shared, floor = self._shared_by_blocks(corrected), self._floor(noise_variance)
+def _shared_blocks(keys: SharedAdamWKeys | TheoryAdamWKeys) -> str:
+    return keys.second_moment.aggregation
 
-        def compare(part: slice, memory: Tensor) -> None:
-            torch.lt(torch.sub(shared[part], noise_variance, out=memory), floor, out=floored[part])
 
-        in_pieces(corrected, compare)
-        return floored
+def _local_adamw(setting: Setting[LocalAdamWKeys]) -> Algorithm:
+    """Local AdamW whose moments restart every round, averaged."""
+    keys = setting.spec
+    return _restarting(keys, keys.weight_decay, keys.decay)
 
-    def _advance(
-        self,
-        vectors: _Vectors,
-        corrections: tuple[float, float],
-        rate: float,
-        noise_variance: float,
-    ) -> None:
-        """Take one step, in place."""
-        of_first, of_second = corrections
-        shrink = 1.0 if self.decay == "coupled" else 1.0 - rate * self.weight_decay
-        parameters, first, second = vectors.parameters, vectors.first, vectors.second
-        gradient, shared, global_update = vectors.gradient, vectors.shared, vectors.global_update
 
-        def advance(part: slice, memory: Tensor) -> None:
-            first[part].mul_(self.beta1).add_(gradient[part], alpha=1.0 - self.beta1)
-            if shared is None:
-                followed = self._follow(second[part], gradient[part])
-                estimate = torch.div(followed, of_second, out=memory)
-            else:
-                estimate = shared[part]
-            denominator = self.denominator(estimate, noise_variance)
-            scale = rate * self.local_weight / of_first
-            parameters[part].mul_(shrink).addcdiv_(first[part], denominator, value=-scale)
-            if global_update is not None and self.alignment:
-                parameters[part].sub_(global_update[part], alpha=rate * self.alignment)
+def _local_adam(setting: Setting[LocalAdamKeys]) -> Algorithm:
+    """Local Adam with plain L2 decay whose moments restart every round, averaged."""
+    return _restarting(setting.spec, setting.spec.weight_decay, "coupled")
 
-        in_pieces(parameters, advance)
 
-    def _follow(self, second: Tensor, gradient: Tensor) -> Tensor:
-        """Move v along a gradient, in place."""
-        return second.mul_(self.beta2).addcmul_(gradient, gradient, value=1.0 - self.beta2)
+def _restarting(keys: MomentKeys, weight_decay: float, decay: str) -> Algorithm:
+    from dpfedadamw.algorithms.rules.adamw import AdamW
 
-    def _share(self, second: Tensor, gradient: Tensor, correction: float) -> Tensor | None:
-        """Move v and return v̂ shared by blocks; None where each coordinate has its own."""
-        if not self.block_denominator or self.blocks is None:
-            return None
-        in_pieces(gradient, lambda part, _: self._follow(second[part], gradient[part]))
-        means = self.blocks.mean(second) / correction
-        return self.blocks.spread(means).to(second.dtype)
+    local = AdamW(
+        beta1=keys.beta1,
+        beta2=keys.beta2,
+        epsilon=keys.epsilon,
+        weight_decay=weight_decay,
+        alignment=0.0,
+        blocks=None,
+        aggregate_first=False,
+        aggregate_second=False,
+        debias=False,
+        counter="local",
+        relative_floor=None,
+        absolute_floor=None,
+        block_denominator=False,
+        decay=decay,
+        local_weight=1.0,
+    )
+    return Algorithm(local, Averaging({}, False))
 
-    def _floor(self, noise_variance: float) -> float:
-        """The least value of a debiased estimate."""
-        if self.relative_floor is not None:
-            return self.relative_floor * noise_variance
-        return self.absolute_floor or 0.0
 
-    def denominator(self, estimate: Tensor, noise_variance: float) -> Tensor:
-        """The step's denominator: root of v̂, debiased and floored, plus ϵ; in place of v̂.
+def _shared_adamw(setting: Setting[SharedAdamWKeys]) -> Algorithm:
+    """Local AdamW with whatever of moments and alignment the spec shares."""
+    keys = setting.spec
+    return _sharing(
+        setting,
+        keys.second_moment,
+        beta1=keys.beta1,
+        beta2=keys.beta2,
+        epsilon=keys.epsilon,
+        weight_decay=keys.weight_decay,
+        alignment=keys.alignment,
+        aggregate_first=keys.first_moment.aggregation == "full",
+        decay=keys.decay,
+    )
 
-        v̂ − Φ is an estimate and often negative; its floor scales with Φ, the noise it must
-        withstand (an absolute one is DP-AdamBC's form, Tang et al. 2024).
 
-        Args:
-            estimate: v̂, [d] or a part of it, which is overwritten.
-            noise_variance: Φ of the oracle.
-        """
-        if self.debias:
-            estimate.sub_(noise_variance).clamp_(min=self._floor(noise_variance))
-        return estimate.sqrt_().add_(self.epsilon)
+def _theory_adamw(setting: Setting[TheoryAdamWKeys]) -> Algorithm:
+    """FedAdamW's Algorithm 3: β1 = λ = 0 and a convex mix with the last global update.
 
-    @staticmethod
-    def _steps_behind(step: int, earlier: int, aggregated: bool, counter: str) -> int:
-        """EMA steps to correct for: those of earlier rounds count where their moment goes on."""
-        return step + earlier if aggregated and counter == "global" else step
+    Its server step γ is the server's learning rate times K·η, so that 1 is the plain average.
+    """
+    keys = setting.spec
+    return _sharing(
+        setting,
+        keys.second_moment,
+        server_rate=keys.server.learning_rate,
+        beta1=0.0,
+        beta2=keys.beta2,
+        epsilon=keys.epsilon,
+        weight_decay=0.0,
+        alignment=1.0 - keys.local_weight,
+        aggregate_first=False,
+        decay="decoupled",
+        local_weight=keys.local_weight,
+    )
 
-    def _start_first(self, broadcast: Broadcast) -> Tensor:
-        if self.aggregate_first:
-            return copy_of(broadcast.state[FIRST_MOMENT])
-        return zeros_like(broadcast.parameters)
 
-    def _start_second(self, broadcast: Broadcast) -> Tensor:
-        if not self.aggregate_second:
-            return zeros_like(broadcast.parameters)
-        received = broadcast.state[SECOND_MOMENT]
-        return self.blocks.spread(received) if self.blocks is not None else copy_of(received)
+def _sharing(
+    setting: Setting[Any], moment: SecondMomentSpec, server_rate: float = 1.0, **rule: Any
+) -> Algorithm:
+    """The rule with the second moment that the spec shares, and the server that averages it."""
+    from dpfedadamw.algorithms.rules.adamw import AdamW
+    from dpfedadamw.vectors.flat import blocks_of
 
-    def _upload_state(self, first: Tensor, second: Tensor) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = {}
-        if self.aggregate_first:
-            state[FIRST_MOMENT] = first
-        if self.aggregate_second:
-            if self.blocks is not None:
-                second = self.blocks.mean(second).to(second.dtype)
-            state[SECOND_MOMENT] = second
-        return state
+    aggregation = moment.aggregation
+    blocks = None if aggregation in ("full", "none") else blocks_of(setting.model, aggregation)
+    local = AdamW(
+        **rule,
+        blocks=blocks,
+        aggregate_second=aggregation != "none",
+        debias=moment.debias,
+        counter=moment.counter,
+        relative_floor=moment.floor.relative,
+        absolute_floor=moment.floor.absolute,
+        block_denominator=moment.denominator == "block",
+    )
+    sizes: dict[str, int] = {}
+    if local.aggregate_first:
+        sizes[FIRST_MOMENT] = setting.size
+    if aggregation != "none":
+        sizes[SECOND_MOMENT] = len(blocks.names) if blocks else setting.size
+    return Algorithm(local, Averaging(sizes, local.alignment != 0.0, server_rate))
+
+
+register(
+    Entry(
+        name="dp-fedadamw",
+        keys=SharedAdamWKeys,
+        units=("record",),
+        summary="local AdamW: block-mean second moment, noise debiasing, global alignment",
+        source="DP-FedAdamW, Algorithm 1, corrected as ERRATA.md says",
+        assemble=_shared_adamw,
+        relatives={"none": "fedadamw"},
+        measured_beta2=_measured_beta2,
+        blocks=_shared_blocks,
+    )
+)
+register(
+    Entry(
+        name="dp-localadamw",
+        keys=LocalAdamWKeys,
+        units=("record",),
+        summary="local AdamW whose moments restart every round",
+        source="DP-FedAdamW, Algorithm 2",
+        assemble=_local_adamw,
+        relatives={"none": "local-adamw"},
+        measured_beta2=_measured_beta2,
+    )
+)
+register(
+    Entry(
+        name="fedadamw",
+        keys=PlainSharedKeys,
+        units=("none",),
+        summary="dp-fedadamw without clipping, noise and debiasing",
+        source="FedAdamW, Algorithm 2",
+        assemble=_shared_adamw,
+        relatives={"record": "dp-fedadamw", "client": "dp-fedadamw"},
+        measured_beta2=_measured_beta2,
+        blocks=_shared_blocks,
+    )
+)
+register(
+    Entry(
+        name="fedadamw-theory",
+        keys=TheoryAdamWKeys,
+        units=("none",),
+        summary="fedadamw as its convergence proof has it: no first moment, no decay, a convex mix",
+        source="FedAdamW, Algorithm 3",
+        assemble=_theory_adamw,
+        relatives={"record": "dp-fedadamw", "client": "dp-fedadamw"},
+        measured_beta2=lambda keys: keys.beta2,
+        blocks=_shared_blocks,
+    )
+)
+register(
+    Entry(
+        name="local-adamw",
+        keys=LocalAdamWKeys,
+        units=("none",),
+        summary="local AdamW, averaged",
+        source="FedAdamW, Algorithm 1",
+        assemble=_local_adamw,
+        relatives={"record": "dp-localadamw", "client": "dp-localadamw"},
+        measured_beta2=_measured_beta2,
+    )
+)
+register(
+    Entry(
+        name="local-adam",
+        keys=LocalAdamKeys,
+        units=("none",),
+        summary="local Adam with plain L2 decay, averaged",
+        source="FedAdamW, section 6; Kingma & Ba 2015",
+        assemble=_local_adam,
+        relatives={"record": "dp-localadamw", "client": "dp-localadamw"},
+    )
+)

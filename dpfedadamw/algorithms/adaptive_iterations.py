@@ -22,11 +22,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import (
+    Algorithm,
     Broadcast,
     GradientOracle,
     Observer,
@@ -35,11 +34,26 @@ from dpfedadamw.algorithms.base import (
     ServerState,
     Upload,
 )
+from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
 from dpfedadamw.algorithms.server import Averaging, mean_of
-from dpfedadamw.algorithms.sgd import descend
+from dpfedadamw.algorithms.sgd import GradientDescent, descend
+from dpfedadamw.spec.algorithm_section import LocalIterationsSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SECANT = "secant"
 STRONG_CONVEXITY = "strong_convexity"
+
+
+class AdaptiveIterationsKeys(DescentKeys, title="ALI-DPFL"):
+    """Local stochastic gradient descent with adaptive local iterations.
+
+    privacy.noise_multiplier and privacy.target_epsilon are both needed.
+    """
+
+    local_iterations: LocalIterationsSpec = LocalIterationsSpec()
 
 
 def best_local_steps(
@@ -131,6 +145,8 @@ class ConvexityServer:
         self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
     ) -> ServerState:
         """Average the updates and renew the estimate."""
+        import torch
+
         averaged = Averaging({}, False).combine(state, uploads, broadcast)
         estimate = state.state[STRONG_CONVEXITY]
         gradients, points = mean_of(uploads, SECANT).unbind()
@@ -185,3 +201,30 @@ class IterationSchedule:
     def _strong_convexity(self, state: ServerState) -> float:
         estimate = state.state.get(STRONG_CONVEXITY)
         return self.strong_convexity if estimate is None else float(estimate)
+
+
+def _adaptive_iterations(setting: Setting[AdaptiveIterationsKeys]) -> Algorithm:
+    """Local gradient descent, averaged, for as many steps a round as theory asks for."""
+    section, weight_decay = setting.spec.local_iterations, setting.spec.weight_decay
+    first = section.strong_convexity
+    schedule = IterationSchedule(section.minimum, section.maximum, section.heterogeneity, first)
+    if not section.estimate:
+        descent = GradientDescent(weight_decay)
+        return Algorithm(descent, Averaging({}, False), round_schedule=schedule)
+    return Algorithm(SecantDescent(weight_decay), ConvexityServer(first), round_schedule=schedule)
+
+
+register(
+    Entry(
+        name="ali-dpfl",
+        keys=AdaptiveIterationsKeys,
+        units=("record",),
+        summary="local DP-SGD with as many local steps a round as its convergence bound and budget "
+        "ask for",
+        source="ALI-DPFL, Algorithms 2 and 3, corrected as ERRATA.md says",
+        assemble=_adaptive_iterations,
+        relatives={"none": "fedavg"},
+        adaptive=True,
+        budgeted=True,
+    )
+)

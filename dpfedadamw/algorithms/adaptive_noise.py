@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import (
     GLOBAL_UPDATE,
+    Algorithm,
     Broadcast,
     GradientOracle,
     Observer,
@@ -28,13 +28,25 @@ from dpfedadamw.algorithms.base import (
     ServerState,
     Upload,
 )
+from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
+from dpfedadamw.spec.algorithm_section import NoiseDecaySpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SLOPE = "slope"
 FALLS = "falls"
 DECAYS = "decays"
 _AVERAGE = Averaging({SLOPE: 1}, True)
+
+
+class AdaptiveNoiseKeys(DescentKeys, title="Adap DP-FL"):
+    """Local stochastic gradient descent under noise that falls while the model learns."""
+
+    noise_decay: NoiseDecaySpec = NoiseDecaySpec()
 
 
 @dataclass(frozen=True)
@@ -114,3 +126,27 @@ class NoiseSchedule:
     def readings(self, state: ServerState) -> Mapping[str, float]:
         """The mean slope that was counted in the round."""
         return {SLOPE: float(state.state[SLOPE])}
+
+
+def _adaptive_noise(setting: Setting[AdaptiveNoiseKeys]) -> Algorithm:
+    """Local gradient descent, averaged, under noise that falls while the model learns."""
+    section = setting.spec.noise_decay
+    return Algorithm(
+        WatchedDescent(setting.spec.weight_decay),
+        FallingServer(section.patience),
+        round_schedule=NoiseSchedule(section.factor, section.floor),
+    )
+
+
+register(
+    Entry(
+        name="adap-dpfl",
+        keys=AdaptiveNoiseKeys,
+        units=("record",),
+        summary="local DP-SGD whose noise multiplier falls while the released loss estimate does",
+        source="Fu, Chen & Han 2022, as in ALI-DPFL, section V",
+        assemble=_adaptive_noise,
+        relatives={"none": "fedavg"},
+        adaptive=True,
+    )
+)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from dpfedadamw.vectors.sparsification import Sparsification
+    from dpfedadamw.vectors.sparsification import Sparsification
 
 # Names under which rules that share a tensor find it in a broadcast or an upload.
 FIRST_MOMENT = "first_moment"

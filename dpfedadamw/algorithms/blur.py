@@ -7,12 +7,51 @@ names the method and prints no formula; the one here is R(θ) = (λ/2)·max(0, �
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from dpfedadamw.algorithms.base import Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
 from dpfedadamw.algorithms.sgd import descend
+from dpfedadamw.algorithms.sparse import TopSparsification, averaged
+from dpfedadamw.spec.section import Section, key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class BlurSpec(Section, title="Bounded local update regularisation"):
+    """A penalty on local steps that go far: λ/2 · max(0, ‖θ − θ_t‖² − S²).
+
+    θ_t is where the round began.
+    """
+
+    weight: float = key(
+        0.1, "Weight λ of the penalty; 0 is none.", unit="1", ge=0, le=1_000_000, examples=(0.1, 0)
+    )
+    bound: float | None = key(
+        None,
+        "Distance S from the start of the round within which there is no penalty; null takes "
+        "the clipping norm.",
+        unit="1",
+        ge=0,
+        le=1_000_000_000,
+        examples=(None, 0.5),
+    )
+
+
+class BlurKeys(DescentKeys, title="BLUR"):
+    """Local stochastic gradient descent, held back beyond a distance from its start."""
+
+    blur: BlurSpec = BlurSpec()
+
+
+class SparseBlurKeys(BlurKeys, title="BLURS"):
+    """BLUR, updates cut to their largest coordinates."""
+
+    sparsification: TopSparsification = TopSparsification()
 
 
 @dataclass(frozen=True)
@@ -45,3 +84,36 @@ class BoundedDescent:
             return gradient
 
         return Upload(descend(broadcast, oracle, self.weight_decay, held_back))
+
+
+def _bounded_descent(setting: Setting[BlurKeys]) -> Algorithm:
+    """Local gradient descent that is held back beyond a bound, averaged."""
+    blur = setting.spec.blur
+    bound = blur.bound if blur.bound is not None else setting.clipping_norm
+    # Without a clipping norm nothing says where an update is too long.
+    bound = bound if bound is not None else math.inf
+    return averaged(setting, BoundedDescent(setting.spec.weight_decay, blur.weight, bound))
+
+
+register(
+    Entry(
+        name="blur",
+        keys=BlurKeys,
+        units=("client",),
+        summary="dp-fedavg, local steps held back beyond a distance from their start",
+        source="Cheng et al. 2022 (BLUR), as ERRATA.md says",
+        assemble=_bounded_descent,
+        relatives={"record": "dp-fedavg", "none": "fedavg"},
+    )
+)
+register(
+    Entry(
+        name="blurs",
+        keys=SparseBlurKeys,
+        units=("client",),
+        summary="blur, updates cut to their largest coordinates before clipping",
+        source="Cheng et al. 2022 (BLUR and LUS), as ERRATA.md says",
+        assemble=_bounded_descent,
+        relatives={"record": "dp-fedavg", "none": "fedavg"},
+    )
+)

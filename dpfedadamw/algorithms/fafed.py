@@ -8,22 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import (
     FIRST_MOMENT,
     SECOND_MOMENT,
+    Algorithm,
     Broadcast,
     GradientOracle,
     Observer,
     ServerState,
     Upload,
 )
+from dpfedadamw.algorithms.keys import CoupledDecay, MomentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
 from dpfedadamw.algorithms.server import mean_of, mean_update
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 PREVIOUS = "previous"
+
+
+class FasterAdaptiveKeys(MomentKeys, title="DP-FAFED"):
+    """Local variance-reduced momentum under a shared denominator; two noised queries a step."""
+
+    weight_decay: CoupledDecay = 0.01
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,8 @@ class FasterAdaptiveServer:
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters, θ' = θ; the first clients fill the moments."""
+        import torch
+
         zero = torch.zeros_like(parameters)
         state = {FIRST_MOMENT: zero, SECOND_MOMENT: zero.clone(), PREVIOUS: parameters.clone()}
         return ServerState(parameters.clone(), state)
@@ -110,3 +122,25 @@ class FasterAdaptiveServer:
         first, second = mean_of(uploads, FIRST_MOMENT), mean_of(uploads, SECOND_MOMENT)
         moved = mean - broadcast.learning_rate * first / (second.sqrt() + self.epsilon)
         return ServerState(moved, {FIRST_MOMENT: first, SECOND_MOMENT: second, PREVIOUS: mean})
+
+
+def _variance_reduced(setting: Setting[FasterAdaptiveKeys]) -> Algorithm:
+    """Variance-reduced local momentum; iterates and both moments averaged."""
+    spec = setting.spec
+    local = FasterAdaptive(spec.beta1, spec.beta2, spec.epsilon, spec.weight_decay)
+    return Algorithm(local, FasterAdaptiveServer(spec.epsilon))
+
+
+register(
+    Entry(
+        name="dp-fafed",
+        keys=FasterAdaptiveKeys,
+        units=("record",),
+        summary="variance-reduced local momentum under a shared denominator, two noised queries "
+        "a step",
+        source="Wu et al. 2022, Algorithm 2; DP-FedAdamW, Table 9",
+        assemble=_variance_reduced,
+        relatives={"none": "fedlada"},
+        queries_per_step=2,
+    )
+)

@@ -4,18 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpfedadamw.algorithms.base import (
     FIRST_MOMENT,
     SECOND_MOMENT,
+    Algorithm,
     Broadcast,
     ServerState,
     Upload,
 )
+from dpfedadamw.algorithms.keys import Beta1, Beta2, DescentKeys, Epsilon
+from dpfedadamw.algorithms.registry import Entry, Setting, register
 from dpfedadamw.algorithms.server import mean_update
+from dpfedadamw.algorithms.sgd import GradientDescent
+from dpfedadamw.spec.section import Section, key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AdamServer(Section, title="Server"):
+    """Adam on the server, applied to the mean update."""
+
+    learning_rate: float = key(
+        0.01,
+        "Step size of the server's optimiser.",
+        title="Server learning rate",
+        unit="1",
+        gt=0,
+        le=1000,
+    )
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.99
+    epsilon: Epsilon = 0.001
+
+
+class AdaptiveServer(AdamServer, title="Server"):
+    """The optimiser that the server applies to the mean update."""
+
+    key_order: ClassVar[tuple[str, ...]] = ("rule",)
+
+    rule: Literal["adam", "yogi"] = key(
+        "adam", "Optimiser of the server.", examples=("adam", "yogi")
+    )
+
+
+class AdaptiveServerKeys(DescentKeys, title="DP-FedOpt"):
+    """Local stochastic gradient descent, an adaptive optimiser on the server."""
+
+    server: AdaptiveServer = AdaptiveServer()
+
+
+class FedAdamKeys(DescentKeys, title="FedAdam"):
+    """Local stochastic gradient descent, Adam on the server."""
+
+    server: AdamServer = AdamServer()
 
 
 @dataclass(frozen=True)
@@ -47,6 +91,8 @@ class Adaptive:
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters, m = 0, v = τ²."""
+        import torch
+
         first = torch.zeros_like(parameters)
         second = torch.full_like(parameters, self.epsilon**2)
         return ServerState(parameters.clone(), {FIRST_MOMENT: first, SECOND_MOMENT: second})
@@ -58,6 +104,8 @@ class Adaptive:
         broadcast: Broadcast,
     ) -> ServerState:
         """One step of the server's optimiser."""
+        import torch
+
         del broadcast  # the server's step has a rate of its own
         update = mean_update(uploads)
         first = self.beta1 * state.state[FIRST_MOMENT] + (1.0 - self.beta1) * update
@@ -68,3 +116,42 @@ class Adaptive:
             second = self.beta2 * second + (1.0 - self.beta2) * square
         step = self.learning_rate * first / (second.sqrt() + self.epsilon)
         return ServerState(state.parameters + step, {FIRST_MOMENT: first, SECOND_MOMENT: second})
+
+
+def _adaptive_server(setting: Setting[AdaptiveServerKeys]) -> Algorithm:
+    """Local gradient descent, Adam or Yogi on the server."""
+    return _assembled(setting.spec, setting.spec.server, setting.spec.server.rule)
+
+
+def _adam_on_the_server(setting: Setting[FedAdamKeys]) -> Algorithm:
+    """Local gradient descent, Adam on the server."""
+    return _assembled(setting.spec, setting.spec.server, "adam")
+
+
+def _assembled(keys: DescentKeys, server: AdamServer, rule: str) -> Algorithm:
+    step = Adaptive(rule, server.learning_rate, server.beta1, server.beta2, server.epsilon)
+    return Algorithm(GradientDescent(keys.weight_decay), step)
+
+
+register(
+    Entry(
+        name="dp-fedopt",
+        keys=AdaptiveServerKeys,
+        units=("record",),
+        summary="local DP-SGD, Adam or Yogi on the server",
+        source="Reddi et al. 2021, Algorithm 2; DP-FedAdamW, Table 9",
+        assemble=_adaptive_server,
+        relatives={"none": "fedadam"},
+    )
+)
+register(
+    Entry(
+        name="fedadam",
+        keys=FedAdamKeys,
+        units=("none",),
+        summary="local SGD, Adam on the server",
+        source="Reddi et al. 2021, Algorithm 2",
+        assemble=_adam_on_the_server,
+        relatives={"record": "dp-fedopt", "client": "dp-fedopt"},
+    )
+)

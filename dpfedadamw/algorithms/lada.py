@@ -7,19 +7,31 @@ oracle it is DP-FedLADA of DP-FedAdamW's Table 9.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import (
     GLOBAL_UPDATE,
     SECOND_MOMENT,
+    Algorithm,
     Broadcast,
     GradientOracle,
     Observer,
     Upload,
 )
+from dpfedadamw.algorithms.keys import CoupledDecay, LocalWeight, MomentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AmendedKeys(MomentKeys, title="FedLADA"):
+    """Local AMSGrad amended by the last global update."""
+
+    weight_decay: CoupledDecay = 0.01
+    local_weight: LocalWeight = 0.1
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class LocalAdaptiveAmended:
 
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        import torch
+
         del observer  # there is no second moment to show
         first = torch.zeros_like(broadcast.parameters)
         second = broadcast.state[SECOND_MOMENT].clamp(min=self.epsilon**2)
@@ -65,3 +79,36 @@ class LocalAdaptiveAmended:
 
         update = descend(broadcast, oracle, 0.0, amended)
         return Upload(update, {SECOND_MOMENT: largest})
+
+
+def _amended_adaptive(setting: Setting[AmendedKeys]) -> Algorithm:
+    """Local AMSGrad mixed with the last global update; update and v averaged."""
+    spec = setting.spec
+    local = LocalAdaptiveAmended(
+        spec.beta1, spec.beta2, spec.epsilon, spec.weight_decay, spec.local_weight
+    )
+    return Algorithm(local, Averaging({SECOND_MOMENT: setting.size}, True))
+
+
+register(
+    Entry(
+        name="dp-fedlada",
+        keys=AmendedKeys,
+        units=("record",),
+        summary="local AMSGrad amended by the last global update",
+        source="Sun et al. 2023, section 3; DP-FedAdamW, Table 9",
+        assemble=_amended_adaptive,
+        relatives={"none": "fedlada"},
+    )
+)
+register(
+    Entry(
+        name="fedlada",
+        keys=AmendedKeys,
+        units=("none",),
+        summary="local AMSGrad amended by the last global update",
+        source="Sun et al. 2023, section 3",
+        assemble=_amended_adaptive,
+        relatives={"record": "dp-fedlada", "client": "dp-fedlada"},
+    )
+)

@@ -11,11 +11,31 @@ is noise ησC/B on the model.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from dpfedadamw.algorithms.base import Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
+from dpfedadamw.spec.section import key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ProximalKeys(DescentKeys, title="PE-DPFL"):
+    """Local stochastic gradient descent with a proximal term."""
+
+    proximal_weight: float = key(
+        0.1,
+        "Weight ρ of the proximal term (ρ/2)·‖θ − θ_start‖² in the local objective; at 0 "
+        "there is none.",
+        unit="1",
+        ge=0,
+        le=1_000_000,
+        examples=(0.1, 0),
+    )
 
 
 @dataclass(frozen=True)
@@ -42,3 +62,22 @@ class ProximalDescent:
             return oracle.gradient(parameters).add(away, alpha=self.proximal_weight)
 
         return Upload(descend(broadcast, oracle, self.weight_decay, pulled_back))
+
+
+def _proximal_descent(setting: Setting[ProximalKeys]) -> Algorithm:
+    """Local descent held near the broadcast model, averaged."""
+    local = ProximalDescent(setting.spec.weight_decay, setting.spec.proximal_weight)
+    return Algorithm(local, Averaging({}, False))
+
+
+register(
+    Entry(
+        name="pe-dpfl",
+        keys=ProximalKeys,
+        units=("record",),
+        summary="local DP-SGD held near the broadcast model by a proximal term",
+        source="Shen, Liu & Zhang 2022, as in ALI-DPFL, section V",
+        assemble=_proximal_descent,
+        relatives={"none": "fedavg"},
+    )
+)

@@ -7,11 +7,59 @@ that was not paid for: two queries on one batch, jointly one Gaussian of multipl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
-
-from dpfedadamw.algorithms.base import Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
 from dpfedadamw.algorithms.sgd import descend
+from dpfedadamw.algorithms.sparse import SparsificationSpec, TopSparsification, averaged
+from dpfedadamw.spec.section import Section, key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SamSpec(Section, title="Sharpness-aware minimisation"):
+    """How far the second query of a step looks."""
+
+    radius: float = key(
+        0.05,
+        "Length ρ of the perturbation along the first noised gradient; at 0 there is none, "
+        "and both queries are still made and paid for.",
+        unit="1",
+        ge=0,
+        le=1000,
+        examples=(0.05, 0),
+    )
+
+
+class RandomSparsification(SparsificationSpec, title="Random sparsification"):
+    """Which coordinates of a client's update survive, before it is clipped."""
+
+    kind: Literal["random"] = key(
+        "random",
+        "random: coordinates drawn from public randomness each round, the same for all "
+        "clients, scaled by d/k before clipping; noise on these alone.",
+    )
+
+
+class SamKeys(DescentKeys, title="DP-FedSAM"):
+    """Local sharpness-aware steps; two queries each, noised with unit record."""
+
+    sam: SamSpec = SamSpec()
+
+
+class RandomSamKeys(SamKeys, title="DP-FedSAM, rand-k"):
+    """Local sharpness-aware steps, updates cut to public random coordinates."""
+
+    sparsification: RandomSparsification = RandomSparsification()
+
+
+class TopSamKeys(SamKeys, title="DP-FedSAM, top-k"):
+    """Local sharpness-aware steps, updates cut to their largest coordinates."""
+
+    sparsification: TopSparsification = TopSparsification()
 
 
 @dataclass(frozen=True)
@@ -41,3 +89,47 @@ class SharpnessAware:
             return oracle.gradient(parameters.add(noised, alpha=reach))
 
         return Upload(descend(broadcast, oracle, self.weight_decay, ascend_first))
+
+
+def _sharpness_aware(setting: Setting[SamKeys]) -> Algorithm:
+    """Local descent by the gradient at a perturbed point, averaged."""
+    local = SharpnessAware(setting.spec.weight_decay, setting.spec.sam.radius)
+    return averaged(setting, local)
+
+
+register(
+    Entry(
+        name="dp-fedsam",
+        keys=SamKeys,
+        units=("record", "client"),
+        summary="local sharpness-aware steps of two queries, each noised at record level",
+        source="DP-FedSAM, Algorithm 1 (at record level eq. (6)); Foret et al. 2021",
+        assemble=_sharpness_aware,
+        relatives={"none": "fedavg"},
+        queries_per_step=2,
+    )
+)
+register(
+    Entry(
+        name="dp-fedsam-randk",
+        keys=RandomSamKeys,
+        units=("client",),
+        summary="dp-fedsam, updates cut to public random coordinates before clipping",
+        source="DP-FedSAM, section 6.1; Hu et al. 2022 (Fed-SMP)",
+        assemble=_sharpness_aware,
+        relatives={"record": "dp-fedsam", "none": "fedavg"},
+        queries_per_step=2,
+    )
+)
+register(
+    Entry(
+        name="dp-fedsam-topk",
+        keys=TopSamKeys,
+        units=("client",),
+        summary="dp-fedsam, updates cut to their largest coordinates before clipping",
+        source="DP-FedSAM, section 6.1",
+        assemble=_sharpness_aware,
+        relatives={"record": "dp-fedsam", "none": "fedavg"},
+        queries_per_step=2,
+    )
+)

@@ -10,21 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import (
+    Algorithm,
     Broadcast,
     GradientOracle,
     Observer,
     ServerState,
     Upload,
 )
+from dpfedadamw.algorithms.keys import DescentKeys, ServerSpec
+from dpfedadamw.algorithms.registry import Entry, Setting, register
 from dpfedadamw.algorithms.server import Averaging, mean_of
 from dpfedadamw.algorithms.sgd import descend
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 CONTROL = "control"
+
+
+class ScaffoldKeys(DescentKeys, title="SCAFFOLD"):
+    """Local stochastic gradient descent with control variates; uploads twice as much."""
+
+    server: ServerSpec = ServerSpec()
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,8 @@ class Scaffold:
 
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        import torch
+
         del observer  # there is no second moment to show
         own = broadcast.memory.get(CONTROL)
         if own is None:
@@ -76,6 +88,8 @@ class ScaffoldServer:
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters, c = 0."""
+        import torch
+
         return ServerState(parameters.clone(), {CONTROL: torch.zeros_like(parameters)})
 
     def combine(
@@ -86,3 +100,33 @@ class ScaffoldServer:
         share = len(uploads) / self.clients
         control = state.state[CONTROL] + share * mean_of(uploads, CONTROL)
         return replace(averaged, state={CONTROL: control})
+
+
+def _scaffold(setting: Setting[ScaffoldKeys]) -> Algorithm:
+    """Local gradient descent with control variates."""
+    server = ScaffoldServer(setting.clients, setting.spec.server.learning_rate)
+    return Algorithm(Scaffold(setting.spec.weight_decay), server)
+
+
+register(
+    Entry(
+        name="dp-scaffold",
+        keys=ScaffoldKeys,
+        units=("record",),
+        summary="local DP-SGD with control variates made of noised gradients",
+        source="Noble et al. 2022; Karimireddy et al. 2020",
+        assemble=_scaffold,
+        relatives={"none": "scaffold"},
+    )
+)
+register(
+    Entry(
+        name="scaffold",
+        keys=ScaffoldKeys,
+        units=("none",),
+        summary="local SGD with control variates",
+        source="Karimireddy et al. 2020",
+        assemble=_scaffold,
+        relatives={"record": "dp-scaffold", "client": "dp-scaffold"},
+    )
+)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import GLOBAL_UPDATE, Broadcast, ServerState, Upload
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def mean_update(uploads: Sequence[Upload]) -> Tensor:
@@ -17,11 +18,15 @@ def mean_update(uploads: Sequence[Upload]) -> Tensor:
     All clients weigh the same: weights by client size would give each client a sensitivity of its
     own.
     """
+    import torch
+
     return torch.stack([upload.update for upload in uploads]).mean(0)
 
 
 def mean_of(uploads: Sequence[Upload], name: str) -> Tensor:
     """The mean of one uploaded state tensor over the clients, each weighing the same."""
+    import torch
+
     return torch.stack([upload.state[name] for upload in uploads]).mean(0)
 
 
@@ -41,6 +46,8 @@ class Averaging:
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters, every state tensor 0."""
+        import torch
+
         state = {name: parameters.new_zeros(size) for name, size in self.state_sizes.items()}
         if self.keep_global_update:
             state[GLOBAL_UPDATE] = torch.zeros_like(parameters)

@@ -9,16 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.algorithms.base import (
     GLOBAL_UPDATE,
+    Algorithm,
     Broadcast,
     GradientOracle,
     Observer,
     Upload,
 )
+from dpfedadamw.algorithms.keys import DescentKeys, LocalWeight
+from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.server import Averaging
+from dpfedadamw.algorithms.sparse import SparsificationSpec, averaged
+from dpfedadamw.spec.section import key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AveragingKeys(DescentKeys, title="Federated averaging"):
+    """Local stochastic gradient descent."""
+
+
+class PublicSparsification(SparsificationSpec, title="Public sparsification"):
+    """Which coordinates of a client's update survive, before it is clipped."""
+
+    kind: Literal["random", "released-top"] = key(
+        "random",
+        "random: coordinates drawn from public randomness each round, the same for all "
+        "clients, scaled by d/k before clipping; noise on these alone. released-top: public "
+        "coordinates too, half of them those that the last release moved most, the rest "
+        "drawn.",
+    )
+
+
+class SparseAveragingKeys(DescentKeys, title="Fed-SMP"):
+    """Local stochastic gradient descent, updates cut to public coordinates."""
+
+    sparsification: PublicSparsification = PublicSparsification()
+
+
+class ClientMomentumKeys(DescentKeys, title="FedCM"):
+    """Local stochastic gradient descent mixed with the last global update."""
+
+    local_weight: LocalWeight = 0.1
 
 
 def descend(
@@ -86,3 +122,60 @@ class ClientMomentum:
             return momentum.add(oracle.gradient(parameters), alpha=self.local_weight)
 
         return Upload(descend(broadcast, oracle, self.weight_decay, mixed))
+
+
+def _averaged_descent(setting: Setting[DescentKeys]) -> Algorithm:
+    """Local gradient descent, averaged."""
+    return averaged(setting, GradientDescent(setting.spec.weight_decay))
+
+
+def _client_momentum(setting: Setting[ClientMomentumKeys]) -> Algorithm:
+    """Local descent mixed with the last global update, averaged."""
+    local = ClientMomentum(setting.spec.weight_decay, setting.spec.local_weight)
+    return Algorithm(local, Averaging({}, True))
+
+
+register(
+    Entry(
+        name="dp-fedavg",
+        keys=AveragingKeys,
+        units=("record", "client"),
+        summary="local DP-SGD, averaged; at client level plain SGD, whole updates noised",
+        source="Noble et al. 2022; McMahan et al. 2017",
+        assemble=_averaged_descent,
+        relatives={"none": "fedavg"},
+    )
+)
+register(
+    Entry(
+        name="fedavg",
+        keys=AveragingKeys,
+        units=("none",),
+        summary="local SGD, averaged",
+        source="McMahan et al. 2017",
+        assemble=_averaged_descent,
+        relatives={"record": "dp-fedavg", "client": "dp-fedavg"},
+    )
+)
+register(
+    Entry(
+        name="fed-smp",
+        keys=SparseAveragingKeys,
+        units=("client",),
+        summary="dp-fedavg, updates cut to public coordinates before clipping",
+        source="Hu et al. 2022 (Fed-SMP), rand-k and top-k as ERRATA.md says",
+        assemble=_averaged_descent,
+        relatives={"record": "dp-fedavg", "none": "fedavg"},
+    )
+)
+register(
+    Entry(
+        name="fedcm",
+        keys=ClientMomentumKeys,
+        units=("none",),
+        summary="local SGD mixed with the last global update",
+        source="Xu et al. 2021",
+        assemble=_client_momentum,
+        relatives={"record": "dp-fedavg", "client": "dp-fedavg"},
+    )
+)

@@ -10,12 +10,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
-from dpfedadamw.algorithms.base import Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
+from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
+from dpfedadamw.spec.section import Section, key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SmoothingSpec(Section, title="Laplacian smoothing"):
+    """How noised gradients are smoothed over neighbouring coordinates."""
+
+    strength: float = key(
+        1.0,
+        "Strength s of the smoothing (I - s L)⁻¹ with the second difference L; 0 is none.",
+        unit="1",
+        ge=0,
+        le=1_000_000,
+        examples=(1.0, 0),
+    )
+    scope: Literal["vector", "tensor"] = key(
+        "vector",
+        "Coordinates that are smoothed together: vector: all parameters, end to end; tensor: "
+        "each parameter tensor by itself.",
+        examples=("vector", "tensor"),
+    )
+
+
+class SmoothingKeys(DescentKeys, title="DP-FedAvg-LS"):
+    """Local stochastic gradient descent by noised gradients that are smoothed."""
+
+    smoothing: SmoothingSpec = SmoothingSpec()
 
 
 def eigenvalues(size: int, strength: float, like: Tensor) -> Tensor:
@@ -23,6 +53,8 @@ def eigenvalues(size: int, strength: float, like: Tensor) -> Tensor:
 
     L is the second difference on a ring of n coordinates; real input needs half of the spectrum.
     """
+    import torch
+
     frequency = torch.arange(size // 2 + 1, dtype=like.dtype, device=like.device)
     return 1.0 + 2.0 * strength * (1.0 - torch.cos(2.0 * math.pi * frequency / size))
 
@@ -45,6 +77,8 @@ class LaplacianSmoothing:
 
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the local steps of one client."""
+        import torch
+
         del observer  # there is no second moment to show
         divisors = [eigenvalues(n, self.strength, broadcast.parameters) for n in self.segments]
 
@@ -58,3 +92,28 @@ class LaplacianSmoothing:
             )
 
         return Upload(descend(broadcast, oracle, self.weight_decay, smooth))
+
+
+def _smoothed_descent(setting: Setting[SmoothingKeys]) -> Algorithm:
+    """Local descent by the smoothed gradient, averaged."""
+    from dpfedadamw.vectors.flat import layout_of
+
+    smoothing, layout = setting.spec.smoothing, layout_of(setting.model)
+    segments: tuple[int, ...] = (layout.size,)
+    if smoothing.scope == "tensor":
+        segments = tuple(part.stop - part.start for part in layout.slices)
+    local = LaplacianSmoothing(setting.spec.weight_decay, smoothing.strength, segments)
+    return Algorithm(local, Averaging({}, False))
+
+
+register(
+    Entry(
+        name="dp-fedavg-ls",
+        keys=SmoothingKeys,
+        units=("record",),
+        summary="local DP-SGD, each noised gradient smoothed by a discrete Laplacian",
+        source="Liang et al. 2024; Osher et al. 2022",
+        assemble=_smoothed_descent,
+        relatives={"none": "fedavg"},
+    )
+)

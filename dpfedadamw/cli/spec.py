@@ -113,8 +113,13 @@ def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     if kind is Kind.algorithms:
         from dpfedadamw.algorithms.registry import ALGORITHMS
 
-        rows = [(n, ", ".join(e.units), e.summary, e.source) for n, e in ALGORITHMS.items()]
-        return ("name", "privacy unit", "what it is", "source"), list(rows)
+        order = ("record", "client", "none")
+        rows: list[tuple[str, ...]] = []
+        for entry in sorted(ALGORITHMS.values(), key=lambda entry: order.index(entry.unit)):
+            source = [entry.source, ALGORITHMS.origin(entry.name)]
+            units = ", ".join(entry.units)
+            rows.append((entry.name, units, entry.summary, "; from ".join(filter(None, source))))
+        return ("name", "privacy unit", "what it is", "source"), rows
     if kind is Kind.specs:
         from dpfedadamw import spec as specs
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Protocol, Self
 
 from dpfedadamw.algorithms import registry
+from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.algorithms.base import GradientOracle
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
@@ -47,7 +48,7 @@ class RecordLevel(Unprotected):
     def open(cls, setup: UnitSetup) -> Self:
         """The unit of a run whose directory is there, ready for its next round."""
         spec, plan = setup.experiment.spec, setup.experiment.plan
-        moment = spec.algorithm.second_moment
+        moment = spec.algorithm.part(SecondMomentSpec)
         evidence = EvidenceWriter(
             setup.directory,
             setup.blocks,

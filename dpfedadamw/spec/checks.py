@@ -28,6 +28,7 @@ from dpfedadamw.spec.document import (
 from dpfedadamw.spec.vocabulary import (
     Schema,
     discriminators,
+    edition,
     fill_defaults,
     paths_of,
     pick_branch,
@@ -112,8 +113,9 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
     return value
 
 
-@functools.cache
-def _validator() -> Any:
+@functools.lru_cache(maxsize=1)
+def _validator(edition: int) -> Any:
+    del edition
     base = jsonschema.Draft202012Validator
     types = base.TYPE_CHECKER.redefine_many(
         {
@@ -140,7 +142,7 @@ def _schema_problems(
 ) -> Iterator[tuple[KeyPath, str, bool]]:
     """Yield (path, message, whether the key is meant rather than the value), one a path."""
     seen = set(unreadable)
-    for error in _validator().iter_errors(value):
+    for error in _validator(edition()).iter_errors(value):
         path = tuple(error.absolute_path)
         if any(path[:length] in seen for length in range(len(path) + 1)):
             continue

@@ -5,42 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dpfedadamw.spec.algorithm_section import RegisteredAlgorithm, algorithms
 from dpfedadamw.spec.document import KeyPath, dotted
 
-# The algorithm that does the same under the other privacy unit, or the nearest there is.
-_RECORD_ALGORITHMS = {
-    "dp-fedadamw": "fedadamw",
-    "dp-localadamw": "local-adamw",
-    "dp-fedavg": "fedavg",
-    "dp-scaffold": "scaffold",
-    "dp-fedavg-ls": "fedavg",
-    "dp-fedsam": "fedavg",
-    "dp-fedopt": "fedadam",
-    "dp-fafed": "fedlada",
-    "dp-fedlada": "fedlada",
-    "pe-dpfl": "fedavg",
-    "adap-dpfl": "fedavg",
-    "ali-dpfl": "fedavg",
-}
-_PLAIN_ALGORITHMS = {
-    "fedadamw": "dp-fedadamw",
-    "fedadamw-theory": "dp-fedadamw",
-    "local-adamw": "dp-localadamw",
-    "local-adam": "dp-localadamw",
-    "fedavg": "dp-fedavg",
-    "scaffold": "dp-scaffold",
-    "fedcm": "dp-fedavg",
-    "fedadam": "dp-fedopt",
-    "fedlada": "dp-fedlada",
-}
-# Those of client level alone, and the nearest system of record level.
-_CLIENT_ALGORITHMS = {
-    "fed-smp": "dp-fedavg",
-    "dp-fedsam-randk": "dp-fedsam",
-    "dp-fedsam-topk": "dp-fedsam",
-    "blur": "dp-fedavg",
-    "blurs": "dp-fedavg",
-}
 # The adjacency under which each sampler of single records is accounted, why no other, and which
 # sampler goes with the other one.
 _PAIRINGS = {
@@ -48,12 +15,6 @@ _PAIRINGS = {
     "fixed": ("replace-one", "adding a record changes who else is drawn", "poisson"),
     "shuffled": ("replace-one", "adding a record moves all batch boundaries", "poisson"),
 }
-# Those that upload an update and nothing else.
-CLIENT_LEVEL_ALGORITHMS = ("dp-fedavg", "dp-fedsam", *_CLIENT_ALGORITHMS)
-# Those that fit their local steps to a target ε under a noise multiplier, and need both.
-BUDGETED_ALGORITHMS = ("ali-dpfl",)
-# Those whose steps or noise follow what earlier rounds released.
-_ADAPTIVE_ALGORITHMS = (*BUDGETED_ALGORITHMS, "adap-dpfl")
 _DIGITS_SIDE = 8
 
 
@@ -172,36 +133,41 @@ def _multiple(value: int, unit: int) -> str:
     return f"must be a multiple of {unit}, such as {near}"
 
 
+def _algorithm(get: _Values) -> RegisteredAlgorithm | None:
+    name = get("algorithm", "name")
+    return algorithms().get(name) if isinstance(name, str) else None
+
+
 def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
-    name, unit = get("algorithm", "name"), get("privacy", "unit")
-    if name in _RECORD_ALGORITHMS and unit == "client" and name not in CLIENT_LEVEL_ALGORITHMS:
-        message = (
+    """What an algorithm runs under, and what would do the same under the unit that is asked for."""
+    name, unit, entry = get("algorithm", "name"), get("privacy", "unit"), _algorithm(get)
+    if entry is None or unit is None or unit in entry.units:
+        return
+    made_for = entry.units[0]
+    nearest = [entry.relatives[unit]] if unit in entry.relatives else []
+    if made_for == "none":
+        found = f"{name} adds no noise, but privacy.unit is {unit}"
+        choices = [*nearest, "privacy.unit none"]
+    elif made_for == "client":
+        found = f"{name} works on whole clients' updates, but privacy.unit is {unit}"
+        choices = ["privacy.unit client", *nearest]
+    elif unit == "none":
+        found = f"{name} needs privacy.unit record, but it is none"
+        choices = [*nearest, "privacy.unit record"]
+    else:
+        found = (
             f"{name} rests on noised gradients or uploads more than an update, which clipping "
-            "whole updates does not cover; with privacy.unit client use "
-            f"{' or '.join(CLIENT_LEVEL_ALGORITHMS)}"
+            "whole updates does not cover"
         )
-        yield ("algorithm", "name"), message
-    if name in _CLIENT_ALGORITHMS and unit in ("record", "none"):
-        nearest = _CLIENT_ALGORITHMS[name]
-        if unit == "none":
-            nearest = _RECORD_ALGORITHMS[nearest]
-        message = (
-            f"{name} works on whole clients' updates, but privacy.unit is {unit}; use "
-            f"privacy.unit client, or {nearest}"
+        fitting = [other for other, its in algorithms().items() if "client" in its.units]
+        # What runs under both units comes first: it needs the least change.
+        fitting.sort(key=lambda other: "record" not in algorithms()[other].units)
+        yield (
+            ("algorithm", "name"),
+            f"{found}; with privacy.unit client use {' or '.join(fitting)}",
         )
-        yield ("algorithm", "name"), message
-    if name in _PLAIN_ALGORITHMS and unit in ("record", "client"):
-        message = (
-            f"{name} adds no noise, but privacy.unit is {unit}; use {_PLAIN_ALGORITHMS[name]}, or "
-            "privacy.unit none"
-        )
-        yield ("algorithm", "name"), message
-    if name in _RECORD_ALGORITHMS and unit == "none":
-        message = (
-            f"{name} needs privacy.unit record, but it is none; use {_RECORD_ALGORITHMS[name]}, or "
-            "privacy.unit record"
-        )
-        yield ("algorithm", "name"), message
+        return
+    yield ("algorithm", "name"), f"{found}; use {', or '.join(choices)}"
 
 
 def _sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
@@ -226,11 +192,11 @@ def _sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
 
 def _adaptive_sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
     """What rules that adapt from round to round are not accounted with."""
-    name = get("algorithm", "name")
-    if get("privacy", "unit") != "record" or name not in _ADAPTIVE_ALGORITHMS:
+    name, entry = get("algorithm", "name"), _algorithm(get)
+    if get("privacy", "unit") != "record" or entry is None or not entry.adaptive:
         return
     path: KeyPath = ("privacy", "sampling", "kind")
-    if name in BUDGETED_ALGORITHMS and get(*path) == "shuffled":
+    if entry.budgeted and get(*path) == "shuffled":
         message = (
             f"found shuffled, but {name} holds all rounds together to a limit on steps, while "
             "shuffled epochs begin anew in each participation and count by it; use fixed, or "

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import yamlreader
-from dpfedadamw.spec.crosschecks import BUDGETED_ALGORITHMS
+from dpfedadamw.spec.algorithm_section import algorithms
 from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, dotted, one_line
 from dpfedadamw.spec.vocabulary import short_form
 
@@ -62,7 +62,8 @@ def apply(document: Document, overrides: Sequence[str]) -> None:
 def _needs_both(spec: Mapping[str, Any]) -> bool:
     """Whether the algorithm is chosen to which neither of the two is solved for the other."""
     algorithm = spec.get("algorithm")
-    return isinstance(algorithm, dict) and algorithm.get("name") in BUDGETED_ALGORITHMS
+    name = algorithm.get("name") if isinstance(algorithm, dict) else None
+    return isinstance(name, str) and name in algorithms() and algorithms()[name].budgeted
 
 
 def _split(text: str, place: Place) -> tuple[KeyPath, Any]:

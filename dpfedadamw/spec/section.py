@@ -27,7 +27,7 @@ _Value = TypeVar("_Value")
 class Section(BaseModel):
     """A section of a spec: frozen, strictly typed, without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     # Of the keys of such a section exactly one is given, and the others are None.
     exactly_one: ClassVar[bool] = False
@@ -118,16 +118,13 @@ class OneOf:
         key: The key that tells them apart.
         choices: Returns the section's class for each value of that key, in order.
         short_form: Whether the bare value may stand for the section.
+        names: Returns the values in words, which stand for `{names}` in the key's description.
     """
 
     key: str
     choices: Callable[[], Mapping[str, type[Section]]]
     short_form: bool = False
-
-    def names(self) -> str:
-        """Return the values in words, for the description of the key."""
-        *others, last = self.choices()
-        return f"{', '.join(others)} or {last}"
+    names: Callable[[], str] = str
 
     def build(self, section: Mapping[str, Any]) -> Section:
         """Make the section that a mapping means, which is complete and checked."""
@@ -155,7 +152,8 @@ def one_of(name: str, *classes: type[Section], short_form: bool = False) -> OneO
     choices = {
         value: each for each in classes for value in get_args(each.model_fields[name].annotation)
     }
-    return OneOf(name, lambda: choices, short_form)
+    *others, last = choices
+    return OneOf(name, lambda: choices, short_form, lambda: f"{', '.join(others)} or {last}")
 
 
 def marker(info: FieldInfo, kind: type[_Value]) -> _Value | None:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from dpfedadamw.spec.algorithm_section import algorithms
 from dpfedadamw.spec.document import KeyPath, dotted
 from dpfedadamw.spec.json_schema import make_schema
 
@@ -22,9 +23,19 @@ def schema() -> dict[str, Any]:
     return copy.deepcopy(the_schema())
 
 
-@functools.cache
 def the_schema() -> dict[str, Any]:
     """Return the JSON Schema of a spec, made once; nobody may change it."""
+    return _schema_of(edition())
+
+
+def edition() -> int:
+    """Return what changes when more has been registered, and the schema with it."""
+    return len(algorithms())
+
+
+@functools.lru_cache(maxsize=1)
+def _schema_of(edition: int) -> dict[str, Any]:
+    del edition
     return make_schema()
 
 

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
 
-from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.base import Broadcast
+from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.evidence.exchanges import Exchange
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
 from dpfedadamw.privacy.clipping.engines import choose

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpfedadamw.algorithms.adamw import AdamW
+from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
 from tests.faults.declaring import Fault, Patch, Room

@@ -17,6 +17,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dpfedadamw import spec
+from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.spec import crosschecks
 from dpfedadamw.spec.checks import fill_defaults
 from dpfedadamw.spec.vocabulary import discriminators, pick_branch, resolve_reference, types_of
@@ -117,10 +118,10 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if name != algorithm["name"]:
         bare = {**mapping, "algorithm": {"name": name}}
         algorithm = mapping["algorithm"] = fill_defaults(bare)["algorithm"]
-    if algorithm["name"] in crosschecks._ADAPTIVE_ALGORITHMS:
+    if ALGORITHMS[algorithm["name"]].adaptive:
         federation["client_sampling"] = "fixed"
         sampling = privacy["sampling"]
-        if algorithm["name"] in crosschecks.BUDGETED_ALGORITHMS and sampling["kind"] == "shuffled":
+        if ALGORITHMS[algorithm["name"]].budgeted and sampling["kind"] == "shuffled":
             sampling["kind"] = "fixed"
     if "local_iterations" in algorithm:
         bounds = algorithm["local_iterations"]
@@ -155,11 +156,10 @@ def _make_data_coherent(data: dict[str, Any]) -> None:
 
 def _fitting(name: str, unit: str) -> str:
     """The algorithm itself, or one that runs under this privacy unit."""
-    if unit == "client":
-        return name if name in crosschecks.CLIENT_LEVEL_ALGORITHMS else "dp-fedavg"
-    name = crosschecks._CLIENT_ALGORITHMS.get(name, name)
-    names = crosschecks._PLAIN_ALGORITHMS if unit == "record" else crosschecks._RECORD_ALGORITHMS
-    return names.get(name, name)
+    entry = ALGORITHMS[name]
+    if unit in entry.units:
+        return name
+    return "dp-fedavg" if unit == "client" else entry.relatives[unit]
 
 
 def fields(mapping: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:

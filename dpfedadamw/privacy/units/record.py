@@ -19,7 +19,7 @@ from dpfedadamw.privacy.sampling import (
     Sampling,
     ShuffledEpochs,
 )
-from dpfedadamw.spec import Spec
+from dpfedadamw.spec import LocalIterationsSpec, NoiseDecaySpec, Spec
 from dpfedadamw.vectors.sparsification import Sparsification
 
 _BATCHES = {
@@ -155,7 +155,8 @@ def _batches(spec: Spec) -> tuple[Sampling, str, float]:
 
 def _adaptation(spec: Spec, plan: PrivacyPlan) -> Adaptation | None:
     """What the spec's rule may change from round to round; ``plan`` is that of the first round."""
-    steps, decay = spec.algorithm.local_iterations, spec.algorithm.noise_decay
+    steps = spec.algorithm.part(LocalIterationsSpec)
+    decay = spec.algorithm.part(NoiseDecaySpec)
     if decay is not None:
         falling = NoiseDecay(decay.factor, decay.patience, decay.floor)
         return Adaptation(plan.local_steps, None, True, falling)

@@ -30,10 +30,10 @@ from audit.replay.participation import Tally
 from audit.replay.rounding import Rounded, exact, mean_of
 from audit.untrusted.safetensors import MessageError, read_tensors
 from audit.verdict import Verdict
+from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.evidence import exchanges as upload_evidence
-from dpfedadamw.spec.crosschecks import CLIENT_LEVEL_ALGORITHMS
 from dpfedadamw.spec.vocabulary import fill_defaults
 from dpfedadamw.vectors.flat import blocks_of
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
@@ -74,7 +74,8 @@ def test_every_algorithm_that_protects_records_has_a_replay():
 
 
 def test_every_algorithm_that_protects_clients_is_known():
-    assert own_algorithms()[1] >= set(CLIENT_LEVEL_ALGORITHMS)
+    client_level = {name for name, entry in ALGORITHMS.items() if "client" in entry.units}
+    assert own_algorithms()[1] >= client_level
 
 
 class Noting(worlds.Oracle):
@@ -110,7 +111,7 @@ def setting_of(section, round_index, partition):
 def test_the_replay_is_the_engines_algorithm_once_more(section):
     """In double precision both must agree to rounding: 1e-11 of values of order one."""
     system, model = worlds.algorithm(section), worlds.model()
-    moment = worlds.section_of(section).second_moment
+    moment = worlds.section_of(section).part(SecondMomentSpec)
     kind = moment.aggregation if moment else "tensor"
     blocks = blocks_of(model, "tensor" if kind in ("full", "none") else kind)
     partition = Partition(blocks.sizes.numpy(), blocks.index.numpy(), np.array([6, 2]))

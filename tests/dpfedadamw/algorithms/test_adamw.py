@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dpfedadamw.algorithms.adamw import AdamW
 from dpfedadamw.algorithms.base import Broadcast, SecondMoment, cosine_learning_rate
+from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.algorithms.sgd import GradientDescent
 
 SIZE, STEPS, RATE = 5, 4, 0.1

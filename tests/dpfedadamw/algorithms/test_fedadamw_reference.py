@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw.algorithms.adamw import AdamW
+from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation

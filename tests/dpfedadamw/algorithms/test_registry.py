@@ -8,7 +8,7 @@ import pytest
 
 from dpfedadamw import spec
 from dpfedadamw.algorithms.registry import ALGORITHMS, build, measured_beta2
-from dpfedadamw.spec import crosschecks
+from dpfedadamw.spec.section import keys_of
 from dpfedadamw.spec.vocabulary import discriminators
 from tests.dpfedadamw.algorithms.worlds import CLIENTS, model, section_of
 from tests.runs import CLIENT_LEVEL as CLIENT_PRIVACY
@@ -26,13 +26,19 @@ def test_the_schema_has_the_names_of_the_table_and_no_other():
     assert all(ALGORITHMS[name].unit != "none" for name in BRANCHES if name.startswith("dp-"))
 
 
-def test_the_specs_checks_know_the_systems_of_client_level():
-    assert set(crosschecks.CLIENT_LEVEL_ALGORITHMS) == set(CLIENT_LEVEL)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_schema_takes_the_keys_of_the_algorithm_and_no_other(name):
+    assert set(BRANCHES[name]["properties"]) == set(keys_of(ALGORITHMS[name].keys))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_schema_takes_the_keys_of_the_table_and_no_other(name):
-    assert set(BRANCHES[name]["properties"]) == {"name", *ALGORITHMS[name].keys}
+def test_under_every_other_unit_a_spec_is_told_what_to_use_instead(name):
+    entry = ALGORITHMS[name]
+    for unit in {"record", "client", "none"} - set(entry.units):
+        if unit == "client" and entry.unit == "record":
+            assert unit not in entry.relatives  # the message names all that there are
+        else:
+            assert (unit == "none") == (ALGORITHMS[entry.relatives[unit]].unit == "none")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

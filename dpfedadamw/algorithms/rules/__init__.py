@@ -1,0 +1,3 @@
+"""Rules that do not fit into the file of one family: long, or shared by several."""
+
+from __future__ import annotations
