@@ -121,7 +121,6 @@ class ReleaseRandomness:
             reason = error.strerror or "it cannot be created"
             raise PrivacyError(f"cannot write the key escrow {path}: {reason}") from error
         with os.fdopen(handle, "w", encoding="ascii") as file:
-            os.fchmod(file.fileno(), 0o600)
             file.write(self._key.hex() + "\n")
             file.flush()
             os.fsync(file.fileno())
