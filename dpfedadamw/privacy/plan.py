@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NoReturn
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.sampling import (
     FixedClients,

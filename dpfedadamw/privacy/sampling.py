@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.noise.streams import Stream
 
 __all__ = [

@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass, replace
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import check_delta
 from dpfedadamw.privacy.accounting.search import largest_count, round_down, round_up, solve_number
 from dpfedadamw.privacy.accounting.views import server_worst_case, third_party_view
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
+from dpfedadamw.privacy.composition import check_delta
 from dpfedadamw.privacy.sampling import PoissonSampling, Sampling, composition_of, from_ledger
 
 __all__ = [

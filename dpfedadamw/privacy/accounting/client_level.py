@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.registry import as_claimed, epsilons, leading
+from dpfedadamw.privacy.composition import Composition
 
 Spends = Sequence[Mapping[str, Any]]
 

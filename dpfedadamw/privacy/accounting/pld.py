@@ -18,7 +18,10 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import (
+from dpfedadamw.privacy.accounting.fixed_size import fixed_size_pld
+from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant, Leading
+from dpfedadamw.privacy.composition import (
     SAMPLINGS,
     SMALLEST_DELTA,
     Composition,
@@ -26,9 +29,6 @@ from dpfedadamw.privacy.accounting.composition import (
     check_delta,
     merge,
 )
-from dpfedadamw.privacy.accounting.fixed_size import fixed_size_pld
-from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
-from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant, Leading
 
 __all__ = ["delta_pld", "epsilon_pld", "mixture_epsilon_pld", "privacy_profile"]
 

@@ -19,8 +19,8 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import SAMPLINGS, Compositions, check_delta, merge
 from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant
+from dpfedadamw.privacy.composition import SAMPLINGS, Compositions, check_delta, merge
 
 __all__ = ["Conversion", "epsilon_rdp"]
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.registry import as_claimed, leading
 from dpfedadamw.privacy.accounting.views import (
     ClientSpend,
@@ -22,6 +21,7 @@ from dpfedadamw.privacy.accounting.views import (
     third_party_view,
 )
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.sampling import from_ledger
 
 ADAPTED = (

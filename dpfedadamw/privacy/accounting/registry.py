@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition, Compositions, merge
+from dpfedadamw.privacy.composition import Composition, Compositions, merge
 from dpfedadamw.registration import Registry
 
 __all__ = [

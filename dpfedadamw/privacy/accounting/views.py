@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition, adjacency_of
 from dpfedadamw.privacy.accounting.registry import epsilons, leading
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
+from dpfedadamw.privacy.composition import Composition, adjacency_of
 
 __all__ = [
     "ClientEpsilon",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.composition import Composition
 
 __all__ = ["Adaptation", "NoiseDecay", "SpendingBound", "charged_steps"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.sampling import (

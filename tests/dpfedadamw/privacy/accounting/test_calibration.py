@@ -17,8 +17,8 @@ from dpfedadamw.privacy.accounting.calibration import (
     solve_noise_multiplier,
     solve_rounds,
 )
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.pld import epsilon_pld, mixture_epsilon_pld
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.sampling import (
     FixedSizeSampling,
     PoissonSampling,

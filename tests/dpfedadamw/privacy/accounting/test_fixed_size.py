@@ -13,10 +13,10 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
 from audit.accounting.budget import Steps, ThirdParty, budget
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.fixed_size import fixed_size_pld, fixed_size_profile
 from dpfedadamw.privacy.accounting.pld import epsilon_pld, mixture_epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.composition import Composition
 
 DELTA = 1e-5
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE

@@ -13,7 +13,6 @@ from opacus.accountants import PRVAccountant
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.pld import (
     delta_pld,
     epsilon_pld,
@@ -21,6 +20,7 @@ from dpfedadamw.privacy.accounting.pld import (
     privacy_profile,
 )
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.composition import Composition
 
 
 @pytest.mark.parametrize(

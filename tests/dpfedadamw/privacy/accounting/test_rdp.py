@@ -13,9 +13,9 @@ from dp_accounting.rdp import RdpAccountant
 from opacus.accountants import RDPAccountant
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition, mu_gdp
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.composition import Composition, mu_gdp
 
 REFERENCE = Composition(1.0, 0.02, 2000)
 

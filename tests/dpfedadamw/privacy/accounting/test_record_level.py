@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.record_level import (
     claim,
@@ -19,6 +18,7 @@ from dpfedadamw.privacy.accounting.record_level import (
     spends_from_ledger,
 )
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
+from dpfedadamw.privacy.composition import Composition
 
 DELTA = 1e-5
 

@@ -14,9 +14,9 @@ from audit.verdict import Verdict
 from dpfedadamw.cli import display
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting import registry
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant, epsilons, leading
+from dpfedadamw.privacy.composition import Composition
 from reports import content
 from tests.runs import small_spec, train
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.composition import Composition
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.views import (
     ClientSpend,
@@ -15,6 +14,7 @@ from dpfedadamw.privacy.accounting.views import (
     third_party_view,
 )
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
+from dpfedadamw.privacy.composition import Composition
 
 DELTA = 1e-5
 COURSE = SpendingBound(20, 5, 1.0)
