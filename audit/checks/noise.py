@@ -22,7 +22,7 @@ from audit.checks.base import (
     listed,
     register,
 )
-from audit.checks.shared.releases import Portion, Releases, of_queries, of_rounds
+from audit.checks.shared.noise_table import NoiseTable, Portion, of_queries, of_rounds
 from audit.reading.bundle import Bundle
 from audit.statistics.correlation import any_repeated, largest_correlation
 from audit.statistics.intervals import (
@@ -75,7 +75,7 @@ class _Single:
         most: rows named of each fault; None for all.
     """
 
-    releases: Releases
+    releases: NoiseTable
     silent: str
     small: str
     large: str

@@ -63,7 +63,7 @@ class _Draft:
 
 
 @dataclass(frozen=True)
-class _Mechanism:
+class _CompleteClaim:
     """A claim in which nothing is missing."""
 
     claim: Claim
@@ -136,10 +136,10 @@ def _baseline(key: str) -> str:
     return key.removesuffix(_APART)
 
 
-def _setting(claim: Claim) -> _Mechanism:
+def _setting(claim: Claim) -> _CompleteClaim:
     if claim.missing or claim.noise_multiplier is None or claim.delta is None:
         raise ValueError(f"nothing follows without {', '.join(claim.missing)}")
-    return _Mechanism(
+    return _CompleteClaim(
         claim,
         claim.sampling_rate or 1.0,
         effective_noise_multiplier(claim.noise_multiplier, claim.queries_per_step),
@@ -189,24 +189,24 @@ def _record_level(claim: Claim) -> Iterator[_Draft]:
         yield from _closed_forms(s)
 
 
-def _replaced(s: _Mechanism) -> _Mechanism:
+def _replaced(s: _CompleteClaim) -> _CompleteClaim:
     """The setting in which one record is replaced by another: the sum moves by up to 2C."""
     return replace(s, sigma=s.sigma / 2.0)
 
 
-def _chosen(s: _Mechanism) -> bool:
+def _chosen(s: _CompleteClaim) -> bool:
     """Whether rounds leave clients out; where none does, a third party knows as much."""
     return s.participation is not None and s.participation < 1.0
 
 
-def _counts(s: _Mechanism) -> Iterator[tuple[int, str, str]]:
+def _counts(s: _CompleteClaim) -> Iterator[tuple[int, str, str]]:
     yield s.rounds, "every-round", f"a client in all {s.rounds} rounds"
     if s.participation is not None and _chosen(s):
         expected = max(1, round(s.rounds * s.participation))
         yield expected, "expected-rounds", f"a client in {expected} rounds, the mean"
 
 
-def _plain(s: _Mechanism, private: bool) -> Iterator[_Draft]:
+def _plain(s: _CompleteClaim, private: bool) -> Iterator[_Draft]:
     """Poisson batches under add/remove, by every accountant."""
     for rounds, view, means in _counts(s):
         steps = s.composed(rounds * s.steps)
@@ -221,7 +221,7 @@ def _plain(s: _Mechanism, private: bool) -> Iterator[_Draft]:
 _METHODS = (("pld", "PLD"), ("rdp", "RDP improved"), ("rdp-classic", "RDP classic"))
 
 
-def _views(s: _Mechanism, key: str, means: str, bounds: bool) -> Iterator[_Draft]:
+def _views(s: _CompleteClaim, key: str, means: str, bounds: bool) -> Iterator[_Draft]:
     """The same change of mechanism in every view, by privacy loss distributions."""
     for rounds, view, _ in _counts(s):
         compute = partial(_epsilon, s.composed(rounds * s.steps), s.delta)
@@ -231,7 +231,7 @@ def _views(s: _Mechanism, key: str, means: str, bounds: bool) -> Iterator[_Draft
         yield _mixture(s, key.format(view="mixture"), means, bounds)
 
 
-def _mixture(s: _Mechanism, key: str, means: str, bounds: bool) -> _Draft:
+def _mixture(s: _CompleteClaim, key: str, means: str, bounds: bool) -> _Draft:
     def compute() -> float:
         share = s.participation or 1.0
         return ThirdParty([(s.composed(s.steps), s.rounds)], share, s.delta).epsilon([s.rounds])
@@ -245,7 +245,7 @@ def _unbounded(key: str, means: str) -> Iterator[_Draft]:
         yield _Draft(f"{key}/{towards}", text, towards, "none covers it", lambda: math.inf)
 
 
-def _amplified_by_clients(s: _Mechanism) -> Iterator[_Draft]:
+def _amplified_by_clients(s: _CompleteClaim) -> Iterator[_Draft]:
     share = s.participation or 1.0
     if share < 1.0:
         compute = partial(_epsilon, Steps(s.rate * share, s.sigma, s.rounds * s.steps), s.delta)
@@ -253,7 +253,7 @@ def _amplified_by_clients(s: _Mechanism) -> Iterator[_Draft]:
         yield _Draft("client-amplified", means, THIRD_PARTY, "PLD", compute, False)
 
 
-def _closed_forms(s: _Mechanism) -> Iterator[_Draft]:
+def _closed_forms(s: _CompleteClaim) -> Iterator[_Draft]:
     clients, share = s.claim.clients, s.participation
     if clients is None or share is None:
         return
@@ -291,7 +291,7 @@ def _client_level(claim: Claim) -> Iterator[_Draft]:
         yield from _single_uploads(s, claim.clients, share)
 
 
-def _single_uploads(s: _Mechanism, clients: int, share: float) -> Iterator[_Draft]:
+def _single_uploads(s: _CompleteClaim, clients: int, share: float) -> Iterator[_Draft]:
     """A server that sees each upload with its own share of the noise, and from whom it is."""
     single = s.sigma / math.sqrt(max(1.0, clients * share))
     for rounds, view, who in _counts(s):

@@ -46,7 +46,7 @@ class Partition:
     tensors: Integers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Conditions:
     """What spec and ledger say of a round, and of the client.
 

@@ -21,7 +21,8 @@ Another package does the same, or names the `Replay` itself, in an entry point o
 
 With whole clients protected nothing is replayed but the server, which must add the noised mean as
 it is; an algorithm of which that is so is entered by ``register_applied_mean``. What comes from
-outside never stands in for a replay of the auditor's own, and the finding names who brought it.
+outside never stands in for a replay of the auditor's own, and the finding names who brought it. It
+runs inside the auditor: whoever installs it trusts it with the verdict on its algorithm's uploads.
 """
 
 from __future__ import annotations

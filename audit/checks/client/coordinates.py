@@ -7,7 +7,7 @@ same for all clients and follow from public values, or else the choice itself te
 from __future__ import annotations
 
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
-from audit.checks.shared.releases import rounds_with_choices
+from audit.checks.shared.noise_table import rounds_with_choices
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound

@@ -107,15 +107,16 @@ def _replay_all(
                 _bound(where, exchange, item, digests[row].tobytes(), tally)
             elif exchange.square_sums is None:
                 raise UnverifiedError(f"{where}: the block sums of its gradients are not recorded")
+            deviation = spend.noise_multiplier * spend.clipping_norm / spend.expected_batch_size
             setting = Conditions(
-                algorithm,
-                header.clients,
-                rate,
-                steps[client],
-                earlier,
-                (spend.noise_multiplier * spend.clipping_norm / spend.expected_batch_size) ** 2,
-                partition,
-                coordinates is None,
+                algorithm=algorithm,
+                clients=header.clients,
+                learning_rate=rate,
+                steps=steps[client],
+                earlier_steps=earlier,
+                noise_variance=deviation**2,
+                partition=partition,
+                whole=coordinates is None,
             )
             sums = block_sums(exchange, partition)
             faults = noise_faults(exchange, sums, evidence, row, clip, sampled)

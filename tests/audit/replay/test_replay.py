@@ -96,14 +96,14 @@ def setting_of(section, round_index, partition):
     mapping = fill_defaults({"algorithm": yaml.safe_load(section)})["algorithm"]
     steps = worlds.STEPS
     return Conditions(
-        mapping,
-        worlds.CLIENTS,
-        worlds.RATES[round_index],
-        steps,
-        round_index * steps,
-        worlds.NOISE_VARIANCE,
-        partition,
-        True,
+        algorithm=mapping,
+        clients=worlds.CLIENTS,
+        learning_rate=worlds.RATES[round_index],
+        steps=steps,
+        earlier_steps=round_index * steps,
+        noise_variance=worlds.NOISE_VARIANCE,
+        partition=partition,
+        whole=True,
     )
 
 

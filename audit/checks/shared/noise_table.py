@@ -42,7 +42,7 @@ class Portion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Releases:
+class NoiseTable:
     """Noised sums of one kind, one row each, in units of the standard deviation charged for them.
 
     Attributes:
@@ -96,7 +96,7 @@ class Releases:
             yield index, one.reshape(-1, one.shape[2])
 
 
-def of_queries(bundle: Bundle, reasons: list[str]) -> Releases | None:
+def of_queries(bundle: Bundle, reasons: list[str]) -> NoiseTable | None:
     """Every answer to a query on single records; None with a reason where one was not charged."""
     spends = last_spends(bundle.readable_ledger.spends)
     sizes = bundle.layout().sizes
@@ -119,7 +119,7 @@ def of_queries(bundle: Bundle, reasons: list[str]) -> Releases | None:
         squares.append((evidence.noise_sum_squares / variance).reshape(-1, len(sizes)))
         samples.append(evidence.noise_sample / scale[:, None, None])
     joined = np.concatenate(squares)
-    return Releases(
+    return NoiseTable(
         round=np.concatenate(rounds),
         client=np.concatenate(clients),
         noise_multiplier=np.concatenate(scales),
@@ -129,7 +129,7 @@ def of_queries(bundle: Bundle, reasons: list[str]) -> Releases | None:
     )
 
 
-def of_rounds(bundle: Bundle, reasons: list[str]) -> tuple[Releases, Releases]:
+def of_rounds(bundle: Bundle, reasons: list[str]) -> tuple[NoiseTable, NoiseTable]:
     """Every round's sum of updates, and every upload that carries noise of its own.
 
     Raises:
@@ -165,8 +165,8 @@ def _table(
     rows: list[tuple[int, int, float, Floats, Integers]],
     blocks: int,
     samples: tuple[Floats, ...] = (),
-) -> Releases:
-    return Releases(
+) -> NoiseTable:
+    return NoiseTable(
         round=np.array([row[0] for row in rows], dtype=np.int64),
         client=np.array([row[1] for row in rows], dtype=np.int64),
         noise_multiplier=np.array([row[2] for row in rows], dtype=np.float64),

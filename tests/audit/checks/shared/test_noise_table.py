@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.checks.shared.releases import Releases, of_queries, of_rounds
+from audit.checks.shared.noise_table import NoiseTable, of_queries, of_rounds
 from audit.reading.bundle import open_bundle
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run
 
 # Blocks of 2 and 1 coordinates; client 7 in both rounds, client 3 in the first alone.
-TABLE = Releases(
+TABLE = NoiseTable(
     round=np.array([0, 0, 1]),
     client=np.array([3, 7, 7]),
     noise_multiplier=np.array([2.0, 2.0, 1.0]),
