@@ -7,7 +7,8 @@ of its own under the entry points' group, which is called after the package:
     [project.entry-points."dpfedadamw.algorithms"]
     my-algorithm = "my_package.my_algorithm"
 
-The files are imported when the registry is first looked into, not before.
+The files are imported when the registry is first looked into, not before. An entry may say by a
+number, its `place`, where it stands among the others.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Named(Protocol):
 
 
 _Entry = TypeVar("_Entry", bound=Named)
+# The place of what says nothing of it: behind all that does.
+LAST = 1000
 
 
 class Registry(Mapping[str, _Entry]):
@@ -43,13 +46,17 @@ class Registry(Mapping[str, _Entry]):
 
     Attributes:
         kind: What is registered, in messages: "algorithm".
-        package: The package whose modules register, and the group of entry points.
+        package: The package whose modules register.
+        group: The entry points' group, called after the package unless another is given.
         entry: The class of what is registered.
     """
 
-    def __init__(self, kind: str, package: str, entry: type[_Entry]) -> None:
+    def __init__(
+        self, kind: str, package: str, entry: type[_Entry], group: str | None = None
+    ) -> None:
         self.kind = kind
         self.package = package
+        self.group = group or package
         self.entry = entry
         self._entries: dict[str, _Entry] = {}
         self._origins: dict[str, str] = {}
@@ -72,6 +79,8 @@ class Registry(Mapping[str, _Entry]):
             )
         self._entries[entry.name] = entry
         self._origins[entry.name] = self._origin
+        order = sorted(self._entries.values(), key=lambda one: getattr(one, "place", LAST))
+        self._entries = {one.name: one for one in order}
         return entry
 
     def origin(self, name: str) -> str:
@@ -100,7 +109,7 @@ class Registry(Mapping[str, _Entry]):
             package = importlib.import_module(self.package)
             for module in pkgutil.iter_modules(package.__path__):
                 importlib.import_module(f"{self.package}.{module.name}")
-            for point in sorted(entry_points(group=self.package), key=lambda p: (p.name, p.value)):
+            for point in sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value)):
                 self._load_foreign(point)
             self._complete = True
         finally:

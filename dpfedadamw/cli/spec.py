@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -23,6 +23,7 @@ from dpfedadamw.cli.terminal import (
     refuse,
     status,
 )
+from dpfedadamw.registration import Registry
 
 
 def spec_validate(
@@ -103,10 +104,8 @@ def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) 
     columns, rows = _listing(kind)
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif kind is not Kind.models:
-        out.print(display.sourced(columns, rows))
     else:
-        out.print(display.grid(columns, rows))
+        out.print(display.sourced(columns, rows))
 
 
 def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -116,9 +115,9 @@ def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         order = ("record", "client", "none")
         rows: list[tuple[str, ...]] = []
         for entry in sorted(ALGORITHMS.values(), key=lambda entry: order.index(entry.unit)):
-            source = [entry.source, ALGORITHMS.origin(entry.name)]
+            source = _with_origin(ALGORITHMS, entry.name, entry.source)
             units = ", ".join(entry.units)
-            rows.append((entry.name, units, entry.summary, "; from ".join(filter(None, source))))
+            rows.append((entry.name, units, entry.summary, source))
         return ("name", "privacy unit", "what it is", "source"), rows
     if kind is Kind.specs:
         from dpfedadamw import spec as specs
@@ -127,11 +126,20 @@ def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
             (s.name, s.title, s.description) for s in specs.shipped()
         ]
     if kind is Kind.datasets:
-        from dpfedadamw.data.catalogue import CATALOGUE
+        from dpfedadamw.data.registry import DATASETS
 
         return ("name", "licence", "what it is", "from"), [
-            (name, entry.licence, entry.summary, entry.origin) for name, entry in CATALOGUE.items()
+            (name, entry.licence, entry.summary, _with_origin(DATASETS, name, entry.origin))
+            for name, entry in DATASETS.items()
         ]
-    from dpfedadamw.models.registry import DESCRIPTIONS
+    from dpfedadamw.models.registry import MODELS
 
-    return ("name", "what it is"), list(DESCRIPTIONS.items())
+    return ("name", "what it is", "source"), [
+        (name, entry.summary, _with_origin(MODELS, name, entry.source))
+        for name, entry in MODELS.items()
+    ]
+
+
+def _with_origin(registry: Registry[Any], name: str, source: str) -> str:
+    """A source, and the distribution of a name that another package brings."""
+    return "; from ".join(filter(None, (source, registry.origin(name))))

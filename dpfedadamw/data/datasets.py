@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data import cache
-from dpfedadamw.data.cache import Part
-from dpfedadamw.data.catalogue import source
+from dpfedadamw.data.cache import Prepared
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import fingerprint
+from dpfedadamw.data.lines import lines
 from dpfedadamw.data.preparation import batchwise
 from dpfedadamw.data.preparation import fingerprint as form_of
+from dpfedadamw.data.registry import DATASETS, source
 from dpfedadamw.data.stored import StoredRecords, check_shape
-from dpfedadamw.data.tables import lines
-from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
+from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.spec import DataSpec
 
 
@@ -84,12 +84,9 @@ def load(spec: DataSpec, preprocessing: Preprocessing | None = None) -> Dataset:
         DataError: If it cannot be read; the message says what and what would be right.
     """
     form = preprocessing if preprocessing is not None else ImagePreprocessing()
-    if spec.dataset == "digits":
-        if isinstance(form, TextPreprocessing):
-            raise DataError("data.dataset: digits are images, but the model reads texts")
-        parts, classes, digest = _digits()
-    else:
-        parts, classes, digest = _prepared(spec, form)
+    bring = DATASETS[spec.dataset].bring
+    found = bring(spec, form) if bring is not None else _prepared(spec, form)
+    parts, classes, digest = found.parts, found.classes, found.content_sha256
     finishing = batchwise(form)
     if finishing is not None:
         check_shape(parts["train"].values.shape[1:], finishing, f"data.dataset: {spec.dataset}")
@@ -119,7 +116,8 @@ def load(spec: DataSpec, preprocessing: Preprocessing | None = None) -> Dataset:
     return Dataset(train, test, validation, classes, digest, clients)
 
 
-def _prepared(spec: DataSpec, form: Preprocessing) -> tuple[dict[str, Part], int, str]:
+def _prepared(spec: DataSpec, form: Preprocessing) -> Prepared:
+    """Records of a publisher's files or of one's own, with the digest of what was read."""
     found = source(spec, form)
     read = fingerprint(found.files, found.root) if found.files else None
     if read is not None and spec.partition.file is None:
@@ -129,8 +127,7 @@ def _prepared(spec: DataSpec, form: Preprocessing) -> tuple[dict[str, Part], int
     ready = cache.prepared(found, identity, form, cache.folder(spec.cache))
     if read is not None:
         read.check_unchanged()
-    digest = read.sha256 if read is not None else ready.content_sha256
-    return ready.parts, ready.classes, digest
+    return ready if read is None else replace(ready, content_sha256=read.sha256)
 
 
 def _check_pin(spec: DataSpec, found: str) -> None:
@@ -139,17 +136,6 @@ def _check_pin(spec: DataSpec, found: str) -> None:
             f"data.sha256: the spec pins {spec.sha256}, but what lies there has {found}; the data "
             "set has changed, or is another one"
         )
-
-
-def _digits() -> tuple[dict[str, Part], int, str]:
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    # Grey levels of this data set are 0…16 by its definition; the divisor is no statistic.
-    inputs = (raw.images / 16.0).astype(np.float32)[:, None]
-    labels = raw.target.astype(np.int64)
-    digest = hashlib.sha256(inputs.tobytes() + labels.tobytes()).hexdigest()
-    return {"train": Part(inputs, labels, None)}, 10, digest
 
 
 def _clients_of_file(path: Path, count: int, digest: str) -> tuple[NDArray[np.int64], str]:

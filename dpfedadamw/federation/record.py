@@ -17,7 +17,7 @@ from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, Participation, Round
 from dpfedadamw.federation.probes import GradientProbe
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected, record_loss
-from dpfedadamw.models.padding import keep_padding
+from dpfedadamw.models.transformers.padding import keep_padding
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.privacy.clipping.precision import FLOAT32
 from dpfedadamw.privacy.performance import PerformanceOptions

@@ -1,86 +1,117 @@
-"""Small convolutional networks without layers that mix records."""
+"""Convolutional networks for small images: their keys, checks and registration."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from torch import Tensor, nn
+from dpfedadamw.models.registry import Entry, register, require_images
+from dpfedadamw.spec.model_section import ModelSpec
+from dpfedadamw.spec.section import key
+from dpfedadamw.spec.values import Contradictions, Values, multiple_of
 
-from dpfedadamw.vectors.parameter_roles import ParameterRoles
+if TYPE_CHECKING:
+    from torch import nn
+
+_Channels = Annotated[
+    int,
+    key(
+        ...,
+        "Output channels of one convolution.",
+        title="Channels",
+        unit="channels",
+        ge=1,
+        le=65_536,
+        examples=(16,),
+    ),
+]
 
 
-class GroupNormCNN(nn.Module):
-    """Blocks of 3x3 convolution, GroupNorm, ReLU; halved resolution between them; a linear head.
+class CNNSpec(ModelSpec, title="Convolutional network"):
+    """Convolutions of 3 x 3 with group normalisation, which mixes no records, and a linear head.
 
-    BatchNorm would let one record change the gradients of all others in its batch, which no
-    per-record clipping can bound; GroupNorm (Wu & He 2018) takes its place.
-
-    Args:
-        input_shape: Shape of one record, (channels, height, width).
-        channels: Output channels of each block.
-        groups: Groups of every GroupNorm; divides each entry of ``channels``.
-        classes: Number of classes.
+    For images.
     """
 
-    def __init__(
-        self, input_shape: Sequence[int], channels: Sequence[int], groups: int, classes: int
-    ) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        width = input_shape[0]
-        for position, outputs in enumerate(channels):
-            stride = 1 if position == 0 else 2
-            layers += [
-                nn.Conv2d(width, outputs, kernel_size=3, stride=stride, padding=1),
-                nn.GroupNorm(groups, outputs),
-                nn.ReLU(),
-            ]
-            width = outputs
-        self.body = nn.Sequential(*layers)
-        self.pool = nn.AdaptiveAvgPool2d(2)
-        self.head = nn.Linear(4 * width, classes)
-        self.parameter_roles = ParameterRoles({}, row_wise=frozenset({"head.weight", "head.bias"}))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores [b, classes] of images [b, channels, height, width]."""
-        scores: Tensor = self.head(self.pool(self.body(inputs)).flatten(1))
-        return scores
+    name: Literal["cnn"] = "cnn"
+    channels: tuple[_Channels, ...] = key(
+        (16, 32),
+        "Output channels of each convolution, first to last; each a multiple of groups.",
+        unit="channels",
+        min_length=1,
+        max_length=8,
+    )
+    groups: int = key(4, "Groups of each group normalisation.", unit="groups", ge=1, le=65_536)
 
 
-class TwoPlusTwoCNN(nn.Module):
-    """Two 5x5 convolutions, each with ReLU and 2x2 max-pooling, and two linear layers.
+class SimpleCNNSpec(ModelSpec, title="Simple convolutional network"):
+    """Two 5 x 5 convolutions with max-pooling and two linear layers; for images.
 
-    The small network of DP-FedSAM (EMNIST) and ALI-DPFL, with the widths of McMahan et al. 2017 by
-    default: the two papers give none.
-
-    Args:
-        input_shape: Shape of one record, (channels, height, width), at least 4 pixels a side.
-        channels: Output channels of the two convolutions.
-        hidden: Width of the first linear layer.
-        classes: Number of classes.
+    As DP-FedSAM and ALI-DPFL use it.
     """
 
-    def __init__(
-        self, input_shape: Sequence[int], channels: Sequence[int], hidden: int, classes: int
-    ) -> None:
-        super().__init__()
-        inputs, height, width = input_shape
-        first, second = channels
-        self.body = nn.Sequential(
-            nn.Conv2d(inputs, first, kernel_size=5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(first, second, kernel_size=5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(second * (height // 4) * (width // 4), hidden),
-            nn.ReLU(),
-        )
-        self.head = nn.Linear(hidden, classes)
-        self.parameter_roles = ParameterRoles({}, row_wise=frozenset({"head.weight", "head.bias"}))
+    name: Literal["simple-cnn"] = "simple-cnn"
+    channels: tuple[_Channels, ...] = key(
+        (32, 64),
+        "Output channels of the two convolutions.",
+        unit="channels",
+        min_length=2,
+        max_length=2,
+        examples=((32, 64), (16, 32)),
+    )
+    hidden: int = key(
+        512,
+        "Width of the first linear layer.",
+        title="Hidden layer",
+        unit="neurons",
+        ge=1,
+        le=65_536,
+        examples=(512, 32),
+    )
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores [b, classes] of images [b, channels, height, width]."""
-        scores: Tensor = self.head(self.body(inputs))
-        return scores
+
+def _build_cnn(keys: CNNSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.networks.cnn import GroupNormCNN
+
+    require_images(keys.name, input_shape)
+    return GroupNormCNN(input_shape, keys.channels, keys.groups, classes)
+
+
+def _build_simple(keys: SimpleCNNSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.networks.cnn import TwoPlusTwoCNN
+
+    require_images(keys.name, input_shape, least=4)
+    return TwoPlusTwoCNN(input_shape, keys.channels, keys.hidden, classes)
+
+
+def _check_groups(get: Values) -> Contradictions:
+    """Every layer's channels are divided into the groups of its normalisation."""
+    groups = get("model", "groups")
+    for index, channels in enumerate(get("model", "channels") or []):
+        path = ("model", "channels", index)
+        if groups and not get.is_bad(*path) and channels % groups:
+            message = f"found {channels}, but {get.shown('model', 'groups')}"
+            yield path, f"{message}; {multiple_of(groups, channels)}"
+
+
+register(
+    Entry(
+        name="cnn",
+        keys=CNNSpec,
+        summary="3x3 convolutions with GroupNorm and a linear head, for images",
+        source="Wu & He 2018 (GroupNorm)",
+        build=_build_cnn,
+        check=_check_groups,
+        place=1,
+    )
+)
+register(
+    Entry(
+        name="simple-cnn",
+        keys=SimpleCNNSpec,
+        summary="two 5x5 convolutions with max-pooling, two linear layers, for images",
+        source="DP-FedSAM (EMNIST); ALI-DPFL; McMahan et al. 2017",
+        build=_build_simple,
+        place=2,
+    )
+)

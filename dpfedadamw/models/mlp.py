@@ -1,36 +1,50 @@
-"""A multi-layer perceptron, the smallest model of the package."""
+"""The multi-layer perceptron, the smallest model: its keys and its registration."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from torch import Tensor, nn
+from dpfedadamw.models.registry import Entry, register
+from dpfedadamw.spec.model_section import ModelSpec
+from dpfedadamw.spec.section import key
 
-from dpfedadamw.vectors.parameter_roles import ParameterRoles
+if TYPE_CHECKING:
+    from torch import nn
+
+_Neurons = Annotated[
+    int,
+    key(..., "Width of one layer.", title="Width", unit="neurons", ge=1, le=65_536, examples=(32,)),
+]
 
 
-class MultiLayerPerceptron(nn.Module):
-    """Flatten, then linear layers with ReLU between them.
+class MLPSpec(ModelSpec, title="Multi-layer perceptron"):
+    """Dense layers with ReLU."""
 
-    Args:
-        input_shape: Shape of one record.
-        hidden: Width of each hidden layer; empty for softmax regression.
-        classes: Number of classes.
-    """
+    name: Literal["mlp"] = "mlp"
+    hidden: tuple[_Neurons, ...] = key(
+        (32,),
+        "Width of each hidden layer, first to last; an empty list is softmax regression.",
+        title="Hidden layers",
+        unit="neurons",
+        max_length=8,
+        examples=((32,), (64, 32), ()),
+    )
 
-    def __init__(self, input_shape: Sequence[int], hidden: Sequence[int], classes: int) -> None:
-        super().__init__()
-        widths = [math.prod(input_shape), *hidden]
-        layers: list[nn.Module] = [nn.Flatten()]
-        for inputs, outputs in pairwise(widths):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(widths[-1], classes)
-        self.parameter_roles = ParameterRoles({}, row_wise=frozenset({"head.weight", "head.bias"}))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores [b, classes] of records [b, *input_shape]."""
-        scores: Tensor = self.head(self.body(inputs))
-        return scores
+def _build(keys: MLPSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
+
+    return MultiLayerPerceptron(input_shape, keys.hidden, classes)
+
+
+register(
+    Entry(
+        name="mlp",
+        keys=MLPSpec,
+        summary="multi-layer perceptron with ReLU; hidden: [] is softmax regression",
+        source="Rumelhart, Hinton & Williams 1986",
+        build=_build,
+        place=0,
+    )
+)

@@ -1,43 +1,74 @@
-"""Builds the model that a spec names, and says what it needs of its records."""
+"""The registry of models: what is known of each name, and how one is built from a spec.
+
+Each family's file registers its names with their keys; other packages do the same under the entry
+points' group ``dpfedadamw.models``. The files are read together with the first spec, because a
+spec's vocabulary is made of their keys; so they import torch, and the networks, where they use
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
-from torch import Tensor, nn
-
-from dpfedadamw.models.cnn import GroupNormCNN, TwoPlusTwoCNN
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.models.mlp import MultiLayerPerceptron
-from dpfedadamw.models.resnet import ResNet18
-from dpfedadamw.models.vit import VisionTransformer
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
-from dpfedadamw.spec import (
-    CNNSpec,
-    MLPSpec,
-    ModelSpec,
-    ResNetSpec,
-    SimpleCNNSpec,
-    TransformerSpec,
-    ViTSpec,
-    ViTTinySpec,
-)
+from dpfedadamw.registration import LAST, Registry
+from dpfedadamw.spec.model_section import ModelSpec
+from dpfedadamw.spec.values import Check, nothing_to_check
 
-DESCRIPTIONS = {
-    "mlp": "multi-layer perceptron with ReLU; hidden: [] is softmax regression",
-    "cnn": "3x3 convolutions with GroupNorm and a linear head, for images",
-    "simple-cnn": "two 5x5 convolutions with max-pooling, two linear layers, for images",
-    "resnet18": "ResNet-18 with GroupNorm and a 3x3 stem, for small images",
-    "vit": "small vision transformer with class token, pre-norm, for images",
-    "vit-tiny": "ViT-Tiny from scratch: patches of 4, width 192, 6 layers, 3 heads, for images",
-    "vit-base": "ViT-Base of 224x224 images in patches of 16, published",
-    "swin-tiny": "Swin-Tiny of 224x224 images in windows of 7, published",
-    "swin-base": "Swin-Base of 224x224 images in windows of 7, published",
-    "roberta-base": "RoBERTa-Base for texts, published",
-    "transformers": "any classifier of images or texts in transformers, by folder or hub name",
-}
-_VIT_TINY = {"patch": 4, "width": 192, "depth": 6, "heads": 3, "mlp_ratio": 4}
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_Keys = TypeVar("_Keys", bound=ModelSpec)
+
+
+def _as_they_are(keys: ModelSpec) -> Preprocessing:
+    del keys
+    return ImagePreprocessing()
+
+
+def _unchanged(keys: Any) -> Any:
+    return keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Generic[_Keys]):
+    """What is known of a model.
+
+    Attributes:
+        name: What a spec calls it.
+        keys: Its section of a spec; several names may share one.
+        summary: One line.
+        source: Paper or publisher.
+        build: Builds it with fresh weights, or published ones and a fresh head, for records of a
+            shape and a number of classes. Random weights come from torch's generator. The module
+            has ``parameter_roles``; one that reads tokens has ``vocabulary``, their number.
+        check: Finds what its keys contradict, each other or the data.
+        preprocessing: Returns what it needs of its records before they are tensors.
+        without_weights: Returns the keys of the same architecture for which nothing is read.
+        write: Writes a trained one into an empty folder as its library reads it, and returns
+            "adapters" or "whole" and whether a backbone was written to ``base/``; None where it
+            is written as tensors and `model.json`.
+        place: Where it stands in lists; models of other packages stand last.
+    """
+
+    name: str
+    keys: type[_Keys]
+    summary: str
+    source: str
+    build: Callable[[_Keys, Sequence[int], int], nn.Module]
+    check: Check = nothing_to_check
+    preprocessing: Callable[[_Keys], Preprocessing] = _as_they_are
+    without_weights: Callable[[_Keys], _Keys] = _unchanged
+    write: Callable[[_Keys, nn.Module, Path], tuple[str, bool]] | None = None
+    place: int = LAST
+
+
+MODELS: Registry[Entry[Any]] = Registry("model", "dpfedadamw.models", Entry)
+register = MODELS.register
 
 
 def preprocessing(spec: ModelSpec) -> Preprocessing:
@@ -46,11 +77,7 @@ def preprocessing(spec: ModelSpec) -> Preprocessing:
     Raises:
         ModelError: If files that say so are missing.
     """
-    if isinstance(spec, TransformerSpec):
-        from dpfedadamw.models.transformer_records import preprocessing_of
-
-        return preprocessing_of(spec)
-    return ImagePreprocessing()
+    return MODELS[spec.name].preprocessing(spec)
 
 
 def build(spec: ModelSpec, input_shape: Sequence[int], classes: int, seed: int) -> nn.Module:
@@ -66,38 +93,11 @@ def build(spec: ModelSpec, input_shape: Sequence[int], classes: int, seed: int) 
     Raises:
         ModelError: If the model cannot read records of this shape, or its files are missing.
     """
+    import torch
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        match spec:
-            case MLPSpec():
-                return MultiLayerPerceptron(input_shape, spec.hidden, classes)
-            case CNNSpec():
-                _require_images(spec.name, input_shape)
-                return GroupNormCNN(input_shape, spec.channels, spec.groups, classes)
-            case SimpleCNNSpec():
-                _require_images(spec.name, input_shape, least=4)
-                return TwoPlusTwoCNN(input_shape, spec.channels, spec.hidden, classes)
-            case ResNetSpec():
-                _require_images(spec.name, input_shape)
-                return ResNet18(input_shape, classes)
-            case ViTSpec():
-                _require_patches(spec.name, input_shape, spec.patch, "model.patch")
-                sizes = {key: getattr(spec, key) for key in _VIT_TINY}
-                return VisionTransformer(input_shape, **sizes, classes=classes)
-            case ViTTinySpec():
-                _require_patches(spec.name, input_shape, _VIT_TINY["patch"], "model.name")
-                return VisionTransformer(
-                    input_shape,
-                    **_VIT_TINY,
-                    classes=classes,
-                    dropout=spec.dropout,
-                    from_scratch=True,
-                )
-            case TransformerSpec():
-                from dpfedadamw.models import transformer
-
-                return transformer.build(spec, input_shape, classes)
-    raise TypeError(f"no model is built from {type(spec).__name__}")
+        return MODELS[spec.name].build(spec, input_shape, classes)
 
 
 def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
@@ -111,6 +111,8 @@ def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
         The values themselves where the model reads numbers. Where it reads tokens, token numbers
         that follow from the values' bits, and types of 0.
     """
+    import torch
+
     vocabulary = getattr(model, "vocabulary", 0)
     if not vocabulary:
         return values
@@ -120,7 +122,12 @@ def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
     return tokens
 
 
-def _require_images(name: str, input_shape: Sequence[int], least: int = 1) -> None:
+def require_images(name: str, input_shape: Sequence[int], least: int = 1) -> None:
+    """Refuse records that are no images, or smaller ones than a model can read.
+
+    Raises:
+        ModelError: If they are; the message names a model that reads them.
+    """
     if len(input_shape) != 3:
         raise ModelError(
             f"model.name: {name} needs images (channels, height, width), but records have shape "
@@ -130,14 +137,4 @@ def _require_images(name: str, input_shape: Sequence[int], least: int = 1) -> No
         raise ModelError(
             f"model.name: {name} needs images of at least {least} pixels a side, but records have "
             f"shape {tuple(input_shape)}; use cnn"
-        )
-
-
-def _require_patches(name: str, input_shape: Sequence[int], patch: int, where: str) -> None:
-    _require_images(name, input_shape)
-    height, width = input_shape[1:]
-    if height % patch or width % patch:
-        raise ModelError(
-            f"{where}: {patch} does not divide the images' size {height} x {width}; use "
-            f"{'a divisor of both' if where == 'model.patch' else 'vit, with a patch that does'}"
         )

@@ -1,151 +1,136 @@
-"""A small vision transformer (Dosovitskiy et al. 2021), pre-norm, with a class token."""
+"""Vision transformers that are trained from scratch: their keys, checks and registration."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.registry import Entry, register, require_images
+from dpfedadamw.spec.data_section import datasets
+from dpfedadamw.spec.model_section import ModelSpec
+from dpfedadamw.spec.section import key
+from dpfedadamw.spec.values import Contradictions, Values, multiple_of
 
-from dpfedadamw.models.dropout import RecordDropout, dropping, number_layers
-from dpfedadamw.vectors.parameter_roles import ParameterRoles
+if TYPE_CHECKING:
+    from torch import nn
+
+_TINY = {"patch": 4, "width": 192, "depth": 6, "heads": 3, "mlp_ratio": 4}
 
 
-class Attention(nn.Module):
-    """Multi-head self-attention with separate query, key and value layers.
+class ViTSpec(ModelSpec, title="Vision transformer"):
+    """A small vision transformer with class token; for images."""
 
-    They are separate, not fused, so that each head's slice of each is a plain run of rows.
+    name: Literal["vit"] = "vit"
+    patch: int = key(
+        2,
+        "Side of a square patch; divides the images' height and width.",
+        unit="pixels",
+        ge=1,
+        le=1024,
+        examples=(2, 4),
+    )
+    width: int = key(
+        32,
+        "Width of a token; a multiple of heads.",
+        unit="features",
+        ge=1,
+        le=65_536,
+        examples=(32, 64),
+    )
+    depth: int = key(2, "Number of transformer blocks.", unit="blocks", ge=1, le=64)
+    heads: int = key(4, "Attention heads of each transformer block.", unit="heads", ge=1, le=1024)
+    mlp_ratio: int = key(
+        2,
+        "Hidden width of a block's perceptron as a multiple of width.",
+        title="Perceptron ratio",
+        unit="1",
+        ge=1,
+        le=64,
+        examples=(2, 4),
+    )
+
+
+class ViTTinySpec(ModelSpec, title="ViT-Tiny"):
+    """The vision transformer that FedAdamW trains from scratch; for images.
+
+    Patches of 4, width 192, 6 blocks, 3 heads.
     """
 
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.projection = nn.Linear(width, width)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Mix tokens [b, t, width] of each record."""
-        batch, length, width = tokens.shape
-        shape = (batch, length, self.heads, width // self.heads)
-        query, key, value = (
-            layer(tokens).view(shape).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )
-        mixed = F.scaled_dot_product_attention(query, key, value)
-        projected: Tensor = self.projection(mixed.transpose(1, 2).reshape(batch, length, width))
-        return projected
+    name: Literal["vit-tiny"] = "vit-tiny"
+    dropout: float = key(
+        0.1,
+        "Share of entries dropped after attention and after the perceptron, with a mask for "
+        "each record.",
+        unit="1",
+        ge=0,
+        le=0.9,
+        examples=(0.1, 0.0),
+    )
 
 
-class TransformerLayer(nn.Module):
-    """Attention and a two-layer perceptron, each behind a LayerNorm and a residual connection."""
+def _build(keys: ViTSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.networks.vit import VisionTransformer
 
-    def __init__(self, width: int, heads: int, mlp_ratio: float, dropout: float) -> None:
-        super().__init__()
-        inner = round(width * mlp_ratio)
-        self.attention_norm = nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.mlp_norm = nn.LayerNorm(width)
-        self.expand = nn.Linear(width, inner)
-        self.contract = nn.Linear(inner, width)
-        self.attention_dropout = RecordDropout(dropout)
-        self.mlp_dropout = RecordDropout(dropout)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Transform tokens [b, t, width]."""
-        tokens = tokens + self.attention_dropout(self.attention(self.attention_norm(tokens)))
-        inner = F.gelu(self.expand(self.mlp_norm(tokens)))
-        mixed: Tensor = tokens + self.mlp_dropout(self.contract(inner))
-        return mixed
+    _require_patches(keys.name, input_shape, keys.patch, "model.patch")
+    sizes = {key: getattr(keys, key) for key in _TINY}
+    return VisionTransformer(input_shape, **sizes, classes=classes)
 
 
-class VisionTransformer(nn.Module):
-    """Patches, a class token, learned positions, transformer layers, a linear head.
+def _build_tiny(keys: ViTTinySpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.networks.vit import VisionTransformer
 
-    Args:
-        input_shape: Shape of one record, (channels, height, width).
-        patch: Side of a patch in pixels; divides height and width.
-        width: Size of a token; a multiple of ``heads``.
-        depth: Number of transformer layers.
-        heads: Attention heads a layer.
-        mlp_ratio: Inner width of the perceptron over ``width``.
-        classes: Number of classes.
-        dropout: After attention and after the perceptron, with a mask for each record.
-        from_scratch: Linear weights by Glorot & Bengio 2010, and fixed sines for positions
-            (FedAdamW appendix C); otherwise torch's weights and learned positions.
-    """
+    _require_patches(keys.name, input_shape, _TINY["patch"], "model.name")
+    return VisionTransformer(
+        input_shape, **_TINY, classes=classes, dropout=keys.dropout, from_scratch=True
+    )
 
-    def __init__(
-        self,
-        input_shape: Sequence[int],
-        patch: int,
-        width: int,
-        depth: int,
-        heads: int,
-        mlp_ratio: float,
-        classes: int,
-        dropout: float = 0.0,
-        from_scratch: bool = False,
-    ) -> None:
-        super().__init__()
-        channels, image_height, image_width = input_shape
-        patches = (image_height // patch) * (image_width // patch)
-        self.patch = patch
-        self.embedding = nn.Linear(channels * patch * patch, width)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.position = nn.Parameter(torch.randn(1, patches + 1, width) * 0.02)
-        self.layers = nn.Sequential(
-            *(TransformerLayer(width, heads, mlp_ratio, dropout) for _ in range(depth))
-        )
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, classes)
-        self.parameter_roles = self._roles(depth, heads)
-        if from_scratch:
-            self.position = nn.Parameter(sines(patches + 1, width), requires_grad=False)
-            for module in self.modules():
-                if isinstance(module, nn.Linear):
-                    nn.init.xavier_uniform_(module.weight)
-                    nn.init.zeros_(module.bias)
-        number_layers(self)
 
-    @staticmethod
-    def _roles(depth: int, heads: int) -> ParameterRoles:
-        of_heads = {
-            f"layers.{layer}.attention.{name}.{kind}": heads
-            for layer in range(depth)
-            for name in ("query", "key", "value")
-            for kind in ("weight", "bias")
-        }
-        values = frozenset(name for name in of_heads if ".value." in name)
-        return ParameterRoles(
-            of_heads, values, frozenset({"head.weight", "head.bias", "position", "class_token"})
+def _require_patches(name: str, input_shape: Sequence[int], patch: int, where: str) -> None:
+    require_images(name, input_shape)
+    height, width = input_shape[1:]
+    if height % patch or width % patch:
+        raise ModelError(
+            f"{where}: {patch} does not divide the images' size {height} x {width}; use "
+            f"{'a divisor of both' if where == 'model.patch' else 'vit, with a patch that does'}"
         )
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores [b, classes] of images [b, channels, height, width]."""
-        with dropping(self, inputs, self.head.bias):
-            return self._scores(inputs)
 
-    def _scores(self, inputs: Tensor) -> Tensor:
-        batch, channels, height, width = inputs.shape
-        side = self.patch
-        grid = inputs.reshape(batch, channels, height // side, side, width // side, side)
-        patches = grid.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * side * side)
-        tokens = self.embedding(patches)
-        first = self.class_token.expand(batch, -1, -1)
-        tokens = self.layers(torch.cat([first, tokens], dim=1) + self.position)
-        scores: Tensor = self.head(self.norm(tokens)[:, 0])
-        return scores
+def _check_sizes(get: Values) -> Contradictions:
+    """Heads divide a token's width, and patches divide images whose size is known beforehand."""
+    width, heads = get("model", "width"), get("model", "heads")
+    if width and heads and width % heads:
+        message = f"{get.found('model', 'width')}, but {get.shown('model', 'heads')}"
+        yield ("model", "width"), f"{message}; {multiple_of(heads, width)}"
+    patch, name = get("model", "patch"), get("data", "dataset")
+    shape = datasets()[name].record_shape if name in datasets() else None
+    if patch and shape and len(shape) == 3 and any(side % patch for side in shape[1:]):
+        fits = [n for n in range(1, min(shape[1:]) + 1) if not any(side % n for side in shape[1:])]
+        yield (
+            ("model", "patch"),
+            f"found {patch}, but {name} are {shape[1]} x {shape[2]} pixels; must be one of "
+            f"{', '.join(map(str, fits))}",
+        )
 
 
-def sines(places: int, width: int) -> Tensor:
-    """Sines and cosines of falling frequencies, [1, places, width] (Vaswani et al. 2017)."""
-    place = torch.arange(places, dtype=torch.float64)[:, None]
-    frequency = torch.exp(torch.arange(0, width, 2).double() * (-math.log(10_000.0) / width))
-    waves = torch.zeros(1, places, width, dtype=torch.float64)
-    waves[0, :, 0::2] = torch.sin(place * frequency)
-    waves[0, :, 1::2] = torch.cos(place * frequency)[:, : width // 2]
-    return waves.float()
+register(
+    Entry(
+        name="vit",
+        keys=ViTSpec,
+        summary="small vision transformer with class token, pre-norm, for images",
+        source="Dosovitskiy et al. 2021",
+        build=_build,
+        check=_check_sizes,
+        place=4,
+    )
+)
+register(
+    Entry(
+        name="vit-tiny",
+        keys=ViTTinySpec,
+        summary="ViT-Tiny from scratch: patches of 4, width 192, 6 layers, 3 heads, for images",
+        source="FedAdamW, appendix C",
+        build=_build_tiny,
+        place=5,
+    )
+)

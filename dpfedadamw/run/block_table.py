@@ -11,7 +11,7 @@ from torch import nn
 from dpfedadamw.algorithms import registry as algorithms
 from dpfedadamw.experiment import read_data
 from dpfedadamw.models import registry as models
-from dpfedadamw.spec import Spec, TransformerSpec
+from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import Blocks, layout_of
 
 _PIECE = re.compile(r"\[(head|row|neuron) (\d+)\]$")
@@ -62,9 +62,7 @@ def table_of(spec: Spec) -> BlockTable:
         DpfedadamwError: If the data or the model cannot be built.
     """
     dataset = read_data(spec)
-    section = spec.model
-    if isinstance(section, TransformerSpec):
-        section = section.replace(weights="random")
+    section = models.MODELS[spec.model.name].without_weights(spec.model)
     model = models.build(section, dataset.input_shape, dataset.classes, seed=0)
     return describe(model, algorithms.measuring_blocks(spec.algorithm, model))
 

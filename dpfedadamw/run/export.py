@@ -97,10 +97,9 @@ def export(run: RunDirectory, output: Path) -> Exported:
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        if isinstance(section, specs.TransformerSpec):
-            from dpfedadamw.models import transformer_export
-
-            form, with_base = transformer_export.write(section, model, partial)
+        write = registry.MODELS[section.name].write
+        if write is not None:
+            form, with_base = write(section, model, partial)
         else:
             shutil.copyfile(run.weights, partial / "model.safetensors")
             shutil.copyfile(run.model_config, partial / "model.json")

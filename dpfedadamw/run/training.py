@@ -25,7 +25,7 @@ from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
-from dpfedadamw.models.dropout import drops
+from dpfedadamw.models.networks.dropout import drops
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import (

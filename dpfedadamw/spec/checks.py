@@ -114,7 +114,7 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def _validator(edition: int) -> Any:
+def _validator(edition: tuple[str, ...]) -> Any:
     del edition
     base = jsonschema.Draft202012Validator
     types = base.TYPE_CHECKER.redefine_many(

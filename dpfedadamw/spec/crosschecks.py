@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpfedadamw.spec.algorithm_section import RegisteredAlgorithm, algorithms
-from dpfedadamw.spec.document import KeyPath, dotted
+from dpfedadamw.spec.data_section import datasets
+from dpfedadamw.spec.document import KeyPath
+from dpfedadamw.spec.model_section import models
+from dpfedadamw.spec.values import Contradictions, Values
 
 # The adjacency under which each sampler of single records is accounted, why no other, and which
 # sampler goes with the other one.
@@ -15,46 +18,14 @@ _PAIRINGS = {
     "fixed": ("replace-one", "adding a record changes who else is drawn", "poisson"),
     "shuffled": ("replace-one", "adding a record moves all batch boundaries", "poisson"),
 }
-_DIGITS_SIDE = 8
-
-
-class _Values:
-    """Resolved values of which some may be bad; a bad one reads as None."""
-
-    def __init__(self, given: Any, resolved: Any, bad: set[KeyPath]) -> None:
-        self._given, self._resolved, self.bad = given, resolved, bad
-
-    def __call__(self, *path: str | int) -> Any:
-        if any(path[:length] in self.bad for length in range(len(path) + 1)):
-            return None
-        return _at(self._resolved, path)
-
-    def shown(self, *path: str) -> str:
-        default = "" if _at(self._given, path) is not None else " (the default)"
-        return f"{dotted(path)} is {self(*path)}{default}"
-
-    def found(self, *path: str) -> str:
-        default = "" if _at(self._given, path) is not None else " (the default)"
-        return f"found {self(*path)}{default}"
-
-    def is_bad(self, *path: str | int) -> bool:
-        return path in self.bad
-
-
-def _at(value: Any, path: KeyPath) -> Any:
-    for part in path:
-        if not isinstance(value, dict) or part not in value:
-            return None
-        value = value[part]
-    return value
 
 
 def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:
     """Yield (path, message) for what contradicts itself though each value is in range."""
-    get = _Values(given, resolved, bad)
+    get = Values(given, resolved, bad)
     yield from _participation(get)
     yield from _records(get)
-    yield from _model_shapes(get)
+    yield from _registered(get)
     yield from _unit(get)
     yield from _second_moment(get)
     yield from _local_iterations(get, bad)
@@ -69,7 +40,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
             )
 
 
-def _participation(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+def _participation(get: Values) -> Iterator[tuple[KeyPath, str]]:
     clients, drawn = get("data", "clients"), get("federation", "clients_per_round")
     if clients is not None and drawn is not None and drawn > clients >= 1:
         path = ("federation", "clients_per_round")
@@ -77,26 +48,15 @@ def _participation(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         yield path, f"{message}; must be at most {clients}"
 
 
-def _records(get: _Values) -> Iterator[tuple[KeyPath, str]]:
-    dataset, path = get("data", "dataset"), ("data", "path")
-    if "revision" in (get("data") or {}) and not {path, ("data", "revision")} & get.bad:
-        sources = [key for key in ("path", "revision") if get("data", key) is not None]
-        if len(sources) != 1:
-            found = "both are given" if sources else "neither is given"
-            message = f"{found}; give the path of the publisher's files, or a revision on the hub"
-            yield path, message
-    columns = {("data", "text"), ("data", "numbers")}
-    if dataset == "table" and not columns & get.bad:
-        given = [path for path in sorted(columns) if get(*path)]
-        if len(given) != 1:
-            yield ("data", "text"), "give columns of text or columns of numbers, one of the two"
+def _records(get: Values) -> Iterator[tuple[KeyPath, str]]:
     if get("data", "partition", "kind") == "column":
+        dataset = get("data", "dataset")
         section = ("data", "partition")
         column, file = get(*section, "column"), get(*section, "file")
         unknown = {(*section, "column"), (*section, "file")} & get.bad
         if not unknown and (column is None) == (file is None):
             yield (*section, "column"), "give a column of the table or a file, one of the two"
-        elif column is not None and dataset is not None and dataset != "table":
+        elif column is not None and dataset in datasets() and not datasets()[dataset].has_columns:
             yield (*section, "column"), f"{dataset} has no columns; give file instead"
     if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
         message = (
@@ -106,39 +66,19 @@ def _records(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         yield ("data", "validation", "public"), message
 
 
-def _model_shapes(get: _Values) -> Iterator[tuple[KeyPath, str]]:
-    match get("model", "name"):
-        case "vit":
-            width, heads = get("model", "width"), get("model", "heads")
-            if width and heads and width % heads:
-                what = get.shown("model", "heads")
-                found = get.found("model", "width")
-                yield ("model", "width"), f"{found}, but {what}; {_multiple(width, heads)}"
-            patch = get("model", "patch")
-            if patch and get("data", "dataset") == "digits" and _DIGITS_SIDE % patch:
-                message = f"found {patch}, but digits are 8 x 8 pixels; must be one of 1, 2, 4, 8"
-                yield ("model", "patch"), message
-        case "cnn":
-            groups = get("model", "groups")
-            for index, channels in enumerate(get("model", "channels") or []):
-                path = ("model", "channels", index)
-                if groups and not get.is_bad(*path) and channels % groups:
-                    message = f"found {channels}, but {get.shown('model', 'groups')}"
-                    yield path, f"{message}; {_multiple(channels, groups)}"
+def _registered(get: Values) -> Contradictions:
+    """What the data set and the model know of their own keys."""
+    for entries, name in ((datasets(), get("data", "dataset")), (models(), get("model", "name"))):
+        if isinstance(name, str) and name in entries:
+            yield from entries[name].check(get)
 
 
-def _multiple(value: int, unit: int) -> str:
-    below = value - value % unit
-    near = f"{below} or {below + unit}" if below else f"{unit}"
-    return f"must be a multiple of {unit}, such as {near}"
-
-
-def _algorithm(get: _Values) -> RegisteredAlgorithm | None:
+def _algorithm(get: Values) -> RegisteredAlgorithm | None:
     name = get("algorithm", "name")
     return algorithms().get(name) if isinstance(name, str) else None
 
 
-def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+def _unit(get: Values) -> Iterator[tuple[KeyPath, str]]:
     """What an algorithm runs under, and what would do the same under the unit that is asked for."""
     name, unit, entry = get("algorithm", "name"), get("privacy", "unit"), _algorithm(get)
     if entry is None or unit is None or unit in entry.units:
@@ -170,7 +110,7 @@ def _unit(get: _Values) -> Iterator[tuple[KeyPath, str]]:
     yield ("algorithm", "name"), f"{found}; use {', or '.join(choices)}"
 
 
-def _sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+def _sampling(get: Values) -> Iterator[tuple[KeyPath, str]]:
     unit = get("privacy", "unit")
     if unit == "record":
         path = ("privacy", "adjacency")
@@ -190,7 +130,7 @@ def _sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         yield ("federation", "client_sampling"), message
 
 
-def _adaptive_sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+def _adaptive_sampling(get: Values) -> Iterator[tuple[KeyPath, str]]:
     """What rules that adapt from round to round are not accounted with."""
     name, entry = get("algorithm", "name"), _algorithm(get)
     if get("privacy", "unit") != "record" or entry is None or not entry.adaptive:
@@ -212,7 +152,7 @@ def _adaptive_sampling(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         yield path, message
 
 
-def _second_moment(get: _Values) -> Iterator[tuple[KeyPath, str]]:
+def _second_moment(get: Values) -> Iterator[tuple[KeyPath, str]]:
     section = ("algorithm", "second_moment")
     aggregation = get(*section, "aggregation")
     if aggregation in ("full", "none") and get(*section, "denominator") == "block":
@@ -229,7 +169,7 @@ def _second_moment(get: _Values) -> Iterator[tuple[KeyPath, str]]:
         yield (*section, "counter"), message
 
 
-def _local_iterations(get: _Values, bad: set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:
+def _local_iterations(get: Values, bad: set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:
     section = ("algorithm", "local_iterations")
     fewest, most = get(*section, "minimum"), get(*section, "maximum")
     if fewest is None or most is None:

@@ -1,20 +1,29 @@
-"""The section `data` of a spec: the records and who holds them."""
+"""The section `data` of a spec: what all data sets have, and who holds the records.
+
+Further keys stand with the data set that has them, in the file that registers it. This package
+stands below those files, and finds them through their registry when the first spec is read. Keys
+that several have are here.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import importlib
+from collections.abc import Mapping
+from typing import Annotated, Literal, Protocol
 
 from dpfedadamw.spec.section import (
     AbsentInteger,
     AbsentNumber,
     AbsentText,
     AbsentTexts,
+    OneOf,
     Section,
     key,
     one_of,
 )
+from dpfedadamw.spec.values import Check
 
-_PATH = (
+PATH = (
     "Folder or file of the data set, in its publisher's layout (docs/data.md); a "
     "relative path starts at the working directory."
 )
@@ -125,36 +134,14 @@ _Partition = Annotated[
     PartitionSpec,
     one_of("kind", DirichletPartition, EvenPartition, ShardsPartition, GivenPartition),
 ]
-_ColumnName = Annotated[
-    str,
-    key(
-        ...,
-        "Name of a column.",
-        title="Column",
-        min_length=1,
-        max_length=200,
-        examples=("letter", "age"),
-    ),
-]
-_ClassName = Annotated[
-    str,
-    key(
-        ...,
-        "A label as it stands in the table.",
-        title="Class",
-        min_length=1,
-        max_length=200,
-        examples=("benign",),
-    ),
-]
 _View = Annotated[
     Literal["flip", "crop"],
     key(..., "One kind of random view.", title="Kind", examples=("flip",)),
 ]
-_Path = Annotated[
-    str, key(..., _PATH, title="Path", min_length=1, max_length=4096, examples=("data/images",))
+RequiredPath = Annotated[
+    str, key(..., PATH, title="Path", min_length=1, max_length=4096, examples=("data/images",))
 ]
-_CacheFolder = Annotated[
+CacheFolder = Annotated[
     str | None,
     key(
         None,
@@ -166,7 +153,7 @@ _CacheFolder = Annotated[
         examples=(None, "/scratch/records"),
     ),
 ]
-_TestFraction = Annotated[
+TestFraction = Annotated[
     float,
     key(
         0.2,
@@ -177,7 +164,7 @@ _TestFraction = Annotated[
         le=0.9,
     ),
 ]
-_Augmentation = Annotated[
+Augmentation = Annotated[
     tuple[_View, ...],
     key(
         (),
@@ -201,14 +188,6 @@ class DataSpec(Section, title="Data"):
     path: AbsentText = None
     revision: AbsentText = None
     repository: AbsentText = None
-    split: AbsentText = None
-    size: AbsentInteger = None
-    channels: AbsentInteger = None
-    test_path: AbsentText = None
-    label: AbsentText = None
-    text: AbsentTexts = None
-    numbers: AbsentTexts = None
-    classes: AbsentTexts = None
     sha256: str | None = key(
         None,
         "Pins the data: anything else that lies there is refused, with both digests. A run's "
@@ -246,12 +225,12 @@ class DataSpec(Section, title="Data"):
     )
 
 
-class _Published(DataSpec):
+class PublishedSpec(DataSpec):
     """What is read from its publisher's files or from the hub."""
 
     path: str | None = key(
         None,
-        f"{_PATH} Null where revision is given.",
+        f"{PATH} Null where revision is given.",
         min_length=1,
         max_length=4096,
         examples=("data/fashion-mnist", None),
@@ -271,145 +250,51 @@ class _Published(DataSpec):
         expected="OWNER/NAME, or null",
         examples=(None, "uoft-cs/cifar10"),
     )
-    cache: _CacheFolder = None
+    cache: CacheFolder = None
 
 
-class DigitsSpec(DataSpec, title="Digits"):
-    """1797 images of handwritten digits, 8 x 8 grey values, that come with scikit-learn."""
-
-    dataset: Literal["digits"] = "digits"
-    path: None = key(None, _PATH, title="File", why="digits comes with the package")
-    test_fraction: _TestFraction = 0.2
-    augmentation: _Augmentation = ()
-
-
-class PublishedImagesSpec(_Published, title="Published images"):
+class PublishedImagesSpec(PublishedSpec, title="Published images"):
     """Images in their publisher's files.
 
     MNIST and Fashion-MNIST (IDX), CIFAR (binary version), Tiny-ImageNet (folders).
     """
 
-    dataset: Literal["mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet"]
-    augmentation: _Augmentation = ()
+    augmentation: Augmentation = ()
 
 
-class EmnistSpec(DataSpec, title="EMNIST"):
-    """One split of EMNIST (Cohen et al. 2017) in its IDX files."""
+class RegisteredDataset(Protocol):
+    """What a spec goes by of a registered data set; ``data.registry.Entry`` says more."""
 
-    dataset: Literal["emnist"] = "emnist"
-    path: _Path
-    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = key(
-        "balanced", "Which of EMNIST's splits.", examples=("balanced", "letters")
-    )
-    cache: _CacheFolder = None
-    augmentation: _Augmentation = ()
+    @property
+    def keys(self) -> type[DataSpec]:
+        """Its section."""
+        ...
 
+    @property
+    def check(self) -> Check:
+        """Finds what its keys contradict."""
+        ...
 
-class GlueSpec(_Published, title="GLUE"):
-    """A task of GLUE (Wang et al. 2019) in its publisher's TSV files, for models of texts."""
+    @property
+    def record_shape(self) -> tuple[int, ...] | None:
+        """Shape of one record where it is known before any is read."""
+        ...
 
-    dataset: Literal[
-        "sst2", "cola", "mrpc", "rte", "qnli", "qqp", "mnli-matched", "mnli-mismatched"
-    ]
-
-
-class ImageFolderSpec(DataSpec, title="Image folder"):
-    """Image files of your own, a folder a class: CLASS/*, or train/CLASS/* and test/CLASS/*."""
-
-    dataset: Literal["image-folder"] = "image-folder"
-    path: _Path
-    size: int | None = key(
-        None,
-        "Side of the square that images are resized to; null for what the model reads, or "
-        "where all have one size.",
-        unit="pixels",
-        ge=1,
-        le=4096,
-        examples=(None, 64),
-    )
-    channels: Literal[1, 3] = key(3, "3 for colour, 1 for grey.")
-    cache: _CacheFolder = None
-    test_fraction: _TestFraction = 0.2
-    augmentation: _Augmentation = ()
+    @property
+    def has_columns(self) -> bool:
+        """Whether a column of it can say whose each record is."""
+        ...
 
 
-class TableSpec(DataSpec, title="Table"):
-    """A CSV or TSV file of your own: texts or numbers, and a label.
-
-    The first line names the columns.
-    """
-
-    dataset: Literal["table"] = "table"
-    path: _Path
-    test_path: str | None = key(
-        None,
-        "A second table with the test records; null holds out test_fraction of the first.",
-        title="Test table",
-        min_length=1,
-        max_length=4096,
-        examples=(None, "data/test.csv"),
-    )
-    label: str = key(
-        ...,
-        "Column of the class.",
-        title="Label column",
-        min_length=1,
-        max_length=200,
-        examples=("diagnosis",),
-    )
-    text: tuple[_ColumnName, ...] = key(
-        (),
-        "One column of text, or two whose texts form a pair; empty where records are numbers.",
-        title="Text columns",
-        max_length=2,
-        examples=(("letter",),),
-    )
-    numbers: tuple[_ColumnName, ...] = key(
-        (),
-        "Columns of numbers, used as they stand: scale them before by constants that do not "
-        "depend on the records. Empty where records are texts.",
-        title="Number columns",
-        max_length=10_000,
-        examples=(("age", "pressure"),),
-    )
-    classes: tuple[_ClassName, ...] = key(
-        (),
-        "Labels that may occur, in their order. Empty takes those that do occur, which then "
-        "are public: give them where which occur is private.",
-        max_length=10_000,
-        examples=(("benign", "malignant"),),
-    )
-    cache: _CacheFolder = None
-    test_fraction: _TestFraction = 0.2
+def datasets() -> Mapping[str, RegisteredDataset]:
+    """Return every registered data set by name."""
+    registry = importlib.import_module("dpfedadamw.data.registry")
+    found: Mapping[str, RegisteredDataset] = registry.DATASETS
+    return found
 
 
-class ArraysSpec(DataSpec, title="Arrays"):
-    """Records of your own from an .npz file.
-
-    uint8 means grey levels from 0 to 255, other numbers are used as they stand.
-    """
-
-    dataset: Literal["arrays"] = "arrays"
-    path: str = key(
-        ...,
-        "An .npz file with the arrays x_train, y_train, x_test and y_test, numbers only; a "
-        "relative path starts at the working directory.",
-        title="File",
-        min_length=1,
-        max_length=4096,
-        examples=("records.npz",),
-    )
-    cache: _CacheFolder = None
-    augmentation: _Augmentation = ()
+def _sections() -> dict[str, type[Section]]:
+    return {name: entry.keys for name, entry in datasets().items()}
 
 
-DATA = one_of(
-    "dataset",
-    DigitsSpec,
-    PublishedImagesSpec,
-    EmnistSpec,
-    GlueSpec,
-    ImageFolderSpec,
-    TableSpec,
-    ArraysSpec,
-)
+DATA = OneOf("dataset", _sections)

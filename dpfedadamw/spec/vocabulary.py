@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpfedadamw.spec.algorithm_section import algorithms
+from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.document import KeyPath, dotted
 from dpfedadamw.spec.json_schema import make_schema
+from dpfedadamw.spec.model_section import models
 
 Schema = Mapping[str, Any]
 
@@ -28,13 +30,13 @@ def the_schema() -> dict[str, Any]:
     return _schema_of(edition())
 
 
-def edition() -> int:
+def edition() -> tuple[str, ...]:
     """Return what changes when more has been registered, and the schema with it."""
-    return len(algorithms())
+    return (*datasets(), *models(), *algorithms())
 
 
 @functools.lru_cache(maxsize=1)
-def _schema_of(edition: int) -> dict[str, Any]:
+def _schema_of(edition: tuple[str, ...]) -> dict[str, Any]:
     del edition
     return make_schema()
 

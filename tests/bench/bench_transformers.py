@@ -24,11 +24,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpfedadamw.models import registry
-from dpfedadamw.models.dropout import RecordDropout
+from dpfedadamw.models.networks.dropout import RecordDropout
+from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.spec import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.vectors.flat import BLOCK_KINDS, FlatParameters, blocks_of
 
 NAMES = ("vit-base", "swin-tiny", "swin-base", "roberta-base")
@@ -101,7 +101,7 @@ def blocks(name: str, kind: str, batch: int) -> dict[str, object]:
 def export(name: str, kind: str, batch: int) -> dict[str, object]:
     from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
 
-    from dpfedadamw.models import transformer_export
+    from dpfedadamw.models.transformers import export
 
     model, records, _ = workload(name, kind, 2)
     loader = AutoModelForImageClassification
@@ -109,7 +109,7 @@ def export(name: str, kind: str, batch: int) -> dict[str, object]:
         loader = AutoModelForSequenceClassification
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         started = time.perf_counter()
-        form, _ = transformer_export.write(spec_of(name, kind), model.eval(), Path(folder))
+        form, _ = export.write(spec_of(name, kind), model.eval(), Path(folder))
         if form == "adapters":
             from peft import PeftModel
 

@@ -19,7 +19,7 @@ from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.federation.unprotected import Unprotected, record_loss
 from dpfedadamw.federation.worker import Worker
-from dpfedadamw.models.mlp import MultiLayerPerceptron
+from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.ledger import Ledger

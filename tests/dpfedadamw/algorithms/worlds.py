@@ -23,7 +23,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.registry import ALGORITHMS, build
-from dpfedadamw.models.mlp import MultiLayerPerceptron
+from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 
 CLIENTS, STEPS, SIZE = 3, 4, 8
 CLIPPING_NORM, STEP_LIMIT = 0.7, 40

@@ -11,20 +11,21 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.preprocessing import TextPreprocessing
 from dpfedadamw.spec import DataSpec, EvenPartition
 
 
 def data_spec(dataset: str, path: Path | None = None, **changes) -> DataSpec:
     """A section ``data``, two clients."""
-    spec = DataSpec(
-        dataset=dataset,
-        path=str(path) if path else None,
-        clients=2,
-        partition=EvenPartition(),
-        test_fraction=0.2,
-    )
-    return spec.replace(**changes)
+    values = {
+        "dataset": dataset,
+        "path": str(path) if path else None,
+        "clients": 2,
+        "partition": EvenPartition(),
+        "test_fraction": 0.2,
+    }
+    return DATASETS[dataset].keys(**{**values, **changes})
 
 
 def idx(array: np.ndarray) -> bytes:

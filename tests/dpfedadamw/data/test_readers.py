@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw.data.catalogue import CATALOGUE
 from dpfedadamw.data.datasets import load
+from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.spec import GivenPartition, schema
 from tests.dpfedadamw.data import published
 from tests.dpfedadamw.data.published import TOY_TEXT, data_spec, write_folder
@@ -160,7 +160,7 @@ def test_the_digest_can_be_repeated_by_sha256sum(tmp_path):
     assert load(data_spec("mnist", tmp_path)).sha256 == hashlib.sha256(listing.encode()).hexdigest()
 
 
-def test_every_data_set_of_the_vocabulary_is_in_the_catalogue():
+def test_every_registered_data_set_is_in_the_schema():
     definitions = schema()["$defs"]
     named = [
         name
@@ -169,7 +169,7 @@ def test_every_data_set_of_the_vocabulary_is_in_the_catalogue():
             "enum"
         ]
     ]
-    assert sorted(named) == sorted(CATALOGUE)
+    assert named == list(DATASETS)
 
 
 def test_a_second_table_with_the_test_records_may_lie_anywhere(tmp_path):

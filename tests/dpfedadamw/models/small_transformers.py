@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dpfedadamw.models import registry, transformer
-from dpfedadamw.models.transformer import TransformerClassifier
-from dpfedadamw.spec import FineTuningSpec, TransformerSpec
+from dpfedadamw.models import registry
+from dpfedadamw.models.transformers import classifier
+from dpfedadamw.models.transformers.classifier import TransformerClassifier
+from dpfedadamw.models.transformers.keys import FineTuningSpec, TransformerSpec
 
 _SWIN = {"image_size": 32, "patch_size": 2, "window_size": 4}
 CHANGES = {
@@ -57,7 +58,7 @@ def spec_of(name: str, tuning: FineTuningSpec) -> TransformerSpec:
 def small(name: str, tuning: FineTuningSpec) -> TransformerClassifier:
     torch.manual_seed(0)
     changes = CHANGES[name]
-    model = transformer.build(spec_of(name, tuning), SHAPES[name], CLASSES, **changes).train()
+    model = classifier.build(spec_of(name, tuning), SHAPES[name], CLASSES, **changes).train()
     # As after some training: a factor at zero would hide the gradient of its partner.
     for parameter in model.parameters():
         if parameter.requires_grad:

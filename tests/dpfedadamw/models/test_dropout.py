@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpfedadamw.models.dropout import DropoutError, RecordDropout, dropping, number_layers
-from dpfedadamw.models.vit import VisionTransformer
+from dpfedadamw.models.networks.dropout import DropoutError, RecordDropout, dropping, number_layers
+from dpfedadamw.models.networks.vit import VisionTransformer
 from dpfedadamw.privacy.clipping.engines import choose
 from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_agrees, cross_entropy
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dpfedadamw.models.cnn import CNNSpec, SimpleCNNSpec
 from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.mlp import MLPSpec
+from dpfedadamw.models.networks.vit import sines
 from dpfedadamw.models.registry import build, preprocessing, synthetic_records
-from dpfedadamw.models.vit import sines
+from dpfedadamw.models.resnet import ResNetSpec
+from dpfedadamw.models.vit import ViTSpec, ViTTinySpec
 from dpfedadamw.preprocessing import ImagePreprocessing
-from dpfedadamw.spec import CNNSpec, MLPSpec, ResNetSpec, SimpleCNNSpec, ViTSpec, ViTTinySpec
 
 SPECS = {
     "mlp": MLPSpec(hidden=(16,)),

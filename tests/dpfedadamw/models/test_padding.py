@@ -10,13 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfedadamw.models import transformer
-from dpfedadamw.models.dropout import RecordDropout, dropping
-from dpfedadamw.models.padding import BLIND_TO_PADDING, groups_of_like_length, places_in_use
-from dpfedadamw.models.transformer import TransformerClassifier
+from dpfedadamw.models.networks.dropout import RecordDropout, dropping
+from dpfedadamw.models.transformers import classifier
+from dpfedadamw.models.transformers.classifier import TransformerClassifier
+from dpfedadamw.models.transformers.keys import (
+    FineTuningSpec,
+    LoraSpec,
+    PlainTuningSpec,
+    TransformerSpec,
+)
+from dpfedadamw.models.transformers.padding import (
+    BLIND_TO_PADDING,
+    groups_of_like_length,
+    places_in_use,
+)
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.oracle import clipped_sum
-from dpfedadamw.spec import FineTuningSpec, LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_same, cross_entropy, engine_of
 
@@ -54,7 +63,7 @@ def small(kind: str, tuning: FineTuningSpec, folder: Path) -> TransformerClassif
         length=LENGTH,
     )
     torch.manual_seed(0)
-    model = transformer.build(spec, (2, LENGTH), CLASSES).double().train()
+    model = classifier.build(spec, (2, LENGTH), CLASSES).double().train()
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data += 0.2 * torch.randn_like(parameter)
@@ -136,7 +145,7 @@ def test_an_architecture_that_padding_may_reach_is_not_cut(tmp_path):
         fine_tuning=tuning,
         length=LENGTH,
     )
-    assert not transformer.build(spec, (2, LENGTH), CLASSES).cuts_padding
+    assert not classifier.build(spec, (2, LENGTH), CLASSES).cuts_padding
 
 
 def test_masks_are_drawn_for_a_records_own_places_alone():

@@ -9,10 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfedadamw.models import transformer, transformer_export
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.models.transformer import TransformerClassifier
-from dpfedadamw.spec import FineTuningSpec, LoraSpec, PlainTuningSpec, TransformerSpec
+from dpfedadamw.models.transformers import classifier, export
+from dpfedadamw.models.transformers.classifier import TransformerClassifier
+from dpfedadamw.models.transformers.keys import (
+    FineTuningSpec,
+    LoraSpec,
+    PlainTuningSpec,
+    TransformerSpec,
+)
 from reports.render import model_card as card
 from tests.dpfedadamw.privacy.clipping.clipping_harness import (
     assert_agrees,
@@ -56,7 +61,7 @@ def spec_of(kind: str, tuning: FineTuningSpec, folder: Path) -> TransformerSpec:
 
 def built(kind: str, tuning: FineTuningSpec, folder: Path) -> TransformerClassifier:
     torch.manual_seed(0)
-    model = transformer.build(spec_of(kind, tuning, folder), (2, LENGTH), CLASSES).train()
+    model = classifier.build(spec_of(kind, tuning, folder), (2, LENGTH), CLASSES).train()
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data += 0.2 * torch.randn_like(parameter)
@@ -107,7 +112,7 @@ def test_an_exported_model_scores_alike_by_the_lines_on_its_card(tuning, tmp_pat
     model = built("bert", TUNINGS[tuning], folder).eval()
     out = tmp_path / "out"
     out.mkdir()
-    form, _ = transformer_export.write(spec_of("bert", TUNINGS[tuning], folder), model, out)
+    form, _ = export.write(spec_of("bert", TUNINGS[tuning], folder), model, out)
     kind = transformers.AutoModelForSequenceClassification
     loaded = kind.from_pretrained(out / "base" if form == "adapters" else out)
     if form == "adapters":
@@ -127,4 +132,4 @@ def test_an_exported_model_scores_alike_by_the_lines_on_its_card(tuning, tmp_pat
 
 def test_an_architecture_whose_head_takes_no_vector_is_refused(tmp_path):
     with pytest.raises(ModelError, match="mean is there for albert and bert, not for a distilbert"):
-        transformer.build(spec_of("distilbert", TUNINGS["head"], tmp_path), (2, LENGTH), CLASSES)
+        classifier.build(spec_of("distilbert", TUNINGS["head"], tmp_path), (2, LENGTH), CLASSES)

@@ -12,13 +12,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from dpfedadamw.models import registry, transformer
-from dpfedadamw.models.attention_roles import roles_of
+from dpfedadamw.models import registry
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.models.published import PUBLISHED
+from dpfedadamw.models.transformers import classifier
+from dpfedadamw.models.transformers.attention_roles import roles_of
+from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
+from dpfedadamw.models.transformers.published import PUBLISHED
 from dpfedadamw.preprocessing import ImagePreprocessing, TextPreprocessing
 from dpfedadamw.privacy.clipping.engines import choose
-from dpfedadamw.spec import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.vectors.flat import BLOCK_KINDS, blocks_of, layout_of
 from tests.dpfedadamw.models.small_transformers import (
     BATCH,
@@ -75,7 +76,7 @@ def test_blocks_cover_every_trained_coordinate_exactly_once(name: str, kind: str
 
 
 def test_records_first_swin_computes_what_the_published_code_computes():
-    from dpfedadamw.models.swin import keep_records_first
+    from dpfedadamw.models.transformers.swin import keep_records_first
 
     changes = {**PUBLISHED["swin-base"].configuration, **CHANGES["swin-base"]}
     config = transformers.SwinConfig(**changes, num_labels=3, drop_path_rate=0.0)
@@ -186,7 +187,7 @@ def test_gpt2s_transposed_layers_are_followed_and_cut_along_their_outputs():
     )
     torch.manual_seed(0)
     network = transformers.AutoModelForSequenceClassification.from_config(config)
-    model = transformer.TransformerClassifier(network, "text", {}, ["score"]).train()
+    model = classifier.TransformerClassifier(network, "text", {}, ["score"]).train()
     records = torch.randint(3, 40, (BATCH, 2, 9), dtype=torch.int32)
     records[1, 0, 5:] = 0
     assert_agrees(model, records, torch.arange(BATCH) % 2, cross_entropy)
@@ -353,7 +354,7 @@ def test_a_source_that_is_not_pinned_or_not_there_is_refused(spec, message: str)
 
 
 def test_without_network_and_cache_one_line_says_what_to_get_and_where(monkeypatch, tmp_path):
-    monkeypatch.setattr("dpfedadamw.models.sources._reachable", lambda endpoint: False)
+    monkeypatch.setattr("dpfedadamw.models.transformers.sources._reachable", lambda endpoint: False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     spec = _from("nobody/nothing", revision=COMMIT)
     with pytest.raises(ModelError, match=f"hf download nobody/nothing --revision {COMMIT}"):
@@ -421,7 +422,7 @@ def test_texts_without_a_tokeniser_are_refused():
 def test_what_no_output_depends_on_is_frozen():
     spec = _from(_minilm(), weights="random", fine_tuning=PlainTuningSpec(kind="all"))
     changes = {"num_hidden_layers": 1, "hidden_size": 24, "vocab_size": 30}
-    model = transformer.build(spec, (2, 12), 3, **changes)
+    model = classifier.build(spec, (2, 12), 3, **changes)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     loss = model(torch.full((2, 2, 12), 5, dtype=torch.int32) * torch.tensor([[1], [0]])).sum()
     loss.backward()

@@ -6,6 +6,7 @@ import pytest
 
 from dpfedadamw import spec
 from dpfedadamw.errors import SpecError
+from dpfedadamw.models.mlp import MLPSpec
 
 TEXT = """\
 name: example
@@ -42,7 +43,7 @@ def test_a_value_is_replaced_and_nothing_else():
     "override", ["model.hidden[0]=64", "model.hidden.0=64", "model.hidden=[64]"]
 )
 def test_an_item_of_a_list_is_replaced_by_its_index(override):
-    assert load(override).model == spec.MLPSpec(hidden=(64,))
+    assert load(override).model == MLPSpec(hidden=(64,))
 
 
 def test_values_are_yaml():

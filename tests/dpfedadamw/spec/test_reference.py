@@ -8,7 +8,7 @@ import pytest
 
 import specs
 from dpfedadamw import spec
-from dpfedadamw.models.registry import DESCRIPTIONS
+from dpfedadamw.models.registry import MODELS
 from dpfedadamw.spec import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "spec.md"
@@ -40,7 +40,7 @@ def test_a_row_says_type_default_range_and_unit():
         "neurons",
     )
     assert rows()["model.name", ""].default == "required"
-    assert rows()["model.name", ""].range == " | ".join(DESCRIPTIONS)
+    assert rows()["model.name", ""].range == " | ".join(MODELS)
 
 
 def test_a_field_of_every_choice_has_no_condition():

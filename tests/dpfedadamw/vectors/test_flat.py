@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dpfedadamw.models.cnn import GroupNormCNN
-from dpfedadamw.models.mlp import MultiLayerPerceptron
-from dpfedadamw.models.vit import VisionTransformer
+from dpfedadamw.models.networks.cnn import GroupNormCNN
+from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
+from dpfedadamw.models.networks.vit import VisionTransformer
 from dpfedadamw.vectors import flat as parameters
 from dpfedadamw.vectors.flat import (
     BLOCK_KINDS,

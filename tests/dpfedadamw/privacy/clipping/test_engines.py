@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpfedadamw.models.cnn import GroupNormCNN
-from dpfedadamw.models.mlp import MultiLayerPerceptron
-from dpfedadamw.models.vit import VisionTransformer
+from dpfedadamw.models.networks.cnn import GroupNormCNN
+from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
+from dpfedadamw.models.networks.vit import VisionTransformer
 from dpfedadamw.privacy.clipping.clipped_sum import Clipping, flat_clip
 from dpfedadamw.privacy.clipping.engines import ClippingError, choose
 from dpfedadamw.privacy.clipping.forms import Factored

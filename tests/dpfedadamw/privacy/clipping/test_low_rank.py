@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 
-from dpfedadamw.models.dropout import RecordDropout, dropping, number_layers
+from dpfedadamw.models.networks.dropout import RecordDropout, dropping, number_layers
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.clipping.low_rank import pair_of
 from dpfedadamw.privacy.clipping.sites import sites_of

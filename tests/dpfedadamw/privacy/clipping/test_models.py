@@ -12,10 +12,10 @@ import torch
 from opacus import GradSampleModule
 from torch import Tensor, nn
 
-from dpfedadamw.models.cnn import GroupNormCNN
-from dpfedadamw.models.mlp import MultiLayerPerceptron
-from dpfedadamw.models.resnet import ResNet18
-from dpfedadamw.models.vit import VisionTransformer
+from dpfedadamw.models.networks.cnn import GroupNormCNN
+from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
+from dpfedadamw.models.networks.resnet import ResNet18
+from dpfedadamw.models.networks.vit import VisionTransformer
 from dpfedadamw.privacy.clipping import forms as gradient_forms
 from dpfedadamw.privacy.clipping.clipped_sum import Clipping
 from dpfedadamw.privacy.clipping.engines import choose

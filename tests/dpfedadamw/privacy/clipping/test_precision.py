@@ -8,20 +8,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dpfedadamw.models.cnn import SimpleCNNSpec
+from dpfedadamw.models.mlp import MLPSpec
 from dpfedadamw.models.registry import build
+from dpfedadamw.models.resnet import ResNetSpec
+from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec
+from dpfedadamw.models.vit import ViTTinySpec
 from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum
 from dpfedadamw.privacy.clipping.engines import ClippingError, choose
 from dpfedadamw.privacy.clipping.precision import EvenBatches
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
-from dpfedadamw.spec import (
-    LoraSpec,
-    MLPSpec,
-    ModelSpec,
-    PlainTuningSpec,
-    ResNetSpec,
-    SimpleCNNSpec,
-    ViTTinySpec,
-)
+from dpfedadamw.spec import ModelSpec
 from tests.dpfedadamw.privacy.clipping.clipping_harness import cross_entropy
 
 OWN: dict[str, ModelSpec] = {

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from torch import nn
 
-from dpfedadamw.models.attention_roles import FUSED, QUERIES, VALUES
-from dpfedadamw.models.dropout import RecordDropout
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.spec import LoraSpec
+from dpfedadamw.models.networks.dropout import RecordDropout
+from dpfedadamw.models.transformers.attention_roles import FUSED, QUERIES, VALUES
+from dpfedadamw.models.transformers.keys import LoraSpec
 
 ADAPTER = "default"
 

@@ -10,19 +10,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import opened, where
+from dpfedadamw.data.registry import Entry, register
 from dpfedadamw.data.source import Chunk, Images, Numbers, Reading, Source
+from dpfedadamw.spec.data_section import Augmentation, CacheFolder, DataSpec
+from dpfedadamw.spec.section import key
 
 _MEMBERS = ("x_train", "y_train", "x_test", "y_test")
 _MOST_CLASSES = 1_000_000
 # Bytes of one piece of an array.
 _PIECE = 2**24
+
+
+class ArraysSpec(DataSpec, title="Arrays"):
+    """Records of your own from an .npz file.
+
+    uint8 means grey levels from 0 to 255, other numbers are used as they stand.
+    """
+
+    dataset: Literal["arrays"] = "arrays"
+    path: str = key(
+        ...,
+        "An .npz file with the arrays x_train, y_train, x_test and y_test, numbers only; a "
+        "relative path starts at the working directory.",
+        title="File",
+        min_length=1,
+        max_length=4096,
+        examples=("records.npz",),
+    )
+    cache: CacheFolder = None
+    augmentation: Augmentation = ()
 
 
 @dataclass(frozen=True)
@@ -151,3 +174,16 @@ def _pieces(path: Path, array: _Array, rows: int) -> Iterator[NDArray[np.generic
             number = min(rows, count - start)
             content = stream.read(number * record)
             yield np.frombuffer(content, array.dtype).reshape(number, *shape)
+
+
+register(
+    Entry(
+        name="arrays",
+        keys=ArraysSpec,
+        summary="your own .npz with x_train, y_train, x_test, y_test (numbers only)",
+        origin="yours",
+        licence="yours",
+        find=lambda path, _, __: arrays(path),
+        place=8,
+    )
+)

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from dpfedadamw.models.sources import TOKENISER_FILES, locate
-from dpfedadamw.models.transformer import TransformerClassifier, build, quiet
-from dpfedadamw.spec import LoraSpec, PlainTuningSpec, TransformerSpec
+from dpfedadamw.models.transformers.classifier import TransformerClassifier, build, quiet
+from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
+from dpfedadamw.models.transformers.sources import TOKENISER_FILES, locate
 
 _PREPROCESSOR = "preprocessor_config.json"
 

@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, folder, opened, where
+from dpfedadamw.data.registry import Entry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
+from dpfedadamw.spec.data_section import PublishedImagesSpec
 
 _SIDE, _CHANNELS = 32, 3
 _PIXELS = _CHANNELS * _SIDE * _SIDE
@@ -25,6 +28,7 @@ _PIXELS = _CHANNELS * _SIDE * _SIDE
 class _Version:
     """One of the two: its files by part, and where in a record's labels the wanted one stands."""
 
+    hub: hub.Published
     classes: int
     labels: int
     train: tuple[str, ...]
@@ -38,6 +42,7 @@ class _Version:
 
 _VERSIONS = {
     "cifar10": _Version(
+        hub=hub.Published("uoft-cs/cifar10", "plain_text", ("img",), "label"),
         classes=10,
         labels=1,
         train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
@@ -46,6 +51,7 @@ _VERSIONS = {
     ),
     # A coarse label, then the fine one.
     "cifar100": _Version(
+        hub=hub.Published("uoft-cs/cifar100", "cifar100", ("img",), "fine_label"),
         classes=100,
         labels=2,
         train=("train.bin",),
@@ -163,3 +169,23 @@ def _records(stream: Any, version: _Version, place: str) -> Iterator[Chunk]:
         yield Chunk(Images(pixels), check_labels(labels, version.classes, place))
     if not begun:
         raise DataError(f"{place}: is empty; download it again")
+
+
+def _entry(name: str) -> Entry[PublishedImagesSpec]:
+    version = _VERSIONS[name]
+    return Entry(
+        name=name,
+        keys=PublishedImagesSpec,
+        summary=f"small photographs, 50,000 + 10,000, 32x32 colour, {version.classes} classes; "
+        "binary version",
+        origin="cs.toronto.edu/~kriz/cifar.html",
+        licence="not stated",
+        find=lambda path, _, __: cifar(path, name),
+        hub=version.hub,
+        check=path_or_revision,
+        place=2,
+    )
+
+
+for _name in _VERSIONS:
+    register(_entry(_name))

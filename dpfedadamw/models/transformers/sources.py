@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.models.published import PUBLISHED
-from dpfedadamw.spec import TransformerSpec
+from dpfedadamw.models.transformers.keys import TransformerSpec
+from dpfedadamw.models.transformers.published import PUBLISHED
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 _WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")

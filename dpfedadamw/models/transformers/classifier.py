@@ -16,20 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpfedadamw.models import pooling
-from dpfedadamw.models.attention_roles import roles_of
-from dpfedadamw.models.dropout import dropping, number_layers
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.models.lora import add_pairs
-from dpfedadamw.models.padding import (
+from dpfedadamw.models.networks.dropout import dropping, number_layers
+from dpfedadamw.models.transformers import pooling
+from dpfedadamw.models.transformers.attention_roles import roles_of
+from dpfedadamw.models.transformers.keys import LoraSpec, TransformerSpec
+from dpfedadamw.models.transformers.lora import add_pairs
+from dpfedadamw.models.transformers.padding import (
     BLIND_TO_PADDING,
     can_be_cut,
     groups_of_like_length,
     places_in_use,
 )
-from dpfedadamw.models.published import IMAGES, PUBLISHED, TEXT
-from dpfedadamw.models.sources import Source, libraries, locate, sha256_of
-from dpfedadamw.spec import LoraSpec, TransformerSpec
+from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED, TEXT
+from dpfedadamw.models.transformers.sources import Source, libraries, locate, sha256_of
 
 # What one more pass costs, in places of one text (measured on one CPU core): launching operations,
 # and writing a gradient of as many coordinates as there are parameters.
@@ -161,7 +161,7 @@ def build(
     with quiet():
         network, fresh = _network(spec, source, configuration, reads)
         if configuration.model_type == "swin":
-            from dpfedadamw.models.swin import keep_records_first
+            from dpfedadamw.models.transformers.swin import keep_records_first
 
             keep_records_first(network)
         # A folder's path is nobody else's business, and would stand in an exported model.

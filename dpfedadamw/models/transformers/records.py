@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.models.published import IMAGES, PUBLISHED
-from dpfedadamw.models.sources import Source, libraries, locate
-from dpfedadamw.models.transformer import configure
+from dpfedadamw.models.transformers.classifier import configure
+from dpfedadamw.models.transformers.keys import TransformerSpec
+from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED
+from dpfedadamw.models.transformers.sources import Source, libraries, locate
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing
-from dpfedadamw.spec import TransformerSpec
 
 _DEFAULT_SCALE = (0.5, 0.5, 0.5)
 # Filters of Pillow, by the numbers under which publishers name them.

@@ -6,18 +6,53 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
 from dpfedadamw.data.images import ENDINGS, decode
+from dpfedadamw.data.lines import lines
+from dpfedadamw.data.registry import Entry, path_or_revision, register
 from dpfedadamw.data.source import Chunk, Images, Reading, Source
-from dpfedadamw.data.tables import lines
+from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
+from dpfedadamw.spec.data_section import (
+    Augmentation,
+    CacheFolder,
+    DataSpec,
+    PublishedImagesSpec,
+    RequiredPath,
+    TestFraction,
+)
+from dpfedadamw.spec.section import key
 
-TINY_SIDE = 64
+_TINY_SIDE = 64
 # Images are larger than the records of other data sets.
 _CHUNK = 128
+
+
+class ImageFolderSpec(DataSpec, title="Image folder"):
+    """Image files of your own, a folder a class: CLASS/*, or train/CLASS/* and test/CLASS/*."""
+
+    key_order: ClassVar[tuple[str, ...]] = ("dataset", "path", "size", "channels")
+
+    dataset: Literal["image-folder"] = "image-folder"
+    path: RequiredPath
+    size: int | None = key(
+        None,
+        "Side of the square that images are resized to; null for what the model reads, or "
+        "where all have one size.",
+        unit="pixels",
+        ge=1,
+        le=4096,
+        examples=(None, 64),
+    )
+    channels: Literal[1, 3] = key(3, "3 for colour, 1 for grey.")
+    cache: CacheFolder = None
+    test_fraction: TestFraction = 0.2
+    augmentation: Augmentation = ()
 
 
 @dataclass(frozen=True)
@@ -134,3 +169,49 @@ def _chunks(items: Sequence[tuple[Path, int]], form: ImageFormat) -> Iterator[Ch
             pictures.append(picture)
         labels = np.array([label for _, label in part], np.int64)
         yield Chunk(Images(np.stack(pictures)), labels)
+
+
+def _wanted(preprocessing: Preprocessing) -> ImagePreprocessing:
+    return preprocessing if isinstance(preprocessing, ImagePreprocessing) else ImagePreprocessing()
+
+
+def _find_folder(path: Path, keys: ImageFolderSpec, preprocessing: Preprocessing) -> Source:
+    form = _wanted(preprocessing)
+    # The model's size, unless the spec asks for one.
+    return image_folder(
+        path, ImageFormat(keys.channels, keys.size or form.size, form.interpolation)
+    )
+
+
+def _find_tiny(path: Path, _: PublishedImagesSpec, preprocessing: Preprocessing) -> Source:
+    form = _wanted(preprocessing)
+    # All its images are 64 x 64, so that only a model that reads smaller ones needs them resized.
+    size = form.size if form.size is not None and form.size < _TINY_SIDE else None
+    return tiny_imagenet(path, ImageFormat(3, size, form.interpolation))
+
+
+register(
+    Entry(
+        name="tiny-imagenet",
+        keys=PublishedImagesSpec,
+        summary="photographs, 100,000 + 10,000, 64x64 colour, 200 classes; its val is the test "
+        "split",
+        origin="cs231n.stanford.edu",
+        licence="ImageNet's terms",
+        find=_find_tiny,
+        hub=hub.Published("zh-plus/tiny-imagenet", "default", ("image",), "label", test="valid"),
+        check=path_or_revision,
+        place=3,
+    )
+)
+register(
+    Entry(
+        name="image-folder",
+        keys=ImageFolderSpec,
+        summary="your own image files in class folders: CLASS/*, or train/CLASS/* and test/CLASS/*",
+        origin="yours",
+        licence="yours",
+        find=_find_folder,
+        place=6,
+    )
+)

@@ -22,6 +22,7 @@ class Published:
     """A published model.
 
     Attributes:
+        summary: What it is, in one line.
         repository: Where its weights are, on the Hugging Face hub.
         licence: Of the weights, as the hub writes it.
         kind: The name of its architecture in transformers.
@@ -33,6 +34,7 @@ class Published:
         interpolation: How images are resized.
     """
 
+    summary: str
     repository: str
     licence: str
     kind: str
@@ -42,8 +44,15 @@ class Published:
     deviation: tuple[float, ...] = ()
     interpolation: str = "bilinear"
 
+    @property
+    def source(self) -> str:
+        """Paper and publisher."""
+        return f"DP-FedAdamW, Table 14; {self.repository}"
 
-def _swin(name: str, licence: str, width: int, depths: list[int], heads: list[int]) -> Published:
+
+def _swin(
+    summary: str, name: str, licence: str, width: int, depths: list[int], heads: list[int]
+) -> Published:
     configuration = {
         "image_size": 224,
         "num_channels": 3,
@@ -59,6 +68,7 @@ def _swin(name: str, licence: str, width: int, depths: list[int], heads: list[in
         "layer_norm_eps": 1e-5,
     }
     return Published(
+        summary,
         name,
         licence,
         "swin",
@@ -72,6 +82,7 @@ def _swin(name: str, licence: str, width: int, depths: list[int], heads: list[in
 
 PUBLISHED = {
     "vit-base": Published(
+        "ViT-Base of 224x224 images in patches of 16, published",
         "google/vit-base-patch16-224-in21k",
         "apache-2.0",
         "vit",
@@ -92,9 +103,15 @@ PUBLISHED = {
         _HALF,
     ),
     "swin-tiny": _swin(
-        "microsoft/swin-tiny-patch4-window7-224", "apache-2.0", 96, [2, 2, 6, 2], [3, 6, 12, 24]
+        "Swin-Tiny of 224x224 images in windows of 7, published",
+        "microsoft/swin-tiny-patch4-window7-224",
+        "apache-2.0",
+        96,
+        [2, 2, 6, 2],
+        [3, 6, 12, 24],
     ),
     "swin-base": _swin(
+        "Swin-Base of 224x224 images in windows of 7, published",
         "microsoft/swin-base-patch4-window7-224-in22k",
         "apache-2.0",
         128,
@@ -102,6 +119,7 @@ PUBLISHED = {
         [4, 8, 16, 32],
     ),
     "roberta-base": Published(
+        "RoBERTa-Base for texts, published",
         "FacebookAI/roberta-base",
         "mit",
         "roberta",

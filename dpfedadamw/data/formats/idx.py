@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, find, folder, opened, where
+from dpfedadamw.data.registry import Entry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
+from dpfedadamw.spec.data_section import (
+    Augmentation,
+    CacheFolder,
+    DataSpec,
+    PublishedImagesSpec,
+    RequiredPath,
+)
+from dpfedadamw.spec.section import key
 
 _LABELS, _IMAGES = 0x0801, 0x0803
 _MEANING = {_LABELS: "labels", _IMAGES: "images"}
@@ -28,6 +39,20 @@ EMNIST_SPLITS = {
     "letters": (26, 1),
     "mnist": (10, 0),
 }
+
+
+class EmnistSpec(DataSpec, title="EMNIST"):
+    """One split of EMNIST (Cohen et al. 2017) in its IDX files."""
+
+    key_order: ClassVar[tuple[str, ...]] = ("dataset", "path", "split")
+
+    dataset: Literal["emnist"] = "emnist"
+    path: RequiredPath
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = key(
+        "balanced", "Which of EMNIST's splits.", examples=("balanced", "letters")
+    )
+    cache: CacheFolder = None
+    augmentation: Augmentation = ()
 
 
 def mnist(path: Path) -> Source:
@@ -118,3 +143,52 @@ def _header(unpacked: Unpacked, path: Path, wanted: int) -> tuple[int, ...]:
 def _check_end(unpacked: Unpacked, path: Path) -> None:
     if unpacked.read(1):
         raise DataError(f"{where(path)}: goes on after its last record; the file is damaged")
+
+
+def _entry(
+    name: str, summary: str, origin: str, licence: str, published: hub.Published
+) -> Entry[PublishedImagesSpec]:
+    return Entry(
+        name=name,
+        keys=PublishedImagesSpec,
+        summary=f"{summary}, 60,000 + 10,000, 28x28 grey, 10 classes; IDX",
+        origin=origin,
+        licence=licence,
+        find=lambda path, _, __: mnist(path),
+        hub=published,
+        check=path_or_revision,
+        place=1,
+    )
+
+
+register(
+    _entry(
+        "mnist",
+        "handwritten digits",
+        "yann.lecun.com/exdb/mnist",
+        "CC BY-SA 3.0",
+        hub.Published("ylecun/mnist", "mnist", ("image",), "label", channels=1),
+    )
+)
+register(
+    _entry(
+        "fashion-mnist",
+        "Zalando's articles",
+        "github.com/zalandoresearch/fashion-mnist",
+        "MIT",
+        hub.Published(
+            "zalando-datasets/fashion_mnist", "fashion_mnist", ("image",), "label", channels=1
+        ),
+    )
+)
+register(
+    Entry(
+        name="emnist",
+        keys=EmnistSpec,
+        summary="handwritten letters and digits, 28x28 grey, six splits of 10 to 62 classes; IDX",
+        origin="nist.gov, EMNIST dataset",
+        licence="public domain (NIST)",
+        find=lambda path, keys, _: emnist(path, keys.split),
+        place=4,
+    )
+)

@@ -12,13 +12,20 @@ from pathlib import Path
 
 import numpy as np
 
+from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
+from dpfedadamw.data.lines import rows
+from dpfedadamw.data.registry import Entry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Reading, Source, Texts
-from dpfedadamw.data.tables import rows
+from dpfedadamw.spec.data_section import PublishedSpec
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
+
+
+class GlueSpec(PublishedSpec, title="GLUE"):
+    """A task of GLUE (Wang et al. 2019) in its publisher's TSV files, for models of texts."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,8 @@ class _Task:
     """Files and columns of one task.
 
     Attributes:
+        summary: What it is.
+        hub: The same on the hub.
         text: Names of one or two columns, or their places where there is no header.
         label: Name or place of the label's column.
         labels: Its values, in the order of their numbers.
@@ -36,6 +45,8 @@ class _Task:
             whose publisher's files hold a few.
     """
 
+    summary: str
+    hub: hub.Published
     text: tuple[str | int, ...]
     label: str | int
     labels: tuple[str, ...]
@@ -49,22 +60,76 @@ class _Task:
         return isinstance(self.label, str)
 
 
-_MNLI = _Task(("sentence1", "sentence2"), "gold_label", ("entailment", "neutral", "contradiction"))
+def _published(
+    configuration: str, columns: tuple[str, ...], test: str = "validation"
+) -> hub.Published:
+    return hub.Published("nyu-mll/glue", configuration, columns, "label", "train", test)
+
+
+_PAIR = ("sentence1", "sentence2")
+_MNLI = _Task(
+    "entailment in three classes, 392,702 + 9,815",
+    _published("mnli", ("premise", "hypothesis"), "validation_matched"),
+    _PAIR,
+    "gold_label",
+    ("entailment", "neutral", "contradiction"),
+    test=("dev_matched.tsv",),
+)
 TASKS = {
-    "sst2": _Task(("sentence",), "label", _BINARY),
-    "cola": _Task((3,), 1, _BINARY, more="val.tsv"),
+    "sst2": _Task(
+        "sentiment of sentences, 67,349 + 872",
+        _published("sst2", ("sentence",)),
+        ("sentence",),
+        "label",
+        _BINARY,
+    ),
+    "cola": _Task(
+        "acceptability of sentences, 8,551 + 1,043",
+        _published("cola", ("sentence",)),
+        (3,),
+        1,
+        _BINARY,
+        more="val.tsv",
+    ),
     "mrpc": _Task(
+        "paraphrases, 4,076 + 1,725",
+        _published("mrpc", _PAIR, "test"),
         ("#1 String", "#2 String"),
         "Quality",
         _BINARY,
         ("msr_paraphrase_train.txt",),
         ("msr_paraphrase_test.txt",),
     ),
-    "rte": _Task(("sentence1", "sentence2"), "label", _ENTAILMENT, ("train.tsv", "train_full.tsv")),
-    "qnli": _Task(("question", "sentence"), "label", _ENTAILMENT),
-    "qqp": _Task(("question1", "question2"), "is_duplicate", _BINARY, incomplete=True),
-    "mnli-matched": replace(_MNLI, test=("dev_matched.tsv",)),
-    "mnli-mismatched": replace(_MNLI, test=("dev_mismatched.tsv",)),
+    "rte": _Task(
+        "entailment, 2,490 + 277",
+        _published("rte", _PAIR),
+        _PAIR,
+        "label",
+        _ENTAILMENT,
+        ("train.tsv", "train_full.tsv"),
+    ),
+    "qnli": _Task(
+        "answers to questions, 104,743 + 5,463",
+        _published("qnli", ("question", "sentence")),
+        ("question", "sentence"),
+        "label",
+        _ENTAILMENT,
+    ),
+    "qqp": _Task(
+        "duplicate questions, 363,846 + 40,430",
+        _published("qqp", ("question1", "question2")),
+        ("question1", "question2"),
+        "is_duplicate",
+        _BINARY,
+        incomplete=True,
+    ),
+    "mnli-matched": _MNLI,
+    "mnli-mismatched": replace(
+        _MNLI,
+        summary="the same, tested on other genres, 392,702 + 9,832",
+        hub=replace(_MNLI.hub, test="validation_mismatched"),
+        test=("dev_mismatched.tsv",),
+    ),
 }
 # More incomplete lines than this share mean that the file is another one.
 _MOST_INCOMPLETE = 1e-3
@@ -144,3 +209,21 @@ def _places(cells: list[str], task: _Task, path: Path) -> tuple[list[int], int]:
 def _chunk(texts: list[list[str]], labels: list[int]) -> Chunk:
     second = tuple(one[1] for one in texts) if len(texts[0]) == 2 else None
     return Chunk(Texts(tuple(one[0] for one in texts), second), np.array(labels, np.int64))
+
+
+def _entry(name: str) -> Entry[GlueSpec]:
+    return Entry(
+        name=name,
+        keys=GlueSpec,
+        summary=f"{TASKS[name].summary}; GLUE",
+        origin="gluebenchmark.com",
+        licence="see the task's page",
+        find=lambda path, _, __: glue(path, name),
+        hub=TASKS[name].hub,
+        check=path_or_revision,
+        place=5,
+    )
+
+
+for _name in TASKS:
+    register(_entry(_name))

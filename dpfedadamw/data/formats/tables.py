@@ -2,24 +2,106 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.files import Unpacked, opened, where
+from dpfedadamw.data.files import where
+from dpfedadamw.data.lines import rows
+from dpfedadamw.data.registry import Entry, register
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
+from dpfedadamw.preprocessing import Preprocessing
+from dpfedadamw.spec.data_section import CacheFolder, DataSpec, RequiredPath, TestFraction
+from dpfedadamw.spec.section import key
+from dpfedadamw.spec.values import Contradictions, Values
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+_ColumnName = Annotated[
+    str,
+    key(
+        ...,
+        "Name of a column.",
+        title="Column",
+        min_length=1,
+        max_length=200,
+        examples=("letter", "age"),
+    ),
+]
+_ClassName = Annotated[
+    str,
+    key(
+        ...,
+        "A label as it stands in the table.",
+        title="Class",
+        min_length=1,
+        max_length=200,
+        examples=("benign",),
+    ),
+]
 
-_LONGEST_LINE = 2**20
+
+class TableSpec(DataSpec, title="Table"):
+    """A CSV or TSV file of your own: texts or numbers, and a label.
+
+    The first line names the columns.
+    """
+
+    key_order: ClassVar[tuple[str, ...]] = (
+        "dataset",
+        "path",
+        "test_path",
+        "label",
+        "text",
+        "numbers",
+        "classes",
+    )
+
+    dataset: Literal["table"] = "table"
+    path: RequiredPath
+    test_path: str | None = key(
+        None,
+        "A second table with the test records; null holds out test_fraction of the first.",
+        title="Test table",
+        min_length=1,
+        max_length=4096,
+        examples=(None, "data/test.csv"),
+    )
+    label: str = key(
+        ...,
+        "Column of the class.",
+        title="Label column",
+        min_length=1,
+        max_length=200,
+        examples=("diagnosis",),
+    )
+    text: tuple[_ColumnName, ...] = key(
+        (),
+        "One column of text, or two whose texts form a pair; empty where records are numbers.",
+        title="Text columns",
+        max_length=2,
+        examples=(("letter",),),
+    )
+    numbers: tuple[_ColumnName, ...] = key(
+        (),
+        "Columns of numbers, used as they stand: scale them before by constants that do not "
+        "depend on the records. Empty where records are texts.",
+        title="Number columns",
+        max_length=10_000,
+        examples=(("age", "pressure"),),
+    )
+    classes: tuple[_ClassName, ...] = key(
+        (),
+        "Labels that may occur, in their order. Empty takes those that do occur, which then "
+        "are public: give them where which occur is private.",
+        max_length=10_000,
+        examples=(("benign", "malignant"),),
+    )
+    cache: CacheFolder = None
+    test_fraction: TestFraction = 0.2
 
 
 @dataclass(frozen=True)
@@ -39,73 +121,6 @@ class Columns:
     numbers: tuple[str, ...]
     client: str | None
     classes: tuple[str, ...]
-
-
-def lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, gzip or plain, without their ends and without a BOM.
-
-    Raises:
-        DataError: If it is not UTF-8, a line is absurdly long, or it holds null characters.
-    """
-    with opened(path) as stream:
-        unpacked = io.BufferedReader(_Raw(Unpacked(path, stream)), 2**16)
-        number = 0
-        while raw := unpacked.readline(_LONGEST_LINE + 1):
-            number += 1
-            place = f"{where(path)}: line {number}"
-            if len(raw) > _LONGEST_LINE:
-                raise DataError(f"{place}: longer than {_LONGEST_LINE} bytes; this is no table")
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{place}: the byte 0x{raw[error.start]:02X} is not UTF-8; save the file as "
-                    "UTF-8"
-                ) from None
-            if "\0" in line:
-                raise DataError(f"{place}: holds a null character; this is no text file")
-            yield line.rstrip("\n").removesuffix("\r")
-
-
-class _Raw(io.RawIOBase):
-    """Lets a buffered reader read from bounded, unpacked bytes."""
-
-    def __init__(self, unpacked: Unpacked) -> None:
-        self._unpacked = unpacked
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        into = memoryview(buffer)
-        content = self._unpacked.read(len(into))
-        into[: len(content)] = content
-        return len(content)
-
-
-def rows(path: Path, quoting: bool) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of each line: tabs divide a .tsv or .txt, commas everything else.
-
-    Args:
-        path: The file, gzip or plain.
-        quoting: Whether double quotes may enclose a cell.
-    """
-    stem = path.name.removesuffix(".gz")
-    delimiter = "\t" if stem.endswith((".tsv", ".txt")) else ","
-    if not quoting:
-        for number, line in enumerate(lines(path), start=1):
-            yield number, line.split(delimiter)
-        return
-    reader = csv.reader((f"{line}\n" for line in lines(path)), delimiter=delimiter, strict=True)
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise DataError(f"{where(path)}: line {reader.line_num}: {error}") from None
-        if cells is None:
-            return
-        if cells:
-            yield reader.line_num, cells
 
 
 def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
@@ -215,3 +230,36 @@ def _chunk(
     first = tuple(record[0] for record in records)
     second = tuple(record[1] for record in records) if len(columns.text) == 2 else None
     return Chunk(Texts(first, second), known, owners)
+
+
+def _find(path: Path, keys: TableSpec, _: Preprocessing) -> Source:
+    columns = Columns(
+        label=keys.label,
+        text=keys.text,
+        numbers=keys.numbers,
+        client=keys.partition.column if keys.partition.kind == "column" else None,
+        classes=keys.classes,
+    )
+    return table(path, Path(keys.test_path) if keys.test_path else None, columns)
+
+
+def _check_columns(get: Values) -> Contradictions:
+    columns = {("data", "text"), ("data", "numbers")}
+    if not columns & get.bad and len([path for path in columns if get(*path)]) != 1:
+        yield ("data", "text"), "give columns of text or columns of numbers, one of the two"
+
+
+register(
+    Entry(
+        name="table",
+        keys=TableSpec,
+        summary="your own CSV or TSV: one or two columns of text, or columns of numbers, and a "
+        "label",
+        origin="yours",
+        licence="yours",
+        find=_find,
+        check=_check_columns,
+        has_columns=True,
+        place=7,
+    )
+)

@@ -1,0 +1,1 @@
+"""The package's own networks, as torch modules."""

@@ -1,0 +1,75 @@
+"""Published transformers by name, and any other of the library: their registration.
+
+What a name stands for is in the table of `transformers.published`: another one is a line there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpfedadamw.models.registry import Entry, register
+from dpfedadamw.models.transformers.keys import (
+    AnyTransformerSpec,
+    ImageTransformerSpec,
+    TextTransformerSpec,
+    TransformerSpec,
+)
+from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED
+from dpfedadamw.preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def _build(keys: TransformerSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.transformers import classifier
+
+    return classifier.build(keys, input_shape, classes)
+
+
+def _preprocessing(keys: TransformerSpec) -> Preprocessing:
+    from dpfedadamw.models.transformers.records import preprocessing_of
+
+    return preprocessing_of(keys)
+
+
+def _without_weights(keys: TransformerSpec) -> TransformerSpec:
+    return keys.replace(weights="random")
+
+
+def _write(keys: TransformerSpec, model: nn.Module, folder: Path) -> tuple[str, bool]:
+    from dpfedadamw.models.transformers import export
+
+    return export.write(keys, model, folder)
+
+
+def _entry(
+    name: str, keys: type[TransformerSpec], summary: str, source: str, place: int
+) -> Entry[TransformerSpec]:
+    return Entry(
+        name=name,
+        keys=keys,
+        summary=summary,
+        source=source,
+        build=_build,
+        preprocessing=_preprocessing,
+        without_weights=_without_weights,
+        write=_write,
+        place=place,
+    )
+
+
+for _name, _known in PUBLISHED.items():
+    _keys = ImageTransformerSpec if _known.reads == IMAGES else TextTransformerSpec
+    register(_entry(_name, _keys, _known.summary, f"{_known.source}; {_known.licence}", place=6))
+register(
+    _entry(
+        "transformers",
+        AnyTransformerSpec,
+        "any classifier of images or texts in transformers, by folder or hub name",
+        "yours, or the Hugging Face hub",
+        place=7,
+    )
+)

@@ -1,0 +1,1 @@
+"""Published transformers: their keys and files, what they read, and how they are trained."""
