@@ -44,8 +44,9 @@ class Entry(Generic[_Keys]):
         summary: One line.
         source: Paper or publisher.
         build: Builds it with fresh weights, or published ones and a fresh head, for records of a
-            shape and a number of classes. Random weights come from torch's generator. The module
-            has ``parameter_roles``; one that reads tokens has ``vocabulary``, their number.
+            shape and a number of classes. Random weights come from torch's generator. A
+            module that reads tokens has ``vocabulary``, their number; ``parameter_roles`` tells
+            where heads are.
         check: Finds what its keys contradict, each other or the data.
         preprocessing: Returns what it needs of its records before they are tensors.
         without_weights: Returns the keys of the same architecture for which nothing is read.
