@@ -180,6 +180,7 @@ CANARIES = Check(
     concerns=lambda header: header is not None and header.canaries is not None,
 )
 register(CANARIES)
-register(
-    replace(CANARIES, units=AT_CLIENT_LEVEL, rule=partial(_judge, client_views, _missing_releases))
+CANARY_CLIENTS = replace(
+    CANARIES, units=AT_CLIENT_LEVEL, rule=partial(_judge, client_views, _missing_releases)
 )
+register(CANARY_CLIENTS)

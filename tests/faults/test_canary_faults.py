@@ -11,7 +11,7 @@ import math
 import pytest
 import torch
 
-from audit.checks.canaries import CANARIES
+from audit.checks.canaries import CANARIES, CANARY_CLIENTS
 from audit.reading.bundle import open_bundle
 from dpfedadamw import spec as specs
 from dpfedadamw.canaries.engine import CanaryOrder
@@ -87,7 +87,7 @@ def judged_at_client_level(parent):
     experiment = prepare(specs.load("digits-client-level", changes), torch.device("cpu"))
     training = engine_run.start(experiment, parent, canaries=CanaryOrder(100))
     engine_run.train(training)
-    return CANARIES.judge(open_bundle(training.run.path))
+    return CANARY_CLIENTS.judge(open_bundle(training.run.path))
 
 
 def test_canary_clients_do_not_contradict_a_correct_run(tmp_path):
