@@ -1,9 +1,9 @@
 """Privacy reports and signatures for federated training runs.
 
-The last step of a run: `content` turns a run directory into data, `pages` that into a document,
-`pdf` and `html` show it, `signing` puts the trainer's and the auditor's signatures beside the
-model, `verification` checks them. The package reads files only; it shares no code with the engine,
-and with the auditor only how hostile files are opened and parsed (`audit.untrusted`).
+The last step of a run: `content` turns a run directory into data, `sections` show it as blocks of
+a document, which `pdf` and `html` set, `signing` puts the trainer's and the auditor's signatures
+beside the model, `verification` checks them. The package reads files only; it shares no code with
+the engine, and with the auditor only how hostile files are opened and parsed (`audit.untrusted`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.content import build as content
-from reports.content.guarantee import INTERNAL
+from reports import sections
+from reports.content.build import build, serialise
+from reports.content.parts import INTERNAL
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
 from reports.reading.files import write_atomic
 from reports.render import html, pdf
 from reports.render.pages.run import document
+
+sections.load_all()
 
 __all__ = [
     "EnvelopeError",
@@ -57,12 +60,12 @@ def build_report(run_dir: Path, audience: str = INTERNAL) -> ReportFiles:
     Raises:
         ReportError: The run cannot be read, or the report cannot be made or written.
     """
-    report = content.build(run_dir, audience)
+    report = build(run_dir, audience)
     shown = document(report)
     pages, page = pdf.typeset(shown), html.typeset(shown)
     stem = "report" if audience == INTERNAL else f"report-{audience}"
     files = ReportFiles(*(run_dir / f"{stem}.{kind}" for kind in ("json", "pdf", "html")))
-    write_atomic(files.json, content.serialise(report))
+    write_atomic(files.json, serialise(report))
     write_atomic(files.pdf, pages)
     write_atomic(files.html, page)
     return files

@@ -94,9 +94,9 @@ def size(value: float | None) -> str:
     return f"{amount:.1f} TB"
 
 
-def settings(values: dict[str, Any]) -> list[dict[str, str]]:
+def settings(values: dict[str, Any]) -> list[tuple[str, str]]:
     """Flatten nested settings to dotted names and printed values, in the spec's order."""
-    rows: list[dict[str, str]] = []
+    rows: list[tuple[str, str]] = []
 
     def walk(prefix: str, value: Any, depth: int) -> None:
         if isinstance(value, dict) and depth < 4:
@@ -110,7 +110,7 @@ def settings(values: dict[str, Any]) -> list[dict[str, str]]:
             shown = {True: "yes", False: "no", None: "none"}[value]
         else:
             shown = plain(known, 6) if known is not None else clean(value, 300)
-        rows.append({"name": prefix, "value": shown})
+        rows.append((prefix, shown))
 
     walk("", values, 0)
-    return [row for row in rows[:64] if row["name"]]
+    return [row for row in rows[:64] if row[0]]

@@ -71,7 +71,7 @@ def compare(
     """
     if sum((as_csv, as_markdown, as_latex, as_json)) > 1:
         refuse("--csv, --markdown, --latex, --json: give one of them")
-    from reports.comparison import compare as compare_runs
+    from reports import comparison
     from reports.comparison import data, tables
     from reports.comparison.terms import Towards
     from reports.errors import ReportError
@@ -80,7 +80,8 @@ def compare(
     machine = as_csv or as_markdown or as_latex or as_json
     with status("reading runs and checking signatures", quiet=machine):
         try:
-            found = compare_runs(run_dirs, audience.value, Towards(towards.value), tolerance / 100)
+            whom = Towards(towards.value)
+            found = comparison.compare(run_dirs, audience.value, whom, tolerance / 100)
         except ReportError as error:
             _refuse_all(error)
     found = tables.sorted_by(found, sort.value)
@@ -105,13 +106,13 @@ def compare(
 
 def file_comparison(run_dirs: list[Path], folder: Path, audience: Audience, as_json: bool) -> None:
     """Write the report on several runs, and say where it is."""
-    from reports.comparison import compare as compare_runs
+    from reports import comparison
     from reports.errors import ReportError
     from reports.render import comparison_report
 
     with status("reading runs, checking signatures, writing the report", quiet=as_json):
         try:
-            files = comparison_report.write(compare_runs(run_dirs, audience.value), folder)
+            files = comparison_report.write(comparison.compare(run_dirs, audience.value), folder)
         except ReportError as error:
             _refuse_all(error)
     if as_json:

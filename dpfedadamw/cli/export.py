@@ -31,7 +31,8 @@ def export(
     """
     from dpfedadamw.run.export import export as export_model
     from dpfedadamw.rundir import write_atomically
-    from reports.content import build, guarantee
+    from reports.content.build import build
+    from reports.content.parts import PUBLIC
     from reports.render import model_card
     from reports.signatures.verification import verify
 
@@ -39,7 +40,7 @@ def export(
     checked = verify(run.path)
     if not checked.ok:
         stop(f"{run.path}: not exported, {checked.problems[0]}", EXIT_NOT_PASSED)
-    report = build.build(run.path, guarantee.PUBLIC)
+    report = build(run.path, PUBLIC)
     with status("writing the model", quiet=as_json):
         written = export_model(run, output)
     text = model_card.write(

@@ -13,13 +13,14 @@ from typing import Any
 
 from reports import formatting
 from reports.comparison import ranking, runs, terms
-from reports.comparison.ranking import Entry
+from reports.comparison.ranking import RankedSpec
 from reports.comparison.terms import TOLERANCE, Terms, Towards
 from reports.content import wording
-from reports.content.guarantee import INTERNAL, NO_PRIVACY, PUBLIC
+from reports.content.guarantee import NO_PRIVACY
+from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import ReportError
 
-__all__ = ["TOLERANCE", "Comparison", "Entry", "Group", "Towards", "compare"]
+__all__ = ["TOLERANCE", "Comparison", "Group", "RankedSpec", "Towards", "compare"]
 
 METRIC = "test accuracy of the final model"
 _SHOWN_VALUES = 6
@@ -41,7 +42,7 @@ class Group:
     name: str
     terms: Terms
     epsilon: tuple[float, float] | None
-    entries: tuple[Entry, ...]
+    entries: tuple[RankedSpec, ...]
     also_differ: tuple[str, ...]
     remarks: tuple[str, ...]
 
@@ -211,7 +212,7 @@ def _group(
     )  # fmt: skip
 
 
-def _also_differ(ranked: Sequence[Entry]) -> list[str]:
+def _also_differ(ranked: Sequence[RankedSpec]) -> list[str]:
     """Say which settings besides the algorithm's own the ranked specs do not share."""
     firsts = [entry.runs[0] for entry in ranked]
     phrases = []
@@ -230,7 +231,7 @@ def _remarks(
     agreed: Terms,
     span: tuple[float, float] | None,
     members: Sequence[runs.ComparedRun],
-    entries: Sequence[Entry],
+    entries: Sequence[RankedSpec],
     tolerance: float,
 ) -> list[str]:
     found = [entry.behind.sentence(entry.label) for entry in entries if entry.behind is not None]

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from reports.comparison import Comparison, Entry, Group
+from reports.comparison import Comparison, Group, RankedSpec
 from reports.errors import ReportError
 from reports.figures.style import BLUE, GREEN, INK, MUTED, ORANGE, STYLE
 
@@ -91,7 +91,7 @@ def _families(comparison: Comparison) -> list[list[Group]]:
     return list(found.values())
 
 
-def _drawn(family: Sequence[Group]) -> list[tuple[str, Entry]]:
+def _drawn(family: Sequence[Group]) -> list[tuple[str, RankedSpec]]:
     """Return what is drawn with its label; ε is part of it where the family has several."""
     rows = []
     for group in family:
@@ -165,7 +165,7 @@ def _draw_family(place: _Place, title: str, family: Sequence[Group]) -> None:
     )
 
 
-def _measured(entry: Entry) -> list[tuple[int, float, float | None]]:
+def _measured(entry: RankedSpec) -> list[tuple[int, float, float | None]]:
     """Return rounds, mean accuracy and its standard deviation where every repetition has one."""
     curves = [dict(run.accuracies) for run in entry.runs]
     rounds = sorted(set.intersection(*(set(curve) for curve in curves)))
@@ -190,7 +190,7 @@ def points(comparison: Comparison) -> list[tuple[str, int, float, float | None]]
     return found
 
 
-def _draw_accuracy(axes: Axes, entry: Entry, look: dict[str, Any], label: str) -> None:
+def _draw_accuracy(axes: Axes, entry: RankedSpec, look: dict[str, Any], label: str) -> None:
     rows = _measured(entry)
     rounds, means = [row[0] for row in rows], [row[1] for row in rows]
     axes.plot(rounds, means, label=label, markevery=max(1, len(rounds) // 8), **look)
@@ -200,7 +200,7 @@ def _draw_accuracy(axes: Axes, entry: Entry, look: dict[str, Any], label: str) -
         axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def _draw_loss(axes: Axes, entry: Entry, look: dict[str, Any]) -> None:
+def _draw_loss(axes: Axes, entry: RankedSpec, look: dict[str, Any]) -> None:
     """Draw accuracy as privacy is spent, with the final model's spread at the end."""
     curves = [{0: 0.0, **dict(run.spent)} for run in entry.runs]
     rows = [

@@ -70,7 +70,7 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RankedSpec:
     """One spec with its repetitions, or one run that is not ranked.
 
     Attributes:
@@ -116,7 +116,7 @@ class Entry:
         return statistics.fmean(known) if known else None
 
 
-def entries_of(runs: Sequence[ComparedRun]) -> list[Entry]:
+def entries_of(runs: Sequence[ComparedRun]) -> list[RankedSpec]:
     """Put repetitions together and rank what may be ranked, the best first, the unranked last.
 
     Args:
@@ -126,8 +126,8 @@ def entries_of(runs: Sequence[ComparedRun]) -> list[Entry]:
     for run in runs:
         kinds.setdefault(run.experiment, []).append(run)
     labels = _labels([kind[0] for kind in kinds.values()])
-    ranked: list[Entry] = []
-    unranked: list[Entry] = []
+    ranked: list[RankedSpec] = []
+    unranked: list[RankedSpec] = []
     for kind, label in zip(kinds.values(), labels, strict=True):
         counted: list[ComparedRun] = []
         repeated: list[str] = []
@@ -135,16 +135,16 @@ def entries_of(runs: Sequence[ComparedRun]) -> list[Entry]:
             again = any(run.repetition == other.repetition for other in counted)
             (repeated.append(run.run) if again else counted.append(run))
         if counted:
-            ranked.append(Entry(label, tuple(counted), tuple(repeated), None))
+            ranked.append(RankedSpec(label, tuple(counted), tuple(repeated), None))
         unranked += [
-            Entry(f"{label} ({run.run.rsplit('-', 1)[-1]})", (run,), (), run.objection)
+            RankedSpec(f"{label} ({run.run.rsplit('-', 1)[-1]})", (run,), (), run.objection)
             for run in kind
             if run.objection is not None
         ]
     return [*_ranked(ranked), *unranked]
 
 
-def _ranked(entries: list[Entry]) -> list[Entry]:
+def _ranked(entries: list[RankedSpec]) -> list[RankedSpec]:
     order = sorted(entries, key=lambda entry: (-(entry.mean or 0.0), entry.label))
     means = [entry.mean for entry in order]
     return [
@@ -157,7 +157,7 @@ def _ranked(entries: list[Entry]) -> list[Entry]:
     ]
 
 
-def _behind(first: Entry, entry: Entry) -> Behind:
+def _behind(first: RankedSpec, entry: RankedSpec) -> Behind:
     assert first.mean is not None
     assert entry.mean is not None
     difference = first.mean - entry.mean
@@ -179,9 +179,7 @@ def settings_of(run: ComparedRun) -> dict[str, str]:
     """Return what the spec sets and a label may name, dotted names to printed values."""
     spec = {key: value for key, value in run.source.spec.items() if key != "report"}
     return {
-        row["name"]: row["value"]
-        for row in formatting.settings(spec)
-        if not row["name"].startswith(_SILENT)
+        name: value for name, value in formatting.settings(spec) if not name.startswith(_SILENT)
     }
 
 

@@ -11,15 +11,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
-from reports.content import budget, findings, guarantee, outcomes
+from reports.content import accounting, findings, guarantee, outcomes
+from reports.content.findings import VerdictValue
+from reports.content.parts import PUBLIC
+from reports.content.units import View
 from reports.errors import ReportError, SourceError
 from reports.reading.files import clean, mapping
 from reports.reading.source import RunSource, load
 from reports.signatures import signing, verification
 
-HOLDS, BROKEN, UNSIGNED = "holds", "broken", "unsigned"
+SignatureState = Literal["holds", "broken", "unsigned"]
+HOLDS: Final = "holds"
+BROKEN: Final = "broken"
+UNSIGNED: Final = "unsigned"
 # What may differ between repetitions of one spec: how it is called and explained, and the seed.
 _NOT_OF_THE_EXPERIMENT = ("name", "description", "report")
 # Where the data lies does not change what is in it; its digest says what is.
@@ -36,7 +42,7 @@ class Signature:
         problem: The first thing that does not hold, with the file's name; empty if all does.
     """
 
-    state: str
+    state: SignatureState
     problem: str
 
 
@@ -59,8 +65,8 @@ class ComparedRun:
 
     path: Path
     source: RunSource
-    views: tuple[dict[str, Any], ...]
-    verdict: str
+    views: tuple[View, ...]
+    verdict: VerdictValue
     signature: Signature
     accuracy: float | None
     accuracies: tuple[tuple[int, float], ...]
@@ -95,7 +101,7 @@ class ComparedRun:
 
     def epsilon(self, view: str) -> float | None:
         """Return the claimed ε of a view, or None where none is claimed or it is not to be told."""
-        return next((row["epsilon"] for row in self.views if row["key"] == view), None)
+        return next((row.epsilon for row in self.views if row.key == view), None)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -145,27 +151,28 @@ def read(path: Path, audience: str) -> ComparedRun:
     except SourceError as error:
         reason = str(error).removeprefix(f"{path}: ").replace(f" in {path}", "")
         raise SourceError(f"{clean(str(path), 400)}: {reason}") from error
-    utility, traffic = outcomes.utility(source), outcomes.communication(source, audience)
-    ended = utility["final_round"] == source.rounds_completed
+    utility = outcomes.utility(source, audience)
+    traffic = outcomes.communication(source, audience)
+    ended = utility.final_round == source.rounds_completed
     return ComparedRun(
         path=path,
         source=source,
         views=tuple(guarantee.views(source, audience)),
-        verdict=findings.verdict(source, audience)["value"],
+        verdict=findings.verdict(source, audience).value,
         signature=_signature(path),
-        accuracy=utility["final_accuracy"] if ended else None,
+        accuracy=utility.final_accuracy if ended else None,
         accuracies=tuple(
-            (row["round"], row["test_accuracy"])
-            for row in utility["rounds"]
-            if row["test_accuracy"] is not None
+            (row.round, row.test_accuracy)
+            for row in utility.rounds
+            if row.test_accuracy is not None
         ),
         spent=tuple(
-            (row["round"], row["third_party"])
-            for row in budget.accounting(source, guarantee.PUBLIC)["over_rounds"]
-            if row["third_party"] is not None
+            (row.round, row.third_party)
+            for row in accounting.over_rounds(source, PUBLIC)
+            if row.third_party is not None
         ),
-        bytes_up=traffic["bytes_up"],
-        bytes_down=traffic["bytes_down"],
+        bytes_up=traffic.bytes_up,
+        bytes_down=traffic.bytes_down,
     )
 
 

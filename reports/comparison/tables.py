@@ -12,8 +12,10 @@ import re
 from dataclasses import dataclass, replace
 
 from reports import formatting
-from reports.comparison import METRIC, Comparison, Entry, Group
-from reports.content.guarantee import INTERNAL, NO_PRIVACY
+from reports.comparison import METRIC, Comparison, Group, RankedSpec
+from reports.content.guarantee import NO_PRIVACY
+from reports.content.parts import INTERNAL
+from reports.figures import unformulated
 
 _VIEWS = {
     "server": "ε server",
@@ -69,7 +71,7 @@ def sorted_by(comparison: Comparison, key: str) -> Comparison:
             first) or "name". Rows without a rank stay last.
     """
 
-    def place(group: Group, entry: Entry) -> tuple[object, ...]:
+    def place(group: Group, entry: RankedSpec) -> tuple[object, ...]:
         loss = max(entry.epsilons(group.terms.view), default=0.0)
         by = {
             "rank": entry.rank or 0,
@@ -93,7 +95,7 @@ def sorted_by(comparison: Comparison, key: str) -> Comparison:
 
 def views_of(group: Group) -> list[str]:
     """Return the keys of the views that any run of the group states, as the audience sees them."""
-    keys = [view["key"] for entry in group.entries for run in entry.runs for view in run.views]
+    keys = [view.key for entry in group.entries for run in entry.runs for view in run.views]
     return list(dict.fromkeys(keys))
 
 
@@ -113,7 +115,7 @@ def rows_of(group: Group) -> list[Row]:
     return [_row(entry, keys, group.terms.private, alone) for entry in group.entries]
 
 
-def _row(entry: Entry, keys: list[str], private: bool, alone: bool) -> Row:
+def _row(entry: RankedSpec, keys: list[str], private: bool, alone: bool) -> Row:
     first = entry.runs[0]
     mark = _NOT_APART if entry.behind is not None and not entry.behind.apart else ""
     rank = "–" if entry.rank is None else "only" if alone else f"{entry.rank}{mark}"
@@ -130,7 +132,7 @@ def _row(entry: Entry, keys: list[str], private: bool, alone: bool) -> Row:
     )
 
 
-def accuracy_text(entry: Entry) -> str:
+def accuracy_text(entry: RankedSpec) -> str:
     """Return "87.1 ± 0.4", or the one run's accuracy without a spread."""
     if entry.mean is None:
         return "not measured"
@@ -138,7 +140,7 @@ def accuracy_text(entry: Entry) -> str:
     return mean if entry.deviation is None else f"{mean} ± {100 * entry.deviation:.1f}"
 
 
-def _loss(entry: Entry, key: str) -> str:
+def _loss(entry: RankedSpec, key: str) -> str:
     if key == "trusted_server":
         return "trusted"
     found = entry.epsilons(key)
@@ -193,20 +195,15 @@ def as_csv(comparison: Comparison) -> str:
             first = entry.runs[0]
             writer.writerow(
                 [
-                    group.name, entry.rank, _plain(entry.label), entry.mean, entry.deviation,
+                    group.name, entry.rank, unformulated(entry.label), entry.mean, entry.deviation,
                     len(entry.accuracies), entry.behind.apart if entry.behind else None,
                     group.privacy, *(max(entry.epsilons(key), default=None) for key in keys),
                     entry.mean_bytes("up"), entry.mean_bytes("down"), first.verdict,
-                    first.signature.state, entry.objection, _plain(group.terms.heading),
-                    " ".join(_plain(run.run) for run in entry.runs),
+                    first.signature.state, entry.objection, unformulated(group.terms.heading),
+                    " ".join(unformulated(run.run) for run in entry.runs),
                 ]
             )  # fmt: skip
     return buffer.getvalue()
-
-
-def _plain(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def as_markdown(comparison: Comparison) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 
 from reports import formatting
 from reports.comparison.runs import ComparedRun
-from reports.content import client_level, guarantee
-from reports.content.units import words_of
+from reports.content import guarantee
+from reports.content.units import unit_of
 from reports.reading.files import clean, mapping, number
 
 TOLERANCE = 0.01
@@ -89,14 +89,13 @@ def terms_of(run: ComparedRun, towards: Towards) -> Terms:
     source = run.source
     header, data = source.header, run.data
     unit = clean(header.get("unit"), 40) or "unstated"
-    terms = [Term("unit", unit, words_of(source).protected if source.private else "none")]
+    terms = [Term("unit", unit, unit_of(source).words.protected if source.private else "none")]
     whom, view = "", ""
     if source.private:
         third = source.protects_clients or towards is Towards.third_party
         whom = "a third party" if third else "the server (worst case)"
         view = "third_party" if third else "server_worst_case"
-        delta = number(source.claim.get("delta")) or number(header.get("delta"))
-        adder = client_level.noise_added_by(source) if source.protects_clients else None
+        delta, adder = source.delta, unit_of(source).noise_added_by(source)
         terms += [
             Term("adjacency", header.get("adjacency"), guarantee.adjacency(source), True),
             Term("δ", delta, formatting.power(delta), True),
@@ -130,9 +129,9 @@ def _heading(run: ComparedRun, terms: Sequence[Term]) -> str:
     parts = [f"{shown['data set']}, {formatting.count(clients)} clients"]
     if partition:
         rest = ", ".join(
-            f"{row['name']} {row['value']}"
-            for row in formatting.settings(partition)
-            if row["name"] != "kind" and row["value"] != "none"
+            f"{name} {value}"
+            for name, value in formatting.settings(partition)
+            if name != "kind" and value != "none"
         )
         kind = clean(partition.get("kind"), 60)
         parts.append(f"{kind} ({rest})" if rest else kind)

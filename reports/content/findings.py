@@ -6,82 +6,196 @@ a failed check under a passing headline is shown as what it is.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from pydantic import RootModel
 
 from reports.content import wording
-from reports.content.guarantee import INTERNAL, PUBLIC, for_audience
-from reports.content.units import words_of
-from reports.reading.files import clean, mapping, number, sequence
+from reports.content.parts import (
+    INTERNAL,
+    PUBLIC,
+    WITHOUT_PRIVACY,
+    Count,
+    Part,
+    Rule,
+    part,
+)
+from reports.content.units import unit_of
+from reports.reading.files import clean, mapping, sequence
 from reports.reading.source import RunSource
 
-CHECK_VERDICTS = ("PASS", "FAIL", "NOT VERIFIED", "NOT APPLICABLE")
-SEVERITIES = ("critical", "theoretical", "negligible")
-_SIDES = ("inside", "below", "above")
-_MEASURED = ("claim", "measurement", "tolerance", "power", "limits")
+VerdictValue = Literal["PASS", "FAIL", "NOT VERIFIED", "NO CLAIM", "NOT AUDITED"]
+CheckVerdict = Literal["PASS", "FAIL", "NOT VERIFIED", "NOT APPLICABLE"]
+Severity = Literal["critical", "theoretical", "negligible"]
+# Free text of others might name a client, a count of participations or a realised ε.
+_RESTRICTED = re.compile(
+    r"clients?\W{0,3}(index|number|no\.?|id|#)?\W{0,3}\d|client_\d"
+    r"|particip\w*[^.;]{0,60}\d|\d[^.;]{0,60}(particip|took part)|took part[^.;]{0,60}\d"
+    r"|(ε|epsilon)[^.;]{0,30}\d|attempt",
+    re.IGNORECASE,
+)
+WITHHELD = "One statement concerns restricted data and stands in the internal report only."
 
 
-def checks(source: RunSource, audience: str) -> list[dict[str, Any]]:
+class Reason(Part):
+    """A check and why it matters here.
+
+    Attributes:
+        title: Title.
+        why: Reason.
+    """
+
+    title: str
+    why: str
+
+
+class Verdict(Part):
+    """The verdict as the first page shows it. It may be lower than the auditor's, never higher.
+
+    Attributes:
+        value: FAIL: a check contradicts the claim. NOT VERIFIED: a critical check could not be
+            made. NO CLAIM: no differential privacy is claimed. NOT AUDITED: no usable audit.
+        statement: The verdict in words.
+        passed: Checks passed.
+        applicable: Checks that apply to this run.
+        failed: Checks that contradict the claim.
+        not_verified: What could not be verified.
+        notes: Files that are missing, broken or belong to another run.
+    """
+
+    value: VerdictValue
+    statement: str
+    passed: Count
+    applicable: Count
+    failed: tuple[Reason, ...]
+    not_verified: tuple[Reason, ...]
+    notes: tuple[str, ...]
+
+
+class Check(Part):
+    """One check.
+
+    Attributes:
+        name: Identifier.
+        title: Title.
+        verdict: Its verdict.
+        severity: What its failure would mean.
+        meaning: What its failure would mean.
+        claim: What was claimed.
+        measurement: What was measured.
+        tolerance: What is accepted.
+        power: The smallest fault that it would notice.
+        limits: What it cannot see.
+    """
+
+    name: str
+    title: str
+    verdict: CheckVerdict
+    severity: Severity
+    meaning: str | None
+    claim: str | None
+    measurement: str | None
+    tolerance: str | None
+    power: str | None
+    limits: str | None
+
+
+class Library(Part):
+    """One package.
+
+    Attributes:
+        name: Name.
+        version: Version.
+    """
+
+    name: str
+    version: str
+
+
+class Qualifications(RootModel[tuple[str, ...]]):
+    """What is attached to the verdict."""
+
+
+def for_audience(texts: Sequence[str], audience: str) -> list[str]:
+    """Return free texts fit for the audience, each once; restricted ones are replaced."""
+    kept = [
+        WITHHELD if audience == PUBLIC and _RESTRICTED.search(text) else text
+        for text in texts
+        if text
+    ]
+    return list(dict.fromkeys(kept))
+
+
+def checks(source: RunSource, audience: str) -> list[Check]:
     """Return every check of the audit; an unknown verdict counts as NOT VERIFIED.
 
     For the public audience the auditor's free text is left out: a measurement may be worded with a
     client's number or a realised ε. What a failure would mean is said in this package's own words.
     """
-    result = []
-    for raw in sequence(mapping(source.audit).get("checks")):
-        check = mapping(raw)
-        name = clean(check.get("name"), 80) or "unnamed"
-        verdict = check.get("verdict")
-        severity = check.get("severity")
-        title = clean(check.get("title"), 200) or name
-        entry: dict[str, Any] = {
-            "name": name,
-            "title": title if audience == INTERNAL else for_audience([title], audience)[0],
-            "verdict": verdict if verdict in CHECK_VERDICTS else "NOT VERIFIED",
-            "severity": severity if severity in SEVERITIES else "critical",
-            "meaning": words_of(source).meanings.get(name),
-        }
-        for key in _MEASURED:
-            entry[key] = clean(check.get(key), 1_500) or None if audience == INTERNAL else None
-        result.append(entry)
-    return result
+    meanings = unit_of(source).words.meanings
+
+    def check(given: dict[str, Any]) -> Check:
+        name = clean(given.get("name"), 80) or "unnamed"
+        verdict: Any = given.get("verdict")
+        severity: Any = given.get("severity")
+
+        def text(key: str) -> str | None:
+            return clean(given.get(key), 1_500) or None if audience == INTERNAL else None
+
+        return Check(
+            name=name,
+            title=for_audience([clean(given.get("title"), 200) or name], audience)[0],
+            verdict=verdict if verdict in get_args(CheckVerdict) else "NOT VERIFIED",
+            severity=severity if severity in get_args(Severity) else "critical",
+            meaning=meanings.get(name),
+            claim=text("claim"),
+            measurement=text("measurement"),
+            tolerance=text("tolerance"),
+            power=text("power"),
+            limits=text("limits"),
+        )
+
+    return [check(mapping(raw)) for raw in sequence(mapping(source.audit).get("checks"))]
 
 
-def verdict(source: RunSource, audience: str) -> dict[str, Any]:
+@part("verdict", Verdict, Rule(WITHOUT_PRIVACY, {"value": {"not": {"const": "PASS"}}}))
+def verdict(source: RunSource, audience: str) -> Verdict:
     """Return the first page's verdict: value, sentence, what failed, what is unverified."""
     found = checks(source, audience)
     value = _overall(source, found)
-    failed = [_reason(check) for check in found if check["verdict"] == "FAIL"]
-    unverified = [_reason(check) for check in found if check["verdict"] == "NOT VERIFIED"]
+    unverified = [_reason(check) for check in found if check.verdict == "NOT VERIFIED"]
     if source.audit is None:
-        unverified.insert(0, {"title": "The whole run", "why": "No usable audit.json was found."})
+        unverified.insert(0, Reason(title="The whole run", why="No usable audit.json was found."))
     if source.private and not source.claim:
-        unverified.insert(0, {"title": "The claim", "why": "The ledger ends without one."})
-    passed = sum(check["verdict"] == "PASS" for check in found)
-    applicable = sum(check["verdict"] != "NOT APPLICABLE" for check in found)
-    return {
-        "value": value,
-        "statement": wording.VERDICTS[value].format(passed=passed, applicable=applicable),
-        "passed": passed,
-        "applicable": applicable,
-        "failed": failed,
-        "not_verified": unverified,
-        "notes": list(source.notes),
-    }
+        unverified.insert(0, Reason(title="The claim", why="The ledger ends without one."))
+    passed = sum(check.verdict == "PASS" for check in found)
+    applicable = sum(check.verdict != "NOT APPLICABLE" for check in found)
+    return Verdict(
+        value=value,
+        statement=wording.VERDICTS[value].format(passed=passed, applicable=applicable),
+        passed=passed,
+        applicable=applicable,
+        failed=tuple(_reason(check) for check in found if check.verdict == "FAIL"),
+        not_verified=tuple(unverified),
+        notes=source.notes,
+    )
 
 
-def _reason(check: dict[str, Any]) -> dict[str, str]:
-    why = check["measurement"] or check["meaning"]
-    return {"title": check["title"], "why": why or "The internal report has the details."}
+def _reason(check: Check) -> Reason:
+    why = check.measurement or check.meaning
+    return Reason(title=check.title, why=why or "The internal report has the details.")
 
 
-def _overall(source: RunSource, found: list[dict[str, Any]]) -> str:
+def _overall(source: RunSource, found: list[Check]) -> VerdictValue:
     if source.audit is None:
         return "NOT AUDITED"
     stated = source.audit.get("verdict")
-    if stated == "FAIL" or any(check["verdict"] == "FAIL" for check in found):
+    if stated == "FAIL" or any(check.verdict == "FAIL" for check in found):
         return "FAIL"
     unverified = any(
-        check["verdict"] == "NOT VERIFIED" and check["severity"] == "critical" for check in found
+        check.verdict == "NOT VERIFIED" and check.severity == "critical" for check in found
     )
     if unverified or not found or stated not in ("PASS", "NO CLAIM"):
         return "NOT VERIFIED"
@@ -101,11 +215,16 @@ def qualifications(source: RunSource, audience: str) -> list[str]:
     return for_audience(texts, audience)
 
 
-def auditor(source: RunSource) -> list[dict[str, str]]:
+@part("qualifications", Qualifications)
+def _qualifications(source: RunSource, audience: str) -> Qualifications:
+    return Qualifications(tuple(qualifications(source, audience)))
+
+
+def auditor(source: RunSource) -> list[Library]:
     """Return the auditor's package and libraries with their versions."""
     versions = mapping(mapping(source.audit).get("auditor"))
     return [
-        {"name": clean(name, 60), "version": clean(version, 100)}
+        Library(name=clean(name, 60), version=clean(version, 100))
         for name, version in sorted(versions.items(), key=lambda item: str(item[0]))
     ]
 
@@ -116,42 +235,3 @@ def details(source: RunSource, name: str) -> dict[str, Any]:
         if mapping(raw).get("name") == name:
             return mapping(mapping(raw).get("details"))
     return {}
-
-
-def noise_quantiles(source: RunSource, audience: str) -> list[dict[str, Any]]:
-    """Return where quantiles of the noise are accepted, and whether they were found there.
-
-    The values themselves are private and not in the audit. The intervals tell how many queries
-    were made, which is for the internal audience.
-    """
-    found = mapping(details(source, "noise-scale").get("quantiles"))
-    if audience != INTERNAL or not source.private:
-        return []
-    names = ("levels", "expected", "low", "high", "verdicts")
-    rows = []
-    for values in zip(*(sequence(found.get(name))[:200] for name in names), strict=False):
-        level, expected, low, high = (number(value) for value in values[:4])
-        if None in (level, expected, low, high) or values[4] not in _SIDES:
-            return []
-        rows.append(
-            {
-                "level": level,
-                "expected": expected,
-                "low": low,
-                "high": high,
-                "verdict": values[4],
-            }
-        )
-    return rows
-
-
-__all__ = [
-    "INTERNAL",
-    "PUBLIC",
-    "auditor",
-    "checks",
-    "details",
-    "noise_quantiles",
-    "qualifications",
-    "verdict",
-]

@@ -1,17 +1,18 @@
 """What came out of a run beside the model: accuracy, also by class, traffic, and computation.
 
-Used by `content` and by the comparison. Everything is read from the public metrics; what would tell
+Used by the report and by comparisons. Everything is read from the public metrics; what would tell
 how many clients took part is dropped here for the public audience.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 from reports import formatting
 from reports.content import wording
-from reports.content.guarantee import INTERNAL
+from reports.content.parts import INTERNAL, Count, Loss, Part, Share, part
+from reports.content.units import unit_of
 from reports.reading.files import integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
@@ -21,41 +22,110 @@ FEWEST_OF_A_CLASS = 10
 _NORMAL = 1.959963984540054
 
 
-def utility(source: RunSource) -> dict[str, Any]:
+class RoundMetrics(Part):
+    """One round.
+
+    Attributes:
+        round: Rounds completed; 0 is the untrained model.
+        test_accuracy: Fraction correct.
+        test_loss: Mean loss.
+    """
+
+    round: int
+    test_accuracy: float | None
+    test_loss: float | None
+
+
+class ClassAccuracy(Part):
+    """One class.
+
+    Attributes:
+        class: Its number.
+        records: Test records of it.
+        accuracy: Share of them classified rightly; null where there are too few.
+        low: Lower end of Wilson's 95 % interval.
+        high: Its upper end.
+    """
+
+    class_: Count
+    records: Count
+    accuracy: Share | None
+    low: Share | None
+    high: Share | None
+
+
+class Utility(Part):
+    """How well the model works on test records.
+
+    Attributes:
+        rounds: Per evaluated round.
+        final_accuracy: Last measured accuracy.
+        final_loss: Last measured loss.
+        final_round: Round of the last measurement.
+        untrained_accuracy: Accuracy before training.
+        classes: The final model on each class; empty if not recorded.
+        classes_statement: Accuracy by class in words.
+    """
+
+    rounds: tuple[RoundMetrics, ...]
+    final_accuracy: float | None
+    final_loss: float | None
+    final_round: int | None
+    untrained_accuracy: float | None
+    classes: tuple[ClassAccuracy, ...]
+    classes_statement: str
+
+
+class Communication(Part):
+    """Traffic and computation.
+
+    Attributes:
+        bytes_up: Bytes uploaded by all clients; internal only where clients are drawn by chance.
+        bytes_down: Bytes downloaded by all clients; internal only where clients are drawn by
+            chance.
+        rounds: Rounds measured.
+        seconds: Seconds that the rounds took in all, as measured; null where not published.
+        expected_gradients: Gradients of single records that the spec lets one expect: rounds x
+            clients a round x local steps x expected batch.
+    """
+
+    bytes_up: float | None
+    bytes_down: float | None
+    rounds: Count
+    seconds: Loss | None
+    expected_gradients: Loss | None
+
+
+@part("utility", Utility)
+def utility(source: RunSource, _audience: str) -> Utility:
     """Return test accuracy and loss over the rounds, of the last round measured, and by class."""
     rows = []
     for raw in source.metrics:
         index = integer(raw.get("round"))
         if index is not None:
-            rows.append(
-                {
-                    "round": index,
-                    "test_accuracy": number(raw.get("test_accuracy")),
-                    "test_loss": number(raw.get("test_loss")),
-                }
-            )
-    measured = [row for row in rows if row["test_accuracy"] is not None]
+            accuracy, loss = number(raw.get("test_accuracy")), number(raw.get("test_loss"))
+            rows.append(RoundMetrics(round=index, test_accuracy=accuracy, test_loss=loss))
+    measured = [row for row in rows if row.test_accuracy is not None]
+    first, last = (measured[0], measured[-1]) if measured else (None, None)
     classes = by_class(source)
-    return {
-        "rounds": rows,
-        "final_accuracy": measured[-1]["test_accuracy"] if measured else None,
-        "final_loss": measured[-1]["test_loss"] if measured else None,
-        "final_round": measured[-1]["round"] if measured else None,
-        "untrained_accuracy": measured[0]["test_accuracy"]
-        if measured and measured[0]["round"] == 0
-        else None,
-        "classes": classes,
-        "classes_statement": _classes_statement(classes),
-    }
+    return Utility(
+        rounds=tuple(rows),
+        final_accuracy=last.test_accuracy if last else None,
+        final_loss=last.test_loss if last else None,
+        final_round=last.round if last else None,
+        untrained_accuracy=first.test_accuracy if first and first.round == 0 else None,
+        classes=tuple(classes),
+        classes_statement=_classes_statement(classes),
+    )
 
 
-def by_class(source: RunSource) -> list[dict[str, Any]]:
+def by_class(source: RunSource) -> list[ClassAccuracy]:
     """Return the final model's accuracy on each class, with Wilson's 95 % interval.
 
     A class with fewer than `FEWEST_OF_A_CLASS` test records has neither accuracy nor interval.
     """
     pairs = sequence(source.metrics[-1].get("test_classes")) if source.metrics else []
-    rows: list[dict[str, Any]] = []
+    rows = []
     for index, pair in enumerate(pairs[:_MOST_CLASSES]):
         values = [integer(value) for value in sequence(pair)]
         if len(values) != 2 or values[0] is None or values[1] is None:
@@ -65,14 +135,9 @@ def by_class(source: RunSource) -> list[dict[str, Any]]:
             return []
         enough = records >= FEWEST_OF_A_CLASS
         low, high = _wilson(right, records) if enough else (None, None)
+        accuracy = right / records if enough else None
         rows.append(
-            {
-                "class": index,
-                "records": records,
-                "accuracy": right / records if enough else None,
-                "low": low,
-                "high": high,
-            }
+            ClassAccuracy(class_=index, records=records, accuracy=accuracy, low=low, high=high)
         )
     return rows
 
@@ -85,17 +150,27 @@ def _wilson(right: int, records: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _classes_statement(rows: list[dict[str, Any]]) -> str:
+def accuracy_span(
+    classes: Sequence[ClassAccuracy],
+) -> tuple[tuple[float, int], tuple[float, int]] | None:
+    """Return lowest and highest known accuracy, each with its class; None where none is known."""
+    known = [(row.accuracy, row.class_) for row in classes if row.accuracy is not None]
+    if not known:
+        return None
+    worst, best = (pick(known, key=lambda pair: pair[0]) for pick in (min, max))
+    return worst, best
+
+
+def _classes_statement(rows: list[ClassAccuracy]) -> str:
     if not rows:
         return "Accuracy by class was not recorded."
-    known = [row for row in rows if row["accuracy"] is not None]
-    few = len(rows) - len(known)
-    text = ""
-    if known:
-        worst, best = (pick(known, key=lambda row: row["accuracy"]) for pick in (min, max))
+    few = sum(row.accuracy is None for row in rows)
+    text, span = "", accuracy_span(rows)
+    if span is not None:
+        (worst, lowest), (best, highest) = span
         text = (
-            f"By class, accuracy runs from {formatting.percent(worst['accuracy'])} (class "
-            f"{worst['class']}) to {formatting.percent(best['accuracy'])} (class {best['class']}). "
+            f"By class, accuracy runs from {formatting.percent(worst)} (class {lowest}) to "
+            f"{formatting.percent(best)} (class {highest}). "
         )
     if few:
         noun = "class has" if few == 1 else "classes have"
@@ -118,12 +193,13 @@ def validation(source: RunSource) -> list[tuple[str, str]]:
     return [(wording.VALIDATION_TITLE, wording.VALIDATION.format(fraction=fraction, result=result))]
 
 
-def communication(source: RunSource, audience: str) -> dict[str, Any]:
+@part("communication", Communication)
+def communication(source: RunSource, audience: str) -> Communication:
     """Return bytes up and down and what was computed.
 
-    Bytes and seconds are None where they would tell how many took part.
+    Bytes and seconds are None where they would tell how many took part: where clients are drawn by
+    chance, traffic is a multiple of how many did.
     """
-    # Where clients are drawn by chance, traffic is a multiple of how many took part.
     by_chance = source.protects_clients or source.header.get("client_sampling") == "poisson"
     shown = audience == INTERNAL or not by_chance
     rows = [row for row in source.metrics if integer(row.get("round")) != 0]
@@ -133,27 +209,10 @@ def communication(source: RunSource, audience: str) -> dict[str, Any]:
         known = [value for value in values if value is not None]
         return sum(known) if known and shown else None
 
-    return {
-        "bytes_up": total("bytes_up"),
-        "bytes_down": total("bytes_down"),
-        "rounds": len(rows),
-        "seconds": total("seconds"),
-        "expected_gradients": _expected_gradients(source),
-    }
-
-
-def _expected_gradients(source: RunSource) -> float | None:
-    """Return how many gradients of single records the spec lets one expect over the run.
-
-    Rounds x clients a round x local steps x expected batch; known before the run, so that it tells
-    nothing of who took part. None where steps adapt or batches are not of records.
-    """
-    header = source.header
-    if not source.private or source.protects_clients or mapping(header.get("adaptation")):
-        return None
-    values = [
-        number(header.get(key))
-        for key in ("rounds", "clients_per_round", "local_steps", "expected_batch_size")
-    ]
-    known = [value for value in values if value is not None]
-    return math.prod(known) if len(known) == len(values) else None
+    return Communication(
+        bytes_up=total("bytes_up"),
+        bytes_down=total("bytes_down"),
+        rounds=len(rows),
+        seconds=total("seconds"),
+        expected_gradients=unit_of(source).expected_gradients(source),
+    )

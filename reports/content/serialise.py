@@ -1,4 +1,4 @@
-"""One byte form for everything that a report leaves as JSON, and the schemas that describe it."""
+"""One byte form for everything that a report leaves as JSON, and the check against its schema."""
 
 from __future__ import annotations
 

@@ -1,84 +1,76 @@
-"""What every figure of a report is made of: words, a drawing, and the numbers behind it."""
+"""What drawings of a report share: columns of known numbers, whole axes, one line for each view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-Report = dict[str, Any]
-Cell = str | int | float | None
+from reports.content.accounting import SpentAfter
+from reports.figures.style import BLUE, ORANGE
+
 # More points than this are drawn small and without names of their own.
 MANY = 60
 
 
-@dataclass(frozen=True)
-class FigureText:
-    """A figure's words.
+@dataclass(frozen=True, kw_only=True)
+class ViewLine:
+    """How the loss in one view is drawn.
 
     Attributes:
-        identifier: File stem.
-        title: Short heading.
-        caption: What to read off it.
-        alternative_text: The figure for someone who does not see it, with its main numbers.
+        key: The view.
+        label: Towards whom.
+        colour: Its colour.
+        dash: Its dash.
+        marker: Its marker.
+        spent: The loss of a round in this view.
     """
 
-    identifier: str
-    title: str
-    caption: str
-    alternative_text: str
+    key: str
+    label: str
+    colour: str
+    dash: str
+    marker: str
+    spent: Callable[[SpentAfter], float | None]
 
-    def as_dict(self) -> dict[str, str]:
-        """Return the words as the report stores them."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class FigureData:
-    """The numbers that a figure shows.
-
-    Attributes:
-        head: Column names.
-        rows: One row a point, in drawing order.
-    """
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    def draw(self, axes: Axes, x: list[float], y: list[float]) -> None:
+        """Draw points of it, about ten of them marked."""
+        axes.plot(
+            x, y, self.dash, color=self.colour, label=self.label, marker=self.marker, markersize=3,
+            markevery=max(1, len(x) // 10),
+        )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One figure that a report may have.
+VIEW_LINES = (
+    ViewLine(
+        key="server",
+        label="towards the server",
+        colour=BLUE,
+        dash="-",
+        marker="o",
+        spent=lambda row: row.server,
+    ),
+    ViewLine(
+        key="third_party",
+        label="towards a third party",
+        colour=ORANGE,
+        dash="--",
+        marker="s",
+        spent=lambda row: row.third_party,
+    ),
+)
 
-    Attributes:
-        identifier: File stem.
-        describe: Its words, or None where the report has no data for it.
-        draw: Draws it; called only where `describe` gave words.
-        data: Its numbers.
-        height: Of the drawing, in inches.
-    """
 
-    identifier: str
-    describe: Callable[[Report], FigureText | None]
-    draw: Callable[[Axes, Report], None]
-    data: Callable[[Report], FigureData]
-    height: float = 2.15
-
-
-def series(rows: Sequence[Report], x: str, y: str) -> tuple[list[float], list[float]]:
-    """Return two columns of the rows in which both are known."""
-    pairs = [(row[x], row[y]) for row in rows if row[x] is not None and row[y] is not None]
-    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+def known_pairs(
+    pairs: Iterable[tuple[float | None, float | None]],
+) -> tuple[list[float], list[float]]:
+    """Return two columns of the pairs in which both numbers are known."""
+    known = [(x, y) for x, y in pairs if x is not None and y is not None]
+    return [x for x, _ in known], [y for _, y in known]
 
 
 def whole_numbers(axes: Axes) -> None:
     """Put whole numbers on the horizontal axis."""
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-
-
-def by_client(report: Report) -> bool:
-    """Return whether the report is on protection of whole clients."""
-    return bool(report["guarantee"]["unit"] == "client")

@@ -90,6 +90,21 @@ class RunSource:
         return next(filter(None, map(accountant, views)), "pld")
 
     @property
+    def clients(self) -> int | None:
+        """Number of clients."""
+        return integer(self.header.get("clients"))
+
+    @property
+    def clients_per_round(self) -> int | None:
+        """Clients that take part in a round, on average where they are drawn by chance."""
+        return integer(self.header.get("clients_per_round"))
+
+    @property
+    def delta(self) -> float | None:
+        """δ of the claim, or what the header says that it is to be."""
+        return number(self.claim.get("delta")) or number(self.header.get("delta"))
+
+    @property
     def records(self) -> list[float]:
         """Training records of each client, in client order (public metadata by assumption)."""
         values = [number(value) for value in sequence(self.header.get("records"))]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from reports.comparison import Comparison
-from reports.content.guarantee import INTERNAL
+from reports.content.parts import INTERNAL
 from reports.content.serialise import check
 from reports.errors import SourceError
 from reports.reading.files import write_atomic

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from html import escape
 from importlib import resources
-from typing import Any
 
+from reports.content.parts import Report
+from reports.document import Document
 from reports.render.html_blocks import badge, blocks, code, mark, paragraphs, tone
-from reports.render.pages.document import Document
 from reports.render.pages.run import document
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def compose(report: dict[str, Any]) -> bytes:
+def compose(report: Report) -> bytes:
     """Return a report's web page as bytes; same report, same bytes.
 
     Args:

@@ -9,8 +9,8 @@ import re
 from html import escape
 from typing import Any
 
-from reports.render.pages.blocks import Block, Text
-from reports.render.pages.document import Document, Picture, ended
+from reports.document import Document, Picture, ended
+from reports.document.blocks import Block, Text
 
 _MARKS = {
     "PASS": "✓",

@@ -12,9 +12,17 @@ from typing import Any
 import yaml
 
 from reports import formatting
-from reports.content.guarantee import NO_PRIVACY, PUBLIC
+from reports.content.findings import Qualifications, Verdict
+from reports.content.guarantee import NO_PRIVACY, Guarantee
+from reports.content.identity import Identity
+from reports.content.outcomes import Utility
+from reports.content.parts import PUBLIC, Report, Setting
 from reports.errors import ReportError
 from reports.reading.files import clean
+from reports.sections.clients import Clients
+from reports.sections.mechanism import Mechanism
+from reports.sections.outside_budget import OutsideBudget
+from reports.sections.randomness import Randomness
 
 # How a model is loaded, by the form in which it was exported.
 _LIBRARIES = {"adapters": "peft", "whole": "transformers", "own": "dpfedadamw"}
@@ -42,7 +50,7 @@ scores = inner.classifier((hidden * mask).sum(1) / mask.sum(1))
 
 
 def write(
-    report: Mapping[str, Any],
+    report: Report,
     form: str,
     reads: str,
     base: Mapping[str, str] | None,
@@ -62,8 +70,9 @@ def write(
     Raises:
         ReportError: The report is not for the public.
     """
-    if report["audience"] != PUBLIC:
+    if report.audience != PUBLIC:
         raise ReportError("model card: needs the report for the public audience")
+    identity = report[Identity]
     repository = base["source"] if base and "/" in base.get("source", "") else None
     header = yaml.safe_dump(
         _header(report, form, reads, repository, _flat(clean(licence, 100))),
@@ -72,19 +81,19 @@ def write(
     )
     parts = [
         f"---\n{header}---\n",
-        f"# {_flat(report['identity']['name'])}\n",
-        _flat(report["identity"]["description"]) + "\n",
+        f"# {_flat(identity.name)}\n",
+        _flat(identity.description) + "\n",
         "## Privacy\n",
         _privacy(report),
         "## How to load it\n",
-        _loading(form, reads, base, repository, with_backbone, report["identity"]["classes"])
-        + _pooling(report),
+        _loading(form, reads, base, repository, with_backbone, identity.classes)
+        + _pooling(identity.model),
         "## Training\n",
         _training(report),
         "## Evaluation\n",
         _evaluation(report),
         "## What the claim does not cover\n",
-        _bullets([f"**{one['title']}.** {one['text']}" for one in report["outside_budget"]]),
+        _bullets([f"**{one.title}.** {one.text}" for one in report[OutsideBudget].root]),
         "## How to check it\n",
         _checking(report),
     ]
@@ -92,10 +101,10 @@ def write(
 
 
 def _header(
-    report: Mapping[str, Any], form: str, reads: str, repository: str | None, licence: str
+    report: Report, form: str, reads: str, repository: str | None, licence: str
 ) -> dict[str, Any]:
-    utility = report["utility"]
-    name, data = (_flat(report["identity"][key]) for key in ("name", "dataset"))
+    utility, identity = report[Utility], report[Identity]
+    name, data = _flat(identity.name), _flat(identity.dataset)
     header: dict[str, Any] = {"license": licence, "library_name": _LIBRARIES[form]}
     if repository:
         header["base_model"] = repository
@@ -103,15 +112,15 @@ def _header(
     if task != "other":
         header["pipeline_tag"] = task
     tags = ["federated-learning", "dpfedadamw"]
-    if report["guarantee"]["private"]:
+    if report[Guarantee].private:
         tags.insert(0, "differential-privacy")
     header["tags"] = tags
     header["metrics"] = ["accuracy"]
     metrics = [
         {"type": kind, "name": name, "value": round(value, 6)}
         for kind, name, value in (
-            ("accuracy", "test accuracy", utility["final_accuracy"]),
-            ("loss", "test loss", utility["final_loss"]),
+            ("accuracy", "test accuracy", utility.final_accuracy),
+            ("loss", "test loss", utility.final_loss),
         )
         if value is not None
     ]
@@ -122,27 +131,26 @@ def _header(
     return header
 
 
-def _privacy(report: Mapping[str, Any]) -> str:
-    guarantee = report["guarantee"]
-    if not guarantee["private"]:
+def _privacy(report: Report) -> str:
+    guarantee, verdict = report[Guarantee], report[Verdict]
+    if not guarantee.private:
         return f"This model was trained with **{NO_PRIVACY}**.\n"
     rows = [
-        ("ε", formatting.epsilon(guarantee["epsilon"])),
-        ("δ", formatting.power(guarantee["delta"])),
-        ("protects", f"one {guarantee['unit']}"),
-        ("neighbours", guarantee["adjacency"]),
-        ("towards", guarantee["towards"]),
-        ("audit", f"{report['verdict']['value']}: {report['verdict']['statement']}"),
+        ("ε", formatting.epsilon(guarantee.epsilon)),
+        ("δ", formatting.power(guarantee.delta)),
+        ("protects", f"one {guarantee.unit}"),
+        ("neighbours", guarantee.adjacency),
+        ("towards", guarantee.towards),
+        ("audit", f"{verdict.value}: {verdict.statement}"),
     ]
-    table = ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
-    notes = [f"**{text}**" for text in report["qualifications"]]
+    notes = [f"**{text}**" for text in report[Qualifications].root]
     return "\n\n".join(
         [
-            guarantee["statement"],
-            "\n".join(table),
+            guarantee.statement,
+            _table(rows),
             *notes,
             "This holds under these assumptions:",
-            _bullets(guarantee["assumptions"]),
+            _bullets(guarantee.assumptions),
         ]
     )
 
@@ -183,44 +191,43 @@ def _loading(
     return text
 
 
-def _pooling(report: Mapping[str, Any]) -> str:
+def _pooling(model: Sequence[Setting]) -> str:
     """How to get class scores where the loaded class would take them from elsewhere."""
-    settings = {one["name"]: one["value"] for one in report["identity"]["model"]}
+    settings = {row.name: row.value for row in model}
     return _MEAN if settings.get("pooling") == "mean" else ""
 
 
-def _training(report: Mapping[str, Any]) -> str:
-    identity, mechanism, clients = report["identity"], report["mechanism"], report["clients"]
+def _training(report: Report) -> str:
+    identity, mechanism = report[Identity], report[Mechanism]
     rows = [
-        ("data", f"{identity['dataset']}, {identity['classes']} classes"),
-        ("clients", formatting.count(clients["count"])),
-        ("algorithm", mechanism["algorithm"]),
-        ("rounds", formatting.count(mechanism["rounds"])),
-        ("local steps a round", formatting.count(mechanism["local_steps"])),
-        ("trained parameters", formatting.count(identity["parameters"])),
-        ("randomness", report["randomness"]["mode"]),
+        ("data", f"{identity.dataset}, {identity.classes} classes"),
+        ("clients", formatting.count(report[Clients].count)),
+        ("algorithm", mechanism.algorithm),
+        ("rounds", formatting.count(mechanism.rounds)),
+        ("local steps a round", formatting.count(mechanism.local_steps)),
+        ("trained parameters", formatting.count(identity.parameters)),
+        ("randomness", report[Randomness].mode),
     ]
-    table = ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
-    return "\n".join(table) + f"\n\n{mechanism['statement']}\n"
+    return f"{_table(rows)}\n\n{mechanism.statement}\n"
 
 
-def _evaluation(report: Mapping[str, Any]) -> str:
-    utility = report["utility"]
-    if utility["final_accuracy"] is None:
+def _evaluation(report: Report) -> str:
+    utility = report[Utility]
+    if utility.final_accuracy is None:
         return "The final model was not evaluated.\n"
-    text = f"Accuracy on the test records: {formatting.percent(utility['final_accuracy'])}"
-    if utility["final_loss"] is not None:
-        text += f"; mean cross-entropy {formatting.plain(utility['final_loss'])}"
+    text = f"Accuracy on the test records: {formatting.percent(utility.final_accuracy)}"
+    if utility.final_loss is not None:
+        text += f"; mean cross-entropy {formatting.plain(utility.final_loss)}"
     return f"{text}. Test metrics are published without noise.\n"
 
 
-def _checking(report: Mapping[str, Any]) -> str:
-    hashes = {one["file"]: one["sha256"] for one in report["identity"]["hashes"]}
+def _checking(report: Report) -> str:
+    identity = report[Identity]
     return (
-        f"The run is `{report['identity']['run']}`, made by dpfedadamw "
-        f"{report['identity']['package']}. Its `model.safetensors` has the SHA-256 "
-        f"`{hashes.get('model.safetensors', 'unknown')}`, and the run's attestation signs that "
-        "digest; `dpfedadamw verify` and the run's VERIFY.md say how to check it.\n"
+        f"The run is `{identity.run}`, made by dpfedadamw {identity.package}. Its "
+        "`model.safetensors` has the SHA-256 "
+        f"`{identity.digest('model.safetensors') or 'unknown'}`, and the run's attestation signs "
+        "that digest; `dpfedadamw verify` and the run's VERIFY.md say how to check it.\n"
     )
 
 
@@ -230,6 +237,12 @@ def _flat(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _flat(text).replace("|", "\\|")
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
+    )
 
 
 def _bullets(texts: Sequence[str]) -> str:

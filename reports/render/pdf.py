@@ -19,9 +19,10 @@ from typing import Any
 import matplotlib
 import typst
 
+from reports.content.parts import Report
+from reports.document import Document
 from reports.errors import ReportError
-from reports.reading.files import clean, write_atomic
-from reports.render.pages.document import Document
+from reports.reading.files import clean
 from reports.render.pages.run import document, moment_of
 
 _STANDARDS: list[typst.PDFStandard] = ["a-3a", "ua-1"]
@@ -35,20 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDER_FACE = "LastResortHE-Regular.ttf"
 
 
-def render(report: dict[str, Any], output: Path) -> None:
-    """Write a report as PDF.
-
-    Args:
-        report: What `content.build` returned. Nothing else is read, so nothing else can be shown.
-        output: The PDF's path; replaced as a whole.
-
-    Raises:
-        ReportError: The page cannot be composed or written.
-    """
-    write_atomic(output, compose(report))
-
-
-def compose(report: dict[str, Any]) -> bytes:
+def compose(report: Report) -> bytes:
     """Return the report's PDF as bytes; same report, same bytes."""
     return typeset(document(report))
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from reports.content import findings
-from reports.content.guarantee import PUBLIC, attested_claims
+from reports.content.guarantee import attested_claims
+from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
 from reports.reading.files import clean, read_bytes, sha256_file, write_atomic
 from reports.reading.source import RunSource, load
@@ -192,10 +193,10 @@ def training_predicate(source: RunSource) -> dict[str, Any]:
 
 def run_predicate(source: RunSource) -> dict[str, Any]:
     """Return what the auditor says; its schema is run-attestation.schema.json."""
-    found = {entry["name"]: entry["version"] for entry in findings.auditor(source)}
+    found = {entry.name: entry.version for entry in findings.auditor(source)}
     return {
         **_predicate(source, "auditor"),
-        "verdict": findings.verdict(source, PUBLIC)["value"],
+        "verdict": findings.verdict(source, PUBLIC).value,
         "qualifications": findings.qualifications(source, PUBLIC),
         "tools": {**found, **_libraries("cryptography", "pyhanko", "typst")},
     }

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from reports import formatting
-from reports.comparison import Comparison, Entry, Group, figure, tables
-from reports.comparison.data import as_report
-from reports.content.guarantee import INTERNAL
+from reports.comparison import Comparison, Group, RankedSpec, figure, tables
+from reports.comparison.data import ComparisonData, as_report
+from reports.content.parts import INTERNAL, plain
 from reports.content.serialise import as_json
-from reports.errors import ReportError
-from reports.render.pages.blocks import (
+from reports.document import (
+    AUDIENCES_IN_WORDS,
+    SHOWN_ROWS,
+    Band,
+    Document,
+    Picture,
+    Section,
+    blocks,
+    ended,
+    sentence,
+)
+from reports.document.blocks import (
     LEFT,
     RIGHT,
     Block,
@@ -25,18 +34,12 @@ from reports.render.pages.blocks import (
     table,
     titled,
 )
-from reports.render.pages.blocks import figure as figure_block
-from reports.render.pages.document import Band, Document, Picture, Section, ended, sentence
+from reports.errors import ReportError
 from reports.render.pages.first import ALARMING
 from reports.render.pages.run import date_in_words
 
 ATTACHMENT = "comparison.json"
 _FIGURE = "accuracy-and-privacy"
-_SHOWN_ROWS = 200
-_AUDIENCES = {
-    INTERNAL: "Internal: for the server’s operator and the auditor only",
-    "public": "Public: tells nothing of who took part",
-}
 _STATEMENTS = {
     "FAIL": "The audit contradicts the claim of at least one run. It has no rank: {labels}.",
     "NOT VERIFIED": "Claims of some runs are unproven, and these have no rank: {labels}.",
@@ -85,9 +88,9 @@ def document(comparison: Comparison) -> Document:
     return Document(
         title=f"Comparison of {count}",
         label="Privacy report on several runs",
-        audience=_AUDIENCES[comparison.audience],
+        audience=AUDIENCES_IN_WORDS[comparison.audience],
         description=(
-            f"{sentence(data['metric'])} of {count} in {len(comparison.groups)} "
+            f"{sentence(data.metric)} of {count} in {len(comparison.groups)} "
             "groups whose privacy claims agree; groups are not ranked with each other."
         ),
         keywords=(comparison.audience, *(f"run {run.run}" for run in runs)),
@@ -104,11 +107,11 @@ def document(comparison: Comparison) -> Document:
         pictures={} if picture is None else {picture.identifier: picture},
         footer="Internal comparison" if comparison.audience == INTERNAL else "Public comparison",
         attachment=ATTACHMENT,
-        data=as_json(data),
+        data=as_json(plain(data)),
     )
 
 
-def _entries(comparison: Comparison) -> Iterator[tuple[Group, Entry]]:
+def _entries(comparison: Comparison) -> Iterator[tuple[Group, RankedSpec]]:
     for group in comparison.groups:
         for entry in group.entries:
             yield group, entry
@@ -120,8 +123,8 @@ def _band(comparison: Comparison) -> Band | None:
     for group, entry in _entries(comparison):
         verdict = entry.runs[0].verdict
         if verdict in ALARMING:
-            value = verdict if verdict == "FAIL" else "NOT VERIFIED"
-            found.setdefault(value, []).append(f"{entry.label} in {group.name}")
+            shown = "FAIL" if verdict == "FAIL" else "NOT VERIFIED"
+            found.setdefault(shown, []).append(f"{entry.label} in {group.name}")
     for value, statement in _STATEMENTS.items():
         if value in found:
             return Band(value, statement.format(labels="; ".join(found[value])), alarming=True)
@@ -153,29 +156,28 @@ def _overview(comparison: Comparison) -> Block:
 def _reading(comparison: Comparison) -> list[Block]:
     refusals = [one.sentence() for one in comparison.refusals]
     others = [text for text in tables.closing(comparison) if text not in refusals]
-    blocks = [paragraph(text) for text in others]
-    return [bullets(refusals), *blocks] if refusals else blocks
+    said = [paragraph(text) for text in others]
+    return [bullets(refusals), *said] if refusals else said
 
 
 def _sections(
-    comparison: Comparison, data: dict[str, Any], picture: Picture | None
+    comparison: Comparison, data: ComparisonData, picture: Picture | None
 ) -> Iterator[Section]:
     said: dict[str, str] = {}
-    for group, shown in zip(comparison.groups, data["groups"], strict=True):
-        assumptions = shown["assumptions"]
+    for group, shown in zip(comparison.groups, data.groups, strict=True):
+        assumptions = shown.assumptions
         first = said.setdefault("\n".join(assumptions), group.name) if assumptions else group.name
         alike = first if first != group.name else None
-        blocks = _group(group, assumptions, alike)
         title = f"Group {group.name}: {group.privacy}"
-        yield Section(f"group-{group.name.lower()}", title, tuple(blocks))
+        content = tuple(_group(group, assumptions, alike))
+        yield Section(f"group-{group.name.lower()}", title, content)
     if picture is not None:
-        yield Section("figures", "Accuracy and privacy spent", (figure_block(picture.identifier),))
-    cautions = titled([{"title": title, "text": text} for title, text in _CAUTIONS])
-    yield Section("hazards", "What this does not mean", (cautions,))
+        yield Section("figures", "Accuracy and privacy spent", (blocks.figure(picture.identifier),))
+    yield Section("hazards", "What this does not mean", (titled(_CAUTIONS),))
     yield Section("verify", "The runs, and how to verify them", tuple(_verification(data)))
 
 
-def _group(group: Group, assumptions: list[str], alike: str | None) -> Iterator[Block]:
+def _group(group: Group, assumptions: Sequence[str], alike: str | None) -> Iterator[Block]:
     yield paragraph(ended(sentence(group.terms.heading)))
     columns = tables.columns_of(group)
     words = ("what", "audit", "signed", "privacy")
@@ -197,14 +199,14 @@ def _group(group: Group, assumptions: list[str], alike: str | None) -> Iterator[
         yield bullets([sentence(text) for text in assumptions], ordered=True)
 
 
-def _verification(data: dict[str, Any]) -> Iterator[Block]:
+def _verification(data: ComparisonData) -> Iterator[Block]:
     yield bullets(_CHECKING)
     rows: list[list[Text]] = []
-    for group in data["groups"]:
-        for entry in group["entries"]:
-            for run in entry["runs"]:
-                digest = run["hashes"].get("model.safetensors")
-                what: Text = [strong(f"{group['name']}, {entry['label']}"), " ", code(run["run"])]
+    for group in data.groups:
+        for entry in group.entries:
+            for run in entry.runs:
+                digest = run.hashes.get("model.safetensors")
+                what: Text = [strong(f"{group.name}, {entry.label}"), " ", code(run.run)]
                 rows.append([what, [code(digest)] if digest else "missing"])
     caption = "Every run with the SHA-256 of its model"
     yield table(caption, ("Run", "SHA-256 of its model"), rows, (LEFT, LEFT), (1.0, 0.0))
@@ -232,9 +234,9 @@ def _picture(comparison: Comparison) -> Picture | None:
         ("what", "round", "accuracy, %", "ε spent, third party"),
         tuple(
             (what, str(index), f"{mean:.2f}", "–" if loss is None else f"{loss:.4g}")
-            for what, index, mean, loss in found[:_SHOWN_ROWS]
+            for what, index, mean, loss in found[:SHOWN_ROWS]
         ),
-        max(0, len(found) - _SHOWN_ROWS),
+        max(0, len(found) - SHOWN_ROWS),
         drawing,
         tables.as_csv(comparison).encode("utf-8"),
     )

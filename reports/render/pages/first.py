@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from reports import formatting
-from reports.render.pages.blocks import (
+from reports.content.accounting import Accounting
+from reports.content.audit import Audit
+from reports.content.findings import Reason, Verdict
+from reports.content.guarantee import Guarantee
+from reports.content.identity import Identity
+from reports.content.outcomes import Utility
+from reports.content.parts import Report
+from reports.document import Band, Claim, Section, ended, number_of, sentence
+from reports.document.blocks import (
     Block,
     Text,
     bullets,
@@ -16,9 +23,10 @@ from reports.render.pages.blocks import (
     strong,
     subheading,
 )
-from reports.render.pages.document import Band, Claim, Section, ended, number_of, sentence
-
-Report = dict[str, Any]
+from reports.sections.clients import Clients
+from reports.sections.mechanism import Mechanism, Sampling
+from reports.sections.outside_budget import OutsideBudget
+from reports.sections.randomness import Randomness
 
 ALARMING = ("FAIL", "NOT VERIFIED", "NOT AUDITED")
 _SHOWN_REASONS = 6
@@ -29,41 +37,41 @@ _TOWARDS = {"server": "towards the server", "third_party": "towards a third part
 
 def band(report: Report) -> Band:
     """Return the verdict."""
-    verdict = report["verdict"]
-    return Band(verdict["value"], verdict["statement"], verdict["value"] in ALARMING)
+    verdict = report[Verdict]
+    return Band(verdict.value, verdict.statement, verdict.value in ALARMING)
 
 
 def claim(report: Report) -> Claim:
     """Return the guarantee with its large numbers."""
-    guarantee = report["guarantee"]
+    guarantee = report[Guarantee]
     numbers: tuple[tuple[str, str], ...] = ()
-    headline = "" if guarantee["private"] else "No differential privacy"
-    if guarantee["private"] and guarantee["view"] != "none":
-        claimed = "" if report["verdict"]["value"] == "PASS" else "claimed, "
+    headline = "" if guarantee.private else "No differential privacy"
+    if guarantee.private and guarantee.view != "none":
+        claimed = "" if report[Verdict].value == "PASS" else "claimed, "
         numbers = (
-            (f"ε {claimed}{_TOWARDS[guarantee['view']]}", formatting.epsilon(guarantee["epsilon"])),
-            ("δ", formatting.power(guarantee["delta"])),
+            (f"ε {claimed}{_TOWARDS[guarantee.view]}", formatting.epsilon(guarantee.epsilon)),
+            ("δ", formatting.power(guarantee.delta)),
             _delta_times(guarantee),
-            ("unit of protection", guarantee["unit"]),
+            ("unit of protection", guarantee.unit),
         )
     # Where there is no guarantee, the sentence and the qualification on the first page say so.
     others = tuple(
         (
-            view["label"],
-            f"ε = {formatting.epsilon(view['epsilon'])}",
-            f" at δ = {formatting.power(view['delta'])}",
+            view.label,
+            f"ε = {formatting.epsilon(view.epsilon)}",
+            f" at δ = {formatting.power(view.delta)}",
         )
-        for view in report["accounting"]["views"]
-        if view["key"] not in ("trusted_server", guarantee["view"])
+        for view in report[Accounting].views
+        if view.key not in ("trusted_server", guarantee.view)
     )
-    return Claim(numbers, headline, guarantee["statement"], others)
+    return Claim(numbers, headline, guarantee.statement, others)
 
 
-def _delta_times(guarantee: Report) -> tuple[str, str]:
+def _delta_times(guarantee: Guarantee) -> tuple[str, str]:
     """Return the name and value of δ times the number of what is protected."""
-    if guarantee["delta_times_clients"] is not None:
-        return "δ·N", formatting.power(guarantee["delta_times_clients"])
-    return "δ·n", formatting.power(guarantee["delta_times_records"])
+    if guarantee.delta_times_clients is not None:
+        return "δ·N", formatting.power(guarantee.delta_times_clients)
+    return "δ·n", formatting.power(guarantee.delta_times_records)
 
 
 def summary(
@@ -76,63 +84,60 @@ def summary(
     )
 
 
-def _open_points(report: Report, sections: Sequence[Section]) -> list[Block]:
-    verdict = report["verdict"]
+def _open_points(report: Report, sections: Sequence[Section]) -> Iterator[Block]:
+    verdict = report[Verdict]
     where = f"section {number_of(sections, 'audit')}"
-    blocks: list[Block] = []
     for title, reasons in (
-        ("Contradicted", verdict["failed"]),
-        ("Not verified", verdict["not_verified"]),
+        ("Contradicted", verdict.failed),
+        ("Not verified", verdict.not_verified),
     ):
         if reasons:
-            blocks.append(subheading(title))
-            blocks.append(bullets([_reason(entry, where) for entry in reasons[:_SHOWN_REASONS]]))
+            yield subheading(title)
+            yield bullets([_reason(entry, where) for entry in reasons[:_SHOWN_REASONS]])
         if len(reasons) > _SHOWN_REASONS:
-            blocks.append(paragraph(f"And {len(reasons) - _SHOWN_REASONS} more, in {where}."))
-    if not verdict["failed"] and not verdict["not_verified"]:
-        blocks.append(paragraph("No check that applies was left open."))
-    if verdict["notes"]:
-        blocks.append(bullets(verdict["notes"]))
-    skipped = sum(c["verdict"] == "NOT APPLICABLE" for c in report["audit"]["checks"])
+            yield paragraph(f"And {len(reasons) - _SHOWN_REASONS} more, in {where}.")
+    if not verdict.failed and not verdict.not_verified:
+        yield paragraph("No check that applies was left open.")
+    if verdict.notes:
+        yield bullets(verdict.notes)
+    skipped = sum(check.verdict == "NOT APPLICABLE" for check in report[Audit].checks)
     if skipped:
         noun = "check does" if skipped == 1 else "checks do"
-        blocks.append(paragraph(f"{skipped} {noun} not apply to this run."))
-    outside = ", ".join(entry["title"].lower() for entry in report["outside_budget"])
+        yield paragraph(f"{skipped} {noun} not apply to this run.")
+    outside = ", ".join(entry.title.lower() for entry in report[OutsideBudget].root)
     where = f"section {number_of(sections, 'outside')}"
-    blocks.append(paragraph(f"Outside the guarantee, whatever the verdict: {outside} ({where})."))
-    return blocks
+    yield paragraph(f"Outside the guarantee, whatever the verdict: {outside} ({where}).")
 
 
-def _reason(entry: dict[str, str], where: str) -> Text:
-    why = sentence(entry["why"])
+def _reason(reason: Reason, where: str) -> Text:
+    why = sentence(reason.why)
     if len(why) > _SHOWN_LETTERS:
         why = f"{why[:_SHOWN_LETTERS].rsplit(' ', 1)[0].rstrip(',;:')} … ({where})"
-    return [strong(ended(entry["title"])), f" {why}"]
+    return [strong(ended(reason.title)), f" {why}"]
 
 
 def _facts(report: Report) -> list[tuple[str, Text]]:
-    identity, mechanism = report["identity"], report["mechanism"]
-    sampling, utility = report["sampling"], report["utility"]
-    model = next((row["value"] for row in identity["model"] if row["name"] == "name"), "unknown")
-    digest = next((h["sha256"] for h in identity["hashes"] if h["file"] == "model.safetensors"), "")
-    average = " on average" if sampling["participation"] is not None else ""
-    total = formatting.count(report["clients"]["records_total"])
+    identity, mechanism, sampling = report[Identity], report[Mechanism], report[Sampling]
+    model = next((row.value for row in identity.model if row.name == "name"), "unknown")
+    digest = identity.digest("model.safetensors")
+    average = " on average" if sampling.participation is not None else ""
+    total = formatting.count(report[Clients].records_total)
     return [
-        ("Algorithm", mechanism["algorithm"]),
-        ("Model", f"{model}, {formatting.count(identity['parameters'])} trainable parameters"),
+        ("Algorithm", mechanism.algorithm),
+        ("Model", f"{model}, {formatting.count(identity.parameters)} trainable parameters"),
         (
             "Data",
-            f"{identity['dataset']}, {total} training records at "
-            f"{formatting.count(sampling['clients'])} clients",
+            f"{identity.dataset}, {total} training records at "
+            f"{formatting.count(sampling.clients)} clients",
         ),
         (
             "Training",
-            f"{formatting.count(mechanism['rounds_completed'])} of "
-            f"{formatting.count(mechanism['rounds'])} rounds, "
-            f"{formatting.count(sampling['clients_per_round'])} clients a round{average}, "
-            f"{mechanism['local_steps_in_words']} local steps",
+            f"{formatting.count(mechanism.rounds_completed)} of "
+            f"{formatting.count(mechanism.rounds)} rounds, "
+            f"{formatting.count(sampling.clients_per_round)} clients a round{average}, "
+            f"{mechanism.local_steps_in_words} local steps",
         ),
-        ("Test accuracy", formatting.percent(utility["final_accuracy"])),
-        ("Randomness", report["randomness"]["mode"]),
+        ("Test accuracy", formatting.percent(report[Utility].final_accuracy)),
+        ("Randomness", report[Randomness].mode),
         ("Model file", [code(digest)] if digest else "missing"),
     ]

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from reports import figures, formatting
+from reports.content.audit import Audit
+from reports.content.findings import Qualifications, Verdict
+from reports.content.guarantee import Guarantee
+from reports.content.identity import Identity
+from reports.content.parts import ATTACHMENT, FigureText, Report, plain
+from reports.content.sections import sections
 from reports.content.serialise import as_json
+from reports.document import (
+    AUDIENCES_IN_WORDS,
+    SHOWN_ROWS,
+    Document,
+    Picture,
+    Section,
+    ended,
+    sentence,
+)
 from reports.errors import ReportError
 from reports.reading.files import clean
-from reports.render.pages import first, sections
-from reports.render.pages.document import Document, Picture, ended, sentence
+from reports.render.pages import first
+from reports.sections.mechanism import short_description
+from reports.sections.randomness import Randomness
 
-Report = dict[str, Any]
-ATTACHMENT = "report.json"
-# As many rows of a figure as somebody would read on a page.
-_SHOWN_ROWS = 200
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
 )  # fmt: skip
-_AUDIENCES = {
-    "internal": "Internal: for the server’s operator and the auditor only",
-    "public": "Public: tells nothing of who took part",
-}
 
 
 def document(report: Report) -> Document:
@@ -35,61 +42,63 @@ def document(report: Report) -> Document:
     Raises:
         ReportError: A figure cannot be drawn.
     """
-    identity, verdict = report["identity"], report["verdict"]
-    pictures = {entry["identifier"]: _picture(report, entry) for entry in report["figures"]}
-    parts = sections.sections_of(report, pictures, ATTACHMENT)
-    digests = [h["sha256"] for h in identity["hashes"] if h["file"] == "model.safetensors"]
+    identity, verdict = report[Identity], report[Verdict]
+    parts = tuple(
+        Section(section.identifier, section.title, tuple(section.blocks(report)))
+        for section in sections()
+    )
+    digest = identity.digest("model.safetensors")
     return Document(
-        title=identity["name"],
+        title=identity.name,
         label="Privacy report",
-        audience=_AUDIENCES[report["audience"]],
-        description=report["guarantee"]["statement"],
+        audience=AUDIENCES_IN_WORDS[report.audience],
+        description=report[Guarantee].statement,
         keywords=(
-            f"run {identity['run']}",
-            *(f"model sha256:{digest}" for digest in digests),
-            report["audience"],
-            verdict["value"],
+            f"run {identity.run}",
+            *([f"model sha256:{digest}"] if digest is not None else []),
+            report.audience,
+            verdict.value,
         ),
-        identifier=identity["run"],
-        created=identity["created"],
-        date=date_in_words(identity["created"]),
+        identifier=identity.run,
+        created=identity.created,
+        date=date_in_words(identity.created),
         band=first.band(report),
-        qualifications=tuple(ended(sentence(text)) for text in report["qualifications"]),
-        introduction=sections.short_description(report),
+        qualifications=tuple(ended(sentence(text)) for text in report[Qualifications].root),
+        introduction=short_description(report),
         claim=first.claim(report),
         summary=first.summary(report, parts),
-        glance=tuple((check["verdict"], check["title"]) for check in report["audit"]["checks"]),
+        glance=tuple((check.verdict, check.title) for check in report[Audit].checks),
         sections=parts,
-        pictures=pictures,
+        pictures={text.identifier: _picture(report, text) for text in report.figures},
         footer=_footer(report),
         attachment=ATTACHMENT,
-        data=as_json(report),
+        data=as_json(report.data()),
     )
 
 
 def _footer(report: Report) -> str:
-    parts = ["Internal report" if report["audience"] == "internal" else "Public report"]
-    if not report["guarantee"]["private"]:
+    parts = ["Internal report" if report.internal else "Public report"]
+    if not report[Guarantee].private:
         parts.append("no differential privacy")
-    elif report["verdict"]["value"] != "PASS":
-        parts.append(report["verdict"]["value"])
-    if report["randomness"]["caveat"] is not None:
+    elif report[Verdict].value != "PASS":
+        parts.append(report[Verdict].value)
+    if report[Randomness].caveat is not None:
         parts.append("reproducible from a seed")
     return " · ".join(parts)
 
 
-def _picture(report: Report, entry: dict[str, str]) -> Picture:
-    identifier = entry["identifier"]
+def _picture(report: Report, text: FigureText) -> Picture:
     try:
-        drawing = figures.draw(report, identifier)
+        drawing = figures.draw(report, text.identifier)
     except (ArithmeticError, ValueError) as error:
-        raise ReportError(f"{identifier}: cannot be drawn ({clean(str(error), 120)})") from error
-    found = figures.data(report, identifier)
+        reason = clean(str(error), 120)
+        raise ReportError(f"{text.identifier}: cannot be drawn ({reason})") from error
+    found = figures.data(report, text.identifier)
     return Picture(
-        **entry,
+        **plain(text),
         head=tuple(name.replace("_", " ") for name in found.head),
-        rows=tuple(tuple(_cell(cell) for cell in row) for row in found.rows[:_SHOWN_ROWS]),
-        omitted=max(0, len(found.rows) - _SHOWN_ROWS),
+        rows=tuple(tuple(_cell(cell) for cell in row) for row in found.rows[:SHOWN_ROWS]),
+        omitted=max(0, len(found.rows) - SHOWN_ROWS),
         drawing=drawing,
         data=figures.as_csv(found),
     )

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from reports.content import findings, guarantee
+from reports.content.parts import PUBLIC
 from reports.errors import PdfSignatureError, SourceError, local
 from reports.reading.files import clean, mapping, parse_json, read_bytes, sequence, sha256_file
 from reports.reading.source import RunSource
@@ -90,7 +91,7 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
     run = statements.get(signing.RUN_ENVELOPE)
     if run is None:
         return
-    verdict = findings.verdict(source, guarantee.PUBLIC)["value"]
+    verdict = findings.verdict(source, PUBLIC).value
     if run.predicate.get("verdict") != verdict:
         found.add(signing.RUN_ENVELOPE, "states another verdict than audit.json")
     found.say(f"The audit's verdict is {verdict}; {_MEANING.get(verdict, '')}.")
@@ -154,7 +155,7 @@ def _report_data(data: bytes, name: str, source: RunSource, found: Found) -> Non
     for file, digest in sorted(stated.items()):
         if file != _MODEL and digest != source.hashes.get(file):
             found.add(name, f"was made with another {file}")
-    verdict = findings.verdict(source, guarantee.PUBLIC)["value"]
+    verdict = findings.verdict(source, PUBLIC).value
     if mapping(report.get("verdict")).get("value") != verdict:
         found.add(name, f"states another verdict than the audit's, {verdict}")
 

@@ -18,7 +18,8 @@ from dpfedadamw.models.transformers.keys import (
     PlainTuningSpec,
     TransformerSpec,
 )
-from reports.render import model_card as card
+from reports.content.parts import Setting
+from reports.render import model_card
 from tests.dpfedadamw.privacy.clipping.clipping_harness import (
     assert_agrees,
     assert_same,
@@ -123,11 +124,14 @@ def test_an_exported_model_scores_alike_by_the_lines_on_its_card(tuning, tmp_pat
         "model": loaded.eval(),
         "batch": {"input_ids": tokens, "attention_mask": (tokens != 1).long()},
     }
-    settings = [{"name": "name", "value": "transformers"}, {"name": "pooling", "value": "mean"}]
-    text = card._pooling({"identity": {"model": settings}})
+    settings = [
+        Setting(name="name", value="transformers"),
+        Setting(name="pooling", value="mean"),
+    ]
+    text = model_card._pooling(settings)
     exec(text.split("```python\n")[1].split("```")[0], names)
     torch.testing.assert_close(names["scores"], model(records), rtol=1e-5, atol=1e-6)
-    assert card._pooling({"identity": {"model": settings[:1]}}) == ""
+    assert model_card._pooling(settings[:1]) == ""
 
 
 def test_an_architecture_whose_head_takes_no_vector_is_refused(tmp_path):

@@ -24,6 +24,7 @@ from reports.comparison import Comparison, Towards, arrange, compare, data, figu
 from reports.comparison.runs import BROKEN, HOLDS, UNSIGNED, ComparedRun, Signature
 from reports.comparison.terms import clusters
 from reports.content import guarantee
+from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import ReportError
 from reports.reading.source import RunSource
 from reports.signatures import signing
@@ -49,7 +50,7 @@ def run_of(
     verdict: str | None = None,
     signature: str = HOLDS,
     finished: bool = True,
-    audience: str = guarantee.INTERNAL,
+    audience: str = INTERNAL,
     data_settings: dict[str, Any] | None = None,
     header: dict[str, Any] | None = None,
     chosen: dict[str, Any] | None = None,
@@ -124,7 +125,7 @@ _NUMBERS = itertools.count(1)
 
 def compared(*runs: ComparedRun, towards: Towards = Towards.server, **options: Any) -> Comparison:
     ordered = sorted(runs, key=lambda run: run.run)
-    audience = options.pop("audience", guarantee.INTERNAL)
+    audience = options.pop("audience", INTERNAL)
     return arrange(ordered, audience, towards, options.pop("tolerance", 0.01))
 
 
@@ -382,10 +383,10 @@ def test_who_took_part_how_often_never_changes_what_the_public_sees():
         global _NUMBERS
         _NUMBERS = itertools.count(1)
         runs = [
-            run_of(0.8, realised=realised, audience=guarantee.PUBLIC),
-            run_of(0.7, algorithm="dp-fedavg", audience=guarantee.PUBLIC),
+            run_of(0.8, realised=realised, audience=PUBLIC),
+            run_of(0.7, algorithm="dp-fedavg", audience=PUBLIC),
         ]
-        found = compared(*runs, audience=guarantee.PUBLIC)
+        found = compared(*runs, audience=PUBLIC)
         text = json.dumps(data.as_dict(found))
         return text, tables.as_csv(found), figure.draw(found, "svg")
 
@@ -482,7 +483,7 @@ def test_runs_are_read_with_accuracy_loss_bytes_verdict_and_signature(signed: tu
 
 
 def test_the_public_reading_leaves_out_the_realised_loss(signed: tuple[Path, Path]):
-    internal, public = compare(signed[:1]), compare(signed[:1], guarantee.PUBLIC)
+    internal, public = compare(signed[:1]), compare(signed[:1], PUBLIC)
     assert internal.groups[0].entries[0].epsilons("server")
     assert not public.groups[0].entries[0].epsilons("server")
     assert "epsilon_server," not in tables.as_csv(public)

@@ -13,7 +13,7 @@ import pytest
 from reports import ReportError, SourceError, build_report
 from reports.comparison import compare, tables
 from reports.content.serialise import check
-from reports.render import comparison_report as filing
+from reports.render import comparison_report
 from reports.render.pages.comparison import document
 from reports.signatures import keys, signing
 from reports.signatures.trust import signer
@@ -46,7 +46,7 @@ def page_text(path: Path) -> str:
 def test_the_three_forms_are_written_and_fit_the_schema(
     runs: list[Path], tmp_path: Path, audience: str
 ) -> None:
-    files = filing.write(compare(runs, audience), tmp_path / "new" / "folder")
+    files = comparison_report.write(compare(runs, audience), tmp_path / "new" / "folder")
     stem = "comparison" if audience == "internal" else "comparison-public"
     assert sorted(path.name for path in files.values()) == [
         f"{stem}.html", f"{stem}.json", f"{stem}.pdf"
@@ -57,9 +57,9 @@ def test_the_three_forms_are_written_and_fit_the_schema(
 
 
 def test_same_runs_same_bytes_in_any_order(runs: list[Path], tmp_path: Path) -> None:
-    first = filing.write(compare(runs), tmp_path / "a")
-    second = filing.write(compare(runs[::-1]), tmp_path / "b")
-    for kind in filing.KINDS:
+    first = comparison_report.write(compare(runs), tmp_path / "a")
+    second = comparison_report.write(compare(runs[::-1]), tmp_path / "b")
+    for kind in comparison_report.KINDS:
         assert first[kind].read_bytes() == second[kind].read_bytes()
 
 
@@ -67,7 +67,7 @@ def test_claims_that_differ_are_not_ranked_and_it_is_said_why(
     runs: list[Path], tmp_path: Path
 ) -> None:
     found = compare(runs)
-    page = filing.write(found, tmp_path)["html"].read_text("utf-8")
+    page = comparison_report.write(found, tmp_path)["html"].read_text("utf-8")
     data = read(tmp_path / "comparison.json")
     assert len(data["not_ranked_together"]) == 2
     for refusal in found.refusals:
@@ -95,8 +95,8 @@ def test_every_epsilon_stands_with_its_terms(runs: list[Path]) -> None:
 
 
 def test_the_public_comparison_keeps_the_realised_loss(runs: list[Path], tmp_path: Path) -> None:
-    internal = filing.write(compare(runs), tmp_path)
-    public = filing.write(compare(runs, "public"), tmp_path)
+    internal = comparison_report.write(compare(runs), tmp_path)
+    public = comparison_report.write(compare(runs, "public"), tmp_path)
     secret = next(
         view["epsilon"]
         for group in read(internal["json"])["groups"]
@@ -125,7 +125,7 @@ def test_a_bad_verdict_of_any_run_is_the_first_thing_seen(
     assert shown.band is not None
     assert (shown.band.value, shown.band.alarming) == (verdict, True)
     assert "dp-fedadamw" in shown.band.statement
-    page = filing.write(found, tmp_path)["html"].read_text("utf-8")
+    page = comparison_report.write(found, tmp_path)["html"].read_text("utf-8")
     assert page.index(verdict) < page.index("<h1>")
 
 
@@ -143,7 +143,7 @@ def test_the_pages_have_the_table_and_the_figure(make_run: MakeRun, tmp_path: Pa
     signing.sign(run, trainer=trainer)
     signing.sign(run, auditor=auditor)
     found = compare([run])
-    files = filing.write(found, tmp_path / "out")
+    files = comparison_report.write(found, tmp_path / "out")
     text = page_text(files["pdf"])
     for row in tables.rows_of(found.groups[0]):
         for cell in row.cells:
@@ -157,12 +157,12 @@ def test_the_pages_have_the_table_and_the_figure(make_run: MakeRun, tmp_path: Pa
 
 def test_a_broken_directory_leaves_nothing_half_written(make_run: MakeRun, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="nowhere"):
-        filing.write(compare([make_run(), tmp_path / "nowhere"]), tmp_path / "out")
+        comparison_report.write(compare([make_run(), tmp_path / "nowhere"]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(make_run: MakeRun, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SourceError, match="cannot be made") as caught:
-        filing.write(compare([make_run()]), tmp_path / "file" / "out")
+        comparison_report.write(compare([make_run()]), tmp_path / "file" / "out")
     assert "\n" not in str(caught.value)

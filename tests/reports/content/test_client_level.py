@@ -15,12 +15,12 @@ import pytest
 
 import reports
 from reports import build_report, figures, formatting
-from reports.content import build as content
-from reports.content import client_level
+from reports.content.parts import AUDIENCES
 from reports.content.units import CLIENT, RECORD
 from reports.reading.source import load
 from reports.signatures.signing import run_predicate, training_predicate
 from tests.reports.client_run import TRUSTED
+from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
 BOTH = ("server", "clients")
@@ -41,11 +41,11 @@ def pages(path: Path) -> str:
 
 
 @pytest.mark.parametrize("noise", BOTH)
-@pytest.mark.parametrize("audience", content.AUDIENCES)
+@pytest.mark.parametrize("audience", AUDIENCES)
 def test_the_third_party_leads_for_every_audience(
     make_client_run: MakeRun, noise: str, audience: str
 ) -> None:
-    report = content.build(make_client_run(noise_added_by=noise), audience)
+    report = data_of(make_client_run(noise_added_by=noise), audience)
     guarantee = report["guarantee"]
     assert guarantee["view"] == "third_party"
     assert guarantee["unit"] == "client"
@@ -61,15 +61,15 @@ def test_the_third_party_leads_for_every_audience(
         "every charged round",
     ):
         assert part in guarantee["statement"]
-    assert guarantee["explanation"] == CLIENT.explanation
+    assert guarantee["explanation"] == CLIENT.words.explanation
 
 
-@pytest.mark.parametrize("audience", content.AUDIENCES)
+@pytest.mark.parametrize("audience", AUDIENCES)
 def test_a_server_that_adds_the_noise_has_no_guarantee(
     make_client_run: MakeRun, audience: str
 ) -> None:
     run = make_client_run()
-    report = content.build(run, audience)
+    report = data_of(run, audience)
     assert "no guarantee towards the server" in report["guarantee"]["statement"]
     view = next(v for v in report["accounting"]["views"] if v["key"] == "trusted_server")
     assert (view["epsilon"], view["method"]) == (None, "no guarantee")
@@ -85,7 +85,7 @@ def test_noise_of_the_clients_gives_the_server_a_loss_for_the_internal_report_al
     make_client_run: MakeRun,
 ) -> None:
     run = make_client_run(noise_added_by="clients")
-    internal, public = content.build(run), content.build(run, "public")
+    internal, public = data_of(run), data_of(run, "public")
     keys = [view["key"] for view in internal["accounting"]["views"]]
     assert keys == ["third_party", "server"]
     assert [view["key"] for view in public["accounting"]["views"]] == ["third_party"]
@@ -111,22 +111,22 @@ def test_participation_alone_never_changes_the_public_report(make_client_run: Ma
         (run / "audit.json").write_text(json.dumps(audit))
 
     def public(run: Path) -> dict[str, Any]:
-        report = content.build(run, "public")
+        report = data_of(run, "public")
         # The metrics' own hash differs with the metrics, which this test made say too much.
         report["identity"]["hashes"] = []
         return report
 
     assert public(first) == public(second)
     assert public(first)["communication"]["bytes_up"] is None
-    assert content.build(first) != content.build(second)
+    assert data_of(first) != data_of(second)
     shown = "\n".join(strings(public(first)))
     assert not re.search(r"client\s*\d|took part \d|particip\w* \d+ times", shown, re.IGNORECASE)
 
 
 def test_sampling_and_profile_are_the_third_partys(make_client_run: MakeRun) -> None:
     run = make_client_run()
-    for audience in content.AUDIENCES:
-        report = content.build(run, audience)
+    for audience in AUDIENCES:
+        report = data_of(run, audience)
         assert (
             "independently with probability l = 0.5, 5 on average"
             in (report["sampling"]["statement"])
@@ -139,26 +139,28 @@ def test_sampling_and_profile_are_the_third_partys(make_client_run: MakeRun) -> 
         assert "epsilon-per-client" not in names
         assert "towards the server" not in names["epsilon-over-rounds"]["alternative_text"]
         for name in names:
-            assert figures.draw(report, name).startswith(b"<?xml")
+            assert figures.draw(report_of(report), name).startswith(b"<?xml")
 
 
 def test_the_clients_figure_is_over_rounds_taken_part_in(make_client_run: MakeRun) -> None:
-    report = content.build(make_client_run(noise_added_by="clients"))
+    report = data_of(make_client_run(noise_added_by="clients"))
     figure = next(f for f in report["figures"] if f["identifier"] == "epsilon-per-client")
     assert "towards the server" in figure["title"]
-    assert b"rounds that the client took part in" in figures.draw(report, "epsilon-per-client")
+    assert b"rounds that the client took part in" in figures.draw(
+        report_of(report), "epsilon-per-client"
+    )
 
 
 def test_each_unit_has_its_own_words(make_client_run: MakeRun) -> None:
-    report = content.build(make_client_run())
+    report = data_of(make_client_run())
     hazards = [entry["title"] for entry in report["hazards"]]
     assert "The unit is one client" in hazards
     assert "The unit is one record" not in hazards
     meanings = {check["name"]: check["meaning"] for check in report["audit"]["checks"]}
-    assert meanings["participation"] == CLIENT.meanings["participation"]
+    assert meanings["participation"] == CLIENT.words.meanings["participation"]
     assert "one client" in meanings["sensitivity"]
-    assert meanings["participation"] != RECORD.meanings["participation"]
-    assert "coordinates" not in RECORD.meanings
+    assert meanings["participation"] != RECORD.words.meanings["participation"]
+    assert "coordinates" not in RECORD.words.meanings
 
 
 @pytest.mark.parametrize("noise", BOTH)
@@ -189,7 +191,7 @@ def test_attestations_claim_the_third_partys_view_and_fit_their_schemas(
 @pytest.mark.parametrize("noise", BOTH)
 def test_the_pages_say_the_same(make_client_run: MakeRun, noise: str) -> None:
     run = make_client_run(noise_added_by=noise)
-    for audience in content.AUDIENCES:
+    for audience in AUDIENCES:
         text = pages(build_report(run, audience=audience).pdf)
         assert "one client with all its records" in text
         assert "δ·N" in text
@@ -216,15 +218,15 @@ def test_junk_in_the_ledger_never_crashes(make_client_run: MakeRun, junk: Any) -
         changed[index][key] = junk
         text = "".join(f"{json.dumps(line)}\n" for line in changed)
         (run / "ledger.jsonl").write_text(text, "utf-8")
-        for audience in content.AUDIENCES:
-            content.build(run, audience)
+        for audience in AUDIENCES:
+            data_of(run, audience)
 
 
 def test_an_unfinished_run_makes_no_statement(make_client_run: MakeRun) -> None:
     run = make_client_run()
     lines = (run / "ledger.jsonl").read_text("utf-8").splitlines()
     (run / "ledger.jsonl").write_text("\n".join(lines[:-1]) + "\n", "utf-8")
-    report = content.build(run)
+    report = data_of(run)
     assert "makes no statement" in report["guarantee"]["statement"]
     assert report["accounting"]["views"] == []
 
@@ -244,7 +246,7 @@ def test_the_mechanism_says_what_is_cut_and_where_the_noise_lies(
     source = load(make_client_run())
     sparse = {"kind": kind, "size": 2410, "kept": 964, "seed": 0}
     changed = replace(source, header={**source.header, "sparsification": sparse})
-    statement = client_level.mechanism(changed)
+    statement = CLIENT.mechanism(changed)
     assert f"cut to {formatting.count(964)} of {formatting.count(2410)} coordinates" in statement
     assert said in statement
     assert noised in statement

@@ -12,9 +12,11 @@ import pytest
 
 import reports
 from reports import ReportError, formatting
-from reports.content import build as content
 from reports.content import wording
-from reports.content.guarantee import for_audience
+from reports.content.build import build, serialise
+from reports.content.findings import for_audience
+from reports.content.parts import AUDIENCES
+from tests.reports.data import data_of, hold_against_schema
 
 MakeRun = Any  # the builder that conftest gives
 
@@ -33,7 +35,7 @@ def rewrite_header(run: Path, **values: Any) -> None:
 
 
 def test_the_internal_guarantee_is_one_sentence_with_everything_in_it(make_run: MakeRun) -> None:
-    report = content.build(make_run())
+    report = data_of(make_run())
     sentence = report["guarantee"]["statement"]
     for part in (
         f"ε = {formatting.epsilon(report['guarantee']['epsilon'])}",
@@ -52,31 +54,31 @@ def test_the_internal_guarantee_is_one_sentence_with_everything_in_it(make_run: 
 
 def test_the_mechanism_says_when_layers_multiply_in_bfloat16(make_run: MakeRun) -> None:
     run = make_run()
-    assert "bfloat16" not in content.build(run)["mechanism"]["statement"]
+    assert "bfloat16" not in data_of(run)["mechanism"]["statement"]
     rewrite_header(run, precision="bfloat16")
-    statement = content.build(run)["mechanism"]["statement"]
+    statement = data_of(run)["mechanism"]["statement"]
     assert "multiply in bfloat16; gradients are clipped, summed and noised in float32" in statement
 
 
 def test_delta_times_records_uses_every_training_record(make_run: MakeRun) -> None:
-    report = content.build(make_run())
+    report = data_of(make_run())
     total = report["clients"]["records_total"]
     assert report["guarantee"]["delta_times_records"] == pytest.approx(1e-5 * total, rel=1e-12)
 
 
 def test_every_audience_gets_a_report_that_fits_the_schema(make_run: MakeRun) -> None:
     run = make_run()
-    for audience in content.AUDIENCES:
-        content.validate(content.build(run, audience))
+    for audience in AUDIENCES:
+        hold_against_schema(data_of(run, audience))
 
 
 def test_the_schema_refuses_an_unknown_field_and_a_loss_without_privacy(make_run: MakeRun) -> None:
-    report = content.build(make_run(private=False))
+    report = data_of(make_run(private=False))
     with pytest.raises(ReportError):
-        content.validate({**report, "extra": 1})
+        hold_against_schema({**report, "extra": 1})
     report["guarantee"]["epsilon"] = 1.0
     with pytest.raises(ReportError, match="guarantee/epsilon"):
-        content.validate(report)
+        hold_against_schema(report)
 
 
 @pytest.mark.parametrize("name", ["report", "comparison"])
@@ -103,19 +105,19 @@ def test_the_schema_describes_every_field(name: str) -> None:
 
 def test_an_unknown_audience_is_refused(make_run: MakeRun) -> None:
     with pytest.raises(ReportError, match="must be one of internal, public"):
-        content.build(make_run(), "press")
+        data_of(make_run(), "press")
 
 
 def test_same_run_same_bytes(make_run: MakeRun) -> None:
     run = make_run()
-    assert content.serialise(content.build(run)) == content.serialise(content.build(run))
+    assert serialise(build(run)) == serialise(build(run))
 
 
 def test_evidence_is_never_read(make_run: MakeRun) -> None:
     run = make_run()
-    before = content.serialise(content.build(run))
+    before = serialise(build(run))
     shutil.rmtree(run / "evidence")
-    assert content.serialise(content.build(run)) == before
+    assert serialise(build(run)) == before
 
 
 def strings(value: Any) -> list[str]:
@@ -140,7 +142,7 @@ def test_the_public_report_tells_nothing_of_participation(make_run: MakeRun) -> 
     run = make_run(clients=9, rounds=31)
     claim = json.loads((run / "ledger.jsonl").read_text().strip().split("\n")[-1])
     header = json.loads((run / "ledger.jsonl").read_text().split("\n")[0])
-    report = content.build(run, "public")
+    report = data_of(run, "public")
     shown, values = "\n".join(strings(report)), numbers(report)
     secrets = {claim["server"]["epsilon"]["pld"]}
     for row in claim["server"]["clients"]:
@@ -162,7 +164,7 @@ def test_the_public_report_tells_nothing_of_participation(make_run: MakeRun) -> 
 
 
 def test_the_internal_report_does_tell_it(make_run: MakeRun) -> None:
-    report = content.build(make_run(clients=9))
+    report = data_of(make_run(clients=9))
     assert len(report["clients"]["rows"]) == 9
     assert report["accounting"]["profile"]
     assert any("took part" in (check["measurement"] or "") for check in report["audit"]["checks"])
@@ -190,10 +192,8 @@ def test_two_runs_that_differ_in_participation_alone_have_one_public_report(
                 row["server"] *= 1.25
 
     rewrite(second, "audit.json", change)
-    assert content.serialise(content.build(first, "public")) == content.serialise(
-        content.build(second, "public")
-    )
-    assert content.build(first) != content.build(second)
+    assert serialise(build(first, "public")) == serialise(build(second, "public"))
+    assert data_of(first) != data_of(second)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_free_text_is_withheld_from_the_public_only_if_it_could_tell(text: str, 
 
 
 def test_a_run_without_privacy_says_so_and_carries_no_loss(make_run: MakeRun) -> None:
-    for audience in content.AUDIENCES:
-        report = content.build(make_run(f"run-{audience}", private=False), audience)
+    for audience in AUDIENCES:
+        report = data_of(make_run(f"run-{audience}", private=False), audience)
         assert "no differential privacy" in report["guarantee"]["statement"]
         assert "no differential privacy" in report["mechanism"]["statement"]
         assert "No differential privacy" in report["verdict"]["statement"]
@@ -227,7 +227,7 @@ def test_a_run_without_privacy_says_so_and_carries_no_loss(make_run: MakeRun) ->
 
 @pytest.mark.parametrize("private", [True, False])
 def test_a_missing_audit_is_said_first(make_run: MakeRun, private: bool) -> None:
-    report = content.build(make_run(private=private, audit=False))
+    report = data_of(make_run(private=private, audit=False))
     assert report["verdict"]["value"] == "NOT AUDITED"
     assert any("audit.json" in note for note in report["verdict"]["notes"])
     if private:
@@ -236,7 +236,7 @@ def test_a_missing_audit_is_said_first(make_run: MakeRun, private: bool) -> None
 
 @pytest.mark.parametrize("verdict", ["FAIL", "NOT VERIFIED"])
 def test_a_bad_verdict_leads_the_sentence(make_run: MakeRun, verdict: str) -> None:
-    report = content.build(make_run(verdict=verdict))
+    report = data_of(make_run(verdict=verdict))
     assert report["verdict"]["value"] == verdict
     assert report["guarantee"]["statement"].startswith("Claimed, but")
     key = "failed" if verdict == "FAIL" else "not_verified"
@@ -246,30 +246,30 @@ def test_a_bad_verdict_leads_the_sentence(make_run: MakeRun, verdict: str) -> No
 def test_a_verdict_is_lowered_but_never_raised(make_run: MakeRun) -> None:
     run = make_run("lower", verdict="FAIL")
     rewrite(run, "audit.json", lambda audit: audit.update(verdict="PASS"))
-    assert content.build(run)["verdict"]["value"] == "FAIL"
+    assert data_of(run)["verdict"]["value"] == "FAIL"
     run = make_run("raise")
     rewrite(run, "audit.json", lambda audit: audit.update(verdict="NOT VERIFIED"))
-    assert content.build(run)["verdict"]["value"] == "NOT VERIFIED"
+    assert data_of(run)["verdict"]["value"] == "NOT VERIFIED"
     rewrite(run, "audit.json", lambda audit: audit.update(verdict="EXCELLENT"))
-    assert content.build(run)["verdict"]["value"] == "NOT VERIFIED"
+    assert data_of(run)["verdict"]["value"] == "NOT VERIFIED"
     rewrite(run, "audit.json", lambda audit: audit.update(verdict="PASS", checks=[]))
-    assert content.build(run)["verdict"]["value"] == "NOT VERIFIED"
+    assert data_of(run)["verdict"]["value"] == "NOT VERIFIED"
 
 
 def test_an_audit_of_another_run_or_another_model_is_not_used(make_run: MakeRun) -> None:
     run = make_run("model")
     (run / "model.safetensors").write_bytes(b"another")
-    assert content.build(run)["verdict"]["value"] == "NOT AUDITED"
+    assert data_of(run)["verdict"]["value"] == "NOT AUDITED"
     run = make_run("run")
     rewrite(run, "audit.json", lambda audit: audit.update(run="other"))
-    assert content.build(run)["verdict"]["value"] == "NOT AUDITED"
+    assert data_of(run)["verdict"]["value"] == "NOT AUDITED"
 
 
 def test_an_unfinished_run_makes_no_statement(make_run: MakeRun) -> None:
     run = make_run(audit=False)
     lines = (run / "ledger.jsonl").read_text("utf-8").strip().split("\n")
     (run / "ledger.jsonl").write_text("\n".join(lines[:-1]) + "\n", "utf-8")
-    report = content.build(run)
+    report = data_of(run)
     assert "makes no statement" in report["guarantee"]["statement"]
     assert report["guarantee"]["epsilon"] is None
     assert report["accounting"]["views"] == []
@@ -279,7 +279,7 @@ def test_an_unfinished_run_makes_no_statement(make_run: MakeRun) -> None:
 def test_missing_parts_are_said_and_do_not_stop_the_report(make_run: MakeRun, name: str) -> None:
     run = make_run()
     (run / name).unlink()
-    notes = content.build(run)["verdict"]["notes"]
+    notes = data_of(run)["verdict"]["notes"]
     assert any(name in note for note in notes)
     assert not any(str(run) in note for note in notes)
 
@@ -289,7 +289,7 @@ def test_without_spec_or_ledger_there_is_one_clear_line(make_run: MakeRun, name:
     run = make_run()
     (run / name).unlink()
     with pytest.raises(ReportError, match=rf"^{re.escape(name)}: missing") as caught:
-        content.build(run)
+        data_of(run)
     assert "\n" not in str(caught.value)
 
 
@@ -304,7 +304,7 @@ def test_a_partial_audit_gives_a_partial_report(make_run: MakeRun) -> None:
                 check.pop(key)
 
     rewrite(run, "audit.json", strip)
-    report = content.build(run)
+    report = data_of(run)
     assert report["verdict"]["value"] == "PASS"
     assert report["audit"]["second_moment"] is None
     assert report["accounting"]["over_rounds"] == []
@@ -318,7 +318,7 @@ def test_a_partial_audit_gives_a_partial_report(make_run: MakeRun) -> None:
 def test_a_broken_audit_is_a_missing_audit(make_run: MakeRun, audit: bytes) -> None:
     run = make_run()
     (run / "audit.json").write_bytes(audit)
-    assert content.build(run)["verdict"]["value"] == "NOT AUDITED"
+    assert data_of(run)["verdict"]["value"] == "NOT AUDITED"
 
 
 @pytest.mark.parametrize("junk", [None, 7, [1, None], {"checks": 3}])
@@ -329,30 +329,30 @@ def test_junk_in_any_field_of_the_audit_never_crashes(make_run: MakeRun, junk: A
         if key in ("run", "inputs"):
             continue
         (run / "audit.json").write_text(json.dumps({**original, key: junk}), "utf-8")
-        content.build(run)
-        content.build(run, "public")
+        data_of(run)
+        data_of(run, "public")
     for index, check in enumerate(original["checks"]):
         for key in check:
             changed = json.loads(json.dumps(original))
             changed["checks"][index][key] = junk
             (run / "audit.json").write_text(json.dumps(changed), "utf-8")
-            content.build(run)
+            data_of(run)
 
 
 def test_the_seed_caveat_stands_even_if_the_auditor_forgot_it(make_run: MakeRun) -> None:
     run = make_run(randomness="reproducible")
     rewrite(run, "audit.json", lambda audit: audit.update(qualifications=[]))
-    for audience in content.AUDIENCES:
-        report = content.build(run, audience)
+    for audience in AUDIENCES:
+        report = data_of(run, audience)
         assert wording.SEED_CAVEAT in report["qualifications"][0]
         assert report["randomness"]["caveat"] == wording.SEED_CAVEAT
         assert "nobody who knows the seed" in report["guarantee"]["statement"]
-    assert content.build(run)["randomness"]["seed"] == 0
-    assert content.build(run, "public")["randomness"]["seed"] is None
+    assert data_of(run)["randomness"]["seed"] == 0
+    assert data_of(run, "public")["randomness"]["seed"] is None
 
 
 def test_release_mode_has_no_caveat(make_run: MakeRun) -> None:
-    report = content.build(make_run())
+    report = data_of(make_run())
     assert report["qualifications"] == []
     assert report["randomness"]["caveat"] is None
 
@@ -360,8 +360,7 @@ def test_release_mode_has_no_caveat(make_run: MakeRun) -> None:
 def test_governance_is_blank_unless_the_spec_fills_it(make_run: MakeRun) -> None:
     given = {"report": {"purpose": "Recognise digits.", "risks": None}}
     fields = {
-        entry["field"]: entry["text"]
-        for entry in content.build(make_run(spec_extra=given))["governance"]
+        entry["field"]: entry["text"] for entry in data_of(make_run(spec_extra=given))["governance"]
     }
     assert fields.pop("purpose") == "Recognise digits."
     assert len(fields) == 5
@@ -371,7 +370,7 @@ def test_governance_is_blank_unless_the_spec_fills_it(make_run: MakeRun) -> None
 def test_numbers_that_are_no_numbers_become_unknown(make_run: MakeRun) -> None:
     run = make_run()
     rewrite_header(run, rounds="many", clients=None, records=["x", None, True], parameters=10**400)
-    report = content.build(run)
+    report = data_of(run)
     assert report["mechanism"]["rounds"] is None
     assert report["guarantee"]["delta_times_records"] is None
 
@@ -383,7 +382,7 @@ def test_control_and_bidirectional_characters_do_not_reach_the_report(make_run: 
         (run / "spec.yaml").read_text("utf-8").replace("name: plain", f"name: {json.dumps(name)}")
     )
     (run / "spec.yaml").write_text(text, "utf-8")
-    shown = content.build(run)["identity"]["name"]
+    shown = data_of(run)["identity"]["name"]
     assert not set("\u202e\x00\x1b\ud800") & set(shown)
     assert "end" in shown
 
@@ -392,7 +391,7 @@ def test_a_spec_with_aliases_is_refused(make_run: MakeRun) -> None:
     run = make_run()
     (run / "spec.yaml").write_text("a: &x [1, 2]\nb: *x\n")
     with pytest.raises(ReportError, match="aliases are not accepted"):
-        content.build(run)
+        data_of(run)
 
 
 def test_links_are_not_followed(make_run: MakeRun) -> None:
@@ -400,7 +399,7 @@ def test_links_are_not_followed(make_run: MakeRun) -> None:
     (run / "spec.yaml").rename(run.parent / "elsewhere.yaml")
     (run / "spec.yaml").symlink_to(run.parent / "elsewhere.yaml")
     with pytest.raises(ReportError, match=r"spec\.yaml: is a link"):
-        content.build(run)
+        data_of(run)
 
 
 @pytest.mark.parametrize(

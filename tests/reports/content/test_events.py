@@ -10,9 +10,10 @@ import dp_accounting
 import pytest
 from dp_accounting.pld import pld_privacy_accountant
 
-from reports.content import build as content
-from reports.content import events
+from reports.content import accounting
+from reports.content.parts import plain
 from reports.reading.source import RunSource
+from tests.reports.data import data_of
 
 SIGMA, BATCH, ROUNDS, STEPS, DELTA = 2.8, 40.0, 20, 5, 1e-5
 
@@ -85,7 +86,7 @@ def epsilon(node: dict[str, Any]) -> float:
 
 
 def roots(source: RunSource, internal: bool = True) -> dict[str, dict[str, Any]]:
-    return {entry["view"]: entry["root"] for entry in events.trees(source, internal)}
+    return {entry.view: plain(entry.root) for entry in accounting.trees(source, internal)}
 
 
 def test_the_quickstarts_tree_composes_to_its_claim() -> None:
@@ -137,7 +138,7 @@ def test_the_public_sees_no_tree_that_counts_participations() -> None:
     ],
 )
 def test_no_tree_is_made_up(header: dict[str, Any]) -> None:
-    assert events.trees(record_run(**header), internal=True) == []
+    assert accounting.trees(record_run(**header), internal=True) == []
 
 
 @pytest.mark.parametrize("junk", [None, 7, "x", [], {"clients": 3}])
@@ -148,14 +149,16 @@ def test_junk_in_the_ledger_gives_no_tree_and_no_error(junk: Any) -> None:
         replace(source, claim={**source.claim, "server": {"clients": [junk]}}),
         replace(source, spends=[{"client": 0, "steps": junk, "records": junk}]),
     ):
-        events.trees(changed, internal=True)
-        events.trees(replace(changed, header={**changed.header, "unit": "client"}), internal=True)
+        accounting.trees(changed, internal=True)
+        accounting.trees(
+            replace(changed, header={**changed.header, "unit": "client"}), internal=True
+        )
 
 
 @pytest.mark.parametrize("noise", ["server", "clients"])
 def test_client_level_rounds_are_sampled_gaussians(make_client_run: Any, noise: str) -> None:
     run = make_client_run(noise_added_by=noise)
-    report = content.build(run)
+    report = data_of(run)
     assert {entry["view"] for entry in report["accounting"]["events"]} <= {"server", "third_party"}
 
 

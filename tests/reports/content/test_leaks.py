@@ -19,8 +19,8 @@ import pytest
 
 from reports import build_report
 from reports.comparison import compare
-from reports.content import build as content
-from reports.render import comparison_report as filing
+from reports.render import comparison_report
+from tests.reports.data import data_of
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
 
@@ -121,7 +121,7 @@ def test_planted_values_reach_no_comparison(make_run: MakeRun, tmp_path: Path) -
     for run in runs:
         plant(run)
     for audience in ("internal", "public"):
-        for path in filing.write(compare(runs, audience), tmp_path / "out").values():
+        for path in comparison_report.write(compare(runs, audience), tmp_path / "out").values():
             assert_clean(path)
 
 
@@ -155,9 +155,9 @@ def change_participation(run: Path) -> None:
 
 def test_other_participation_leaves_the_same_public_bytes(make_run: MakeRun) -> None:
     first, second = make_run("a"), make_run("b")
-    internal = content.build(second)
+    internal = data_of(second)
     change_participation(second)
-    assert content.build(second) != internal
+    assert data_of(second) != internal
     left, right = (build_report(run, "public") for run in (first, second))
     for kind in ("json", "pdf", "html"):
         assert getattr(left, kind).read_bytes() == getattr(right, kind).read_bytes(), kind
@@ -167,10 +167,10 @@ def test_other_participation_leaves_the_same_public_comparison(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     run, other = make_run("a"), make_run("b", private=False, identifier="2b3c4d5e")
-    before = filing.write(compare([run, other], "public"), tmp_path / "before")
+    before = comparison_report.write(compare([run, other], "public"), tmp_path / "before")
     kept = {kind: path.read_bytes() for kind, path in before.items()}
     change_participation(run)
-    after = filing.write(compare([run, other], "public"), tmp_path / "after")
+    after = comparison_report.write(compare([run, other], "public"), tmp_path / "after")
     assert {kind: path.read_bytes() for kind, path in after.items()} == kept
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reports.content import build as content
 from reports.content import outcomes
 from reports.reading.source import load
+from tests.reports.data import data_of
 
 MakeRun = Any  # the builder that conftest gives
 
@@ -39,14 +39,14 @@ def test_accuracy_by_class_has_wilsons_interval(make_run: MakeRun) -> None:
     run = make_run()
     rewrite_last(run, test_classes=[[10, 8], [50, 0], [9, 9]])
     first, second, few = outcomes.by_class(load(run))
-    assert (first["accuracy"], first["records"]) == (0.8, 10)
-    assert (first["low"], first["high"]) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
-    assert (second["low"], second["high"]) == pytest.approx((0.0, 0.0713476), abs=1e-6)
-    assert (few["accuracy"], few["low"], few["high"]) == (None, None, None)
+    assert (first.accuracy, first.records) == (0.8, 10)
+    assert (first.low, first.high) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
+    assert (second.low, second.high) == pytest.approx((0.0, 0.0713476), abs=1e-6)
+    assert (few.accuracy, few.low, few.high) == (None, None, None)
 
 
 def test_classes_with_few_records_are_said_to_be_few(make_run: MakeRun) -> None:
-    report = content.build(make_run())
+    report = data_of(make_run())
     assert "1 of 10 class has fewer than 10 test records" in report["utility"]["classes_statement"]
     assert any(entry["identifier"] == "accuracy-by-class" for entry in report["figures"])
 
@@ -55,7 +55,7 @@ def test_classes_with_few_records_are_said_to_be_few(make_run: MakeRun) -> None:
 def test_counts_that_cannot_be_are_no_accuracy(make_run: MakeRun, junk: Any) -> None:
     run = make_run()
     rewrite_last(run, test_classes=junk)
-    report = content.build(run)
+    report = data_of(run)
     assert report["utility"]["classes"] == []
     assert report["utility"]["classes_statement"] == "Accuracy by class was not recorded."
 
@@ -65,7 +65,7 @@ def test_participations_are_counted_once_a_round_and_kept_inside(make_run: MakeR
     lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
     rounds = [line for line in lines if line["kind"] == "round"]
     counts = [sum(client in line["clients"] for line in rounds) for client in range(10)]
-    internal, public = content.build(run), content.build(run, "public")
+    internal, public = data_of(run), data_of(run, "public")
     assert internal["sampling"]["participations"] == counts
     assert internal["sampling"]["expected_participations"] == 10
     assert public["sampling"]["participations"] == []
@@ -84,33 +84,33 @@ def test_a_round_that_was_written_twice_counts_once(make_run: MakeRun) -> None:
 
 def test_where_everybody_is_in_every_round_that_is_no_secret(make_run: MakeRun) -> None:
     run = make_run(clients=1, rounds=3)
-    assert content.build(run, "public")["sampling"]["participations"] == [3]
+    assert data_of(run, "public")["sampling"]["participations"] == [3]
     rewrite_header(run, client_sampling="poisson")
-    assert content.build(run, "public")["sampling"]["participations"] == []
+    assert data_of(run, "public")["sampling"]["participations"] == []
 
 
 def test_time_and_gradients_are_told(make_run: MakeRun, make_client_run: MakeRun) -> None:
-    costs = content.build(make_run(clients=10, rounds=20))["communication"]
+    costs = data_of(make_run(clients=10, rounds=20))["communication"]
     assert costs["seconds"] == pytest.approx(20 * 0.25)
     assert costs["expected_gradients"] == 20 * 5 * 5 * 32
-    public = content.build(make_client_run("clients"), "public")["communication"]
+    public = data_of(make_client_run("clients"), "public")["communication"]
     assert (public["seconds"], public["bytes_up"], public["expected_gradients"]) == (None,) * 3
 
 
 def test_traffic_is_kept_wherever_clients_are_drawn_by_chance(make_run: MakeRun) -> None:
     run = make_run()
-    assert content.build(run, "public")["communication"]["bytes_up"] is not None
+    assert data_of(run, "public")["communication"]["bytes_up"] is not None
     rewrite_header(run, client_sampling="poisson")
-    assert content.build(run, "public")["communication"]["bytes_up"] is None
-    assert content.build(run)["communication"]["bytes_up"] is not None
+    assert data_of(run, "public")["communication"]["bytes_up"] is None
+    assert data_of(run)["communication"]["bytes_up"] is not None
 
 
 def test_quantiles_of_the_noise_are_verdicts_and_stay_inside(make_run: MakeRun) -> None:
     run = make_run(verdict="FAIL")
-    rows = content.build(run)["audit"]["noise_quantiles"]
+    rows = data_of(run)["audit"]["noise_quantiles"]
     assert [row["verdict"] for row in rows].count("below") == 1
     assert set(rows[0]) == {"level", "expected", "low", "high", "verdict"}
-    assert content.build(run, "public")["audit"]["noise_quantiles"] == []
+    assert data_of(run, "public")["audit"]["noise_quantiles"] == []
 
 
 def test_published_weights_are_named_and_their_records_left_out(make_run: MakeRun) -> None:
@@ -118,25 +118,25 @@ def test_published_weights_are_named_and_their_records_left_out(make_run: MakeRu
     base = {"source": "somebody/vit", "revision": "a" * 40, "weights_sha256": "b" * 64}
     model = json.loads((run / "model.json").read_text("utf-8"))
     (run / "model.json").write_text(json.dumps({**model, "base": base}), "utf-8")
-    report = content.build(run)
+    report = data_of(run)
     assert report["identity"]["pretrained"] == base
     said = {entry["title"]: entry["text"] for entry in report["outside_budget"]}["Pre-training"]
     assert "somebody/vit" in said
     assert "not covered" in said
     (run / "model.json").write_text(json.dumps({**model, "base": None}), "utf-8")
-    report = content.build(run)
+    report = data_of(run)
     assert report["identity"]["pretrained"] is None
     assert any("random weights" in entry["text"] for entry in report["outside_budget"])
 
 
 def test_each_conversion_has_the_headlines_loss(make_run: MakeRun) -> None:
     run = make_run()
-    rows = {row["name"]: row for row in content.build(run)["accounting"]["conversions"]}
+    rows = {row["name"]: row for row in data_of(run)["accounting"]["conversions"]}
     claim = json.loads((run / "ledger.jsonl").read_text().splitlines()[-1])
     top = max(claim["server"]["clients"], key=lambda row: row["epsilon"]["pld"])
     assert rows["PLD"]["epsilon"] == top["epsilon"]["pld"]
     assert rows["RDP, improved"]["epsilon"] == top["epsilon"]["rdp"]
     assert rows["RDP, classic"]["epsilon"] == top["epsilon"]["rdp-classic"]
-    public = {row["name"]: row for row in content.build(run, "public")["accounting"]["conversions"]}
+    public = {row["name"]: row for row in data_of(run, "public")["accounting"]["conversions"]}
     assert public["PLD"]["epsilon"] == claim["third_party"]["epsilon"]["pld"]
     assert public["RDP, improved"]["epsilon"] is None

@@ -15,7 +15,7 @@ import pytest
 
 from reports import build_report
 from reports.comparison import compare
-from reports.render import comparison_report as filing
+from reports.render import comparison_report
 from tests.reports.render.browser import Browser, program
 
 MakeRun = Any  # the builder that conftest gives
@@ -55,7 +55,7 @@ def page(
     run = build(folder / "run", **RUNS[request.param])
     if request.param == "compared":
         other = run_builder(folder / "other", private=False, identifier="2b3c4d5e")
-        found = filing.write(compare([run, other]), folder / "out")["html"]
+        found = comparison_report.write(compare([run, other]), folder / "out")["html"]
     else:
         found = build_report(run).html
     return found.rename(folder / f"{request.param}.html")

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reports.render.pages.document import Document
 
 from reports import build_report
-from reports.content import build as content
+from reports.content.build import build
+from reports.content.parts import AUDIENCES
 from reports.reading.files import clean
 from reports.render import html, pdf
-from reports.render.pages.document import Document
 from reports.render.pages.run import document
+from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
 POPPLER = pytest.mark.skipif(shutil.which("pdftotext") is None, reason="poppler is not installed")
@@ -126,7 +128,7 @@ class Made:
 
 @pytest.fixture(
     scope="module",
-    params=[(audience, index) for audience in content.AUDIENCES for index in range(len(KINDS))],
+    params=[(audience, index) for audience in AUDIENCES for index in range(len(KINDS))],
     ids=str,
 )
 def made(
@@ -134,7 +136,7 @@ def made(
 ) -> Made:
     audience, index = request.param
     run = run_builder(tmp_path_factory.mktemp("page") / "run", **KINDS[index])
-    shown = document(content.build(run, audience))
+    shown = document(build(run, audience))
     source = html.typeset(shown)
     return Made(shown, source, Page(source))
 
@@ -191,33 +193,33 @@ def test_the_page_says_everything_that_the_document_says(made: Made) -> None:
 
 @POPPLER
 @pytest.mark.parametrize("options", [{}, {"verdict": "FAIL", "randomness": "reproducible"}])
-@pytest.mark.parametrize("audience", content.AUDIENCES)
+@pytest.mark.parametrize("audience", AUDIENCES)
 def test_the_pdf_says_everything_that_the_page_says(
     make_run: MakeRun, tmp_path: Path, options: dict[str, Any], audience: str
 ) -> None:
     """Words are compared one by one: in columns, poppler tells lines in another order."""
-    report = content.build(make_run(**options), audience)
+    report = data_of(make_run(**options), audience)
     target = tmp_path / "twin.pdf"
-    target.write_bytes(pdf.compose(report))
+    target.write_bytes(pdf.compose(report_of(report)))
     done = subprocess.run(["pdftotext", str(target), "-"], capture_output=True, check=True)
     page = squeezed(done.stdout.decode("utf-8"))
-    for text in shown_texts(document(report)):
+    for text in shown_texts(document(report_of(report))):
         for word in text.split():
             assert squeezed(word) in page, word
 
 
 def test_a_failure_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
-    page = Page(html.compose(content.build(make_run(verdict="FAIL"))))
+    page = Page(html.compose(build(make_run(verdict="FAIL"))))
     shown = squeezed("".join(page.texts)).removeprefix(squeezed("Skip to the content"))
     assert shown.startswith("✗FAIL")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None:
-    report = content.build(make_run())
+    report = data_of(make_run())
     # One figure stands for all: drawing them is what takes the time.
     del report["figures"][1:]
-    plain = Page(html.compose(report))
+    plain = Page(html.compose(report_of(report)))
     shown = clean(text)
     report["identity"].update(name=shown, description=shown, run=shown)
     report["governance"][0]["text"] = shown
@@ -226,22 +228,22 @@ def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None
     report["mechanism"]["settings"][0]["value"] = shown
     report["qualifications"] = [shown]
     report["figures"][0].update(title=shown, caption=shown, alternative_text=shown)
-    page = Page(html.compose(report))
+    page = Page(html.compose(report_of(report)))
     assert page.faults == []
     assert {tag for tag, _, _ in page.elements} == {tag for tag, _, _ in plain.elements}
     assert squeezed(shown) in page.text
 
 
 def test_same_run_same_bytes(make_run: MakeRun) -> None:
-    report = content.build(make_run())
-    assert html.compose(report) == html.compose(report)
+    report = data_of(make_run())
+    assert html.compose(report_of(report)) == html.compose(report_of(report))
 
 
 def test_each_figure_has_its_numbers_beside_it(make_run: MakeRun) -> None:
-    report = content.build(make_run())
-    page = Page(html.compose(report))
+    report = data_of(make_run())
+    page = Page(html.compose(report_of(report)))
     assert len(page.named("figure")) == len(page.named("details")) == len(report["figures"])
-    shown = document(report)
+    shown = document(report_of(report))
     for entry in report["figures"]:
         picture = shown.pictures[entry["identifier"]]
         assert picture.data.decode().count("\n") == 1 + len(picture.rows) + picture.omitted
@@ -259,11 +261,11 @@ def test_the_public_page_names_no_client(make_run: MakeRun) -> None:
 def test_a_long_reason_is_cut_on_the_first_page_and_whole_in_its_section(
     make_run: MakeRun,
 ) -> None:
-    report = content.build(make_run(verdict="FAIL"))
+    report = data_of(make_run(verdict="FAIL"))
     reason = "model.bin: " + "is not what it was; " * 40
     report["verdict"]["failed"][0]["why"] = reason
     report["audit"]["checks"][2]["measurement"] = reason
-    shown = document(report)
+    shown = document(report_of(report))
     first = json.dumps(shown.summary, ensure_ascii=False)
     assert "… (section 6)" in first
     assert reason not in first

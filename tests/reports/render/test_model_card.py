@@ -7,10 +7,10 @@ import copy
 import pytest
 import yaml
 
-from reports.content import build as content
-from reports.content import guarantee
+from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import ReportError
-from reports.render import model_card as card
+from reports.render import model_card
+from tests.reports.data import data_of, report_of
 
 PINNED = {"source": "some/model", "revision": "a" * 40, "weights_sha256": "b" * 64}
 LOCAL = {"source": "a local folder", "revision": "", "weights_sha256": "b" * 64}
@@ -18,7 +18,7 @@ LOCAL = {"source": "a local folder", "revision": "", "weights_sha256": "b" * 64}
 
 @pytest.fixture
 def public(make_run) -> dict:
-    return content.build(make_run(), guarantee.PUBLIC)
+    return data_of(make_run(), PUBLIC)
 
 
 def header_of(text: str) -> dict:
@@ -27,7 +27,9 @@ def header_of(text: str) -> dict:
 
 
 def test_the_header_names_base_library_task_metrics_and_licence(public):
-    header = header_of(card.write(public, "adapters", "text", PINNED, False, "apache-2.0"))
+    header = header_of(
+        model_card.write(report_of(public), "adapters", "text", PINNED, False, "apache-2.0")
+    )
     assert header["license"] == "apache-2.0"
     assert header["library_name"] == "peft"
     assert header["base_model"] == "some/model"
@@ -39,7 +41,7 @@ def test_the_header_names_base_library_task_metrics_and_licence(public):
 
 
 def test_the_claim_says_how_much_of_what_and_towards_whom(public):
-    text = card.write(public, "whole", "images", None, False)
+    text = model_card.write(report_of(public), "whole", "images", None, False)
     claim = public["guarantee"]
     assert claim["statement"] in text
     assert claim["towards"] in text
@@ -57,26 +59,28 @@ def test_the_claim_says_how_much_of_what_and_towards_whom(public):
     ],
 )
 def test_the_card_tells_how_to_load_each_form(public, form, base, backbone, line):
-    text = card.write(public, form, "images" if form != "own" else "records", base, backbone)
+    text = model_card.write(
+        report_of(public), form, "images" if form != "own" else "records", base, backbone
+    )
     assert line in text
 
 
 def test_a_run_without_privacy_says_so_and_is_not_tagged_as_private(make_run):
-    public = content.build(make_run(private=False), guarantee.PUBLIC)
-    text = card.write(public, "own", "records", None, False)
+    public = data_of(make_run(private=False), PUBLIC)
+    text = model_card.write(report_of(public), "own", "records", None, False)
     assert "**no differential privacy**" in text
     assert "differential-privacy" not in header_of(text)["tags"]
 
 
 def test_the_internal_report_is_refused(make_run):
-    internal = content.build(make_run(), guarantee.INTERNAL)
+    internal = data_of(make_run(), INTERNAL)
     with pytest.raises(ReportError, match="public audience"):
-        card.write(internal, "own", "records", None, False)
+        model_card.write(report_of(internal), "own", "records", None, False)
 
 
 def test_a_name_from_a_spec_cannot_break_the_header(public):
     odd = copy.deepcopy(public)
     odd["identity"]["name"] = "a: [b\n---\nlicense: mit"
-    header = header_of(card.write(odd, "own", "records", None, False, 'x"\n---'))
+    header = header_of(model_card.write(report_of(odd), "own", "records", None, False, 'x"\n---'))
     assert header["model-index"][0]["name"] == "a: [b --- license: mit"
     assert header["license"] == 'x" ---'

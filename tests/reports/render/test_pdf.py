@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from reports import ReportError, build_report, figures
-from reports.content import build as content
+from reports.content.parts import AUDIENCES
+from reports.content.sections import describe
 from reports.reading.files import clean as clean_text
 from reports.render import pdf
+from tests.reports.data import data_of, report_of
 
 MakeRun = Any  # the builder that conftest gives
 POPPLER = pytest.mark.skipif(shutil.which("pdftotext") is None, reason="poppler is not installed")
@@ -79,7 +81,7 @@ def test_the_embedded_data_is_the_report(make_run: MakeRun, tmp_path: Path) -> N
     assert target.read_bytes() == files.json.read_bytes()
 
 
-@pytest.mark.parametrize("audience", content.AUDIENCES)
+@pytest.mark.parametrize("audience", AUDIENCES)
 @pytest.mark.parametrize(
     "options",
     [
@@ -101,7 +103,7 @@ def test_every_kind_of_run_has_pages(
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_texts_of_the_run_are_never_evaluated(make_run: MakeRun, kind: str) -> None:
     text = HOSTILE[kind]
-    report = content.build(make_run())
+    report = data_of(make_run())
     clean = clean_text(text)
     report["identity"]["name"] = clean
     report["identity"]["description"] = clean
@@ -111,7 +113,7 @@ def test_texts_of_the_run_are_never_evaluated(make_run: MakeRun, kind: str) -> N
     report["audit"]["second_moment"]["blocks"][0]["name"] = clean
     report["mechanism"]["settings"][0]["value"] = clean
     report["qualifications"] = [clean]
-    assert pdf.compose(report).startswith(b"%PDF-1.7")
+    assert pdf.compose(report_of(report)).startswith(b"%PDF-1.7")
 
 
 @POPPLER
@@ -156,8 +158,8 @@ def test_a_large_run_is_set_quickly_and_stays_small(
 
 
 def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> None:
-    report = content.build(make_run())
-    names = [text.identifier for text in figures.describe(report)]
+    report = data_of(make_run())
+    names = [text.identifier for text in describe(report_of(report))]
     assert names == [
         "client-sampling",
         "epsilon-over-rounds",
@@ -169,16 +171,16 @@ def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> No
         "accuracy-against-epsilon",
         "accuracy-by-class",
     ]
-    for text in figures.describe(report):
+    for text in describe(report_of(report)):
         assert len(text.alternative_text) > 40
-        drawing = figures.draw(report, text.identifier)
-        assert drawing == figures.draw(report, text.identifier)
+        drawing = figures.draw(report_of(report), text.identifier)
+        assert drawing == figures.draw(report_of(report), text.identifier)
         assert b"<text" in drawing
 
 
 def test_the_public_figures_leave_out_participation(make_run: MakeRun) -> None:
-    report = content.build(make_run(), "public")
-    names = [text.identifier for text in figures.describe(report)]
+    report = data_of(make_run(), "public")
+    names = [text.identifier for text in describe(report_of(report))]
     assert names == [
         "epsilon-over-rounds",
         "bias-shift",
@@ -186,18 +188,18 @@ def test_the_public_figures_leave_out_participation(make_run: MakeRun) -> None:
         "accuracy-against-epsilon",
         "accuracy-by-class",
     ]
-    assert b"towards the server" not in figures.draw(report, "epsilon-over-rounds")
+    assert b"towards the server" not in figures.draw(report_of(report), "epsilon-over-rounds")
 
 
 def test_a_run_without_privacy_has_no_privacy_figures(make_run: MakeRun) -> None:
-    report = content.build(make_run(private=False))
-    names = [text.identifier for text in figures.describe(report)]
+    report = data_of(make_run(private=False))
+    names = [text.identifier for text in describe(report_of(report))]
     assert names == ["client-sampling", "accuracy-over-rounds", "accuracy-by-class"]
 
 
 @pytest.mark.parametrize("value", [1e308, 5e-324, -1e308])
 def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: float) -> None:
-    report = content.build(make_run())
+    report = data_of(make_run())
     report["utility"]["rounds"][1]["test_accuracy"] = value
     for row in report["audit"]["second_moment"]["blocks"]:
         row["predicted"] = abs(value)
@@ -205,16 +207,16 @@ def test_absurd_numbers_give_a_page_or_one_clear_line(make_run: MakeRun, value: 
     report["clients"]["rows"][0]["epsilon"]["pld"] = abs(value)
     with contextlib.suppress(ReportError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pdf.compose(report)
+        pdf.compose(report_of(report))
 
 
 @pytest.mark.parametrize(
     "created", ["", "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1900-01-01"]
 )
 def test_a_date_that_cannot_be_read_is_not_invented(make_run: MakeRun, created: str) -> None:
-    report = content.build(make_run())
+    report = data_of(make_run())
     report["identity"]["created"] = created
-    assert pdf.compose(report) == pdf.compose(report)
+    assert pdf.compose(report_of(report)) == pdf.compose(report_of(report))
 
 
 def test_an_existing_report_survives_a_failure(

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from reports.render.pages.blocks import Block, Text
+from reports.document.blocks import Block
+
+# As many rows of a figure as somebody would read on a page.
+SHOWN_ROWS = 200
+AUDIENCES_IN_WORDS = {
+    "internal": "Internal: for the server’s operator and the auditor only",
+    "public": "Public: tells nothing of who took part",
+}
 
 
 @dataclass(frozen=True)
@@ -157,16 +164,3 @@ def sentence(text: str) -> str:
     """Return a text that begins with a capital letter, unless it begins with a file's name."""
     first = text.split(" ", 1)[0].rstrip(".,:;")
     return text if "." in first or "_" in first else text[:1].upper() + text[1:]
-
-
-__all__ = [
-    "Band",
-    "Claim",
-    "Document",
-    "Picture",
-    "Section",
-    "Text",
-    "ended",
-    "number_of",
-    "sentence",
-]

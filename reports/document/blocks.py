@@ -51,9 +51,9 @@ def bullets(items: Sequence[Text], *, ordered: bool = False) -> Block:
     return {"kind": "list", "items": list(items), "ordered": ordered}
 
 
-def titled(entries: Sequence[dict[str, str]]) -> Block:
+def titled(entries: Sequence[tuple[str, str]]) -> Block:
     """Return short texts, each under a title of its own."""
-    items = [{"title": entry["title"], "text": entry["text"]} for entry in entries]
+    items = [{"title": title, "text": text} for title, text in entries]
     return {"kind": "titled", "items": items}
 
 

@@ -1,0 +1,277 @@
+"""The privacy budget in numbers: views, conversions, event trees, closed forms, loss over rounds.
+
+Losses come from the ledger's claim and the auditor's recomputation; this module computes none. What
+depends on participation is dropped here for the public audience.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import WithJsonSchema
+
+from reports import formatting
+from reports.accountants import ACCOUNTANTS, described, ordered
+from reports.content import findings, guarantee, wording
+from reports.content.events import Event
+from reports.content.parts import (
+    EMPTY,
+    FOR_THE_PUBLIC,
+    INTERNAL,
+    NULL,
+    WITHOUT_PRIVACY,
+    Count,
+    Loss,
+    Part,
+    Rule,
+    part,
+)
+from reports.content.units import View, unit_of
+from reports.reading.files import clean, integer, mapping, number, sequence
+from reports.reading.source import RunSource
+
+_PROFILE_POINTS = 200
+_NOT_THE_SERVERS = {"not": {"const": "server"}}
+Pair = Annotated[
+    tuple[float, float],
+    WithJsonSchema(
+        {
+            "type": "array",
+            "prefixItems": [
+                {"type": "number", "description": "ε."},
+                {"type": "number", "description": "δ."},
+            ],
+            "items": False,
+            "minItems": 2,
+        }
+    ),
+]
+
+
+class Conversion(Part):
+    """One conversion.
+
+    Attributes:
+        name: Name.
+        use: What it is used for.
+        source: Where it is published.
+        epsilon: The headline view's loss under it; null where it was not computed, or tells
+            participation.
+    """
+
+    name: str
+    use: str
+    source: str
+    epsilon: Loss | None
+
+
+class EventTree(Part):
+    """One view's tree.
+
+    Attributes:
+        view: The view; server is internal only.
+        root: The outermost event.
+    """
+
+    view: Literal["server", "server_worst_case", "third_party"]
+    root: Event
+
+
+class ClosedForm(Part):
+    """One closed form.
+
+    Attributes:
+        name: Name.
+        formula: Formula.
+        epsilon: Its value.
+        towards: Whom its source says it is for.
+        reading: The audit's reading: conservative, understates or double-counts.
+        compared_with: The composed loss that it was compared with; internal only.
+    """
+
+    name: str
+    formula: str
+    epsilon: Loss | None
+    towards: str
+    reading: str
+    compared_with: str | None
+
+
+class SpentAfter(Part):
+    """One round.
+
+    Attributes:
+        round: Rounds completed.
+        server: Towards the server; internal only.
+        third_party: Towards a third party.
+    """
+
+    round: Count
+    server: Loss | None
+    third_party: Loss | None
+
+
+class Accounting(Part):
+    """How the loss was computed, and for whom.
+
+    Attributes:
+        library: Accounting library.
+        version: Its version.
+        accountant: Name of the accountant whose numbers are promised; null without a privacy unit.
+        conversions: What each way of converting is used for.
+        events: Event trees: which mechanisms the accountant composed for each view. Empty where
+            steps or noise adapt, because no fixed tree describes them.
+        views: Directly composed losses. The server's realised loss is internal only: it tells how
+            often clients took part.
+        closed_forms: Closed forms from the literature, constants taken as one. No guarantee rests
+            on them.
+        over_rounds: Loss after each round, composed anew by the auditor.
+        profile: Privacy profile, pairs of ε and δ: of the client with the largest loss, then
+            internal only; towards a third party where clients are protected.
+    """
+
+    library: str | None
+    version: str | None
+    accountant: str | None
+    conversions: tuple[Conversion, ...]
+    events: tuple[EventTree, ...]
+    views: tuple[View, ...]
+    closed_forms: tuple[ClosedForm, ...]
+    over_rounds: tuple[SpentAfter, ...]
+    profile: tuple[Pair, ...]
+
+
+@part(
+    "accounting",
+    Accounting,
+    Rule(
+        WITHOUT_PRIVACY,
+        dict.fromkeys(("views", "closed_forms", "over_rounds", "profile", "events"), EMPTY),
+    ),
+    Rule(
+        FOR_THE_PUBLIC,
+        {
+            "views[].key": _NOT_THE_SERVERS,
+            "closed_forms[].compared_with": NULL,
+            "over_rounds[].server": NULL,
+            "events[].view": _NOT_THE_SERVERS,
+        },
+    ),
+    Rule({**FOR_THE_PUBLIC, "guarantee.unit": {"not": {"const": "client"}}}, {"profile": EMPTY}),
+)
+def accounting(source: RunSource, audience: str) -> Accounting:
+    """Return library, conversions, views, closed forms, loss over rounds, privacy profile."""
+    private = source.private
+    library = mapping(source.header.get("accountant")) if private else {}
+    open_profile = audience == INTERNAL or unit_of(source).profile_is_public()
+    pairs = sequence(source.claim.get("profile")) if private and open_profile else []
+    profile = [
+        (number(pair[0]), number(pair[1]))
+        for pair in pairs[:_PROFILE_POINTS]
+        if isinstance(pair, list) and len(pair) == 2
+    ]
+    return Accounting(
+        library=clean(library.get("library"), 60) or None,
+        version=clean(library.get("version"), 60) or None,
+        accountant=source.accountant if private else None,
+        conversions=tuple(_conversions(source, audience)) if private else (),
+        events=tuple(trees(source, audience == INTERNAL)),
+        views=tuple(guarantee.views(source, audience)),
+        closed_forms=tuple(_closed_forms(source, audience)) if private else (),
+        over_rounds=tuple(over_rounds(source, audience)),
+        profile=tuple((e, d) for e, d in profile if e is not None and d is not None),
+    )
+
+
+def over_rounds(source: RunSource, audience: str) -> list[SpentAfter]:
+    """Return the loss after each round, as the auditor composed it anew."""
+    if not source.private:
+        return []
+    found = []
+    for raw in sequence(findings.details(source, "accounting").get("over_rounds"))[:2_000]:
+        row = mapping(raw)
+        index = integer(row.get("round"))
+        server = number(row.get("server")) if audience == INTERNAL else None
+        if index is not None:
+            third = number(row.get("third_party"))
+            found.append(SpentAfter(round=index, server=server, third_party=third))
+    return found
+
+
+def trees(source: RunSource, internal: bool) -> list[EventTree]:
+    """Return a tree for each view that has one, in the order of the report.
+
+    Args:
+        source: The run.
+        internal: Whether the readers may learn how often clients took part.
+
+    Returns:
+        Empty where the ledger does not state its parameters, and where steps or noise adapted:
+        then no fixed tree describes what was composed.
+    """
+    if not source.private or not source.claim or mapping(source.header.get("adaptation")):
+        return []
+    return [
+        EventTree(view=view, root=root)
+        for view, root in unit_of(source).trees(source)
+        if root is not None and view != "trusted_server" and (internal or view != "server")
+    ]
+
+
+def _conversions(source: RunSource, audience: str) -> list[Conversion]:
+    """Return each accountant with the headline view's loss by it, where it was computed."""
+    view = guarantee.headline(source, audience)
+    found: dict[str, float | None] = dict.fromkeys(ACCOUNTANTS)
+    if view is not None:
+        found |= unit_of(source).by_accountant(source, audience == INTERNAL)
+    found[source.accountant] = view.epsilon if view is not None else None
+    return [
+        Conversion(
+            name=described(name).title,
+            use=described(name).use,
+            source=described(name).source,
+            epsilon=found[name],
+        )
+        for name in ordered(found)
+    ]
+
+
+def _closed_forms(source: RunSource, audience: str) -> list[ClosedForm]:
+    """Return the papers' formulas, with the audit's reading where the audit gives one."""
+    stated = mapping(source.claim.get("closed_forms"))
+    read = [
+        mapping(row) for row in sequence(findings.details(source, "views").get("closed_forms"))[:20]
+    ]
+    if not read:
+        read = [
+            {"name": key, "value": stated.get(key), "towards": wording.FORM_TOWARDS[key]}
+            for key in wording.FORMULAS
+            if number(stated.get(key)) is not None
+        ]
+    rows = []
+    for row in read:
+        name = clean(row.get("name"), 120)
+        towards = clean(row.get("towards") or wording.FORM_TOWARDS.get(name), 120)
+        # A reading against the server's realised ε would tell on which side of a public number it
+        # lies.
+        open_reading = audience == INTERNAL or (
+            "third" in towards.lower() and "printed" not in towards.lower()
+        )
+        reading = clean(row.get("reading"), 120) or "not audited"
+        against = _compared(row.get("compared_with")) if audience == INTERNAL else None
+        rows.append(
+            ClosedForm(
+                name=wording.FORM_NAMES.get(name, name) or "unnamed",
+                formula=clean(wording.FORMULAS.get(name) or row.get("formula"), 200),
+                epsilon=number(row.get("value")),
+                towards=towards or "unstated",
+                reading=reading if open_reading else "in the internal report",
+                compared_with=against,
+            )
+        )
+    return rows
+
+
+def _compared(value: Any) -> str | None:
+    known = number(value)
+    return formatting.epsilon(known) if known is not None else clean(value, 120) or None

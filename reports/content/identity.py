@@ -1,0 +1,145 @@
+"""Which run a report is about, and the files that it left."""
+
+from __future__ import annotations
+
+from reports import formatting
+from reports.content.parts import (
+    FOR_THE_PUBLIC,
+    INTERNAL,
+    NULL,
+    Digest,
+    NonEmpty,
+    Part,
+    Rule,
+    Setting,
+    Share,
+    part,
+)
+from reports.reading.files import clean, integer, mapping, number, sequence
+from reports.reading.source import PUBLIC_FILES, RunSource
+
+
+class Pretrained(Part):
+    """Where they are from.
+
+    Attributes:
+        source: Repository or folder.
+        revision: Its commit, or empty.
+        weights_sha256: SHA-256 of the weights.
+    """
+
+    source: str
+    revision: str
+    weights_sha256: str
+
+
+class FileDigest(Part):
+    """One file.
+
+    Attributes:
+        file: Name in the run directory.
+        sha256: SHA-256, hexadecimal.
+    """
+
+    file: str
+    sha256: Digest
+
+
+class Identity(Part):
+    """Which run, and the files it left.
+
+    Attributes:
+        run: The run's identifier, as in the ledger's header.
+        name: The experiment's name, from the spec.
+        description: Free text from the spec.
+        created: When the run began, ISO 8601 UTC, from the ledger's header; empty if unstated.
+        package: Version of the training package.
+        dataset: Name of the dataset.
+        partition: How records were given to clients.
+        test_fraction: Fraction of records held out for testing.
+        model: The model's settings.
+        pretrained: The published weights that training began with; null for random weights, or
+            where the run does not say.
+        input_shape: Shape of one input.
+        classes: Number of classes.
+        parameters: Trainable parameters.
+        hashes: SHA-256 of the files that the report was made from. The public report leaves out
+            the ledger and the audit: a small run's contents could be guessed and confirmed by
+            their hash.
+        data_sha256: SHA-256 of the data as the ledger's header states it; internal only, because
+            it would confirm a guess at the data.
+    """
+
+    run: NonEmpty
+    name: str
+    description: str
+    created: str
+    package: str
+    dataset: str
+    partition: tuple[Setting, ...]
+    test_fraction: Share | None
+    model: tuple[Setting, ...]
+    pretrained: Pretrained | None
+    input_shape: tuple[int, ...]
+    classes: int | None
+    parameters: int | None
+    hashes: tuple[FileDigest, ...]
+    data_sha256: str | None
+
+    def digest(self, file: str) -> str | None:
+        """Return the SHA-256 of a file, or None where it is not here."""
+        return next((entry.sha256 for entry in self.hashes if entry.file == file), None)
+
+
+def settings(values: dict[str, object]) -> tuple[Setting, ...]:
+    """Return nested settings flat, with dotted names, in the spec's order."""
+    return tuple(Setting(name=name, value=value) for name, value in formatting.settings(values))
+
+
+def hashes(source: RunSource, audience: str) -> dict[str, str]:
+    """Return the digests that an audience may see, by file; see `PUBLIC_FILES`."""
+    return {
+        name: digest
+        for name, digest in sorted(source.hashes.items())
+        if audience == INTERNAL or name in PUBLIC_FILES
+    }
+
+
+def pretrained(source: RunSource) -> Pretrained | None:
+    """Return the published weights that training began with."""
+    base = mapping(source.model.get("base"))
+    found = Pretrained(
+        source=clean(base.get("source"), 300),
+        revision=clean(base.get("revision"), 300),
+        weights_sha256=clean(base.get("weights_sha256"), 300),
+    )
+    return found if found.source else None
+
+
+@part("identity", Identity, Rule(FOR_THE_PUBLIC, {"data_sha256": NULL}))
+def identity(source: RunSource, audience: str) -> Identity:
+    """Return which run it is."""
+    spec, header = source.spec, source.header
+    data = mapping(spec.get("data"))
+    shape = [integer(side) for side in sequence(source.model.get("input_shape"))]
+    data_digest = clean(header.get("data_sha256"), 64) or None
+    return Identity(
+        run=source.run,
+        name=clean(spec.get("name"), 300) or "unnamed",
+        description=clean(spec.get("description"), 2_000),
+        created=clean(header.get("created"), 40),
+        package=clean(header.get("package"), 60),
+        dataset=clean(data.get("dataset"), 200) or "unknown",
+        partition=settings(mapping(data.get("partition"))),
+        test_fraction=number(data.get("test_fraction")),
+        data_sha256=data_digest if audience == INTERNAL else None,
+        model=settings(mapping(source.model.get("model")) or mapping(spec.get("model"))),
+        pretrained=pretrained(source),
+        input_shape=tuple(side for side in shape if side is not None),
+        classes=integer(source.model.get("classes")),
+        parameters=integer(header.get("parameters")),
+        hashes=tuple(
+            FileDigest(file=name, sha256=digest)
+            for name, digest in hashes(source, audience).items()
+        ),
+    )

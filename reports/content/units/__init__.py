@@ -1,0 +1,17 @@
+"""The two units of protection, records and clients, as what each says of a run."""
+
+from __future__ import annotations
+
+from reports.content.units.base import ClientLoss, Unit, View
+from reports.content.units.client import CLIENT
+from reports.content.units.record import BY_SAMPLER, RECORD
+from reports.reading.source import RunSource
+
+__all__ = ["CLIENT", "RECORD", "ClientLoss", "Unit", "View", "unit_of"]
+
+
+def unit_of(source: RunSource) -> Unit:
+    """Return the unit that a run protects, and how its records are drawn."""
+    if source.protects_clients:
+        return CLIENT
+    return BY_SAMPLER.get(str(source.header.get("sampling")), RECORD)

@@ -1,0 +1,180 @@
+"""What a unit of protection answers: its words, its views, its mechanism, its clients, its events.
+
+Records and clients are one object each, which say the same things of a run in their own way.
+Whoever reads a run asks `unit_of` once and needs no case for either.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reports.accountants import described
+from reports.content.events import Event
+from reports.content.parts import Loss, Part, Share, ViewKey
+from reports.reading.claims import accountant
+from reports.reading.source import RunSource
+
+THIRD_PARTY = (
+    "a third party who sees only broadcast or final models and does not learn who took part"
+)
+TitledTexts = tuple[tuple[str, str], ...]
+
+
+def method_of(view: object) -> str:
+    """Return how the accountant of a claimed view is called."""
+    return described(accountant(view) or "unstated").label
+
+
+class View(Part):
+    """One view.
+
+    Attributes:
+        key: The view. trusted_server: the server adds the noise itself and has no bound.
+        label: Its name.
+        towards: Against whom it holds.
+        epsilon: Privacy loss ε.
+        delta: δ.
+        method: How it was composed.
+    """
+
+    key: ViewKey
+    label: str
+    towards: str
+    epsilon: Loss | None
+    delta: Share | None
+    method: str
+
+
+class ClientLoss(Part):
+    """One client.
+
+    Attributes:
+        client: Index.
+        records: Training records.
+        participations: Rounds it took part in.
+        steps: Local steps it made in all.
+        sampling_rate: Poisson rate q.
+        epsilon: Loss by each accountant, keyed by its name, such as pld, rdp or rdp-classic.
+        delta_records: δ times its records.
+    """
+
+    client: int
+    records: int | None
+    participations: int | None
+    steps: int | None
+    sampling_rate: Loss | None
+    epsilon: dict[str, Loss | None]
+    delta_records: Loss | None
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How clients and records are drawn.
+
+    Attributes:
+        statement: In words.
+        participation: Chance of each client to take part in a round, where it has one.
+        rates: Sampling rate of each client that has one.
+    """
+
+    statement: str
+    participation: float | None
+    rates: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitWords:
+    """The words of one unit of protection.
+
+    Attributes:
+        protected: What one neighbour more has, in the guarantee's sentence.
+        counted: What δ is multiplied by, in the plural.
+        symbol: The symbol of that count.
+        adjacencies: Neighbouring relations in words, by their name in the ledger.
+        queries: What is composed.
+        public: What the sentence assumes to be public.
+        explanation: How to read the views.
+        meanings: What each check's failure would mean.
+        outside_budget: What no number covers.
+        hazards: What the guarantee does not mean.
+    """
+
+    protected: str
+    counted: str
+    symbol: str
+    adjacencies: Mapping[str, str]
+    queries: str
+    public: str
+    explanation: str
+    meanings: Mapping[str, str]
+    outside_budget: TitledTexts
+    hazards: TitledTexts
+
+
+@dataclass(frozen=True)
+class Unit(ABC):
+    """What a report asks of the unit that a run protects.
+
+    Attributes:
+        words: Its words.
+    """
+
+    words: UnitWords
+
+    @abstractmethod
+    def headline(self, internal: bool) -> ViewKey:
+        """Return the view that leads."""
+
+    @abstractmethod
+    def views(self, source: RunSource, internal: bool) -> list[View]:
+        """Return the claimed losses; `internal` readers may learn how often clients took part."""
+
+    @abstractmethod
+    def protected_in_sentence(self, source: RunSource) -> str:
+        """Return what the guarantee's sentence says is protected."""
+
+    @abstractmethod
+    def after_sentence(self, source: RunSource) -> str:
+        """Return what follows the guarantee's sentence, with a space before it, or nothing."""
+
+    @abstractmethod
+    def protected_count(self, source: RunSource) -> float | None:
+        """Return how many there are of what is protected."""
+
+    @abstractmethod
+    def mechanism(self, source: RunSource) -> str:
+        """Return the mechanism in words."""
+
+    @abstractmethod
+    def batch(self, source: RunSource) -> float | None:
+        """Return the public divisor of a step, where steps are noised."""
+
+    @abstractmethod
+    def noise_added_by(self, source: RunSource) -> str | None:
+        """Return "server", "clients" or "unstated"; None where nobody else could add it."""
+
+    @abstractmethod
+    def draws(self, source: RunSource) -> Draws:
+        """Return how clients and records are drawn."""
+
+    @abstractmethod
+    def client_losses(self, source: RunSource) -> list[ClientLoss]:
+        """Return each client's loss towards the server, where it has one."""
+
+    @abstractmethod
+    def profile_is_public(self) -> bool:
+        """Whether no participation enters the privacy profile."""
+
+    @abstractmethod
+    def by_accountant(self, source: RunSource, internal: bool) -> dict[str, float | None]:
+        """Return the leading view's loss by each accountant that the claim names."""
+
+    @abstractmethod
+    def trees(self, source: RunSource) -> list[tuple[ViewKey, Event | None]]:
+        """Return the event tree of each view, None where there is none."""
+
+    @abstractmethod
+    def expected_gradients(self, source: RunSource) -> float | None:
+        """Return how many gradients of single records the spec lets one expect over the run."""

@@ -1,0 +1,286 @@
+"""Runs that protect single records: per-record gradients are clipped and noised at every step."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from reports import formatting
+from reports.content import adaptation, events, wording
+from reports.content.events import Event
+from reports.content.parts import ViewKey
+from reports.content.units.base import (
+    THIRD_PARTY,
+    ClientLoss,
+    Draws,
+    Unit,
+    UnitWords,
+    View,
+    method_of,
+)
+from reports.reading.claims import epsilons, headline
+from reports.reading.files import clean, integer, mapping, number, sequence
+from reports.reading.source import RunSource
+
+_SERVER = "the server, and anyone who sees every upload and knows who took part"
+
+
+@dataclass(frozen=True)
+class RecordLevel(Unit):
+    """Single records are protected."""
+
+    def headline(self, internal: bool) -> ViewKey:
+        """Return the server's view, which for the public would tell who took part."""
+        return "server" if internal else "third_party"
+
+    def views(self, source: RunSource, internal: bool) -> list[View]:
+        """Return the losses towards the server, as it happened and at worst, and a third party.
+
+        The realised one is internal: it tells how often the most frequent client took part.
+        """
+        claim = source.claim
+        participation = number(mapping(claim.get("third_party")).get("participation"))
+        shown = formatting.plain(participation) if participation is not None else "participation"
+        mixture = f", mixed over Binomial(rounds, {shown})"
+        realised = "Server, as it happened"
+        if adaptation.follows_releases(source.header):
+            realised = "Server, most in the rounds taken part in"
+        entries: tuple[tuple[ViewKey, str, str, str], ...] = (
+            ("server", realised, _SERVER, ""),
+            ("server_worst_case", "Server, worst case (in every round)", _SERVER, ""),
+            ("third_party", "Third party", THIRD_PARTY, mixture),
+        )
+        return [
+            View(
+                key=key,
+                label=label,
+                towards=towards,
+                epsilon=headline(claim.get(key)),
+                delta=source.delta,
+                method=f"{method_of(claim.get(key))}{how}",
+            )
+            for key, label, towards, how in entries
+            if internal or key != "server"
+        ]
+
+    def protected_in_sentence(self, source: RunSource) -> str:
+        """Return the unit as the ledger names it."""
+        return f"one {clean(source.header.get('unit'), 40) or 'unstated'}"
+
+    def after_sentence(self, _source: RunSource) -> str:
+        """Return nothing: the views say the rest."""
+        return ""
+
+    def protected_count(self, source: RunSource) -> float | None:
+        """Return the number of training records."""
+        return sum(source.records) if source.records else None
+
+    def mechanism(self, source: RunSource) -> str:
+        """Return the mechanism in words."""
+        header = source.header
+        clip, noise, batch = (
+            number(header.get(key))
+            for key in ("clipping_norm", "noise_multiplier", "expected_batch_size")
+        )
+        statement = (
+            "Per local step: each sampled record's gradient, over all trainable parameters as "
+            f"one vector, is clipped to norm C = {formatting.plain(clip)}; Gaussian noise of "
+            f"standard deviation σC with σ = {formatting.plain(noise)} is added to every "
+            "coordinate of the sum; the noisy sum is divided by the public constant B = "
+            f"{formatting.plain(batch)}. Everything that leaves a client is computed from these "
+            f"noisy gradients alone.{adaptation.statement(header)}"
+        )
+        if clean(header.get("precision"), 20) == "bfloat16":
+            statement += (
+                " Layers multiply in bfloat16; gradients are clipped, summed and noised in float32."
+            )
+        return statement
+
+    def batch(self, source: RunSource) -> float | None:
+        """Return the expected batch size."""
+        return number(source.header.get("expected_batch_size"))
+
+    def noise_added_by(self, _source: RunSource) -> str | None:
+        """Return None: each client noises its own steps."""
+        return None
+
+    def draws(self, source: RunSource) -> Draws:
+        """Return how clients are drawn, and records within a client."""
+        header = source.header
+        clients, chosen = source.clients, source.clients_per_round
+        by_chance = clean(header.get("client_sampling"), 60) == "poisson"
+        if by_chance:
+            who = (
+                f"Each round, every one of {formatting.count(clients)} clients takes part "
+                f"independently, {formatting.count(chosen)} on average; a round may have none and "
+                "then changes nothing."
+            )
+        else:
+            who = (
+                f"Each round, {formatting.count(chosen)} of {formatting.count(clients)} clients "
+                f"take part (client sampling: "
+                f"{clean(header.get('client_sampling'), 60) or 'unstated'})."
+            )
+        how, rates = "Batches are drawn without any privacy claim.", []
+        if source.private:
+            sampling, batch = clean(header.get("sampling"), 60), self.batch(source)
+            if batch is not None and sampling != "shuffled":
+                rates = [batch / size for size in source.records if size > 0]
+            how = wording.SAMPLERS.get(sampling, wording.SAMPLERS["unstated"]).format(
+                batch=formatting.plain(batch) if batch is not None else "B"
+            )
+            if rates:
+                low, high = formatting.plain(min(rates)), formatting.plain(max(rates))
+                how += f" Shares q run from {low} to {high}."
+            how += (
+                " Leaving a client out is not a neighbouring data set, so client sampling alone "
+                "does not amplify privacy here."
+            )
+        chance = chosen / clients if by_chance and chosen and clients else None
+        return Draws(f"{who} {how}", chance, tuple(rates))
+
+    def client_losses(self, source: RunSource) -> list[ClientLoss]:
+        """Return what the claim states of each client."""
+        rows = []
+        for raw in sequence(mapping(source.claim.get("server")).get("clients")):
+            entry = mapping(raw)
+            index = integer(entry.get("client"))
+            if index is not None:
+                rows.append(
+                    ClientLoss(
+                        client=index,
+                        records=integer(entry.get("records")),
+                        participations=integer(entry.get("participations")),
+                        steps=integer(entry.get("steps")),
+                        sampling_rate=number(entry.get("sampling_rate")),
+                        epsilon=epsilons(entry),
+                        delta_records=number(entry.get("delta_records")),
+                    )
+                )
+        return rows
+
+    def profile_is_public(self) -> bool:
+        """Return False: it is that of the client with the largest loss."""
+        return False
+
+    def by_accountant(self, source: RunSource, internal: bool) -> dict[str, float | None]:
+        """Return those of the client with the largest loss; for the public the third party's."""
+        if not internal:
+            return epsilons(source.claim.get("third_party"))
+        clients = sequence(mapping(source.claim.get("server")).get("clients"))
+        rows = [epsilons(row) for row in clients]
+        return max(rows, key=lambda row: row.get(source.accountant) or 0.0, default={})
+
+    def trees(self, source: RunSource) -> list[tuple[ViewKey, Event | None]]:
+        """Return a tree a view, from the header and from what the headline's client was charged."""
+        header = source.header
+        kind = clean(header.get("sampling"), 60)
+        rounds, steps = integer(header.get("rounds")), integer(header.get("local_steps"))
+        noise, batch = number(header.get("noise_multiplier")), self.batch(source)
+        sizes = [size for size in source.records if size > 0]
+        if not (rounds and steps and noise and batch and sizes):
+            return []
+        if kind not in ("poisson", "fixed-size", "shuffled"):
+            return []
+        queries = max(
+            (integer(line.get("queries_per_step")) or 1 for line in source.spends), default=1
+        )
+        step = events.record_step(kind, batch, min(sizes), noise, queries)
+        each = events.charged_steps(kind, steps, min(sizes), batch)
+        return [
+            ("server", _of_the_headline(source)),
+            ("server_worst_case", events.times(rounds * each, step)),
+            ("third_party", _mixture(source, rounds, events.times(each, step))),
+        ]
+
+    def expected_gradients(self, source: RunSource) -> float | None:
+        """Return rounds x clients a round x local steps x expected batch.
+
+        Known before the run, so that it tells nothing of who took part. None where steps adapt.
+        """
+        header = source.header
+        if not source.private or mapping(header.get("adaptation")):
+            return None
+        values = [
+            number(header.get(key))
+            for key in ("rounds", "clients_per_round", "local_steps", "expected_batch_size")
+        ]
+        known = [value for value in values if value is not None]
+        return math.prod(known) if len(known) == len(values) else None
+
+
+def _mixture(source: RunSource, rounds: int, participation: Event) -> Event | None:
+    """Return the third party's tree: a client takes part in some of the rounds, by chance."""
+    chance = number(mapping(source.claim.get("third_party")).get("participation"))
+    if chance is None:
+        return None
+    shown = formatting.plain(chance)
+    text = (
+        f"Mixture over the rounds taken part in, Binomial({formatting.count(rounds)}, {shown})"
+        if chance < 1
+        else f"Taking part in all {formatting.count(rounds)} rounds"
+    )
+    parameters = {"rounds": rounds, "participation": chance}
+    return Event(event="mixture", text=text, parameters=parameters, of=(participation,))
+
+
+def _of_the_headline(source: RunSource) -> Event | None:
+    """Return the tree of the client with the largest loss, from what it was charged."""
+    client = events.largest_loss(source)
+    if client is None:
+        return None
+    counted: Counter[tuple[str, float, float, float, int]] = Counter()
+    for line in source.spends:
+        batch, records, noise = (
+            number(line.get(key)) for key in ("expected_batch_size", "records", "noise_multiplier")
+        )
+        steps = integer(line.get("steps"))
+        if line.get("client") != client or not (batch and records and noise and steps):
+            continue
+        kind, queries = clean(line.get("sampling"), 60), integer(line.get("queries_per_step")) or 1
+        charged = events.charged_steps(kind, steps, records, batch)
+        counted[kind, batch, records, noise, queries] += charged
+    return events.composed(
+        [events.times(count, events.record_step(*key)) for key, count in sorted(counted.items())]
+    )
+
+
+RECORD = RecordLevel(
+    UnitWords(
+        protected="one record",
+        counted="records",
+        symbol="n",
+        adjacencies={
+            "add-remove": "add-or-remove-one-record",
+            "replace-one": "replace-one-record",
+        },
+        queries="every Poisson-subsampled Gaussian query in the ledger",
+        public="client sizes are public",
+        explanation=(
+            "Towards a third party the loss is a mixture over the participation patterns, which do "
+            "not depend on the data. Whoever learns who took part, or reads the uploads, is the "
+            "server for this purpose. Losses are printed rounded up."
+        ),
+        meanings=wording.CHECK_MEANINGS,
+        outside_budget=tuple(wording.OUTSIDE_BUDGET),
+        hazards=tuple(wording.HAZARDS),
+    )
+)
+_REPLACED = replace(
+    RECORD.words,
+    protected="the content of one record",
+    hazards=(wording.PRESENCE_NOT_HIDDEN, *RECORD.words.hazards),
+)
+BY_SAMPLER = {
+    "fixed-size": RecordLevel(
+        replace(_REPLACED, queries="every Gaussian query in the ledger, on batches of fixed size,")
+    ),
+    "shuffled": RecordLevel(
+        replace(
+            _REPLACED,
+            queries="every batch that one record can be in, as a Gaussian query without "
+            "amplification,",
+        )
+    ),
+}

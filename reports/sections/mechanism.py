@@ -1,0 +1,230 @@
+"""The section on mechanism and sampling: what was done to gradients or updates, and to whose."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from reports import formatting
+from reports.content import adaptation
+from reports.content.guarantee import NO_PRIVACY
+from reports.content.identity import Identity, settings
+from reports.content.parts import (
+    EMPTY,
+    FOR_THE_PUBLIC,
+    INTERNAL,
+    Count,
+    FigureText,
+    Loss,
+    Part,
+    Report,
+    Rule,
+    Setting,
+    part,
+)
+from reports.content.sections import Figure, FigureData, ReportSection, register, shown
+from reports.content.units import unit_of
+from reports.document import blocks
+from reports.document.blocks import Block, paragraph
+from reports.figures.base import whole_numbers
+from reports.figures.style import BLUE, ORANGE
+from reports.reading.files import clean, integer, mapping, number
+from reports.reading.source import RunSource
+
+# A description that is no longer stands on the first page.
+_SHORT = 280
+
+
+class Mechanism(Part):
+    """What was done to the gradients.
+
+    Attributes:
+        algorithm: The algorithm's name.
+        statement: The mechanism in words.
+        clipping_norm: L2 clip C of one record's gradient, or of one client's update.
+        noise_multiplier: Noise multiplier σ.
+        expected_batch_size: Public divisor B.
+        noise_added_by: Who adds the noise where clients are protected: server, or clients.
+        local_steps: Local steps a round.
+        local_steps_in_words: Local steps of a round, such as 5, or at most 10 where they adapt.
+        rounds: Rounds planned.
+        rounds_completed: Rounds that the ledger records as completed.
+        settings: The algorithm's settings.
+    """
+
+    algorithm: str
+    statement: str
+    clipping_norm: Loss | None
+    noise_multiplier: Loss | None
+    expected_batch_size: Loss | None
+    noise_added_by: str | None
+    local_steps: int | None
+    local_steps_in_words: str
+    rounds: int | None
+    rounds_completed: Count
+    settings: tuple[Setting, ...]
+
+
+class Sampling(Part):
+    """How clients and records were drawn, as implemented.
+
+    Attributes:
+        statement: Sampling in words.
+        clients: Number of clients.
+        clients_per_round: Clients that take part in a round; on average, where participation is
+            stated.
+        participation: Chance of each client to take part in a round, where clients are protected.
+        rate_smallest: Smallest sampling rate of any client, by its size.
+        rate_largest: Largest sampling rate of any client, by its size.
+        client_sampling: How the clients of a round are drawn: fixed-size, poisson or unstated.
+        expected_participations: In how many rounds a client was expected to take part.
+        participations: In how many completed rounds each client took part, in client order. In the
+            public report empty, unless every client is in every round anyway.
+    """
+
+    statement: str
+    clients: int | None
+    clients_per_round: int | None
+    participation: Loss | None
+    rate_smallest: Loss | None
+    rate_largest: Loss | None
+    client_sampling: str
+    expected_participations: Loss | None
+    participations: tuple[Count, ...]
+
+
+@part("mechanism", Mechanism)
+def mechanism(source: RunSource, _audience: str) -> Mechanism:
+    """Return what was done to gradients or updates."""
+    header, unit, private = source.header, unit_of(source), source.private
+    algorithm = mapping(source.spec.get("algorithm"))
+    without = (
+        f"Plain federated training with {NO_PRIVACY}: gradients are neither clipped nor noised."
+    )
+    return Mechanism(
+        algorithm=clean(algorithm.get("name"), 100) or "unknown",
+        statement=unit.mechanism(source) if private else without,
+        clipping_norm=number(header.get("clipping_norm")) if private else None,
+        noise_multiplier=number(header.get("noise_multiplier")) if private else None,
+        expected_batch_size=unit.batch(source) if private else None,
+        noise_added_by=unit.noise_added_by(source),
+        local_steps=integer(header.get("local_steps")),
+        local_steps_in_words=adaptation.local_steps(header),
+        rounds=integer(header.get("rounds")),
+        rounds_completed=source.rounds_completed,
+        settings=settings({key: value for key, value in algorithm.items() if key != "name"}),
+    )
+
+
+@part(
+    "sampling",
+    Sampling,
+    Rule(
+        {**FOR_THE_PUBLIC, "sampling.client_sampling": {"const": "poisson"}},
+        {"participations": EMPTY},
+    ),
+)
+def sampling(source: RunSource, audience: str) -> Sampling:
+    """Return how clients and records were drawn, and how often, where that is no secret."""
+    clients, chosen = source.clients, source.clients_per_round
+    drawn_by = clean(source.header.get("client_sampling"), 60)
+    everybody = drawn_by != "poisson" and clients == chosen
+    draws = unit_of(source).draws(source)
+    return Sampling(
+        statement=draws.statement,
+        clients=clients,
+        clients_per_round=chosen,
+        participation=draws.participation,
+        rate_smallest=min(draws.rates, default=None),
+        rate_largest=max(draws.rates, default=None),
+        client_sampling=drawn_by or "unstated",
+        expected_participations=chosen / clients * source.rounds_completed
+        if clients and chosen
+        else None,
+        participations=source.participations if audience == INTERNAL or everybody else (),
+    )
+
+
+def short_description(report: Report) -> str:
+    """Return the run's description if the first page has room for it."""
+    text = report[Identity].description
+    return text if len(text) <= _SHORT else ""
+
+
+def _blocks(report: Report) -> Iterator[Block]:
+    identity, mechanism = report[Identity], report[Mechanism]
+    if identity.description and not short_description(report):
+        yield paragraph(identity.description, "quote")
+    yield paragraph(mechanism.statement)
+    yield paragraph(report[Sampling].statement)
+    yield from shown(report, "client-sampling")
+    rows = [("algorithm", mechanism.algorithm)]
+    rows += [(row.name, row.value) for row in mechanism.settings]
+    rows += [(f"model.{row.name}", row.value) for row in identity.model]
+    rows += [(f"partition.{row.name}", row.value) for row in identity.partition]
+    if identity.pretrained is not None:
+        rows += [(f"pretrained.{name}", value) for name, value in identity.pretrained]
+    yield blocks.settings("Settings of algorithm, model and partition", rows)
+
+
+def _describe(report: Report) -> FigureText | None:
+    sampling = report[Sampling]
+    counts, expected = sampling.participations, sampling.expected_participations
+    # Where everybody is in every round there is nothing to see.
+    if len(set(counts)) < 2:
+        return None
+    mean = f", {formatting.plain(expected)} expected" if expected is not None else ""
+    return FigureText(
+        identifier="client-sampling",
+        title="How often clients took part",
+        caption="Number of clients by the completed rounds that they took part in.",
+        alternative_text=f"Bar chart of {len(counts)} clients: from {min(counts)} to {max(counts)} "
+        f"rounds, median {formatting.plain(statistics.median(counts))}{mean}.",
+    )
+
+
+def _draw(axes: Axes, report: Report) -> None:
+    sampling = report[Sampling]
+    counted, expected = Counter(sampling.participations), sampling.expected_participations
+    places = sorted(counted)
+    axes.bar(places, [counted[place] for place in places], width=0.8, color=BLUE)
+    if expected is not None:
+        axes.axvline(
+            expected, color=ORANGE, linestyle="--", linewidth=1.2,
+            label=f"expected: {formatting.plain(expected)}",
+        )  # fmt: skip
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
+    axes.set_xlabel("rounds taken part in")
+    axes.set_ylabel("clients")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.grid(axis="x", visible=False)
+    whole_numbers(axes)
+
+
+def _data(report: Report) -> FigureData:
+    return FigureData(
+        ("client", "participations"), tuple(enumerate(report[Sampling].participations))
+    )
+
+
+register(
+    ReportSection(
+        identifier="mechanism",
+        title="Mechanism and sampling",
+        place=200,
+        blocks=_blocks,
+        figures=(
+            Figure(
+                identifier="client-sampling",
+                describe=_describe,
+                draw=_draw,
+                data=_data,
+                height=1.9,
+            ),
+        ),
+    )
+)

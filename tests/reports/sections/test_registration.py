@@ -1,0 +1,98 @@
+"""A section is one file: what it registers is in data, schema, pages and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from matplotlib.axes import Axes
+
+from reports import figures
+from reports.content import build, parts, sections
+from reports.content.parts import EMPTY, FOR_THE_PUBLIC, FigureText, Part, Report, Rule, part
+from reports.content.schema import report_schema
+from reports.content.sections import Figure, FigureData, ReportSection, register, shown
+from reports.document.blocks import Block, paragraph
+from reports.reading.source import RunSource
+from reports.render.pages.run import document
+from reports.sections.hazards import Hazards
+
+MakeRun = Any  # the builder that conftest gives
+
+
+@pytest.fixture(autouse=True)
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(parts, "_PARTS", dict(parts._PARTS))
+    monkeypatch.setattr(sections, "_SECTIONS", dict(sections._SECTIONS))
+
+
+class Weather(Part):
+    """The weather.
+
+    Attributes:
+        degrees: By day.
+    """
+
+    degrees: tuple[float, ...]
+
+
+def add_weather() -> None:
+    """What the file of a section does."""
+
+    @part("weather", Weather, Rule(FOR_THE_PUBLIC, {"degrees": EMPTY}))
+    def weather(source: RunSource, audience: str) -> Weather:
+        return Weather(degrees=(1.5, float(source.rounds_completed)))
+
+    def blocks(report: Report) -> list[Block]:
+        return [paragraph(f"{report[Weather].degrees[0]} degrees"), *shown(report, "weather-days")]
+
+    def describe(report: Report) -> FigureText:
+        return FigureText(
+            identifier="weather-days", title="Weather", caption="By day.", alternative_text="Days."
+        )
+
+    def draw(axes: Axes, report: Report) -> None:
+        axes.plot(report[Weather].degrees)
+
+    def data(report: Report) -> FigureData:
+        return FigureData(("degrees",), tuple((value,) for value in report[Weather].degrees))
+
+    figure = Figure(identifier="weather-days", describe=describe, draw=draw, data=data)
+    register(
+        ReportSection(
+            identifier="weather", title="Weather", place=250, blocks=blocks, figures=(figure,)
+        )
+    )
+
+
+def test_what_a_file_registers_is_everywhere(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_weather()
+    monkeypatch.setattr(build, "check", lambda data, _: jsonschema.validate(data, report_schema()))
+    run: Path = make_run(rounds=3)
+    report = build.build(run)
+    assert report.data()["weather"] == {"degrees": [1.5, 3.0]}
+    assert [text.identifier for text in report.figures][:2] == ["client-sampling", "weather-days"]
+    assert figures.draw(report, "weather-days").startswith(b"<?xml")
+    pages = document(report)
+    assert [one.identifier for one in pages.sections][1:4] == ["mechanism", "weather", "accounting"]
+    assert pages.sections[2].blocks[1] == {"kind": "figure", "identifier": "weather-days"}
+    assert pages.pictures["weather-days"].data == b"degrees\n1.5\n3.0\n"
+    with pytest.raises(jsonschema.ValidationError):
+        build.build(run, "public")
+
+
+def test_keys_names_and_places_are_given_once() -> None:
+    with pytest.raises(ValueError, match="part of the report already"):
+        part("hazards", Weather)(lambda source, audience: Weather(degrees=()))
+    with pytest.raises(ValueError, match="part of the report already"):
+        part("more", Hazards)(lambda source, audience: Hazards(()))
+    for identifier, place in (("hazards", 1), ("more", 1000)):
+        with pytest.raises(ValueError, match="taken by another section"):
+            register(
+                ReportSection(identifier=identifier, title="", place=place, blocks=lambda _: [])
+            )
