@@ -6,6 +6,7 @@ Used by `reports.schema`, which has them as files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from inspect import cleandoc
 from typing import Any
 
 from pydantic import BaseModel
@@ -52,12 +53,12 @@ def described(kind: type[BaseModel]) -> tuple[str, dict[str, str]]:
     fields: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
-            summary, _, attributes = (base.__doc__ or "").partition("Attributes:")
+            summary, _, attributes = cleandoc(base.__doc__ or "").partition("Attributes:")
             name = ""
             for line in attributes.splitlines():
                 text = line.strip()
                 # Fields stand four columns in, what goes on of them eight.
-                if line.startswith(" " * 8) and not line.startswith(" " * 9):
+                if line.startswith(" " * 4) and not line.startswith(" " * 5):
                     name, _, text = text.partition(": ")
                     fields[name] = text
                 elif name and text:

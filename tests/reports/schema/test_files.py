@@ -26,7 +26,7 @@ def test_a_field_is_described_by_its_class() -> None:
 
         Attributes:
             first: In one line.
-            second_: In more than
+            second: In more than
                 one.
         """
 
