@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports.render.pages.document import Document
 
 from reports import build_report
 from reports.content.build import build
 from reports.content.parts import AUDIENCES
+from reports.document import Document
 from reports.reading.files import clean
 from reports.render import html, pdf
 from reports.render.pages.run import document
