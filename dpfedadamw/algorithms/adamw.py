@@ -17,7 +17,7 @@ from dpfedadamw.algorithms.keys import (
     ServerSpec,
     WeightDecay,
 )
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.spec.algorithm_section import AlgorithmSpec
 from dpfedadamw.spec.section import Section, key
@@ -164,15 +164,15 @@ def _shared_blocks(keys: SharedAdamWKeys | TheoryAdamWKeys) -> str:
     return keys.second_moment.aggregation
 
 
-def _local_adamw(setting: Setting[LocalAdamWKeys]) -> Algorithm:
+def _local_adamw(setup: AlgorithmSetup[LocalAdamWKeys]) -> Algorithm:
     """Local AdamW whose moments restart every round, averaged."""
-    keys = setting.spec
+    keys = setup.spec
     return _restarting(keys, keys.weight_decay, keys.decay)
 
 
-def _local_adam(setting: Setting[LocalAdamKeys]) -> Algorithm:
+def _local_adam(setup: AlgorithmSetup[LocalAdamKeys]) -> Algorithm:
     """Local Adam with plain L2 decay whose moments restart every round, averaged."""
-    return _restarting(setting.spec, setting.spec.weight_decay, "coupled")
+    return _restarting(setup.spec, setup.spec.weight_decay, "coupled")
 
 
 def _restarting(keys: MomentKeys, weight_decay: float, decay: str) -> Algorithm:
@@ -198,11 +198,11 @@ def _restarting(keys: MomentKeys, weight_decay: float, decay: str) -> Algorithm:
     return Algorithm(local, Averaging({}, False))
 
 
-def _shared_adamw(setting: Setting[SharedAdamWKeys]) -> Algorithm:
+def _shared_adamw(setup: AlgorithmSetup[SharedAdamWKeys]) -> Algorithm:
     """Local AdamW with whatever of moments and alignment the spec shares."""
-    keys = setting.spec
+    keys = setup.spec
     return _sharing(
-        setting,
+        setup,
         keys.second_moment,
         beta1=keys.beta1,
         beta2=keys.beta2,
@@ -214,14 +214,14 @@ def _shared_adamw(setting: Setting[SharedAdamWKeys]) -> Algorithm:
     )
 
 
-def _theory_adamw(setting: Setting[TheoryAdamWKeys]) -> Algorithm:
+def _theory_adamw(setup: AlgorithmSetup[TheoryAdamWKeys]) -> Algorithm:
     """FedAdamW's Algorithm 3: β1 = λ = 0 and a convex mix with the last global update.
 
     Its server step γ is the server's learning rate times K·η, so that 1 is the plain average.
     """
-    keys = setting.spec
+    keys = setup.spec
     return _sharing(
-        setting,
+        setup,
         keys.second_moment,
         server_rate=keys.server.learning_rate,
         beta1=0.0,
@@ -236,14 +236,14 @@ def _theory_adamw(setting: Setting[TheoryAdamWKeys]) -> Algorithm:
 
 
 def _sharing(
-    setting: Setting[Any], moment: SecondMomentSpec, server_rate: float = 1.0, **rule: Any
+    setup: AlgorithmSetup[Any], moment: SecondMomentSpec, server_rate: float = 1.0, **rule: Any
 ) -> Algorithm:
     """The rule with the second moment that the spec shares, and the server that averages it."""
     from dpfedadamw.algorithms.rules.adamw import AdamW
     from dpfedadamw.vectors.flat import blocks_of
 
     aggregation = moment.aggregation
-    blocks = None if aggregation in ("full", "none") else blocks_of(setting.model, aggregation)
+    blocks = None if aggregation in ("full", "none") else blocks_of(setup.model, aggregation)
     local = AdamW(
         **rule,
         blocks=blocks,
@@ -256,14 +256,14 @@ def _sharing(
     )
     sizes: dict[str, int] = {}
     if local.aggregate_first:
-        sizes[FIRST_MOMENT] = setting.size
+        sizes[FIRST_MOMENT] = setup.size
     if aggregation != "none":
-        sizes[SECOND_MOMENT] = len(blocks.names) if blocks else setting.size
+        sizes[SECOND_MOMENT] = len(blocks.names) if blocks else setup.size
     return Algorithm(local, Averaging(sizes, local.alignment != 0.0, server_rate))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedadamw",
         keys=SharedAdamWKeys,
         units=("record",),
@@ -276,7 +276,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-localadamw",
         keys=LocalAdamWKeys,
         units=("record",),
@@ -288,7 +288,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="fedadamw",
         keys=PlainSharedKeys,
         units=("none",),
@@ -301,7 +301,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="fedadamw-theory",
         keys=TheoryAdamWKeys,
         units=("none",),
@@ -314,7 +314,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="local-adamw",
         keys=LocalAdamWKeys,
         units=("none",),
@@ -326,7 +326,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="local-adam",
         keys=LocalAdamKeys,
         units=("none",),

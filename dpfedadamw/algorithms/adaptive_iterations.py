@@ -35,7 +35,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging, mean_of
 from dpfedadamw.algorithms.sgd import GradientDescent, descend
 from dpfedadamw.spec.algorithm_section import LocalIterationsSpec
@@ -203,9 +203,9 @@ class IterationSchedule:
         return self.strong_convexity if estimate is None else float(estimate)
 
 
-def _adaptive_iterations(setting: Setting[AdaptiveIterationsKeys]) -> Algorithm:
+def _adaptive_iterations(setup: AlgorithmSetup[AdaptiveIterationsKeys]) -> Algorithm:
     """Local gradient descent, averaged, for as many steps a round as theory asks for."""
-    section, weight_decay = setting.spec.local_iterations, setting.spec.weight_decay
+    section, weight_decay = setup.spec.local_iterations, setup.spec.weight_decay
     first = section.strong_convexity
     schedule = IterationSchedule(section.minimum, section.maximum, section.heterogeneity, first)
     if not section.estimate:
@@ -215,7 +215,7 @@ def _adaptive_iterations(setting: Setting[AdaptiveIterationsKeys]) -> Algorithm:
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="ali-dpfl",
         keys=AdaptiveIterationsKeys,
         units=("record",),

@@ -29,7 +29,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.spec.algorithm_section import NoiseDecaySpec
@@ -128,18 +128,18 @@ class NoiseSchedule:
         return {SLOPE: float(state.state[SLOPE])}
 
 
-def _adaptive_noise(setting: Setting[AdaptiveNoiseKeys]) -> Algorithm:
+def _adaptive_noise(setup: AlgorithmSetup[AdaptiveNoiseKeys]) -> Algorithm:
     """Local gradient descent, averaged, under noise that falls while the model learns."""
-    section = setting.spec.noise_decay
+    section = setup.spec.noise_decay
     return Algorithm(
-        WatchedDescent(setting.spec.weight_decay),
+        WatchedDescent(setup.spec.weight_decay),
         FallingServer(section.patience),
         round_schedule=NoiseSchedule(section.factor, section.floor),
     )
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="adap-dpfl",
         keys=AdaptiveNoiseKeys,
         units=("record",),

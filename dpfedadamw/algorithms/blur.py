@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.algorithms.sparse import TopSparsification, averaged
 from dpfedadamw.spec.section import Section, key
@@ -86,17 +86,17 @@ class BoundedDescent:
         return Upload(descend(broadcast, oracle, self.weight_decay, held_back))
 
 
-def _bounded_descent(setting: Setting[BlurKeys]) -> Algorithm:
+def _bounded_descent(setup: AlgorithmSetup[BlurKeys]) -> Algorithm:
     """Local gradient descent that is held back beyond a bound, averaged."""
-    blur = setting.spec.blur
-    bound = blur.bound if blur.bound is not None else setting.clipping_norm
+    blur = setup.spec.blur
+    bound = blur.bound if blur.bound is not None else setup.clipping_norm
     # Without a clipping norm nothing says where an update is too long.
     bound = bound if bound is not None else math.inf
-    return averaged(setting, BoundedDescent(setting.spec.weight_decay, blur.weight, bound))
+    return averaged(setup, BoundedDescent(setup.spec.weight_decay, blur.weight, bound))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="blur",
         keys=BlurKeys,
         units=("client",),
@@ -107,7 +107,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="blurs",
         keys=SparseBlurKeys,
         units=("client",),

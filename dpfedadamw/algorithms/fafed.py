@@ -21,7 +21,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.keys import CoupledDecay, MomentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import mean_of, mean_update
 
 if TYPE_CHECKING:
@@ -124,15 +124,15 @@ class FasterAdaptiveServer:
         return ServerState(moved, {FIRST_MOMENT: first, SECOND_MOMENT: second, PREVIOUS: mean})
 
 
-def _variance_reduced(setting: Setting[FasterAdaptiveKeys]) -> Algorithm:
+def _variance_reduced(setup: AlgorithmSetup[FasterAdaptiveKeys]) -> Algorithm:
     """Variance-reduced local momentum; iterates and both moments averaged."""
-    spec = setting.spec
+    spec = setup.spec
     local = FasterAdaptive(spec.beta1, spec.beta2, spec.epsilon, spec.weight_decay)
     return Algorithm(local, FasterAdaptiveServer(spec.epsilon))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fafed",
         keys=FasterAdaptiveKeys,
         units=("record",),

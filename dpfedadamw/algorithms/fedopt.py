@@ -15,7 +15,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.keys import Beta1, Beta2, DescentKeys, Epsilon
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import mean_update
 from dpfedadamw.algorithms.sgd import GradientDescent
 from dpfedadamw.spec.section import Section, key
@@ -118,14 +118,14 @@ class Adaptive:
         return ServerState(state.parameters + step, {FIRST_MOMENT: first, SECOND_MOMENT: second})
 
 
-def _adaptive_server(setting: Setting[AdaptiveServerKeys]) -> Algorithm:
+def _adaptive_server(setup: AlgorithmSetup[AdaptiveServerKeys]) -> Algorithm:
     """Local gradient descent, Adam or Yogi on the server."""
-    return _assembled(setting.spec, setting.spec.server, setting.spec.server.rule)
+    return _assembled(setup.spec, setup.spec.server, setup.spec.server.rule)
 
 
-def _adam_on_the_server(setting: Setting[FedAdamKeys]) -> Algorithm:
+def _adam_on_the_server(setup: AlgorithmSetup[FedAdamKeys]) -> Algorithm:
     """Local gradient descent, Adam on the server."""
-    return _assembled(setting.spec, setting.spec.server, "adam")
+    return _assembled(setup.spec, setup.spec.server, "adam")
 
 
 def _assembled(keys: DescentKeys, server: AdamServer, rule: str) -> Algorithm:
@@ -134,7 +134,7 @@ def _assembled(keys: DescentKeys, server: AdamServer, rule: str) -> Algorithm:
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedopt",
         keys=AdaptiveServerKeys,
         units=("record",),
@@ -145,7 +145,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="fedadam",
         keys=FedAdamKeys,
         units=("none",),

@@ -19,7 +19,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.keys import CoupledDecay, LocalWeight, MomentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
 
@@ -81,17 +81,17 @@ class LocalAdaptiveAmended:
         return Upload(update, {SECOND_MOMENT: largest})
 
 
-def _amended_adaptive(setting: Setting[AmendedKeys]) -> Algorithm:
+def _amended_adaptive(setup: AlgorithmSetup[AmendedKeys]) -> Algorithm:
     """Local AMSGrad mixed with the last global update; update and v averaged."""
-    spec = setting.spec
+    spec = setup.spec
     local = LocalAdaptiveAmended(
         spec.beta1, spec.beta2, spec.epsilon, spec.weight_decay, spec.local_weight
     )
-    return Algorithm(local, Averaging({SECOND_MOMENT: setting.size}, True))
+    return Algorithm(local, Averaging({SECOND_MOMENT: setup.size}, True))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedlada",
         keys=AmendedKeys,
         units=("record",),
@@ -102,7 +102,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="fedlada",
         keys=AmendedKeys,
         units=("none",),

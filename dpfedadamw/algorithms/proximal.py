@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.spec.section import key
@@ -64,14 +64,14 @@ class ProximalDescent:
         return Upload(descend(broadcast, oracle, self.weight_decay, pulled_back))
 
 
-def _proximal_descent(setting: Setting[ProximalKeys]) -> Algorithm:
+def _proximal_descent(setup: AlgorithmSetup[ProximalKeys]) -> Algorithm:
     """Local descent held near the broadcast model, averaged."""
-    local = ProximalDescent(setting.spec.weight_decay, setting.spec.proximal_weight)
+    local = ProximalDescent(setup.spec.weight_decay, setup.spec.proximal_weight)
     return Algorithm(local, Averaging({}, False))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="pe-dpfl",
         keys=ProximalKeys,
         units=("record",),

@@ -24,7 +24,7 @@ _Keys = TypeVar("_Keys", bound=AlgorithmSpec)
 
 
 @dataclass(frozen=True)
-class Setting(Generic[_Keys]):
+class AlgorithmSetup(Generic[_Keys]):
     """What a system is built for.
 
     Attributes:
@@ -56,7 +56,7 @@ def _tensors(keys: AlgorithmSpec) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry(Generic[_Keys]):
+class AlgorithmEntry(Generic[_Keys]):
     """What is known of an algorithm.
 
     Attributes:
@@ -84,7 +84,7 @@ class Entry(Generic[_Keys]):
     units: tuple[str, ...]
     summary: str
     source: str
-    assemble: Callable[[Setting[_Keys]], Algorithm]
+    assemble: Callable[[AlgorithmSetup[_Keys]], Algorithm]
     relatives: Mapping[str, str] = field(default_factory=dict)
     queries_per_step: int = 1
     measured_beta2: Callable[[_Keys], float | None] | None = None
@@ -103,7 +103,9 @@ class Entry(Generic[_Keys]):
         return self.measured_beta2 is not None
 
 
-ALGORITHMS: Registry[Entry[Any]] = Registry("algorithm", "dpfedadamw.algorithms", Entry)
+ALGORITHMS: Registry[AlgorithmEntry[Any]] = Registry(
+    "algorithm", "dpfedadamw.algorithms", AlgorithmEntry
+)
 register = ALGORITHMS.register
 
 
@@ -123,7 +125,7 @@ def build(
         seed: The public seed of coordinates that are drawn at random.
         clipping_norm: C of whole updates; None where there is none.
     """
-    return ALGORITHMS[spec.name].assemble(Setting(spec, model, clients, seed, clipping_norm))
+    return ALGORITHMS[spec.name].assemble(AlgorithmSetup(spec, model, clients, seed, clipping_norm))
 
 
 def measured_beta2(spec: AlgorithmSpec) -> float | None:

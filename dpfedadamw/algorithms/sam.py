@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.algorithms.sparse import SparsificationSpec, TopSparsification, averaged
 from dpfedadamw.spec.section import Section, key
@@ -91,14 +91,14 @@ class SharpnessAware:
         return Upload(descend(broadcast, oracle, self.weight_decay, ascend_first))
 
 
-def _sharpness_aware(setting: Setting[SamKeys]) -> Algorithm:
+def _sharpness_aware(setup: AlgorithmSetup[SamKeys]) -> Algorithm:
     """Local descent by the gradient at a perturbed point, averaged."""
-    local = SharpnessAware(setting.spec.weight_decay, setting.spec.sam.radius)
-    return averaged(setting, local)
+    local = SharpnessAware(setup.spec.weight_decay, setup.spec.sam.radius)
+    return averaged(setup, local)
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedsam",
         keys=SamKeys,
         units=("record", "client"),
@@ -110,7 +110,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedsam-randk",
         keys=RandomSamKeys,
         units=("client",),
@@ -122,7 +122,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedsam-topk",
         keys=TopSamKeys,
         units=("client",),

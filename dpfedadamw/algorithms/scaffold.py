@@ -21,7 +21,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.keys import DescentKeys, ServerSpec
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging, mean_of
 from dpfedadamw.algorithms.sgd import descend
 
@@ -102,14 +102,14 @@ class ScaffoldServer:
         return replace(averaged, state={CONTROL: control})
 
 
-def _scaffold(setting: Setting[ScaffoldKeys]) -> Algorithm:
+def _scaffold(setup: AlgorithmSetup[ScaffoldKeys]) -> Algorithm:
     """Local gradient descent with control variates."""
-    server = ScaffoldServer(setting.clients, setting.spec.server.learning_rate)
-    return Algorithm(Scaffold(setting.spec.weight_decay), server)
+    server = ScaffoldServer(setup.clients, setup.spec.server.learning_rate)
+    return Algorithm(Scaffold(setup.spec.weight_decay), server)
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-scaffold",
         keys=ScaffoldKeys,
         units=("record",),
@@ -120,7 +120,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="scaffold",
         keys=ScaffoldKeys,
         units=("none",),

@@ -20,7 +20,7 @@ from dpfedadamw.algorithms.base import (
     Upload,
 )
 from dpfedadamw.algorithms.keys import DescentKeys, LocalWeight
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sparse import SparsificationSpec, averaged
 from dpfedadamw.spec.section import key
@@ -124,19 +124,19 @@ class ClientMomentum:
         return Upload(descend(broadcast, oracle, self.weight_decay, mixed))
 
 
-def _averaged_descent(setting: Setting[DescentKeys]) -> Algorithm:
+def _averaged_descent(setup: AlgorithmSetup[DescentKeys]) -> Algorithm:
     """Local gradient descent, averaged."""
-    return averaged(setting, GradientDescent(setting.spec.weight_decay))
+    return averaged(setup, GradientDescent(setup.spec.weight_decay))
 
 
-def _client_momentum(setting: Setting[ClientMomentumKeys]) -> Algorithm:
+def _client_momentum(setup: AlgorithmSetup[ClientMomentumKeys]) -> Algorithm:
     """Local descent mixed with the last global update, averaged."""
-    local = ClientMomentum(setting.spec.weight_decay, setting.spec.local_weight)
+    local = ClientMomentum(setup.spec.weight_decay, setup.spec.local_weight)
     return Algorithm(local, Averaging({}, True))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedavg",
         keys=AveragingKeys,
         units=("record", "client"),
@@ -147,7 +147,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="fedavg",
         keys=AveragingKeys,
         units=("none",),
@@ -158,7 +158,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="fed-smp",
         keys=SparseAveragingKeys,
         units=("client",),
@@ -169,7 +169,7 @@ register(
     )
 )
 register(
-    Entry(
+    AlgorithmEntry(
         name="fedcm",
         keys=ClientMomentumKeys,
         units=("none",),

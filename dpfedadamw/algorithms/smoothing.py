@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.spec.section import Section, key
@@ -94,20 +94,20 @@ class LaplacianSmoothing:
         return Upload(descend(broadcast, oracle, self.weight_decay, smooth))
 
 
-def _smoothed_descent(setting: Setting[SmoothingKeys]) -> Algorithm:
+def _smoothed_descent(setup: AlgorithmSetup[SmoothingKeys]) -> Algorithm:
     """Local descent by the smoothed gradient, averaged."""
     from dpfedadamw.vectors.flat import layout_of
 
-    smoothing, layout = setting.spec.smoothing, layout_of(setting.model)
+    smoothing, layout = setup.spec.smoothing, layout_of(setup.model)
     segments: tuple[int, ...] = (layout.size,)
     if smoothing.scope == "tensor":
         segments = tuple(part.stop - part.start for part in layout.slices)
-    local = LaplacianSmoothing(setting.spec.weight_decay, smoothing.strength, segments)
+    local = LaplacianSmoothing(setup.spec.weight_decay, smoothing.strength, segments)
     return Algorithm(local, Averaging({}, False))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="dp-fedavg-ls",
         keys=SmoothingKeys,
         units=("record",),

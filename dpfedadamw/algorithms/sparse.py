@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from dpfedadamw.algorithms.base import Algorithm, LocalRule, ServerRule
-from dpfedadamw.algorithms.registry import Setting
+from dpfedadamw.algorithms.registry import AlgorithmSetup
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.spec.section import Section, key
 
@@ -35,16 +35,16 @@ class TopSparsification(SparsificationSpec, title="Top-k sparsification"):
     )
 
 
-def averaged(setting: Setting[Any], local: LocalRule) -> Algorithm:
+def averaged(setup: AlgorithmSetup[Any], local: LocalRule) -> Algorithm:
     """A local rule whose updates are averaged, after sparsification where the spec has one."""
     average = Averaging({}, False)
-    chosen = setting.spec.part(SparsificationSpec)
+    chosen = setup.spec.part(SparsificationSpec)
     if chosen is None:
         return Algorithm(local, average)
     from dpfedadamw.algorithms.rules.renewal import RenewedCoordinates
     from dpfedadamw.vectors.sparsification import sparsification
 
-    sparse = sparsification(chosen.kind, chosen.fraction, setting.size, setting.seed)
+    sparse = sparsification(chosen.kind, chosen.fraction, setup.size, setup.seed)
     server: ServerRule = average
     if chosen.kind == "released-top":
         server = RenewedCoordinates(average, sparse)

@@ -24,7 +24,7 @@ _Keys = TypeVar("_Keys", bound=DataSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry(Generic[_Keys]):
+class DatasetEntry(Generic[_Keys]):
     """What is known of a data set.
 
     Attributes:
@@ -56,8 +56,8 @@ class Entry(Generic[_Keys]):
     place: int = LAST
 
 
-DATASETS: Registry[Entry[Any]] = Registry(
-    "data set", "dpfedadamw.data.formats", Entry, group="dpfedadamw.datasets"
+DATASETS: Registry[DatasetEntry[Any]] = Registry(
+    "data set", "dpfedadamw.data.formats", DatasetEntry, group="dpfedadamw.datasets"
 )
 register = DATASETS.register
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from dpfedadamw.models.registry import Entry, register, require_images
+from dpfedadamw.models.registry import ModelEntry, register, require_images
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.values import Contradictions, Values, multiple_of
@@ -95,7 +95,7 @@ def _check_groups(get: Values) -> Contradictions:
 
 
 register(
-    Entry(
+    ModelEntry(
         name="cnn",
         keys=CNNSpec,
         summary="3x3 convolutions with GroupNorm and a linear head, for images",
@@ -106,7 +106,7 @@ register(
     )
 )
 register(
-    Entry(
+    ModelEntry(
         name="simple-cnn",
         keys=SimpleCNNSpec,
         summary="two 5x5 convolutions with max-pooling, two linear layers, for images",

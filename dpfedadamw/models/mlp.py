@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from dpfedadamw.models.registry import Entry, register
+from dpfedadamw.models.registry import ModelEntry, register
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import key
 
@@ -39,7 +39,7 @@ def _build(keys: MLPSpec, input_shape: Sequence[int], classes: int) -> nn.Module
 
 
 register(
-    Entry(
+    ModelEntry(
         name="mlp",
         keys=MLPSpec,
         summary="multi-layer perceptron with ReLU; hidden: [] is softmax regression",

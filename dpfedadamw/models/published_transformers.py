@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpfedadamw.models.registry import Entry, register
+from dpfedadamw.models.registry import ModelEntry, register
 from dpfedadamw.models.transformers.keys import (
     AnyTransformerSpec,
     ImageTransformerSpec,
@@ -47,8 +47,8 @@ def _write(keys: TransformerSpec, model: nn.Module, folder: Path) -> tuple[str, 
 
 def _entry(
     name: str, keys: type[TransformerSpec], summary: str, source: str, place: int
-) -> Entry[TransformerSpec]:
-    return Entry(
+) -> ModelEntry[TransformerSpec]:
+    return ModelEntry(
         name=name,
         keys=keys,
         summary=summary,

@@ -35,7 +35,7 @@ def _unchanged(keys: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry(Generic[_Keys]):
+class ModelEntry(Generic[_Keys]):
     """What is known of a model.
 
     Attributes:
@@ -68,7 +68,7 @@ class Entry(Generic[_Keys]):
     place: int = LAST
 
 
-MODELS: Registry[Entry[Any]] = Registry("model", "dpfedadamw.models", Entry)
+MODELS: Registry[ModelEntry[Any]] = Registry("model", "dpfedadamw.models", ModelEntry)
 register = MODELS.register
 
 

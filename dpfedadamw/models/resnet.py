@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from dpfedadamw.models.registry import Entry, register, require_images
+from dpfedadamw.models.registry import ModelEntry, register, require_images
 from dpfedadamw.spec.model_section import ModelSpec
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _build(keys: ResNetSpec, input_shape: Sequence[int], classes: int) -> nn.Mod
 
 
 register(
-    Entry(
+    ModelEntry(
         name="resnet18",
         keys=ResNetSpec,
         summary="ResNet-18 with GroupNorm and a 3x3 stem, for small images",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.models.errors import ModelError
-from dpfedadamw.models.registry import Entry, register, require_images
+from dpfedadamw.models.registry import ModelEntry, register, require_images
 from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import key
@@ -114,7 +114,7 @@ def _check_sizes(get: Values) -> Contradictions:
 
 
 register(
-    Entry(
+    ModelEntry(
         name="vit",
         keys=ViTSpec,
         summary="small vision transformer with class token, pre-norm, for images",
@@ -125,7 +125,7 @@ register(
     )
 )
 register(
-    Entry(
+    ModelEntry(
         name="vit-tiny",
         keys=ViTTinySpec,
         summary="ViT-Tiny from scratch: patches of 4, width 192, 6 layers, 3 heads, for images",

@@ -26,11 +26,11 @@ from dpfedadamw.spec.data_section import (
 from dpfedadamw.spec.fields import Field, describe
 from dpfedadamw.spec.model_section import ModelSpec, models
 from dpfedadamw.spec.privacy_section import (
-    PoissonSampling,
+    PoissonSamplingSpec,
     PrivacySpec,
     RandomnessSpec,
-    ReleaseRandomness,
-    ReproducibleRandomness,
+    ReleaseRandomnessSpec,
+    ReproducibleRandomnessSpec,
     SamplingSpec,
 )
 from dpfedadamw.spec.reading import (
@@ -66,12 +66,12 @@ __all__ = [
     "ModelSpec",
     "NoiseDecaySpec",
     "PartitionSpec",
-    "PoissonSampling",
+    "PoissonSamplingSpec",
     "PrivacySpec",
     "RandomnessSpec",
-    "ReleaseRandomness",
+    "ReleaseRandomnessSpec",
     "ReportSpec",
-    "ReproducibleRandomness",
+    "ReproducibleRandomnessSpec",
     "SamplingSpec",
     "Section",
     "ShippedSpec",

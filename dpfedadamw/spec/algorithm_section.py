@@ -99,7 +99,7 @@ class LocalIterationsSpec(Section, title="Local iterations"):
 
 
 class RegisteredAlgorithm(Protocol):
-    """What a spec goes by of a registered algorithm; ``algorithms.registry.Entry`` says more."""
+    """What a spec goes by of a registered algorithm, an ``algorithms.registry.AlgorithmEntry``."""
 
     @property
     def keys(self) -> type[AlgorithmSpec]:

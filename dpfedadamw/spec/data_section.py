@@ -263,7 +263,7 @@ class PublishedImagesSpec(PublishedSpec, title="Published images"):
 
 
 class RegisteredDataset(Protocol):
-    """What a spec goes by of a registered data set; ``data.registry.Entry`` says more."""
+    """What a spec goes by of a registered data set; ``data.registry.DatasetEntry`` says more."""
 
     @property
     def keys(self) -> type[DataSpec]:

@@ -21,7 +21,7 @@ class ModelSpec(Section, title="Model"):
 
 
 class RegisteredModel(Protocol):
-    """What a spec goes by of a registered model; ``models.registry.Entry`` says more."""
+    """What a spec goes by of a registered model; ``models.registry.ModelEntry`` says more."""
 
     @property
     def keys(self) -> type[ModelSpec]:

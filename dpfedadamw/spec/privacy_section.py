@@ -26,7 +26,7 @@ class SamplingSpec(Section, title="Sampling"):
     batch_size: AbsentInteger = None
 
 
-class PoissonSampling(SamplingSpec, title="Poisson sampling"):
+class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
     """Each record is drawn independently, anew in each step. Goes with adjacency add-remove."""
 
     kind: Literal["poisson"] = key(
@@ -43,7 +43,7 @@ class PoissonSampling(SamplingSpec, title="Poisson sampling"):
     )
 
 
-class FixedSizeSampling(SamplingSpec, title="Batches of fixed size"):
+class FixedSizeSamplingSpec(SamplingSpec, title="Batches of fixed size"):
     """Each step draws exactly so many records, every such set equally likely, anew.
 
     Goes with adjacency replace-one, where a record counts twice.
@@ -87,7 +87,7 @@ class ShuffledSampling(SamplingSpec, title="Shuffled batches"):
 
 
 _SampledRecords = Annotated[
-    SamplingSpec, one_of("kind", PoissonSampling, FixedSizeSampling, ShuffledSampling)
+    SamplingSpec, one_of("kind", PoissonSamplingSpec, FixedSizeSamplingSpec, ShuffledSampling)
 ]
 _SampledBatches = Annotated[SamplingSpec, one_of("kind", FullSampling, ShuffledSampling)]
 _GaussianSampler = Annotated[
@@ -257,7 +257,7 @@ class RandomnessSpec(Section, title="Randomness"):
     seed: AbsentInteger = None
 
 
-class ReleaseRandomness(RandomnessSpec, title="Release"):
+class ReleaseRandomnessSpec(RandomnessSpec, title="Release"):
     """For models that leave the house."""
 
     mode: Literal["release"] = "release"
@@ -268,7 +268,7 @@ class ReleaseRandomness(RandomnessSpec, title="Release"):
     )
 
 
-class ReproducibleRandomness(RandomnessSpec, title="Reproducible"):
+class ReproducibleRandomnessSpec(RandomnessSpec, title="Reproducible"):
     """For tests and comparisons."""
 
     mode: Literal["reproducible"] = "reproducible"

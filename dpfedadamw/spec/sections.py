@@ -17,8 +17,8 @@ from dpfedadamw.spec.privacy_section import (
     PrivacySpec,
     RandomnessSpec,
     RecordPrivacy,
-    ReleaseRandomness,
-    ReproducibleRandomness,
+    ReleaseRandomnessSpec,
+    ReproducibleRandomnessSpec,
 )
 from dpfedadamw.spec.section import Section, key, one_of
 
@@ -161,9 +161,9 @@ class Spec(Section, title="Experiment"):
     privacy: Annotated[PrivacySpec, one_of("unit", RecordPrivacy, ClientPrivacy, NoPrivacy)]
     randomness: Annotated[
         RandomnessSpec,
-        one_of("mode", ReleaseRandomness, ReproducibleRandomness, short_form=True),
+        one_of("mode", ReleaseRandomnessSpec, ReproducibleRandomnessSpec, short_form=True),
     ] = key(
-        ReleaseRandomness(),
+        ReleaseRandomnessSpec(),
         "Where sampling and noise come from; the bare name of a mode is a short form.",
         examples=("release", "reproducible", {"mode": "reproducible", "seed": 7}),
     )

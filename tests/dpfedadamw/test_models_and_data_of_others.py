@@ -19,11 +19,9 @@ from dpfedadamw import spec
 from dpfedadamw.cli import main
 from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.datasets import load
-from dpfedadamw.data.registry import DATASETS
-from dpfedadamw.data.registry import Entry as DatasetEntry
+from dpfedadamw.data.registry import DATASETS, DatasetEntry
 from dpfedadamw.errors import SpecError
-from dpfedadamw.models.registry import MODELS, build
-from dpfedadamw.models.registry import Entry as ModelEntry
+from dpfedadamw.models.registry import MODELS, ModelEntry, build
 from dpfedadamw.registration import RegistrationError, Registry
 from dpfedadamw.spec.data_section import DataSpec, TestFraction
 from dpfedadamw.spec.model_section import ModelSpec

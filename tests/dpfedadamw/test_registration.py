@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ALGORITHM = """
 from dpfedadamw.algorithms.base import Algorithm
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import GradientDescent
 from dpfedadamw.spec.section import key
@@ -27,10 +27,10 @@ class ScaledKeys(DescentKeys, title="Scaled descent"):
 
     factor: float = key(2.0, "Factor of the weight decay.", unit="1", gt=0, le=10)
 
-def scaled(setting: Setting[ScaledKeys]) -> Algorithm:
-    return Algorithm(GradientDescent(setting.spec.factor), Averaging({}, False))
+def scaled(setup: AlgorithmSetup[ScaledKeys]) -> Algorithm:
+    return Algorithm(GradientDescent(setup.spec.factor), Averaging({}, False))
 
-ENTRY = Entry(name="NAME", keys=ScaledKeys, units=("record",), summary="scaled descent",
+ENTRY = AlgorithmEntry(name="NAME", keys=ScaledKeys, units=("record",), summary="scaled descent",
               source="nobody", assemble=scaled)
 """
 SPEC = """\
@@ -100,7 +100,7 @@ def test_an_algorithm_of_another_package_has_its_keys_checked_and_its_origin_tol
     [
         ("import no_such_module\n", "other_algorithms", "No module named 'no_such_module'"),
         ("", "other_algorithms:ENTRY", "has no attribute 'ENTRY'"),
-        ("ENTRY = 3\n", "other_algorithms:ENTRY", "it is no module and no Entry"),
+        ("ENTRY = 3\n", "other_algorithms:ENTRY", "it is no module and no AlgorithmEntry"),
         (
             ALGORITHM.replace("NAME", "dp-fedavg") + "register(ENTRY)\n",
             "other_algorithms",

@@ -168,7 +168,7 @@ def test_specs_of_published_data_are_of_the_promised_setting(name):
     loaded = spec.load(name)
     federation, privacy = loaded.federation, loaded.privacy
     assert (loaded.data.clients, federation.clients_per_round, federation.local_steps) == (4, 4, 20)
-    assert privacy.sampling == spec.PoissonSampling(expected_batch_size=16.0)
+    assert privacy.sampling == spec.PoissonSamplingSpec(expected_batch_size=16.0)
     assert (privacy.noise_multiplier, privacy.delta) == (1.0, 1e-5)
     assert loaded.randomness.mode == "release"
     if name == "sst2-lora":

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import opened, where
-from dpfedadamw.data.registry import Entry, register
+from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import Chunk, Images, Numbers, Reading, Source
 from dpfedadamw.spec.data_section import Augmentation, CacheFolder, DataSpec
 from dpfedadamw.spec.section import key
@@ -177,7 +177,7 @@ def _pieces(path: Path, array: _Array, rows: int) -> Iterator[NDArray[np.generic
 
 
 register(
-    Entry(
+    DatasetEntry(
         name="arrays",
         keys=ArraysSpec,
         summary="your own .npz with x_train, y_train, x_test, y_test (numbers only)",

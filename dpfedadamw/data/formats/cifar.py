@@ -16,7 +16,7 @@ import numpy as np
 from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, folder, opened, where
-from dpfedadamw.data.registry import Entry, path_or_revision, register
+from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
 from dpfedadamw.spec.data_section import PublishedImagesSpec
 
@@ -171,9 +171,9 @@ def _records(stream: Any, version: _Version, place: str) -> Iterator[Chunk]:
         raise DataError(f"{place}: is empty; download it again")
 
 
-def _entry(name: str) -> Entry[PublishedImagesSpec]:
+def _entry(name: str) -> DatasetEntry[PublishedImagesSpec]:
     version = _VERSIONS[name]
-    return Entry(
+    return DatasetEntry(
         name=name,
         keys=PublishedImagesSpec,
         summary=f"small photographs, 50,000 + 10,000, 32x32 colour, {version.classes} classes; "

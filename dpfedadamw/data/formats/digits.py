@@ -9,7 +9,7 @@ import numpy as np
 
 from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.registry import Entry, register
+from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 from dpfedadamw.spec.data_section import PATH, Augmentation, DataSpec, TestFraction
 from dpfedadamw.spec.section import key
@@ -38,7 +38,7 @@ def _bring(_: DigitsSpec, preprocessing: Preprocessing) -> Prepared:
 
 
 register(
-    Entry(
+    DatasetEntry(
         name="digits",
         keys=DigitsSpec,
         summary="scikit-learn's 1,797 handwritten digits, 8x8 grey, 10 classes; needs no download",

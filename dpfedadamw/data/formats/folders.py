@@ -15,7 +15,7 @@ from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
 from dpfedadamw.data.images import ENDINGS, decode
 from dpfedadamw.data.lines import lines
-from dpfedadamw.data.registry import Entry, path_or_revision, register
+from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import Chunk, Images, Reading, Source
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.spec.data_section import (
@@ -191,7 +191,7 @@ def _find_tiny(path: Path, _: PublishedImagesSpec, preprocessing: Preprocessing)
 
 
 register(
-    Entry(
+    DatasetEntry(
         name="tiny-imagenet",
         keys=PublishedImagesSpec,
         summary="photographs, 100,000 + 10,000, 64x64 colour, 200 classes; its val is the test "
@@ -205,7 +205,7 @@ register(
     )
 )
 register(
-    Entry(
+    DatasetEntry(
         name="image-folder",
         keys=ImageFolderSpec,
         summary="your own image files in class folders: CLASS/*, or train/CLASS/* and test/CLASS/*",

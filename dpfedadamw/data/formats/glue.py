@@ -16,7 +16,7 @@ from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
 from dpfedadamw.data.lines import rows
-from dpfedadamw.data.registry import Entry, path_or_revision, register
+from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Reading, Source, Texts
 from dpfedadamw.spec.data_section import PublishedSpec
 
@@ -211,8 +211,8 @@ def _chunk(texts: list[list[str]], labels: list[int]) -> Chunk:
     return Chunk(Texts(tuple(one[0] for one in texts), second), np.array(labels, np.int64))
 
 
-def _entry(name: str) -> Entry[GlueSpec]:
-    return Entry(
+def _entry(name: str) -> DatasetEntry[GlueSpec]:
+    return DatasetEntry(
         name=name,
         keys=GlueSpec,
         summary=f"{TASKS[name].summary}; GLUE",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, find, folder, opened, where
-from dpfedadamw.data.registry import Entry, path_or_revision, register
+from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
 from dpfedadamw.spec.data_section import (
     Augmentation,
@@ -147,8 +147,8 @@ def _check_end(unpacked: Unpacked, path: Path) -> None:
 
 def _entry(
     name: str, summary: str, origin: str, licence: str, published: hub.Published
-) -> Entry[PublishedImagesSpec]:
-    return Entry(
+) -> DatasetEntry[PublishedImagesSpec]:
+    return DatasetEntry(
         name=name,
         keys=PublishedImagesSpec,
         summary=f"{summary}, 60,000 + 10,000, 28x28 grey, 10 classes; IDX",
@@ -182,7 +182,7 @@ register(
     )
 )
 register(
-    Entry(
+    DatasetEntry(
         name="emnist",
         keys=EmnistSpec,
         summary="handwritten letters and digits, 28x28 grey, six splits of 10 to 62 classes; IDX",

@@ -13,7 +13,7 @@ import numpy as np
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import where
 from dpfedadamw.data.lines import rows
-from dpfedadamw.data.registry import Entry, register
+from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec.data_section import CacheFolder, DataSpec, RequiredPath, TestFraction
@@ -250,7 +250,7 @@ def _check_columns(get: Values) -> Contradictions:
 
 
 register(
-    Entry(
+    DatasetEntry(
         name="table",
         keys=TableSpec,
         summary="your own CSV or TSV: one or two columns of text, or columns of numbers, and a "

@@ -65,7 +65,7 @@ def test_a_section_is_replaced_as_a_whole():
 
 def test_a_short_form_opens_for_its_keys():
     loaded = load("randomness.mode=reproducible", "randomness.seed=3")
-    assert loaded.randomness == spec.ReproducibleRandomness(seed=3)
+    assert loaded.randomness == spec.ReproducibleRandomnessSpec(seed=3)
 
 
 def test_a_target_epsilon_leaves_the_noise_multiplier_where_the_algorithm_needs_both():

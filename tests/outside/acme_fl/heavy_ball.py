@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
 from dpfedadamw.algorithms.keys import DescentKeys
-from dpfedadamw.algorithms.registry import Entry, Setting, register
+from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.spec.section import key
@@ -43,13 +43,13 @@ class HeavyBall:
         return Upload(descend(broadcast, oracle, self.weight_decay, heavier))
 
 
-def _assemble(setting: Setting[HeavyBallKeys]) -> Algorithm:
-    local = HeavyBall(setting.spec.weight_decay, setting.spec.momentum)
+def _assemble(setup: AlgorithmSetup[HeavyBallKeys]) -> Algorithm:
+    local = HeavyBall(setup.spec.weight_decay, setup.spec.momentum)
     return Algorithm(local, Averaging({}, False))
 
 
 register(
-    Entry(
+    AlgorithmEntry(
         name="acme-heavy-ball",
         keys=HeavyBallKeys,
         units=("record",),

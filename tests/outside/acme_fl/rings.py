@@ -6,10 +6,10 @@ import hashlib
 from typing import Literal
 
 import numpy as np
-from dpfedadamw.data.registry import Entry, register
 
 from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 from dpfedadamw.spec.data_section import PATH, DataSpec, TestFraction
 from dpfedadamw.spec.section import key
@@ -37,7 +37,7 @@ def _bring(keys: RingsKeys, preprocessing: Preprocessing) -> Prepared:
 
 
 register(
-    Entry(
+    DatasetEntry(
         name="acme-rings",
         keys=RingsKeys,
         summary="points on three rings, a class each",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from dpfedadamw.models.registry import Entry, register
+from dpfedadamw.models.registry import ModelEntry, register
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import key
 
@@ -37,7 +37,7 @@ def _build(keys: TanhKeys, input_shape: Sequence[int], classes: int) -> nn.Modul
 
 
 register(
-    Entry(
+    ModelEntry(
         name="acme-tanh",
         keys=TanhKeys,
         summary="one hidden layer with tanh",
