@@ -16,7 +16,7 @@ from dpfedadamw.privacy.composition import Composition, mu_gdp
 from dpfedadamw.privacy.sampling import ShuffledEpochs
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import header
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.faults.sampling_faults import FIXED, SHUFFLED
 from tests.runs import small_spec
 
@@ -164,7 +164,8 @@ def sam():
     return small_spec("dp-fedsam")
 
 
-ROOM = Room(
+GROUP = FaultGroup(
+    40,
     "Accounting",
     (
         Fault(

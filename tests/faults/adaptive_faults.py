@@ -13,7 +13,7 @@ from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.units import record
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
 SIX_ROUNDS = {"rounds": 6, "overrides": ("algorithm.noise_decay.patience=1",)}
@@ -118,7 +118,8 @@ def claiming_what_was_spent(patch: Patch) -> None:
 _ALI = "adaptive schedules whose accountant sees a mean number of steps"
 _ADAP = "noise schedules that follow a loss"
 
-ROOM = Room(
+GROUP = FaultGroup(
+    110,
     "Rules that adapt",
     (
         Fault(

@@ -15,7 +15,7 @@ from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.units import client as unit
 from dpfedadamw.privacy.updates import ClippedUpdate, sum_of_updates
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.faults.upload_faults import (
     as_a_memory_of_its_own,
     beside_the_rest,
@@ -163,7 +163,8 @@ def a_clean_update_at_the_end(patch: Patch) -> None:
 
 _BY = {"server": client_spec, "clients": by_clients}
 
-ROOM = Room(
+GROUP = FaultGroup(
+    90,
     "Whole clients",
     (
         *(

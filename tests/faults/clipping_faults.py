@@ -12,7 +12,7 @@ from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.clipping.engines import ClippedSum, choose
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
 CLIPPING_NORM = 1.0
@@ -135,7 +135,8 @@ def cut_large_batches(patch: Patch) -> None:
     patch.setattr(oracle.PrivateOracle, "next_batch", cut)
 
 
-ROOM = Room(
+GROUP = FaultGroup(
+    20,
     "Clipping and sensitivity",
     (
         Fault(

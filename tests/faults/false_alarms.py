@@ -21,7 +21,7 @@ from scipy import stats
 from audit.statistics.intervals import FALSE_ALARM
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.spec import Spec
-from tests.faults.declaring import failed
+from tests.faults.fault import failed
 from tests.faults.sampling_faults import FIXED, SHUFFLED, SIX_STEPS
 from tests.runs import judged, small_spec
 

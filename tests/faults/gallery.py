@@ -1,33 +1,21 @@
-"""The gallery: every fault that the audit must catch, in rooms."""
+"""The gallery: every fault that the audit must catch, in groups.
+
+A file of this folder whose name ends in `_faults` declares one group, as `GROUP`; it is found by its
+name, so that a new group is one new file.
+"""
 
 from __future__ import annotations
 
-from tests.faults import (
-    accounting_faults,
-    adaptive_faults,
-    client_level_faults,
-    clipping_faults,
-    ledger_faults,
-    noise_faults,
-    optimiser_faults,
-    record_faults,
-    sampling_faults,
-    sparse_faults,
-    upload_faults,
-)
-from tests.faults.declaring import Fault, Room
+from importlib import import_module
+from pathlib import Path
 
-ROOMS: tuple[Room, ...] = (
-    noise_faults.ROOM,
-    clipping_faults.ROOM,
-    sampling_faults.ROOM,
-    accounting_faults.ROOM,
-    ledger_faults.ROOM,
-    optimiser_faults.ROOM,
-    upload_faults.ROOM,
-    record_faults.ROOM,
-    client_level_faults.ROOM,
-    sparse_faults.ROOM,
-    adaptive_faults.ROOM,
-)
-GALLERY: tuple[Fault, ...] = tuple(fault for room in ROOMS for fault in room.faults)
+from tests.faults.fault import Fault, FaultGroup
+
+_FILES = Path(__file__).parent.glob("*_faults.py")
+_DECLARED: list[FaultGroup] = [
+    import_module(f"tests.faults.{path.stem}").GROUP
+    for path in sorted(_FILES)
+    if not path.stem.startswith("test_")
+]
+GROUPS: tuple[FaultGroup, ...] = tuple(sorted(_DECLARED, key=lambda group: group.place))
+GALLERY: tuple[Fault, ...] = tuple(fault for group in GROUPS for fault in group.faults)

@@ -19,7 +19,7 @@ from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.probe import probe_of
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import FlatParameters
-from tests.faults.declaring import Fault, Findings, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Findings, Patch
 from tests.runs import begin, small_spec
 
 FORGOTTEN = 2
@@ -134,7 +134,8 @@ def the_best_round_by_training_loss(patch: Patch) -> None:
     patch.setattr(engine_run.checkpoints, "write_weights", publishing)
 
 
-ROOM = Room(
+GROUP = FaultGroup(
+    50,
     "The ledger",
     (
         Fault(

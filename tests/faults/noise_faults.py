@@ -15,7 +15,7 @@ from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleR
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
-from tests.faults.declaring import Fault, Findings, Patch, Room, filed
+from tests.faults.fault import Fault, FaultGroup, Findings, Patch, filed
 from tests.runs import begin, key_of_a_test, small_spec
 
 HIDDEN = "model={name: mlp, hidden: [8]}"
@@ -199,7 +199,8 @@ def released() -> Spec:
     return small_spec(mode="release")
 
 
-ROOM = Room(
+GROUP = FaultGroup(
+    10,
     "Noise",
     (
         Fault(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.faults.sampling_faults import BY_CHANCE
 from tests.runs import small_spec
 
@@ -51,7 +51,8 @@ def with_moment(**changes: object):
     return lambda: small_spec(overrides=overrides)
 
 
-ROOM = Room(
+GROUP = FaultGroup(
+    60,
     "The second moment",
     (
         Fault(

@@ -11,7 +11,7 @@ from dpfedadamw import experiment
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.run import training as engine_run
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
 
@@ -165,7 +165,8 @@ def silent_about_tuning(patch: Patch) -> None:
     patch.setattr(record_level, "claim", without)
 
 
-ROOM = Room(
+GROUP = FaultGroup(
+    80,
     "Records and what is told of them",
     (
         Fault(

@@ -9,7 +9,7 @@ import numpy as np
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
 from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
 SIX_STEPS = "federation.local_steps=6"
@@ -111,7 +111,8 @@ def twelve_rounds(how: str):
     )
 
 
-ROOM = Room(
+GROUP = FaultGroup(
+    30,
     "Sampling",
     (
         Fault(

@@ -13,7 +13,7 @@ from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.vectors.sparsification import Sparsification
 from tests.faults.client_level_faults import scaled, telling_the_traffic
-from tests.faults.declaring import Fault, Patch, Room
+from tests.faults.fault import Fault, FaultGroup, Patch
 
 SYSTEMS = {
     "random": "{name: fed-smp, sparsification: {kind: random, fraction: 0.3}}",
@@ -140,7 +140,8 @@ def _for_each_public(name, breaks, seen, check, patch) -> tuple[Fault, ...]:
 
 _SPARSE = "communication-efficient federated learning with private add-ons"
 
-ROOM = Room(
+GROUP = FaultGroup(
+    100,
     "Sparse updates",
     (
         *(

@@ -17,8 +17,8 @@ import torch
 
 from audit.checks import checks_of
 from audit.reading.units import CLIENT, RECORD
-from tests.faults.declaring import Fault, failed, findings_of
-from tests.faults.gallery import GALLERY, ROOMS
+from tests.faults.fault import Fault, failed, findings_of
+from tests.faults.gallery import GALLERY, GROUPS
 
 BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
 CAUGHT, ALSO = "**FAIL**", "FAIL"
@@ -39,13 +39,13 @@ def description(fault: Fault) -> str:
 
 
 def row(fault: Fault, fails: Sequence[str], checks: Sequence[str]) -> str:
-    """A fault's row in the table of its room."""
+    """A fault's row in the table of its group."""
     cells = [f"`{fault.name}`: {description(fault)}", *verdict_cells(fault, fails, checks)]
     return "| " + " | ".join(cells) + " |"
 
 
 def tables(fails: Mapping[str, Sequence[str]]) -> str:
-    """All rooms as Markdown, one table each, with the checks that fail in it.
+    """All groups as Markdown, one table each, with the checks that fail in it.
 
     Args:
         fails: by a fault's name the checks that said FAIL.
@@ -54,13 +54,13 @@ def tables(fails: Mapping[str, Sequence[str]]) -> str:
         f"{len(GALLERY)} faults, each caught by the check that should. Checks that are not in a "
         "table's head found nothing in its faults."
     ]
-    for room in ROOMS:
-        seen = {check for fault in room.faults for check in fails[fault.name]}
+    for group in GROUPS:
+        seen = {check for fault in group.faults for check in fails[fault.name]}
         checks = [check for check in CHECK_ORDER if check in seen]
         head = ["fault", *checks]
         lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        lines += [row(fault, fails[fault.name], checks) for fault in room.faults]
-        parts.append(f"## {room.title}\n\n" + "\n".join(lines))
+        lines += [row(fault, fails[fault.name], checks) for fault in group.faults]
+        parts.append(f"## {group.title}\n\n" + "\n".join(lines))
     return "\n\n".join(parts)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from audit.checks import checks_of
 from audit.reading.units import CLIENT, RECORD
-from tests.faults.declaring import failed, findings_of
-from tests.faults.gallery import GALLERY, ROOMS
+from tests.faults.fault import failed, findings_of
+from tests.faults.gallery import GALLERY, GROUPS
 from tests.runs import failing
 
 
@@ -35,5 +35,5 @@ def test_every_check_catches_a_fault():
     assert {check for fault in GALLERY for check in fault.caught_by} == known - {"canaries"}
 
 
-def test_every_room_has_faults():
-    assert all(room.faults for room in ROOMS)
+def test_every_group_has_faults():
+    assert all(group.faults for group in GROUPS)

@@ -20,7 +20,7 @@ from dpfedadamw.privacy import oracle as oracles
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.run.training import Training
 from dpfedadamw.spec import Spec
-from tests.faults.declaring import Fault, Findings, Patch, Room, with_training
+from tests.faults.fault import Fault, FaultGroup, Findings, Patch, with_training
 from tests.runs import small_spec
 
 
@@ -184,7 +184,8 @@ def _smuggled(name, breaks, seen, algorithm, change, says, only_round=None) -> F
 _AVERAGED = "training code that averages a clean local step into the noised one"
 _FURTHER = "frameworks whose clients return a dictionary of whatever they like"
 
-ROOM = Room(
+GROUP = FaultGroup(
+    70,
     "Uploads",
     (
         Fault(

@@ -63,7 +63,9 @@ class Accountant:
     leads: Leading | None = None
 
 
-ACCOUNTANTS = Registry("accountant", __name__.rpartition(".")[0], Accountant)
+ACCOUNTANTS = Registry(
+    "accountant", __name__.rpartition(".")[0], Accountant, group="dpfedadamw.accountants"
+)
 
 
 def accountants() -> tuple[Accountant, ...]:

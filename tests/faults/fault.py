@@ -50,14 +50,16 @@ class Fault:
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class FaultGroup:
     """Faults that belong together.
 
     Attributes:
+        place: Where the group stands among the others.
         title: A heading.
         faults: In the order in which they are shown.
     """
 
+    place: int
     title: str
     faults: tuple[Fault, ...]
 
