@@ -1,7 +1,7 @@
 """The gallery: every fault that the audit must catch, in groups.
 
-A file of this folder whose name ends in `_faults` declares one group, as `GROUP`; it is found by its
-name, so that a new group is one new file.
+A file of this folder whose name ends in `_faults` declares one group, as `GROUP`; it is found by
+its name, so that a new group is one new file.
 """
 
 from __future__ import annotations
