@@ -1,6 +1,7 @@
 """What the evidence says of the records: whose they are, and the moments of what the model reads.
 
-`bundle` reads the two archives through this module, for the checks "partition" and "preparation".
+`bundle` reads the two archives through this module, for the checks "partition" and
+"outside-budget".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a model says about its parameters, and how each is cut into blocks by it.
 
-`parameters` lays the pieces out on the flat vector; here is what a piece is called, which decides
+`flat` lays the pieces out on the flat vector; here is what a piece is called, which decides
 what belongs together.
 """
 

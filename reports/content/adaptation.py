@@ -1,7 +1,7 @@
 """Words for runs whose steps or noise change from round to round, as the ledger's header has them.
 
-Used by `content` and `guarantee`. What a run may change is public before it begins; what it did
-change is not told here.
+Used by the section on the mechanism and by the unit of single records. What a run may change is
+public before it begins; what it did change is not told here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The report's standing sentences: verdicts, what each check is for, what no number here covers.
 
-Plain data for `content`, `findings` and the attestations; no text here depends on a run.
+Plain data for the parts of a report and for the pages; no text here depends on a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a clipped sum is: Σ_j g_j · min(1, C/‖g_j‖₂), its norms, and the rule that bounds a record.
 
-The engines of `per_record` and `bookkeeping` find the norms in different ways; all of them turn
+The engines of `reference` and `bookkeeping` find the norms in different ways; all of them turn
 norms into factors here, so that no engine can clip differently from another.
 """
 

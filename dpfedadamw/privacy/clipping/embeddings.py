@@ -1,6 +1,6 @@
 """Per-record gradients of an embedding table: only the rows that a record looks up.
 
-The third of the forms of `gradient_forms`. A whole table a record would be far too large, and a
+The third form beside the two of `forms`. A whole table a record would be far too large, and a
 row that a record looks up twice must have its two gradients added before its norm is taken.
 """
 

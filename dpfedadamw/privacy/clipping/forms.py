@@ -3,7 +3,7 @@
 A backward pass leaves one form a layer. Each can tell every record's squared norm and add up the
 records with given factors; they differ in what they keep. `Kept` has the gradients themselves,
 `Factored` only a layer's inputs and output gradients (book-keeping, Bu et al. 2023; ghost norms,
-Li et al. 2022). A third, for embedding tables, is in `table_rows`.
+Li et al. 2022). A third, for embedding tables, is in `embeddings`.
 """
 
 from __future__ import annotations

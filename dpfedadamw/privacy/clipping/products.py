@@ -1,7 +1,7 @@
 """How the weight gradients of linear and convolutional layers follow from A and G.
 
 A holds a layer's inputs and G its output gradients, records first. These are the two layers whose
-gradients are too large to keep for every record; `gradient_forms` decides when they are formed.
+gradients are too large to keep for every record; `forms` decides when they are formed.
 """
 
 from __future__ import annotations
