@@ -21,6 +21,7 @@ from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, regis
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.spec.algorithm_section import AlgorithmSpec
 from dpfedadamw.spec.section import Section, key
+from dpfedadamw.spec.values import Contradictions, Values
 
 Decay = Annotated[
     Literal["decoupled", "coupled"],
@@ -155,6 +156,24 @@ class TheoryAdamWKeys(AlgorithmSpec, title="FedAdamW, theory form"):
     server: ServerSpec = ServerSpec()
 
 
+def _check_second_moment(get: Values) -> Contradictions:
+    """Blocks are asked for only where there are some, a local counter only where it differs."""
+    section = ("algorithm", "second_moment")
+    aggregation = get(*section, "aggregation")
+    if aggregation in ("full", "none") and get(*section, "denominator") == "block":
+        message = (
+            f"found block, but aggregation {aggregation} has no blocks; use coordinate, or an "
+            "aggregation with blocks (heads, hessian, tensor, layer)"
+        )
+        yield (*section, "denominator"), message
+    if aggregation == "none" and get(*section, "counter") == "local":
+        message = (
+            "found local, but aggregation none restarts the second moment every round, so both "
+            "counters are the same; leave it at global"
+        )
+        yield (*section, "counter"), message
+
+
 def _measured_beta2(keys: LocalAdamWKeys | SharedAdamWKeys) -> float | None:
     """Plain L2 decay puts λθ into v, which evidence of gradients alone cannot follow."""
     return None if keys.decay == "coupled" else keys.beta2
@@ -273,6 +292,7 @@ register(
         relatives={"none": "fedadamw"},
         measured_beta2=_measured_beta2,
         blocks=_shared_blocks,
+        check=_check_second_moment,
     )
 )
 register(
@@ -298,6 +318,7 @@ register(
         relatives={"record": "dp-fedadamw", "client": "dp-fedadamw"},
         measured_beta2=_measured_beta2,
         blocks=_shared_blocks,
+        check=_check_second_moment,
     )
 )
 register(
@@ -311,6 +332,7 @@ register(
         relatives={"record": "dp-fedadamw", "client": "dp-fedadamw"},
         measured_beta2=lambda keys: keys.beta2,
         blocks=_shared_blocks,
+        check=_check_second_moment,
     )
 )
 register(

@@ -39,6 +39,7 @@ from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, regis
 from dpfedadamw.algorithms.server import Averaging, mean_of
 from dpfedadamw.algorithms.sgd import GradientDescent, descend
 from dpfedadamw.spec.algorithm_section import LocalIterationsSpec
+from dpfedadamw.spec.values import Contradictions, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -214,6 +215,25 @@ def _adaptive_iterations(setup: AlgorithmSetup[AdaptiveIterationsKeys]) -> Algor
     return Algorithm(SecantDescent(weight_decay), ConvexityServer(first), round_schedule=schedule)
 
 
+def _check_local_iterations(get: Values) -> Contradictions:
+    """The fewest steps of a round are not more than the most, and the first round's between."""
+    section = ("algorithm", "local_iterations")
+    fewest, most = get(*section, "minimum"), get(*section, "maximum")
+    if fewest is None or most is None:
+        return
+    path = ("federation", "local_steps")
+    steps = get(*path)
+    if fewest > most:
+        message = f"found {fewest}, but {get.shown(*section, 'maximum')}; must be at most {most}"
+        yield (*section, "minimum"), message
+    elif steps is not None and not fewest <= steps <= most:
+        message = (
+            f"{get.found(*path)}, the first round's, but algorithm.local_iterations allows "
+            f"{fewest} to {most}; choose one of these, or change minimum or maximum"
+        )
+        yield path, message
+
+
 register(
     AlgorithmEntry(
         name="ali-dpfl",
@@ -226,5 +246,6 @@ register(
         relatives={"none": "fedavg"},
         adaptive=True,
         budgeted=True,
+        check=_check_local_iterations,
     )
 )

@@ -7,12 +7,12 @@ spec, because a spec's vocabulary is made of their keys; so they import torch wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dpfedadamw.registration import Registry
-from dpfedadamw.spec.algorithm_section import AlgorithmSpec
+from dpfedadamw.spec.algorithm_section import AlgorithmSpec, RegisteredAlgorithm
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,41 +56,24 @@ def _tensors(keys: AlgorithmSpec) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlgorithmEntry(Generic[_Keys]):
-    """What is known of an algorithm.
+class AlgorithmEntry(RegisteredAlgorithm[_Keys]):
+    """What is known of an algorithm, beside what a spec goes by.
 
     Attributes:
-        name: What a spec calls it.
-        keys: Its section of a spec.
-        units: The privacy units it runs under, that which it was made for first: "record", "client"
-            and "none".
-        summary: One line.
         source: Paper and place.
         assemble: Puts its rules together.
-        relatives: By privacy unit, the algorithm that does the same under it, or the nearest
-            there is.
         queries_per_step: Gradients asked for on one batch.
         measured_beta2: Returns the decay of the second moment that its local rule shows and whose
             noise has a known mean, so that evidence can follow it, or None under some keys; None
             where it shows none.
         blocks: Returns the kind of blocks by which it shares its second moment.
-        adaptive: Whether steps or noise follow what earlier rounds released.
-        budgeted: Whether it fits its local steps to a target ε under a noise multiplier, and so
-            needs both.
     """
 
-    name: str
-    keys: type[_Keys]
-    units: tuple[str, ...]
-    summary: str
     source: str
     assemble: Callable[[AlgorithmSetup[_Keys]], Algorithm]
-    relatives: Mapping[str, str] = field(default_factory=dict)
     queries_per_step: int = 1
     measured_beta2: Callable[[_Keys], float | None] | None = None
     blocks: Callable[[_Keys], str] = _tensors
-    adaptive: bool = False
-    budgeted: bool = False
 
     @property
     def unit(self) -> str:

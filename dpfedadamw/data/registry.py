@@ -9,51 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from dpfedadamw.data import hub as hugging_face
 from dpfedadamw.data.cache import Prepared
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.source import Source
 from dpfedadamw.preprocessing import Preprocessing
-from dpfedadamw.registration import LAST, Registry
-from dpfedadamw.spec.data_section import DataSpec
-from dpfedadamw.spec.values import Check, Contradictions, Values, nothing_to_check
+from dpfedadamw.registration import Registry
+from dpfedadamw.spec.data_section import DataSpec, RegisteredDataset
+from dpfedadamw.spec.values import Contradictions, Values
 
 _Keys = TypeVar("_Keys", bound=DataSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetEntry(Generic[_Keys]):
-    """What is known of a data set.
+class DatasetEntry(RegisteredDataset[_Keys]):
+    """What is known of a data set, beside what a spec goes by.
 
     Attributes:
-        name: What a spec calls it.
-        keys: Its section of a spec; several names may share one.
-        summary: What it is, in one line.
         origin: Where to get it.
         licence: A hint at its licence; the publisher's own words count.
         find: Finds it at a path, for a model with these needs; None where nothing is read.
         hub: The same on the Hugging Face hub, or None.
         bring: Makes its records in memory, with their digest; None where they are read.
-        check: Finds what its keys contradict.
-        record_shape: Shape of one record where it is known before any is read, or None.
-        has_columns: Whether a column of it can say whose each record is.
-        place: Where it stands in lists; data sets of other packages stand last.
     """
 
-    name: str
-    keys: type[_Keys]
-    summary: str
     origin: str
     licence: str
     find: Callable[[Path, _Keys, Preprocessing], Source] | None = None
     hub: hugging_face.Published | None = None
     bring: Callable[[_Keys, Preprocessing], Prepared] | None = None
-    check: Check = nothing_to_check
-    record_shape: tuple[int, ...] | None = None
-    has_columns: bool = False
-    place: int = LAST
 
 
 DATASETS: Registry[DatasetEntry[Any]] = Registry(

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpfedadamw.models.errors import ModelError
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
-from dpfedadamw.registration import LAST, Registry
+from dpfedadamw.registration import Registry
 from dpfedadamw.spec.model_section import ModelSpec
-from dpfedadamw.spec.values import Check, nothing_to_check
+from dpfedadamw.spec.registered import Registered
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,37 +35,27 @@ def _unchanged(keys: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelEntry(Generic[_Keys]):
-    """What is known of a model.
+class ModelEntry(Registered[_Keys]):
+    """What is known of a model, beside what a spec goes by.
 
     Attributes:
-        name: What a spec calls it.
-        keys: Its section of a spec; several names may share one.
-        summary: One line.
         source: Paper or publisher.
         build: Builds it with fresh weights, or published ones and a fresh head, for records of a
             shape and a number of classes. Random weights come from torch's generator. A
             module that reads tokens has ``vocabulary``, their number; ``parameter_roles`` tells
             where heads are.
-        check: Finds what its keys contradict, each other or the data.
         preprocessing: Returns what it needs of its records before they are tensors.
         without_weights: Returns the keys of the same architecture for which nothing is read.
         write: Writes a trained one into an empty folder as its library reads it, and returns
             "adapters" or "whole" and whether a backbone was written to ``base/``; None where it
             is written as tensors and `model.json`.
-        place: Where it stands in lists; models of other packages stand last.
     """
 
-    name: str
-    keys: type[_Keys]
-    summary: str
     source: str
     build: Callable[[_Keys, Sequence[int], int], nn.Module]
-    check: Check = nothing_to_check
     preprocessing: Callable[[_Keys], Preprocessing] = _as_they_are
     without_weights: Callable[[_Keys], _Keys] = _unchanged
     write: Callable[[_Keys, nn.Module, Path], tuple[str, bool]] | None = None
-    place: int = LAST
 
 
 MODELS: Registry[ModelEntry[Any]] = Registry("model", "dpfedadamw.models", ModelEntry)

@@ -1,16 +1,16 @@
 """The section `algorithm` of a spec: what all algorithms have, and what the plan asks of some.
 
-All other keys stand with the algorithm that has them, in the file that registers it. This package
-stands below those files, and finds them through their registry when the first spec is read.
+All other keys stand with the algorithm that has them, in the file that registers it.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from dpfedadamw.spec.section import OneOf, Section, key
+from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
+from dpfedadamw.spec.section import Section, key
 
 
 class AlgorithmSpec(Section, title="Algorithm"):
@@ -98,44 +98,30 @@ class LocalIterationsSpec(Section, title="Local iterations"):
     )
 
 
-class RegisteredAlgorithm(Protocol):
-    """What a spec goes by of a registered algorithm, an ``algorithms.registry.AlgorithmEntry``."""
+@dataclass(frozen=True, kw_only=True)
+class RegisteredAlgorithm(Registered[Keys]):
+    """What a spec goes by of an algorithm; ``algorithms.registry.AlgorithmEntry`` says more.
 
-    @property
-    def keys(self) -> type[AlgorithmSpec]:
-        """Its section."""
-        ...
+    Attributes:
+        units: The privacy units it runs under, that which it was made for first: "record", "client"
+            and "none".
+        relatives: By privacy unit, the algorithm that does the same under it, or the nearest
+            there is.
+        adaptive: Whether steps or noise follow what earlier rounds released.
+        budgeted: Whether it fits its local steps to a target ε under a noise multiplier, and so
+            needs both.
+    """
 
-    @property
-    def units(self) -> tuple[str, ...]:
-        """The privacy units it runs under, that which it was made for first."""
-        ...
-
-    @property
-    def relatives(self) -> Mapping[str, str]:
-        """By privacy unit, the algorithm that does the same under it, or the nearest."""
-        ...
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether steps or noise follow what earlier rounds released."""
-        ...
-
-    @property
-    def budgeted(self) -> bool:
-        """Whether it needs both a noise multiplier and a target ε."""
-        ...
+    units: tuple[str, ...]
+    relatives: Mapping[str, str] = field(default_factory=dict)
+    adaptive: bool = False
+    budgeted: bool = False
 
 
-def algorithms() -> Mapping[str, RegisteredAlgorithm]:
+def algorithms() -> Mapping[str, RegisteredAlgorithm[Any]]:
     """Return every registered algorithm by name."""
-    registry = importlib.import_module("dpfedadamw.algorithms.registry")
-    found: Mapping[str, RegisteredAlgorithm] = registry.ALGORITHMS
+    found: Mapping[str, RegisteredAlgorithm[Any]] = registry("algorithms", "ALGORITHMS")
     return found
-
-
-def _sections() -> dict[str, type[Section]]:
-    return {name: entry.keys for name, entry in algorithms().items()}
 
 
 def _by_unit() -> str:
@@ -148,4 +134,4 @@ def _by_unit() -> str:
     )
 
 
-ALGORITHM = OneOf("name", _sections, names=_by_unit)
+ALGORITHM = one_registered("name", algorithms, _by_unit)

@@ -1,8 +1,11 @@
-"""What keys of a spec mean to each other, where each alone is in range."""
+"""What keys of a spec mean to each other, where each alone is in range.
+
+Here is what holds for all specs. What keys of one algorithm, model or data set contradict is found
+by the check that it is registered with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from dpfedadamw.spec.algorithm_section import RegisteredAlgorithm, algorithms
@@ -20,17 +23,15 @@ _PAIRINGS = {
 }
 
 
-def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:
+def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictions:
     """Yield (path, message) for what contradicts itself though each value is in range."""
     get = Values(given, resolved, bad)
     yield from _participation(get)
     yield from _records(get)
-    yield from _registered(get)
     yield from _unit(get)
-    yield from _second_moment(get)
-    yield from _local_iterations(get, bad)
+    yield from _registered(get)
     yield from _sampling(get)
-    yield from _adaptive_sampling(get)
+    yield from _adaptive(get)
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
@@ -40,7 +41,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Iterator[tup
             )
 
 
-def _participation(get: Values) -> Iterator[tuple[KeyPath, str]]:
+def _participation(get: Values) -> Contradictions:
     clients, drawn = get("data", "clients"), get("federation", "clients_per_round")
     if clients is not None and drawn is not None and drawn > clients >= 1:
         path = ("federation", "clients_per_round")
@@ -48,7 +49,7 @@ def _participation(get: Values) -> Iterator[tuple[KeyPath, str]]:
         yield path, f"{message}; must be at most {clients}"
 
 
-def _records(get: Values) -> Iterator[tuple[KeyPath, str]]:
+def _records(get: Values) -> Contradictions:
     if get("data", "partition", "kind") == "column":
         dataset = get("data", "dataset")
         section = ("data", "partition")
@@ -67,18 +68,23 @@ def _records(get: Values) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _registered(get: Values) -> Contradictions:
-    """What the data set and the model know of their own keys."""
-    for entries, name in ((datasets(), get("data", "dataset")), (models(), get("model", "name"))):
+    """What the data set, the model and the algorithm know of their own keys."""
+    for entries, path in (
+        (datasets(), ("data", "dataset")),
+        (models(), ("model", "name")),
+        (algorithms(), ("algorithm", "name")),
+    ):
+        name = get(*path)
         if isinstance(name, str) and name in entries:
             yield from entries[name].check(get)
 
 
-def _algorithm(get: Values) -> RegisteredAlgorithm | None:
+def _algorithm(get: Values) -> RegisteredAlgorithm[Any] | None:
     name = get("algorithm", "name")
     return algorithms().get(name) if isinstance(name, str) else None
 
 
-def _unit(get: Values) -> Iterator[tuple[KeyPath, str]]:
+def _unit(get: Values) -> Contradictions:
     """What an algorithm runs under, and what would do the same under the unit that is asked for."""
     name, unit, entry = get("algorithm", "name"), get("privacy", "unit"), _algorithm(get)
     if entry is None or unit is None or unit in entry.units:
@@ -110,7 +116,7 @@ def _unit(get: Values) -> Iterator[tuple[KeyPath, str]]:
     yield ("algorithm", "name"), f"{found}; use {', or '.join(choices)}"
 
 
-def _sampling(get: Values) -> Iterator[tuple[KeyPath, str]]:
+def _sampling(get: Values) -> Contradictions:
     unit = get("privacy", "unit")
     if unit == "record":
         path = ("privacy", "adjacency")
@@ -130,8 +136,8 @@ def _sampling(get: Values) -> Iterator[tuple[KeyPath, str]]:
         yield ("federation", "client_sampling"), message
 
 
-def _adaptive_sampling(get: Values) -> Iterator[tuple[KeyPath, str]]:
-    """What rules that adapt from round to round are not accounted with."""
+def _adaptive(get: Values) -> Contradictions:
+    """What no rule that adapts from round to round is accounted with, whoever brings it."""
     name, entry = get("algorithm", "name"), _algorithm(get)
     if get("privacy", "unit") != "record" or entry is None or not entry.adaptive:
         return
@@ -150,51 +156,11 @@ def _adaptive_sampling(get: Values) -> Iterator[tuple[KeyPath, str]]:
             "independently drawn clients a round may have none; use fixed"
         )
         yield path, message
-
-
-def _second_moment(get: Values) -> Iterator[tuple[KeyPath, str]]:
-    section = ("algorithm", "second_moment")
-    aggregation = get(*section, "aggregation")
-    if aggregation in ("full", "none") and get(*section, "denominator") == "block":
-        message = (
-            f"found block, but aggregation {aggregation} has no blocks; use coordinate, or an "
-            "aggregation with blocks (heads, hessian, tensor, layer)"
-        )
-        yield (*section, "denominator"), message
-    if aggregation == "none" and get(*section, "counter") == "local":
-        message = (
-            "found local, but aggregation none restarts the second moment every round, so both "
-            "counters are the same; leave it at global"
-        )
-        yield (*section, "counter"), message
-
-
-def _local_iterations(get: Values, bad: set[KeyPath]) -> Iterator[tuple[KeyPath, str]]:
-    section = ("algorithm", "local_iterations")
-    fewest, most = get(*section, "minimum"), get(*section, "maximum")
-    if fewest is None or most is None:
-        return
-    steps = get("federation", "local_steps")
-    if fewest > most:
-        message = f"found {fewest}, but {get.shown(*section, 'maximum')}; must be at most {most}"
-        yield (*section, "minimum"), message
-    elif steps is not None and not fewest <= steps <= most:
-        path = ("federation", "local_steps")
-        message = (
-            f"{get.found(*path)}, the first round's, but algorithm.local_iterations allows "
-            f"{fewest} to {most}; choose one of these, or change minimum or maximum"
-        )
-        yield path, message
-    if get("privacy", "unit") != "record":
-        return
-    name = get("algorithm", "name")
-    for key, other in (
-        ("noise_multiplier", "target_epsilon"),
-        ("target_epsilon", "noise_multiplier"),
-    ):
+    both = ("noise_multiplier", "target_epsilon")
+    for key, other in (both, reversed(both)) if entry.budgeted else ():
         path = ("privacy", key)
         # Where both are missing, that is said for every algorithm.
-        if path not in bad and get(*path) is None and get("privacy", other) is not None:
+        if path not in get.bad and get(*path) is None and get("privacy", other) is not None:
             message = (
                 f"missing; {name} fits its local steps to target_epsilon under noise_multiplier, "
                 "so it needs both"

@@ -1,27 +1,25 @@
 """The section `data` of a spec: what all data sets have, and who holds the records.
 
-Further keys stand with the data set that has them, in the file that registers it. This package
-stands below those files, and finds them through their registry when the first spec is read. Keys
-that several have are here.
+Further keys stand with the data set that has them, in the file that registers it. Keys that
+several have are here.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from typing import Annotated, Literal, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
 from dpfedadamw.spec.section import (
     AbsentInteger,
     AbsentNumber,
     AbsentText,
     AbsentTexts,
-    OneOf,
     Section,
     key,
     one_of,
 )
-from dpfedadamw.spec.values import Check
 
 PATH = (
     "Folder or file of the data set, in its publisher's layout (docs/data.md); a "
@@ -262,39 +260,23 @@ class PublishedImagesSpec(PublishedSpec, title="Published images"):
     augmentation: Augmentation = ()
 
 
-class RegisteredDataset(Protocol):
-    """What a spec goes by of a registered data set; ``data.registry.DatasetEntry`` says more."""
+@dataclass(frozen=True, kw_only=True)
+class RegisteredDataset(Registered[Keys]):
+    """What a spec goes by of a data set; ``data.registry.DatasetEntry`` says more.
 
-    @property
-    def keys(self) -> type[DataSpec]:
-        """Its section."""
-        ...
+    Attributes:
+        record_shape: Shape of one record where it is known before any is read, or None.
+        has_columns: Whether a column of it can say whose each record is.
+    """
 
-    @property
-    def check(self) -> Check:
-        """Finds what its keys contradict."""
-        ...
-
-    @property
-    def record_shape(self) -> tuple[int, ...] | None:
-        """Shape of one record where it is known before any is read."""
-        ...
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether a column of it can say whose each record is."""
-        ...
+    record_shape: tuple[int, ...] | None = None
+    has_columns: bool = False
 
 
-def datasets() -> Mapping[str, RegisteredDataset]:
+def datasets() -> Mapping[str, RegisteredDataset[Any]]:
     """Return every registered data set by name."""
-    registry = importlib.import_module("dpfedadamw.data.registry")
-    found: Mapping[str, RegisteredDataset] = registry.DATASETS
+    found: Mapping[str, RegisteredDataset[Any]] = registry("data", "DATASETS")
     return found
 
 
-def _sections() -> dict[str, type[Section]]:
-    return {name: entry.keys for name, entry in datasets().items()}
-
-
-DATA = OneOf("dataset", _sections)
+DATA = one_registered("dataset", datasets)

@@ -1,17 +1,14 @@
 """The section `model` of a spec: what all models have.
 
-All other keys stand with the model that has them, in the file that registers it. This package
-stands below those files, and finds them through their registry when the first spec is read.
+All other keys stand with the model that has them, in the file that registers it.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from typing import Protocol
 
-from dpfedadamw.spec.section import OneOf, Section, key
-from dpfedadamw.spec.values import Check
+from dpfedadamw.spec.registered import Registered, one_registered, registry
+from dpfedadamw.spec.section import Section, key
 
 
 class ModelSpec(Section, title="Model"):
@@ -20,29 +17,10 @@ class ModelSpec(Section, title="Model"):
     name: str = key(..., "Which model is trained: {names}.", title="Model")
 
 
-class RegisteredModel(Protocol):
-    """What a spec goes by of a registered model; ``models.registry.ModelEntry`` says more."""
-
-    @property
-    def keys(self) -> type[ModelSpec]:
-        """Its section."""
-        ...
-
-    @property
-    def check(self) -> Check:
-        """Finds what its keys contradict, each other or the data."""
-        ...
-
-
-def models() -> Mapping[str, RegisteredModel]:
+def models() -> Mapping[str, Registered[ModelSpec]]:
     """Return every registered model by name."""
-    registry = importlib.import_module("dpfedadamw.models.registry")
-    found: Mapping[str, RegisteredModel] = registry.MODELS
+    found: Mapping[str, Registered[ModelSpec]] = registry("models", "MODELS")
     return found
-
-
-def _sections() -> dict[str, type[Section]]:
-    return {name: entry.keys for name, entry in models().items()}
 
 
 def _names() -> str:
@@ -50,4 +28,4 @@ def _names() -> str:
     return f"{', '.join(others)} or {last}"
 
 
-MODEL = OneOf("name", _sections, names=_names)
+MODEL = one_registered("name", models, _names)
