@@ -63,14 +63,19 @@ class Registry(Mapping[str, _Entry]):
         self._origin = ""
         self._complete = self._loading = False
 
-    def register(self, entry: _Entry) -> _Entry:
-        """Add an entry and return it.
+    def register(self, entry: _Entry, *more: _Entry) -> _Entry:
+        """Add an entry, and perhaps more of the same file; return the first.
 
         Raises:
             RegistrationError: If something else has its name.
         """
+        for each in (entry, *more):
+            self._add(each)
+        return entry
+
+    def _add(self, entry: _Entry) -> None:
         if self._entries.get(entry.name) is entry:
-            return entry
+            return
         if entry.name in self._entries:
             first = self._origins[entry.name] or "dpfedadamw"
             raise RegistrationError(
@@ -81,7 +86,6 @@ class Registry(Mapping[str, _Entry]):
         self._origins[entry.name] = self._origin
         order = sorted(self._entries.values(), key=lambda one: getattr(one, "place", LAST))
         self._entries = {one.name: one for one in order}
-        return entry
 
     def origin(self, name: str) -> str:
         """The distribution and version that a name comes from, empty for our own."""

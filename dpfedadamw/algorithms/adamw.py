@@ -68,7 +68,6 @@ class FloorSpec(Section, title="Floor"):
         "Floor of the debiased second moment as a number in the gradient's units squared; "
         "has to be tuned to the noise.",
         title="Absolute floor",
-        unit="1",
         ge=0,
         le=1_000_000,
         examples=(1e-08,),
@@ -128,7 +127,6 @@ class SharedAdamWKeys(LocalAdamWKeys, title="DP-FedAdamW"):
     alignment: float = key(
         0.5,
         "Weight γ of the last global update in each local step; 0 switches the alignment off.",
-        unit="1",
         ge=0,
         le=1000,
         examples=(0.5, 0),
@@ -293,9 +291,7 @@ register(
         measured_beta2=_measured_beta2,
         blocks=_shared_blocks,
         check=_check_second_moment,
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="dp-localadamw",
         keys=LocalAdamWKeys,
@@ -305,9 +301,7 @@ register(
         assemble=_local_adamw,
         relatives={"none": "local-adamw"},
         measured_beta2=_measured_beta2,
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="fedadamw",
         keys=PlainSharedKeys,
@@ -319,9 +313,7 @@ register(
         measured_beta2=_measured_beta2,
         blocks=_shared_blocks,
         check=_check_second_moment,
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="fedadamw-theory",
         keys=TheoryAdamWKeys,
@@ -333,9 +325,7 @@ register(
         measured_beta2=lambda keys: keys.beta2,
         blocks=_shared_blocks,
         check=_check_second_moment,
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="local-adamw",
         keys=LocalAdamWKeys,
@@ -345,9 +335,7 @@ register(
         assemble=_local_adamw,
         relatives={"record": "dp-localadamw", "client": "dp-localadamw"},
         measured_beta2=_measured_beta2,
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="local-adam",
         keys=LocalAdamKeys,
@@ -356,5 +344,5 @@ register(
         source="FedAdamW, section 6; Kingma & Ba 2015",
         assemble=_local_adam,
         relatives={"record": "dp-localadamw", "client": "dp-localadamw"},
-    )
+    ),
 )

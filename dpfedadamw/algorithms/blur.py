@@ -29,13 +29,12 @@ class BlurSpec(Section, title="Bounded local update regularisation"):
     """
 
     weight: float = key(
-        0.1, "Weight λ of the penalty; 0 is none.", unit="1", ge=0, le=1_000_000, examples=(0.1, 0)
+        0.1, "Weight λ of the penalty; 0 is none.", ge=0, le=1_000_000, examples=(0.1, 0)
     )
     bound: float | None = key(
         None,
         "Distance S from the start of the round within which there is no penalty; null takes "
         "the clipping norm.",
-        unit="1",
         ge=0,
         le=1_000_000_000,
         examples=(None, 0.5),
@@ -104,9 +103,7 @@ register(
         source="Cheng et al. 2022 (BLUR), as ERRATA.md says",
         assemble=_bounded_descent,
         relatives={"record": "dp-fedavg", "none": "fedavg"},
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="blurs",
         keys=SparseBlurKeys,
@@ -115,5 +112,5 @@ register(
         source="Cheng et al. 2022 (BLUR and LUS), as ERRATA.md says",
         assemble=_bounded_descent,
         relatives={"record": "dp-fedavg", "none": "fedavg"},
-    )
+    ),
 )

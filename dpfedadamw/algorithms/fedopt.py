@@ -28,12 +28,7 @@ class AdamServer(Section, title="Server"):
     """Adam on the server, applied to the mean update."""
 
     learning_rate: float = key(
-        0.01,
-        "Step size of the server's optimiser.",
-        title="Server learning rate",
-        unit="1",
-        gt=0,
-        le=1000,
+        0.01, "Step size of the server's optimiser.", title="Server learning rate", gt=0, le=1000
     )
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.99
@@ -98,10 +93,7 @@ class Adaptive:
         return ServerState(parameters.clone(), {FIRST_MOMENT: first, SECOND_MOMENT: second})
 
     def combine(
-        self,
-        state: ServerState,
-        uploads: Sequence[Upload],
-        broadcast: Broadcast,
+        self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
     ) -> ServerState:
         """One step of the server's optimiser."""
         import torch
@@ -142,9 +134,7 @@ register(
         source="Reddi et al. 2021, Algorithm 2; DP-FedAdamW, Table 9",
         assemble=_adaptive_server,
         relatives={"none": "fedadam"},
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="fedadam",
         keys=FedAdamKeys,
@@ -153,5 +143,5 @@ register(
         source="Reddi et al. 2021, Algorithm 2",
         assemble=_adam_on_the_server,
         relatives={"record": "dp-fedopt", "client": "dp-fedopt"},
-    )
+    ),
 )

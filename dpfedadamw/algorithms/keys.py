@@ -12,7 +12,6 @@ WeightDecay = Annotated[
     key(
         0.01,
         "Decoupled weight decay: each step shrinks the weights by learning rate times this.",
-        unit="1",
         ge=0,
         le=1000,
         examples=(0.01, 0),
@@ -24,22 +23,13 @@ CoupledDecay = Annotated[
         0.01,
         "Plain L2: this times the weights is added to each gradient before the moments see it.",
         title="Weight decay",
-        unit="1",
         ge=0,
         le=1000,
         examples=(0.01, 0),
     ),
 ]
 Beta1 = Annotated[
-    float,
-    key(
-        0.9,
-        "Decay of the first moment's moving average.",
-        title="First decay",
-        unit="1",
-        ge=0,
-        lt=1,
-    ),
+    float, key(0.9, "Decay of the first moment's moving average.", title="First decay", ge=0, lt=1)
 ]
 Beta2 = Annotated[
     float,
@@ -47,7 +37,6 @@ Beta2 = Annotated[
         0.999,
         "Decay of the second moment's moving average.",
         title="Second decay",
-        unit="1",
         ge=0,
         lt=1,
         examples=(0.999, 0.99),
@@ -59,7 +48,6 @@ Epsilon = Annotated[
         1e-08,
         "Small number added to AdamW's denominator; not the ε of the privacy claim.",
         title="Denominator's epsilon",
-        unit="1",
         gt=0,
         le=1,
     ),
@@ -70,7 +58,6 @@ LocalWeight = Annotated[
         0.1,
         "Weight α of the local direction in each local step; the rest, 1 - α, is the last "
         "global update's. At 1 the clients ignore it.",
-        unit="1",
         gt=0,
         le=1,
         examples=(0.1, 1),
@@ -99,7 +86,6 @@ class ServerSpec(Section, title="Server"):
         1.0,
         "Factor of the mean update; 1 is the plain average.",
         title="Server learning rate",
-        unit="1",
         gt=0,
         le=1000,
     )

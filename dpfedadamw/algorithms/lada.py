@@ -99,9 +99,7 @@ register(
         source="Sun et al. 2023, section 3; DP-FedAdamW, Table 9",
         assemble=_amended_adaptive,
         relatives={"none": "fedlada"},
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="fedlada",
         keys=AmendedKeys,
@@ -110,5 +108,5 @@ register(
         source="Sun et al. 2023, section 3",
         assemble=_amended_adaptive,
         relatives={"record": "dp-fedlada", "client": "dp-fedlada"},
-    )
+    ),
 )

@@ -31,7 +31,6 @@ class ProximalKeys(DescentKeys, title="PE-DPFL"):
         0.1,
         "Weight ρ of the proximal term (ρ/2)·‖θ − θ_start‖² in the local objective; at 0 "
         "there is none.",
-        unit="1",
         ge=0,
         le=1_000_000,
         examples=(0.1, 0),

@@ -80,11 +80,6 @@ class AlgorithmEntry(RegisteredAlgorithm[_Keys]):
         """The privacy unit it was made for."""
         return self.units[0]
 
-    @property
-    def shows_second_moment(self) -> bool:
-        """Whether its local rule shows a second moment, which evidence then records."""
-        return self.measured_beta2 is not None
-
 
 ALGORITHMS: Registry[AlgorithmEntry[Any]] = Registry(
     "algorithm", "dpfedadamw.algorithms", AlgorithmEntry

@@ -27,7 +27,6 @@ class SamSpec(Section, title="Sharpness-aware minimisation"):
         0.05,
         "Length ρ of the perturbation along the first noised gradient; at 0 there is none, "
         "and both queries are still made and paid for.",
-        unit="1",
         ge=0,
         le=1000,
         examples=(0.05, 0),
@@ -107,9 +106,7 @@ register(
         assemble=_sharpness_aware,
         relatives={"none": "fedavg"},
         queries_per_step=2,
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="dp-fedsam-randk",
         keys=RandomSamKeys,
@@ -119,9 +116,7 @@ register(
         assemble=_sharpness_aware,
         relatives={"record": "dp-fedsam", "none": "fedavg"},
         queries_per_step=2,
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="dp-fedsam-topk",
         keys=TopSamKeys,
@@ -131,5 +126,5 @@ register(
         assemble=_sharpness_aware,
         relatives={"record": "dp-fedsam", "none": "fedavg"},
         queries_per_step=2,
-    )
+    ),
 )

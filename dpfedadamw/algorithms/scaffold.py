@@ -117,9 +117,7 @@ register(
         source="Noble et al. 2022; Karimireddy et al. 2020",
         assemble=_scaffold,
         relatives={"none": "scaffold"},
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="scaffold",
         keys=ScaffoldKeys,
@@ -128,5 +126,5 @@ register(
         source="Karimireddy et al. 2020",
         assemble=_scaffold,
         relatives={"record": "dp-scaffold", "client": "dp-scaffold"},
-    )
+    ),
 )

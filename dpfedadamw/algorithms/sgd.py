@@ -144,9 +144,7 @@ register(
         source="Noble et al. 2022; McMahan et al. 2017",
         assemble=_averaged_descent,
         relatives={"none": "fedavg"},
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="fedavg",
         keys=AveragingKeys,
@@ -155,9 +153,7 @@ register(
         source="McMahan et al. 2017",
         assemble=_averaged_descent,
         relatives={"record": "dp-fedavg", "client": "dp-fedavg"},
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="fed-smp",
         keys=SparseAveragingKeys,
@@ -166,9 +162,7 @@ register(
         source="Hu et al. 2022 (Fed-SMP), rand-k and top-k as ERRATA.md says",
         assemble=_averaged_descent,
         relatives={"record": "dp-fedavg", "none": "fedavg"},
-    )
-)
-register(
+    ),
     AlgorithmEntry(
         name="fedcm",
         keys=ClientMomentumKeys,
@@ -177,5 +171,5 @@ register(
         source="Xu et al. 2021",
         assemble=_client_momentum,
         relatives={"record": "dp-fedavg", "client": "dp-fedavg"},
-    )
+    ),
 )

@@ -29,7 +29,6 @@ class SmoothingSpec(Section, title="Laplacian smoothing"):
     strength: float = key(
         1.0,
         "Strength s of the smoothing (I - s L)⁻¹ with the second difference L; 0 is none.",
-        unit="1",
         ge=0,
         le=1_000_000,
         examples=(1.0, 0),

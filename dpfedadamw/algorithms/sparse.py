@@ -17,7 +17,6 @@ class SparsificationSpec(Section, title="Sparsification"):
     fraction: float = key(
         0.4,
         "Share k/d of the coordinates that survives, the same in every round; 1 keeps all.",
-        unit="1",
         gt=0,
         le=1,
         examples=(0.4, 1),

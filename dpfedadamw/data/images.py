@@ -29,11 +29,7 @@ def decode(
 
 
 def decode_stream(
-    stream: IO[bytes],
-    place: str,
-    channels: int,
-    size: int | None,
-    interpolation: str = "bilinear",
+    stream: IO[bytes], place: str, channels: int, size: int | None, interpolation: str = "bilinear"
 ) -> NDArray[np.uint8]:
     """One encoded image as grey levels [channels, height, width].
 

@@ -103,9 +103,7 @@ register(
         build=_build_cnn,
         check=_check_groups,
         place=1,
-    )
-)
-register(
+    ),
     ModelEntry(
         name="simple-cnn",
         keys=SimpleCNNSpec,
@@ -113,5 +111,5 @@ register(
         source="DP-FedSAM (EMNIST); ALI-DPFL; McMahan et al. 2017",
         build=_build_simple,
         place=2,
-    )
+    ),
 )

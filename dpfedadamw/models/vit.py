@@ -44,7 +44,6 @@ class ViTSpec(ModelSpec, title="Vision transformer"):
         2,
         "Hidden width of a block's perceptron as a multiple of width.",
         title="Perceptron ratio",
-        unit="1",
         ge=1,
         le=64,
         examples=(2, 4),
@@ -62,7 +61,6 @@ class ViTTinySpec(ModelSpec, title="ViT-Tiny"):
         0.1,
         "Share of entries dropped after attention and after the perceptron, with a mask for "
         "each record.",
-        unit="1",
         ge=0,
         le=0.9,
         examples=(0.1, 0.0),
@@ -122,9 +120,7 @@ register(
         build=_build,
         check=_check_sizes,
         place=4,
-    )
-)
-register(
+    ),
     ModelEntry(
         name="vit-tiny",
         keys=ViTTinySpec,
@@ -132,5 +128,5 @@ register(
         source="FedAdamW, appendix C",
         build=_build_tiny,
         place=5,
-    )
+    ),
 )

@@ -44,13 +44,7 @@ from dpfedadamw.spec.reading import (
     shipped,
 )
 from dpfedadamw.spec.section import Section, key, one_of
-from dpfedadamw.spec.sections import (
-    ComputeSpec,
-    EvaluationSpec,
-    FederationSpec,
-    ReportSpec,
-    Spec,
-)
+from dpfedadamw.spec.sections import ComputeSpec, EvaluationSpec, FederationSpec, ReportSpec, Spec
 from dpfedadamw.spec.vocabulary import schema
 
 __all__ = [

@@ -18,7 +18,7 @@ class AlgorithmSpec(Section, title="Algorithm"):
 
     name: str = key(..., "The local rule and its server. {names}.")
     learning_rate: float = key(
-        0.02, "Step size of the local rule in the first round.", unit="1", gt=0, le=1000
+        0.02, "Step size of the local rule in the first round.", gt=0, le=1000
     )
     schedule: Literal["cosine", "constant"] = key(
         "cosine",
@@ -32,7 +32,6 @@ class NoiseDecaySpec(Section, title="Noise decay"):
     factor: float = key(
         0.9,
         "What one decay multiplies the noise multiplier by; 1 is no decay.",
-        unit="1",
         gt=0,
         le=1,
         examples=(0.9, 1),
@@ -49,7 +48,6 @@ class NoiseDecaySpec(Section, title="Noise decay"):
         0.5,
         "Least noise multiplier as a share of privacy.noise_multiplier, the first round's. "
         "What the run can spend is known from it beforehand.",
-        unit="1",
         gt=0,
         le=1,
         examples=(0.5, 0.8),
@@ -76,7 +74,6 @@ class LocalIterationsSpec(Section, title="Local iterations"):
     heterogeneity: float = key(
         10.0,
         "Γ of ALI-DPFL, how unlike the clients' data are: 0 for alike; a public constant.",
-        unit="1",
         ge=0,
         le=1_000_000_000,
         examples=(10.0, 0),
@@ -85,7 +82,6 @@ class LocalIterationsSpec(Section, title="Local iterations"):
         0.1,
         "μ of ALI-DPFL: a public constant where estimate is false, otherwise what the first "
         "rounds go by.",
-        unit="1",
         gt=0,
         le=1_000_000_000,
         examples=(0.1, 1.0),

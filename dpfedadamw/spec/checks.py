@@ -17,14 +17,7 @@ from jsonschema.exceptions import ValidationError
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec.crosschecks import contradictions
-from dpfedadamw.spec.document import (
-    MAXIMUM_DEPTH,
-    Document,
-    KeyPath,
-    Place,
-    bad_character,
-    dotted,
-)
+from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, bad_character, dotted
 from dpfedadamw.spec.vocabulary import (
     Schema,
     discriminators,

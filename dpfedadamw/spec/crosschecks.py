@@ -35,10 +35,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
-            yield (
-                noise,
-                "missing; give noise_multiplier, or target_epsilon to have it solved for",
-            )
+            yield (noise, "missing; give noise_multiplier, or target_epsilon to have it solved for")
 
 
 def _participation(get: Values) -> Contradictions:

@@ -57,7 +57,6 @@ class DirichletPartition(PartitionSpec, title="Label-skewed partition"):
         "Concentration of the Dirichlet distribution: near 0 each client sees few classes, "
         "large values approach an even split.",
         title="Concentration",
-        unit="1",
         gt=0,
         le=1_000_000,
         examples=(0.1, 0.6),
@@ -116,7 +115,6 @@ class ValidationSpec(Section, title="Validation"):
         0.0,
         "Share of the held-out test records that becomes the validation set; 0 for none.",
         title="Validation fraction",
-        unit="1",
         ge=0,
         le=0.9,
         examples=(0.0, 0.1),
@@ -133,8 +131,7 @@ _Partition = Annotated[
     one_of("kind", DirichletPartition, EvenPartition, ShardsPartition, GivenPartition),
 ]
 _View = Annotated[
-    Literal["flip", "crop"],
-    key(..., "One kind of random view.", title="Kind", examples=("flip",)),
+    Literal["flip", "crop"], key(..., "One kind of random view.", title="Kind", examples=("flip",))
 ]
 RequiredPath = Annotated[
     str, key(..., PATH, title="Path", min_length=1, max_length=4096, examples=("data/images",))
@@ -157,7 +154,6 @@ TestFraction = Annotated[
         0.2,
         "Share of the records that is held out for testing, where the data set brings no "
         "test records of its own.",
-        unit="1",
         ge=0.01,
         le=0.9,
     ),
@@ -219,6 +215,7 @@ class DataSpec(Section, title="Data"):
         title="Data seed",
         ge=0,
         le=9_007_199_254_740_991,
+        unit="none",
         examples=(0, 1),
     )
 

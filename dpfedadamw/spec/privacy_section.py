@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from dpfedadamw.spec.section import (
-    AbsentInteger,
-    AbsentNumber,
-    AbsentText,
-    Section,
-    key,
-    one_of,
-)
+from dpfedadamw.spec.section import AbsentInteger, AbsentNumber, AbsentText, Section, key, one_of
 
 
 class SamplingSpec(Section, title="Sampling"):
@@ -101,6 +94,45 @@ _GaussianSampler = Annotated[
 ]
 
 
+def _clipping_norm(what: str) -> Any:
+    return key(
+        ...,
+        f"L2 bound C on {what} over all trainable parameters.",
+        gt=0,
+        le=1_000_000_000,
+        examples=(1.0, 0.1),
+    )
+
+
+def _noise_multiplier(total: str) -> Any:
+    return key(
+        None,
+        "σ: noise of standard deviation σ times the clipping norm is added to each coordinate of "
+        f"{total}; null until it is solved for target_epsilon.",
+        gt=0,
+        le=1_000_000,
+        examples=(2.5, 1.0),
+    )
+
+
+def _target_epsilon(meaning: str) -> Any:
+    description = f"{meaning}; null where noise_multiplier was chosen."
+    return key(None, description, gt=0, le=1000, examples=(8, 3))
+
+
+def _delta(count: str, unit: str, example: float) -> Any:
+    below = f"well below 1/{count}, with {count} the number of {unit}s"
+    return key(
+        ...,
+        f"δ of the (ε, δ) guarantee; {below}.",
+        gt=0,
+        lt=1,
+        why=f"a delta of 1/{count} or more would allow publishing a {unit} outright: "
+        f"take it {below}",
+        examples=(example,),
+    )
+
+
 class PrivacySpec(Section, title="Privacy"):
     """What is protected, by which mechanism, and how strongly."""
 
@@ -135,42 +167,13 @@ class RecordPrivacy(PrivacySpec, title="Record-level privacy"):
         "moves a sum by up to twice the clipping norm.",
         examples=("add-remove", "replace-one"),
     )
-    clipping_norm: float = key(
-        ...,
-        "L2 bound C on one record's gradient over all trainable parameters.",
-        unit="1",
-        gt=0,
-        le=1_000_000_000,
-        examples=(1.0, 0.1),
+    clipping_norm: float = _clipping_norm("one record's gradient")
+    noise_multiplier: float | None = _noise_multiplier("a clipped sum")
+    target_epsilon: float | None = _target_epsilon(
+        "The ε towards the server, at delta, that noise_multiplier is solved for, or that the "
+        "local steps of ali-dpfl are fitted to"
     )
-    noise_multiplier: float | None = key(
-        None,
-        "σ: noise of standard deviation σ times the clipping norm is added to each "
-        "coordinate of a clipped sum; null until it is solved for target_epsilon.",
-        unit="1",
-        gt=0,
-        le=1_000_000,
-        examples=(2.5, 1.0),
-    )
-    target_epsilon: float | None = key(
-        None,
-        "The ε towards the server, at delta, that noise_multiplier is solved for, or that "
-        "the local steps of ali-dpfl are fitted to; null where noise_multiplier was chosen.",
-        unit="1",
-        gt=0,
-        le=1000,
-        examples=(8, 3),
-    )
-    delta: float = key(
-        ...,
-        "δ of the (ε, δ) guarantee; well below 1/n, with n the number of records.",
-        unit="1",
-        gt=0,
-        lt=1,
-        why="a delta of 1/n or more would allow publishing a record outright: take it well below "
-        "1/n, with n the number of records",
-        examples=(1e-05,),
-    )
+    delta: float = _delta("n", "record", example=1e-05)
     sampling: _SampledRecords = key(
         ..., "How the records of a step are drawn; sampler and adjacency are accounted together."
     )
@@ -190,42 +193,12 @@ class ClientPrivacy(PrivacySpec, title="Client-level privacy"):
         "Neighbouring data sets differ by one client, with all its records, that is added or "
         "removed.",
     )
-    clipping_norm: float = key(
-        ...,
-        "L2 bound C on one client's update over all trainable parameters.",
-        unit="1",
-        gt=0,
-        le=1_000_000_000,
-        examples=(1.0, 0.1),
+    clipping_norm: float = _clipping_norm("one client's update")
+    noise_multiplier: float | None = _noise_multiplier("a round's sum of updates")
+    target_epsilon: float | None = _target_epsilon(
+        "The ε towards a third party, at delta, that noise_multiplier is solved for"
     )
-    noise_multiplier: float | None = key(
-        None,
-        "σ: noise of standard deviation σ times the clipping norm is added to each "
-        "coordinate of a round's sum of updates; null until it is solved for target_epsilon.",
-        unit="1",
-        gt=0,
-        le=1_000_000,
-        examples=(2.5, 1.0),
-    )
-    target_epsilon: float | None = key(
-        None,
-        "The ε towards a third party, at delta, that noise_multiplier is solved for; null "
-        "where noise_multiplier was chosen.",
-        unit="1",
-        gt=0,
-        le=1000,
-        examples=(8, 3),
-    )
-    delta: float = key(
-        ...,
-        "δ of the (ε, δ) guarantee; well below 1/N, with N the number of clients.",
-        unit="1",
-        gt=0,
-        lt=1,
-        why="a delta of 1/N or more would allow publishing a client outright: take it well below "
-        "1/N, with N the number of clients",
-        examples=(0.001,),
-    )
+    delta: float = _delta("N", "client", example=0.001)
     noise_added_by: Literal["server", "clients"] = key(
         "server",
         "server: a trusted server adds the noise and sees clipped updates without it. "
@@ -277,5 +250,6 @@ class ReproducibleRandomnessSpec(RandomnessSpec, title="Reproducible"):
         "Seed of sampling and noise; for reproducible only.",
         ge=0,
         le=9_007_199_254_740_991,
+        unit="none",
         examples=(0, 7),
     )

@@ -66,7 +66,7 @@ def key(
     description: str,
     *,
     title: str | None = None,
-    unit: str = "none",
+    unit: str | None = None,
     examples: Iterable[Any] | None = None,
     why: str | None = None,
     expected: str | None = None,
@@ -79,14 +79,16 @@ def key(
         default: What holds where the spec says nothing; `...` for a key that it must say.
         description: What it means: whole sentences.
         title: A heading; the key's name by default.
-        unit: What it counts: "rounds"; "1" for a plain number, "none" for what is no number.
+        unit: What it counts: "rounds". By default "1", a plain number, where it has bounds, and
+            "none" where it has not.
         examples: Values to show; the default by default.
         why: Why nothing else is allowed, for the message on a wrong value.
         expected: What must be there, in words, where the constraints do not say it.
         default_by_unit: Other defaults under single privacy units.
         constraints: `ge`, `gt`, `le`, `lt`, `min_length`, `max_length` and `pattern`.
     """
-    extra: dict[str, Any] = {"x-unit": unit}
+    bounded = not constraints.keys().isdisjoint(("ge", "gt", "le", "lt"))
+    extra: dict[str, Any] = {"x-unit": unit or ("1" if bounded else "none")}
     extra |= {"x-why": why} if why else {}
     extra |= {"x-expected": expected} if expected else {}
     extra |= {"x-default-by-unit": dict(default_by_unit)} if default_by_unit else {}

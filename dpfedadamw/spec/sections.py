@@ -6,7 +6,7 @@ and do not contradict each other; one that was made by hand is only checked when
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from dpfedadamw.spec.algorithm_section import ALGORITHM, AlgorithmSpec
 from dpfedadamw.spec.data_section import DATA, DataSpec
@@ -95,44 +95,24 @@ class ComputeSpec(Section, title="Compute"):
     )
 
 
+def _text(description: str, example: str) -> Any:
+    return key(None, description, max_length=20_000, examples=(example,))
+
+
 class ReportSpec(Section, title="Report"):
     """Texts for the report that only the people responsible can write; null is left blank."""
 
-    purpose: str | None = key(
-        None,
-        "What the processing is for.",
-        max_length=20_000,
-        examples=("Reading postal codes.",),
+    purpose: str | None = _text("What the processing is for.", "Reading postal codes.")
+    lawful_basis: str | None = _text("The ground on which the processing stands.", "Consent.")
+    necessity: str | None = _text(
+        "Why the processing is necessary and proportionate.", "No less intrusive data would do."
     )
-    lawful_basis: str | None = key(
-        None,
-        "The ground on which the processing stands.",
-        max_length=20_000,
-        examples=("Consent.",),
+    risks: str | None = _text("Risks to the people concerned.", "Membership in the training data.")
+    measures: str | None = _text(
+        "What is done about the risks.", "Differential privacy at record level."
     )
-    necessity: str | None = key(
-        None,
-        "Why the processing is necessary and proportionate.",
-        max_length=20_000,
-        examples=("No less intrusive data would do.",),
-    )
-    risks: str | None = key(
-        None,
-        "Risks to the people concerned.",
-        max_length=20_000,
-        examples=("Membership in the training data.",),
-    )
-    measures: str | None = key(
-        None,
-        "What is done about the risks.",
-        max_length=20_000,
-        examples=("Differential privacy at record level.",),
-    )
-    responsible: str | None = key(
-        None,
-        "Who answers for the processing.",
-        max_length=20_000,
-        examples=("Data protection officer, Example Ltd.",),
+    responsible: str | None = _text(
+        "Who answers for the processing.", "Data protection officer, Example Ltd."
     )
 
 

@@ -202,9 +202,7 @@ register(
         hub=hub.Published("zh-plus/tiny-imagenet", "default", ("image",), "label", test="valid"),
         check=path_or_revision,
         place=3,
-    )
-)
-register(
+    ),
     DatasetEntry(
         name="image-folder",
         keys=ImageFolderSpec,
@@ -213,5 +211,5 @@ register(
         licence="yours",
         find=_find_folder,
         place=6,
-    )
+    ),
 )

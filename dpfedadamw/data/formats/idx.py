@@ -168,9 +168,7 @@ register(
         "yann.lecun.com/exdb/mnist",
         "CC BY-SA 3.0",
         hub.Published("ylecun/mnist", "mnist", ("image",), "label", channels=1),
-    )
-)
-register(
+    ),
     _entry(
         "fashion-mnist",
         "Zalando's articles",
@@ -179,9 +177,7 @@ register(
         hub.Published(
             "zalando-datasets/fashion_mnist", "fashion_mnist", ("image",), "label", channels=1
         ),
-    )
-)
-register(
+    ),
     DatasetEntry(
         name="emnist",
         keys=EmnistSpec,
@@ -190,5 +186,5 @@ register(
         licence="public domain (NIST)",
         find=lambda path, keys, _: emnist(path, keys.split),
         place=4,
-    )
+    ),
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,28 +20,13 @@ from dpfedadamw.spec.data_section import CacheFolder, DataSpec, RequiredPath, Te
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.values import Contradictions, Values
 
-_ColumnName = Annotated[
-    str,
-    key(
-        ...,
-        "Name of a column.",
-        title="Column",
-        min_length=1,
-        max_length=200,
-        examples=("letter", "age"),
-    ),
-]
-_ClassName = Annotated[
-    str,
-    key(
-        ...,
-        "A label as it stands in the table.",
-        title="Class",
-        min_length=1,
-        max_length=200,
-        examples=("benign",),
-    ),
-]
+
+def _name(description: str, title: str, *examples: str) -> Any:
+    return key(..., description, title=title, min_length=1, max_length=200, examples=examples)
+
+
+_ColumnName = Annotated[str, _name("Name of a column.", "Column", "letter", "age")]
+_ClassName = Annotated[str, _name("A label as it stands in the table.", "Class", "benign")]
 
 
 class TableSpec(DataSpec, title="Table"):
@@ -70,14 +55,7 @@ class TableSpec(DataSpec, title="Table"):
         max_length=4096,
         examples=(None, "data/test.csv"),
     )
-    label: str = key(
-        ...,
-        "Column of the class.",
-        title="Label column",
-        min_length=1,
-        max_length=200,
-        examples=("diagnosis",),
-    )
+    label: str = _name("Column of the class.", "Label column", "diagnosis")
     text: tuple[_ColumnName, ...] = key(
         (),
         "One column of text, or two whose texts form a pair; empty where records are numbers.",

@@ -34,19 +34,13 @@ class LoraSpec(FineTuningSpec, title="Low-rank pairs"):
     """Trains low-rank pairs beside frozen layers, and the head (LoRA)."""
 
     kind: Literal["lora"] = "lora"
-    rank: int = key(16, "Rank r of each pair.", unit="1", ge=1, le=1024)
+    rank: int = key(16, "Rank r of each pair.", ge=1, le=1024)
     alpha: float = key(
-        32.0,
-        "A pair's output is multiplied by alpha/rank.",
-        title="Scale",
-        unit="1",
-        gt=0,
-        le=10_000,
+        32.0, "A pair's output is multiplied by alpha/rank.", title="Scale", gt=0, le=10_000
     )
     dropout: float = key(
         0.1,
         "Share of a pair's inputs dropped, with a mask for each record.",
-        unit="1",
         ge=0,
         le=0.9,
         examples=(0.1, 0.0),
