@@ -183,36 +183,27 @@ def _shared_blocks(keys: SharedAdamWKeys | TheoryAdamWKeys) -> str:
 
 def _local_adamw(setup: AlgorithmSetup[LocalAdamWKeys]) -> Algorithm:
     """Local AdamW whose moments restart every round, averaged."""
-    keys = setup.spec
-    return _restarting(keys, keys.weight_decay, keys.decay)
+    return _restarting(setup, setup.spec.weight_decay, setup.spec.decay)
 
 
 def _local_adam(setup: AlgorithmSetup[LocalAdamKeys]) -> Algorithm:
     """Local Adam with plain L2 decay whose moments restart every round, averaged."""
-    return _restarting(setup.spec, setup.spec.weight_decay, "coupled")
+    return _restarting(setup, setup.spec.weight_decay, "coupled")
 
 
-def _restarting(keys: MomentKeys, weight_decay: float, decay: str) -> Algorithm:
-    from dpfedadamw.algorithms.rules.adamw import AdamW
-
-    local = AdamW(
+def _restarting(setup: AlgorithmSetup[Any], weight_decay: float, decay: str) -> Algorithm:
+    keys: MomentKeys = setup.spec
+    return _sharing(
+        setup,
+        SecondMomentSpec(aggregation="none", debias=False, counter="local", floor=FloorSpec()),
         beta1=keys.beta1,
         beta2=keys.beta2,
         epsilon=keys.epsilon,
         weight_decay=weight_decay,
         alignment=0.0,
-        blocks=None,
         aggregate_first=False,
-        aggregate_second=False,
-        debias=False,
-        counter="local",
-        relative_floor=None,
-        absolute_floor=None,
-        block_denominator=False,
         decay=decay,
-        local_weight=1.0,
     )
-    return Algorithm(local, Averaging({}, False))
 
 
 def _shared_adamw(setup: AlgorithmSetup[SharedAdamWKeys]) -> Algorithm:

@@ -6,6 +6,7 @@ What a name stands for is in the table of `transformers.published`: another one 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,31 +46,30 @@ def _write(keys: TransformerSpec, model: nn.Module, folder: Path) -> tuple[str, 
     return export.write(keys, model, folder)
 
 
-def _entry(
-    name: str, keys: type[TransformerSpec], summary: str, source: str, place: int
-) -> ModelEntry[TransformerSpec]:
-    return ModelEntry(
-        name=name,
-        keys=keys,
-        summary=summary,
-        source=source,
-        build=_build,
-        preprocessing=_preprocessing,
-        without_weights=_without_weights,
-        write=_write,
-        place=place,
-    )
-
+_entry = partial(
+    ModelEntry[TransformerSpec],
+    build=_build,
+    preprocessing=_preprocessing,
+    without_weights=_without_weights,
+    write=_write,
+)
 
 for _name, _known in PUBLISHED.items():
-    _keys = ImageTransformerSpec if _known.reads == IMAGES else TextTransformerSpec
-    register(_entry(_name, _keys, _known.summary, f"{_known.source}; {_known.licence}", place=6))
+    register(
+        _entry(
+            name=_name,
+            keys=ImageTransformerSpec if _known.reads == IMAGES else TextTransformerSpec,
+            summary=_known.summary,
+            source=f"{_known.source}; {_known.licence}",
+            place=6,
+        )
+    )
 register(
     _entry(
-        "transformers",
-        AnyTransformerSpec,
-        "any classifier of images or texts in transformers, by folder or hub name",
-        "yours, or the Hugging Face hub",
+        name="transformers",
+        keys=AnyTransformerSpec,
+        summary="any classifier of images or texts in transformers, by folder or hub name",
+        source="yours, or the Hugging Face hub",
         place=7,
     )
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import AbsentInteger, AbsentText, Section, key, one_of
@@ -113,16 +113,17 @@ class ImageTransformerSpec(TransformerSpec, title="Published image transformer")
     """
 
 
+def _length(description: str) -> Any:
+    return key(128, description, unit="tokens", ge=4, le=8192)
+
+
+_TOKENS = "Tokens of a text; longer ones are cut, shorter ones padded."
+
+
 class TextTransformerSpec(TransformerSpec, title="Published text transformer"):
     """RoBERTa-Base with a fresh head; for texts."""
 
-    length: int = key(
-        128,
-        "Tokens of a text; longer ones are cut, shorter ones padded.",
-        unit="tokens",
-        ge=4,
-        le=8192,
-    )
+    length: int = _length(_TOKENS)
 
 
 class AnyTransformerSpec(TransformerSpec, title="Any published transformer"):
@@ -138,13 +139,7 @@ class AnyTransformerSpec(TransformerSpec, title="Any published transformer"):
         max_length=1000,
         examples=("models/minilm", "google/vit-base-patch16-224-in21k"),
     )
-    length: int = key(
-        128,
-        "Tokens of a text; longer ones are cut, shorter ones padded. Not used for images.",
-        unit="tokens",
-        ge=4,
-        le=8192,
-    )
+    length: int = _length(f"{_TOKENS} Not used for images.")
     pooling: Literal["published", "mean"] = key(
         "published",
         "What class scores of a text are taken from. published: what the architecture's "
