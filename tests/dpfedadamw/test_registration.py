@@ -30,8 +30,12 @@ class ScaledKeys(DescentKeys, title="Scaled descent"):
 def scaled(setup: AlgorithmSetup[ScaledKeys]) -> Algorithm:
     return Algorithm(GradientDescent(setup.spec.factor), Averaging({}, False))
 
+def check(get):
+    if get("algorithm", "factor") == 4 and get("data", "clients") == 10:
+        yield ("algorithm", "factor"), f"{get.found('algorithm', 'factor')}; not for ten clients"
+
 ENTRY = AlgorithmEntry(name="NAME", keys=ScaledKeys, units=("record",), summary="scaled descent",
-              source="nobody", assemble=scaled)
+              source="nobody", assemble=scaled, check=check)
 """
 SPEC = """\
 data: {dataset: digits}
@@ -90,6 +94,10 @@ def test_an_algorithm_of_another_package_has_its_keys_checked_and_its_origin_tol
     refused = command(tmp_path, "spec", "validate", "bad.yaml")
     assert refused.returncode == 2
     assert "bad.yaml:3:35: algorithm.factor: found 30; must be a number" in refused.stderr
+    (tmp_path / "clash.yaml").write_text(SPEC.replace("FACTOR", "4"))
+    refused = command(tmp_path, "spec", "validate", "clash.yaml")
+    assert refused.returncode == 2
+    assert "clash.yaml:3:35: algorithm.factor: found 4.0; not for ten clients" in refused.stderr
     listed = json.loads(command(tmp_path, "list", "algorithms", "--json").stdout)
     (source,) = [row["source"] for row in listed if row["name"] == "scaled"]
     assert source == "nobody; from other-algorithms 1.2"

@@ -6,7 +6,7 @@ The "python version" holds pickles, which can run any code when they are read; n
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,18 +65,7 @@ def cifar(path: Path, name: str) -> Source:
     """CIFAR-10 or CIFAR-100 (fine labels) at a tar.gz or in a folder."""
     version = _VERSIONS[name]
     if path.is_file():
-        return Source(
-            path,
-            (path,),
-            name,
-            lambda: Reading(
-                {
-                    "train": _from_archive(path, version, version.train),
-                    "test": _from_archive(path, version, version.test),
-                },
-                version.classes,
-            ),
-        )
+        return _source(path, (path,), name, _from_archive)
     root = folder(path)
     missing = [file for file in (*version.train, *version.test) if not (root / file).is_file()]
     if missing:
@@ -86,18 +75,24 @@ def cifar(path: Path, name: str) -> Source:
             f"{where(path)}: holds no {missing[0]}; give the folder of {version.archive} or that "
             "file itself"
         )
-    return Source(
-        root,
-        tuple(root / file for file in (*version.train, *version.test)),
-        name,
-        lambda: Reading(
-            {
-                "train": _from_files(root, version, version.train),
-                "test": _from_files(root, version, version.test),
-            },
-            version.classes,
-        ),
-    )
+    files = tuple(root / file for file in (*version.train, *version.test))
+    return _source(root, files, name, _from_files)
+
+
+def _source(
+    root: Path,
+    files: tuple[Path, ...],
+    name: str,
+    read: Callable[[Path, _Version, tuple[str, ...]], Iterator[Chunk]],
+) -> Source:
+    version = _VERSIONS[name]
+
+    def reading() -> Reading:
+        parts = {"train": version.train, "test": version.test}
+        chunks = {part: read(root, version, wanted) for part, wanted in parts.items()}
+        return Reading(chunks, version.classes)
+
+    return Source(root, files, name, reading)
 
 
 def _pickled(path: Path, version: _Version) -> DataError:
