@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.algorithms.base import (
     FIRST_MOMENT,
@@ -18,7 +18,7 @@ from dpfedadamw.algorithms.keys import Beta1, Beta2, DescentKeys, Epsilon
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import mean_update
 from dpfedadamw.algorithms.sgd import GradientDescent
-from dpfedadamw.spec.section import Section, key
+from dpfedadamw.spec.section import AbsentText, Section, key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class AdamServer(Section, title="Server"):
     """Adam on the server, applied to the mean update."""
 
+    rule: AbsentText = None
     learning_rate: float = key(
         0.01, "Step size of the server's optimiser.", title="Server learning rate", gt=0, le=1000
     )
@@ -38,23 +39,21 @@ class AdamServer(Section, title="Server"):
 class AdaptiveServer(AdamServer, title="Server"):
     """The optimiser that the server applies to the mean update."""
 
-    key_order: ClassVar[tuple[str, ...]] = ("rule",)
-
     rule: Literal["adam", "yogi"] = key(
         "adam", "Optimiser of the server.", examples=("adam", "yogi")
     )
-
-
-class AdaptiveServerKeys(DescentKeys, title="DP-FedOpt"):
-    """Local stochastic gradient descent, an adaptive optimiser on the server."""
-
-    server: AdaptiveServer = AdaptiveServer()
 
 
 class FedAdamKeys(DescentKeys, title="FedAdam"):
     """Local stochastic gradient descent, Adam on the server."""
 
     server: AdamServer = AdamServer()
+
+
+class AdaptiveServerKeys(FedAdamKeys, title="DP-FedOpt"):
+    """Local stochastic gradient descent, an adaptive optimiser on the server."""
+
+    server: AdaptiveServer = AdaptiveServer()
 
 
 @dataclass(frozen=True)
@@ -110,19 +109,12 @@ class Adaptive:
         return ServerState(state.parameters + step, {FIRST_MOMENT: first, SECOND_MOMENT: second})
 
 
-def _adaptive_server(setup: AlgorithmSetup[AdaptiveServerKeys]) -> Algorithm:
+def _adaptive_server(setup: AlgorithmSetup[FedAdamKeys]) -> Algorithm:
     """Local gradient descent, Adam or Yogi on the server."""
-    return _assembled(setup.spec, setup.spec.server, setup.spec.server.rule)
-
-
-def _adam_on_the_server(setup: AlgorithmSetup[FedAdamKeys]) -> Algorithm:
-    """Local gradient descent, Adam on the server."""
-    return _assembled(setup.spec, setup.spec.server, "adam")
-
-
-def _assembled(keys: DescentKeys, server: AdamServer, rule: str) -> Algorithm:
+    server = setup.spec.server
+    rule = server.rule or "adam"
     step = Adaptive(rule, server.learning_rate, server.beta1, server.beta2, server.epsilon)
-    return Algorithm(GradientDescent(keys.weight_decay), step)
+    return Algorithm(GradientDescent(setup.spec.weight_decay), step)
 
 
 register(
@@ -141,7 +133,7 @@ register(
         units=("none",),
         summary="local SGD, Adam on the server",
         source="Reddi et al. 2021, Algorithm 2",
-        assemble=_adam_on_the_server,
+        assemble=_adaptive_server,
         relatives={"record": "dp-fedopt", "client": "dp-fedopt"},
     ),
 )
