@@ -20,7 +20,7 @@ from dpfedadamw.algorithms.keys import (
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.spec.algorithm_section import AlgorithmSpec
-from dpfedadamw.spec.section import Section, key
+from dpfedadamw.spec.section import AbsentText, Section, key
 from dpfedadamw.spec.values import Contradictions, Values
 
 Decay = Annotated[
@@ -108,17 +108,18 @@ class PlainSecondMoment(SecondMomentSpec, title="Second moment"):
     )
 
 
-class LocalAdamWKeys(MomentKeys, title="Local AdamW"):
-    """Local AdamW whose moments restart every round."""
-
-    weight_decay: WeightDecay = 0.01
-    decay: Decay = "decoupled"
-
-
 class LocalAdamKeys(MomentKeys, title="Local Adam"):
     """Local Adam with plain L2 decay, whose moments restart every round."""
 
     weight_decay: CoupledDecay = 0.01
+    decay: AbsentText = None
+
+
+class LocalAdamWKeys(LocalAdamKeys, title="Local AdamW"):
+    """Local AdamW whose moments restart every round."""
+
+    weight_decay: WeightDecay = 0.01
+    decay: Decay = "decoupled"
 
 
 class SharedAdamWKeys(LocalAdamWKeys, title="DP-FedAdamW"):
@@ -181,28 +182,19 @@ def _shared_blocks(keys: SharedAdamWKeys | TheoryAdamWKeys) -> str:
     return keys.second_moment.aggregation
 
 
-def _local_adamw(setup: AlgorithmSetup[LocalAdamWKeys]) -> Algorithm:
-    """Local AdamW whose moments restart every round, averaged."""
-    return _restarting(setup, setup.spec.weight_decay, setup.spec.decay)
-
-
-def _local_adam(setup: AlgorithmSetup[LocalAdamKeys]) -> Algorithm:
-    """Local Adam with plain L2 decay whose moments restart every round, averaged."""
-    return _restarting(setup, setup.spec.weight_decay, "coupled")
-
-
-def _restarting(setup: AlgorithmSetup[Any], weight_decay: float, decay: str) -> Algorithm:
-    keys: MomentKeys = setup.spec
+def _restarting(setup: AlgorithmSetup[LocalAdamKeys]) -> Algorithm:
+    """Local Adam or AdamW whose moments restart every round, averaged."""
+    keys = setup.spec
     return _sharing(
         setup,
         SecondMomentSpec(aggregation="none", debias=False, counter="local", floor=FloorSpec()),
         beta1=keys.beta1,
         beta2=keys.beta2,
         epsilon=keys.epsilon,
-        weight_decay=weight_decay,
+        weight_decay=keys.weight_decay,
         alignment=0.0,
         aggregate_first=False,
-        decay=decay,
+        decay=keys.decay or "coupled",
     )
 
 
@@ -289,7 +281,7 @@ register(
         units=("record",),
         summary="local AdamW whose moments restart every round",
         source="DP-FedAdamW, Algorithm 2",
-        assemble=_local_adamw,
+        assemble=_restarting,
         relatives={"none": "local-adamw"},
         measured_beta2=_measured_beta2,
     ),
@@ -323,7 +315,7 @@ register(
         units=("none",),
         summary="local AdamW, averaged",
         source="FedAdamW, Algorithm 1",
-        assemble=_local_adamw,
+        assemble=_restarting,
         relatives={"record": "dp-localadamw", "client": "dp-localadamw"},
         measured_beta2=_measured_beta2,
     ),
@@ -333,7 +325,7 @@ register(
         units=("none",),
         summary="local Adam with plain L2 decay, averaged",
         source="FedAdamW, section 6; Kingma & Ba 2015",
-        assemble=_local_adam,
+        assemble=_restarting,
         relatives={"record": "dp-localadamw", "client": "dp-localadamw"},
     ),
 )
