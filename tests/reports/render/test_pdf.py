@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typst
 
 from reports import ReportError, build_report, figures
 from reports.content.parts import AUDIENCES
@@ -92,10 +93,20 @@ def test_the_embedded_data_is_the_report(make_run: MakeRun, tmp_path: Path) -> N
         {"clients": 1, "rounds": 1, "blocks": 1},
     ],
 )
-def test_every_kind_of_run_has_pages(
-    make_run: MakeRun, options: dict[str, Any], audience: str
+def test_every_kind_of_run_has_pages_that_come_to_rest(
+    make_run: MakeRun, options: dict[str, Any], audience: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A page that never comes to rest has wrong numbers: "1 / 7" on each, and two figures 2."""
+    warnings: list[object] = []
+
+    def compile_and_listen(*paths: str, **options: Any) -> bytes:
+        made, found = typst.compile_with_warnings(*paths, **options)
+        warnings.extend(found)
+        return made
+
+    monkeypatch.setattr(pdf.typst, "compile", compile_and_listen)
     files = build_report(make_run(**options), audience)
+    assert [str(warning) for warning in warnings] == []
     assert files.pdf.read_bytes().startswith(b"%PDF-1.7")
     assert files.pdf.name == ("report.pdf" if audience == "internal" else "report-public.pdf")
 
