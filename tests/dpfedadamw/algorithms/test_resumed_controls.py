@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -28,12 +29,12 @@ def test_a_dp_scaffold_run_cut_off_and_resumed_equals_one_that_was_not(
     answered = 0
     answer = rounds.Worker.take_part
 
-    def failing(self, *arguments):
+    def failing(self, part):
         nonlocal answered
         if answered == after:
             raise PowerCutError
         answered += 1
-        return answer(self, *arguments)
+        return answer(self, part)
 
     with monkeypatch.context() as patch:
         patch.setattr(rounds.Worker, "take_part", failing)
@@ -52,9 +53,8 @@ def test_without_its_controls_a_resumed_run_would_end_elsewhere(tmp_path, monkey
     whole, _ = train(spec, tmp_path)
     forgetful, answer = begin(spec, tmp_path), rounds.Worker.take_part
 
-    def forgetting(self, client, data, message, broadcast, *rest):
-        broadcast.memory.clear()
-        return answer(self, client, data, message, broadcast, *rest)
+    def forgetting(self, part):
+        return answer(self, replace(part, memory={}))
 
     monkeypatch.setattr(rounds.Worker, "take_part", forgetting)
     engine_run.train(forgetful)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from reports import content
 from reports.reading.claims import epsilons, headline, read_claim
 from tests.old_claims import to_old_form
+from tests.reports.data import data_of
 
 
 def rewritten(run: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -32,8 +32,8 @@ def without_hashes(report: dict[str, Any]) -> dict[str, Any]:
 def test_a_claim_of_the_old_form_gives_the_same_report(make_run: Any, audience: str) -> None:
     run = rewritten(make_run(), lambda claim: None)
     (run / "audit.json").unlink()
-    new = without_hashes(content.build(run, audience))
-    old = without_hashes(content.build(rewritten(run, to_old_form), audience))
+    new = without_hashes(data_of(run, audience))
+    old = without_hashes(data_of(rewritten(run, to_old_form), audience))
     assert "epsilon_pld" in (run / "ledger.jsonl").read_text("utf-8")
     assert old == new
     assert new["guarantee"]["epsilon"] > 0
@@ -44,7 +44,7 @@ def test_an_accountant_that_is_not_described_is_shown_by_its_name(make_run: Any)
         for row in claim["server"]["clients"]:
             row["epsilon"]["toy"] = 77.125
 
-    report = content.build(rewritten(make_run(), add))
+    report = data_of(rewritten(make_run(), add))
     rows = {row["name"]: row for row in report["accounting"]["conversions"]}
     assert rows["toy"]["epsilon"] == 77.125
     assert {row["epsilon"]["toy"] for row in report["clients"]["rows"]} == {77.125}

@@ -17,7 +17,7 @@ from dpfedadamw.privacy.accounting import registry
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant, epsilons, leading
 from dpfedadamw.privacy.composition import Composition
-from reports import content
+from tests.reports.data import data_of
 from tests.runs import small_spec, train
 
 DELTA = 1e-5
@@ -91,7 +91,7 @@ def test_a_new_accountant_is_in_claim_audit_and_report(
     for entry in both.details["clients"]:
         assert entry["epsilon"]["toy"] == pytest.approx(2.0 * entry["epsilon"]["pld"])
 
-    report = content.build(training.run.path)
+    report = data_of(training.run.path)
     assert {row["epsilon"]["toy"] for row in report["clients"]["rows"]} == {
         entry["epsilon"]["toy"] for entry in clients
     }
