@@ -243,7 +243,9 @@ class Blocks:
                     yield first, first + len(blocks) * width, blocks
 
     def sum_of_squares(self, values: Tensor, minus: Tensor | None = None) -> Tensor:
-        """Sum of (values − minus)² over each block, float64 [B]; to a relative 1e-6 from float32.
+        """Sum of (values − minus)² over each block, float64 [B], from float32.
+
+        Relative errors are below 1e-6 in the root mean square; 1.5e-6 was seen in a long row.
 
         Args:
             values: [d].
