@@ -1,24 +1,51 @@
 """The command line: every command of the project, and the only package that prints.
 
 Exit codes: 0 good; 1 the audit says FAIL or NOT VERIFIED, or a signature does not hold; 2 what the
-user gave is wrong, said in one line each.
+user gave is wrong, or the machine could not do it (a full disk, no memory), said in one line each;
+70 a bug of ours; 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
+from typer.core import TyperGroup
 
 from dpfedadamw import __version__
 from dpfedadamw.cli import audit, budget, compare, export, keys, run, signatures, spec
-from dpfedadamw.cli.terminal import EXIT_INTERNAL, EXIT_WRONG_INPUT, err, out
-from dpfedadamw.errors import DpfedadamwError, SpecError
+from dpfedadamw.cli.endings import Passed, Stopped, ending_of, signals
+from dpfedadamw.cli.streams import steady
+from dpfedadamw.cli.terminal import (
+    EXIT_INTERRUPTED,
+    EXIT_WRONG_INPUT,
+    answer,
+    err,
+    out,
+    print_json,
+)
+
+
+class _Commands(TyperGroup):
+    """All commands; whatever they raise reaches `main`.
+
+    By itself typer says "Aborted." of a file that ends early (EOFError), ends in silence where it
+    is interrupted, and with 1 where a pipe breaks.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except BaseException as error:
+            raise Passed from error
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Differentially private federated learning that can be believed.\n\n"
     "A YAML spec goes in; a trained model comes out, with a privacy ledger, an independent audit "
     "and a signed report.\n\nStart with: dpfedadamw run quickstart",
@@ -70,39 +97,37 @@ def _main(
     """Differentially private federated learning that can be believed."""
 
 
-def _user_errors() -> tuple[type[Exception], ...]:
-    """The base errors of all packages; the auditor and reports load only if they were used."""
-    kinds: list[type[Exception]] = [DpfedadamwError]
-    if "audit.errors" in sys.modules:
-        from audit.errors import AuditError
-
-        kinds.append(AuditError)
-    if "reports.errors" in sys.modules:
-        from reports.errors import ReportError
-
-        kinds.append(ReportError)
-    return tuple(kinds)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point: runs a command and turns every error of ours into one line and exit code 2."""
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Entry point: runs a command; however it ends, that is a line and an exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(arguments, prog_name="dpfedadamw")
-    except SpecError as error:
-        for problem in error.problems:
-            err.print(Text(str(problem)), soft_wrap=True)
-        sys.exit(EXIT_WRONG_INPUT)
-    except Exception as error:
-        if isinstance(error, _user_errors()):
-            err.print(Text(f"error: {error}"), soft_wrap=True)
-            sys.exit(EXIT_WRONG_INPUT)
-        if os.environ.get("DPFEDADAMW_DEBUG"):
+        with steady() as standard, signals():
+            code = _run(given)
+            failure = standard.failure()
+            if failure is not None:
+                text = f"error: standard output cannot be written ({failure.strerror})"
+                err.print(Text(f"{text}; all else is done and filed"), soft_wrap=True)
+                code = max(code, EXIT_WRONG_INPUT)
+    except Stopped as again:
+        # Asked once more while the first was being told.
+        code = again.code
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command, tell what ended it, and return its exit code."""
+    answer.given = False
+    try:
+        code = app(arguments, prog_name="dpfedadamw", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except BaseException as error:
+        ending = ending_of(error)
+        if ending.bug is not None and os.environ.get("DPFEDADAMW_DEBUG"):
             raise
-        err.print(
-            Text(
-                f"internal error: {type(error).__name__}: {error}\nThis is a bug of dpfedadamw; "
-                "DPFEDADAMW_DEBUG=1 shows where. Please report it."
-            ),
-            soft_wrap=True,
-        )
-        sys.exit(EXIT_INTERNAL)
+    for line in ending.lines:
+        err.print(Text(line), soft_wrap=True)
+    if ending.lines and "--json" in arguments and not answer.given:
+        print_json(ending.to_json())
+    return ending.code

@@ -16,7 +16,15 @@ from rich.text import Text
 
 from dpfedadamw.cli import display
 from dpfedadamw.cli.options import Audience, JsonOption
-from dpfedadamw.cli.terminal import EXIT_WRONG_INPUT, err, out, print_json, refuse, status
+from dpfedadamw.cli.terminal import (
+    EXIT_WRONG_INPUT,
+    err,
+    out,
+    print_document,
+    print_json,
+    refuse,
+    status,
+)
 
 if TYPE_CHECKING:
     from reports.comparison import Comparison, Group
@@ -93,7 +101,7 @@ def compare(
         (as_latex, tables.as_latex),
     ):
         if wanted:
-            typer.echo(write(found), nl=False)
+            print_document(write(found))
             return
     if as_json:
         print_json(data.as_dict(found))

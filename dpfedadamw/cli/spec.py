@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from dpfedadamw.cli.options import (
 )
 from dpfedadamw.cli.terminal import (
     out,
+    print_document,
     print_json,
     refuse,
     status,
@@ -82,7 +82,7 @@ def spec_show(
     elif as_json:
         print_json(loaded.to_mapping())
     else:
-        sys.stdout.write(specs.dump(loaded))
+        print_document(specs.dump(loaded))
 
 
 def spec_schema(as_json: JsonOption = False) -> None:

@@ -1,4 +1,4 @@
-"""The terminal: two consoles, progress bars, and how a command ends."""
+"""The terminal: two consoles, progress bars, and how a command says that it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +21,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
 from dpfedadamw.rundir import RunDirectory, newest, open_existing
 
@@ -31,6 +31,42 @@ EXIT_INTERRUPTED = 130
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+
+class Stop(typer.Exit):
+    """A command ends with a message, which is told where it ends.
+
+    Attributes:
+        message: One line, for standard error.
+    """
+
+    # typer's own has slots, which a message needs to be one of.
+    __slots__ = ("message",)
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(code)
+        self.message = message
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Let whatever ends a run in progress name the command that continues it.
+
+    Signals, full disks, want of memory and our own bugs alike get it as a note (PEP 678), which is
+    told with the exception itself. An exit that was decided on (`stop`, `refuse`) stays as it is.
+
+    Args:
+        folder: The run's folder; an I/O error that names no file is said to be there.
+    """
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(folder)
+        error.add_note(f"continue with: dpfedadamw run --resume {folder}")
+        raise
 
 
 def find_run(run_dir: Path | None, parent: Path) -> RunDirectory:
@@ -49,9 +85,37 @@ def exit_by(verdict: str) -> None:
         raise typer.Exit(EXIT_NOT_PASSED)
 
 
+@dataclass
+class _Answer:
+    """What a machine has been told.
+
+    Attributes:
+        given: Whether JSON was printed: one command prints one value.
+    """
+
+    given: bool = False
+
+
+answer = _Answer()
+
+
 def print_json(value: Any) -> None:
     """Print a value for a machine to read."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    # JSON has escapes of its own for what a stream cannot encode.
+    plain = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=plain) + "\n")
+    answer.given = True
+
+
+def print_document(text: str) -> None:
+    """Print a text that is a file's content, YAML or LaTeX, in UTF-8 whatever the terminal has."""
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(text)
+    else:
+        buffer.write(text.encode())
+        buffer.flush()
 
 
 @contextmanager
@@ -95,5 +159,4 @@ def refuse_unstamped(reason: str | None, folder: Path) -> None:
 
 def stop(message: str, code: int) -> NoReturn:
     """End with a message and an exit code."""
-    err.print(Text(message), soft_wrap=True)
-    raise typer.Exit(code)
+    raise Stop(message, code)

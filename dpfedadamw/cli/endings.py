@@ -1,0 +1,216 @@
+"""How a command ends: each exception becomes one line that says what, where and what to do.
+
+Exit codes: 2 where the input is wrong or the machine fails (a full disk, no memory, no access), 70
+for our own bugs, and 128 plus the number of the signal that stopped it.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+
+from dpfedadamw.cli.terminal import EXIT_INTERNAL, EXIT_WRONG_INPUT, Stop
+from dpfedadamw.errors import DpfedadamwError, SpecError
+
+EXIT_SIGNALLED = 128
+
+_SENTENCES = {
+    errno.ENOSPC: "no space is left on the device; make room",
+    errno.EDQUOT: "your disk quota is used up; make room",
+    errno.EFBIG: "the file would become larger than this system or ulimit -f allows",
+    errno.EIO: "the device reports an input/output error; look at the disk",
+    errno.EROFS: "the file system is read-only; use a folder that can be written",
+    errno.EMFILE: "too many files are open; raise the limit with ulimit -n",
+    errno.ENFILE: "too many files are open on this machine",
+    errno.EACCES: "there is no permission to use it",
+    errno.EPERM: "there is no permission to use it",
+    errno.ENOENT: "there is no such file or folder",
+}
+# These say nothing of the input: whatever was being done, the machine could not do it.
+_OF_THE_MACHINE = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
+)
+_NO_MEMORY = (
+    "not enough memory; a smaller compute.physical_batch_size or model needs less, and so do fewer "
+    "other programs"
+)
+# How torch says it on each device, in a plain RuntimeError where it has no class of its own.
+_NO_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class Stopped(BaseException):
+    """A signal asks the process to end; raised in the main thread, so that files are put in order.
+
+    Attributes:
+        number: The signal.
+    """
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
+
+    @property
+    def code(self) -> int:
+        """The exit code that shells know it by."""
+        return EXIT_SIGNALLED + self.number
+
+
+class Passed(BaseException):
+    """Carries a command's exception, its cause, past typer, which would end on some by itself."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ends.
+
+    Attributes:
+        code: The exit code.
+        lines: What is told on standard error; empty where all is said already.
+        problems: What is wrong with a spec, for a machine to read.
+        bug: The exception, if the fault is ours.
+    """
+
+    code: int
+    lines: tuple[str, ...] = ()
+    problems: tuple[dict[str, Any], ...] = ()
+    bug: BaseException | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``--json`` prints of it."""
+        error: dict[str, Any] = {"exit_code": self.code, "messages": list(self.lines)}
+        if self.problems:
+            error["problems"] = list(self.problems)
+        return {"error": error}
+
+
+@contextmanager
+def signals() -> Iterator[None]:
+    """While this lasts, SIGTERM and SIGHUP raise `Stopped` in the main thread.
+
+    A signal that the caller ignores, as nohup does, stays ignored.
+    """
+
+    def stop(number: int, _frame: FrameType | None) -> NoReturn:
+        raise Stopped(signal.Signals(number))
+
+    names = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP.
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    replaced = []
+    if threading.current_thread() is threading.main_thread():
+        replaced = [one for one in numbers if signal.getsignal(one) is signal.SIG_DFL]
+    for number in replaced:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in replaced:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def ending_of(error: BaseException) -> Ending:
+    """Return how a command ends that raised an exception, with the notes that it carries."""
+    if isinstance(error, Passed) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, Stop):
+        return Ending(error.exit_code, (error.message,))
+    if isinstance(error, SpecError):
+        problems = tuple(
+            {
+                "source": problem.source,
+                "line": problem.line,
+                "column": problem.column,
+                "path": problem.path,
+                "message": problem.message,
+            }
+            for problem in error.problems
+        )
+        lines = tuple(str(problem) for problem in error.problems)
+        return Ending(EXIT_WRONG_INPUT, lines, problems)
+    # What ends by a code alone (typer's and Python's exits) has said its piece.
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int) and not hasattr(error, "format_message"):
+        return Ending(code)
+    if isinstance(error, KeyboardInterrupt):
+        return Ending(EXIT_SIGNALLED + signal.SIGINT, (_line("stopped", error),))
+    if isinstance(error, Stopped):
+        return Ending(error.code, (_line(f"stopped by {error.number.name}", error),))
+    # No command at all: typer has shown the help, and has nothing to add.
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return Ending(EXIT_WRONG_INPUT)
+    said = _of_the_user(error) or of_the_world(error)
+    if said is not None:
+        return Ending(EXIT_WRONG_INPUT, (_line(f"error: {said}", error),))
+    text = (
+        f"internal error: {type(error).__name__}: {' '.join(str(error).split())}. This is a bug of "
+        "dpfedadamw; DPFEDADAMW_DEBUG=1 shows where. Please report it"
+    )
+    return Ending(EXIT_INTERNAL, (_line(text, error),), bug=error)
+
+
+def _line(text: str, error: BaseException) -> str:
+    return "; ".join((text, *getattr(error, "__notes__", ())))
+
+
+def _of_the_user(error: BaseException) -> str | None:
+    """What a user did wrong, in our words or typer's; None if it is nothing of the kind."""
+    if hasattr(error, "format_message"):
+        # The second name is that of a class of pydantic's, through which typer checks values.
+        text = " ".join(str(error.format_message()).split()).replace("Value error, ", "")
+        context = getattr(error, "ctx", None)
+        help_command = f"{context.command_path} --help" if context is not None else ""
+        return f"{text.rstrip('.')}; see {help_command}" if help_command else text
+    if type(error).__name__ == "Abort" and type(error).__module__.startswith("typer"):
+        return "nothing was entered"
+    return str(error) if isinstance(error, _user_errors()) else None
+
+
+def _user_errors() -> tuple[type[Exception], ...]:
+    """The base errors of all packages; the auditor and reports load only if they were used."""
+    kinds: list[type[Exception]] = [DpfedadamwError]
+    if "audit.errors" in sys.modules:
+        from audit.errors import AuditError
+
+        kinds.append(AuditError)
+    if "reports.errors" in sys.modules:
+        from reports.errors import ReportError
+
+        kinds.append(ReportError)
+    return tuple(kinds)
+
+
+def of_the_world(error: BaseException) -> str | None:
+    """What the machine could not do, and where; None if the exception says nothing of the kind."""
+    if isinstance(error, OSError):
+        return _said(error)
+    if isinstance(error, MemoryError):
+        return _NO_MEMORY
+    if isinstance(error, RuntimeError):
+        if any(text in str(error) for text in _NO_MEMORY_TEXTS):
+            return _NO_MEMORY
+        if "can't start new thread" in str(error):
+            return "no more threads can be started; raise the limit with ulimit -u"
+    # A library's own error may hide what the machine said.
+    beneath = error.__cause__ or error.__context__
+    if isinstance(beneath, MemoryError) or (
+        isinstance(beneath, OSError) and beneath.errno in _OF_THE_MACHINE
+    ):
+        return of_the_world(beneath)
+    return None
+
+
+def _said(error: OSError) -> str:
+    if error.errno == errno.ENOMEM:
+        return _NO_MEMORY
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None and error.errno not in _OF_THE_MACHINE:
+        return reason
+    reason = _SENTENCES.get(error.errno or 0, reason)
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{' → '.join(names)}: {reason}" if names else reason
