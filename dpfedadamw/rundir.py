@@ -1,15 +1,14 @@
-"""The run directory: its layout, its names, and writes that are whole or not there at all."""
+"""The run directory: its layout, its name, and how it comes to be there whole."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
-import os
 import re
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, Disk, write_atomically
+from dpfedadamw.storage.lock import LockedError, RunLock
 
 LATEST = "latest"
+_STARTING = ".starting"
 _RUN_NAME = re.compile(r".+-\d{8}T\d{6}Z-[0-9a-f]{8}$")
 
 
@@ -33,14 +35,16 @@ class RunDirectory:
 
     Attributes:
         path: The run's folder; its name is the run's identifier.
+        disk: Where it lies.
     """
 
     path: Path
+    disk: Disk = DISK
 
     @property
     def identifier(self) -> str:
         """NAME-TIMESTAMP-ID."""
-        return self.path.name
+        return self.path.name.removeprefix(".").removesuffix(_STARTING)
 
     @property
     def spec(self) -> Path:
@@ -69,7 +73,7 @@ class RunDirectory:
 
     @property
     def checkpoint(self) -> Path:
-        """State after the last completed round."""
+        """What a run that is cut off goes on from; gone once its claim is in the ledger."""
         return self.path / "checkpoint"
 
     @property
@@ -78,30 +82,67 @@ class RunDirectory:
         return self.path / "evidence"
 
 
-def create(name: str, parent: Path, created: datetime) -> RunDirectory:
-    """Make a new run's folder and its private evidence folder.
+@contextlib.contextmanager
+def starting(name: str, parent: Path, created: datetime) -> Iterator[tuple[RunDirectory, RunLock]]:
+    """Make a new run's folder, which appears under its own name only once it is whole.
+
+    What the caller writes into it is on the disk before the name is. A crash before that leaves a
+    hidden folder, in which nothing is charged and nothing drawn; the next start removes it.
 
     Args:
         name: The spec's name.
         parent: Folder that holds runs; made if missing.
         created: Time of creation, UTC.
 
+    Yields:
+        The folder, for its first files, and its lock. After the block it lies at `appeared`.
+
     Raises:
         RunDirectoryError: If the folder cannot be made.
     """
     identifier = f"{name}-{created:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
-    path = parent / identifier
+    hidden = RunDirectory(parent / f".{identifier}{_STARTING}")
+    disk = hidden.disk
     try:
         parent.mkdir(parents=True, exist_ok=True)
+        _sweep_starts(parent)
         # Ledger and internal report tell who took part how often: the folder is its owner's alone.
-        path.mkdir(mode=0o700)
-        (path / "evidence").mkdir(mode=0o700)
+        disk.make_folder(hidden.path)
+        lock = RunLock(hidden.path)
     except OSError as error:
         raise RunDirectoryError(
             f"--out {parent}: cannot make a run directory there ({error.strerror}); use a folder "
             "that you may write to"
         ) from None
-    return RunDirectory(path)
+    try:
+        disk.make_folder(hidden.evidence)
+        disk.make_folder(hidden.checkpoint)
+        yield hidden, lock
+        for folder in (hidden.evidence, hidden.checkpoint, hidden.path):
+            disk.sync_folder(folder)
+        disk.rename(hidden.path, appeared(hidden).path)
+        lock.moved(appeared(hidden).path)
+        disk.sync_folder(parent)
+    except BaseException:
+        lock.release()
+        shutil.rmtree(hidden.path, ignore_errors=True)
+        raise
+
+
+def appeared(hidden: RunDirectory) -> RunDirectory:
+    """Where a folder that `starting` made lies once it is whole."""
+    return replace(hidden, path=hidden.path.with_name(hidden.identifier))
+
+
+def _sweep_starts(parent: Path) -> None:
+    """Remove what starts left that were killed before their run appeared."""
+    for entry in parent.iterdir():
+        began = entry.name.removesuffix(_STARTING)
+        if began == entry.name or not _RUN_NAME.match(began) or entry.is_symlink():
+            continue
+        # Another start may be at work in it.
+        with contextlib.suppress(LockedError, OSError), RunLock(entry):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def point_latest(run: RunDirectory) -> None:
@@ -155,35 +196,11 @@ def _modified(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file so that a crash leaves either the old content or the new, never a half."""
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: Path, content: Mapping[str, Any], mode: int = 0o644) -> None:
-    """Write indented JSON atomically; refuses numbers that are not finite."""
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(path, text.encode(), mode)
-
-
-def append_line(path: Path, content: Mapping[str, Any]) -> None:
-    """Append one compact JSON line."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n")
-
-
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays, whole or not at all, for their owner alone."""
+    """Write named arrays, whole or not at all, for their owner alone.
+
+    The folder's names are synced by whoever completes the round (`run.journal`).
+    """
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
-    write_atomically(path, buffer.getvalue(), 0o600)
+    write_atomically(path, buffer.getvalue(), PRIVATE_MODE, settle=False)

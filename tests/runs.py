@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from dpfedadamw import cli
 from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import after_training as filing
 from dpfedadamw.experiment import prepare
+from dpfedadamw.federation.rounds import Federation, RoundResult
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.probe import probe_of
 from dpfedadamw.run.training import Outcome, Training
@@ -73,17 +76,35 @@ def begin(spec: Spec, parent: Path, engine: str = "auto") -> Training:
     return engine_run.start(prepare(spec, torch.device("cpu")), parent, engine)
 
 
+def played(federation: Federation, state: ServerState) -> Iterator[RoundResult]:
+    """All rounds of a federation that belongs to no run directory."""
+    for result in federation.run(state, 0):
+        federation.ledger.append("round", result.entry)
+        yield result
+
+
 def train(spec: Spec, parent: Path, engine: str = "auto") -> tuple[Training, Outcome]:
-    """A whole training, neither signed nor audited."""
+    """A whole training with its probe, neither signed nor audited."""
     training = begin(spec, parent, engine)
-    return training, engine_run.train(training)
+    with training.lock:
+        return training, engine_run.train(training, before_claim=probed)
+
+
+def probed(training: Training) -> None:
+    """Record the active probe of a run's own step, as ``run`` does before the claim."""
+    filing.record_probe(training.run, probe_of(training))
+
+
+def attest(training: Training) -> None:
+    """Record the active probe of a run that was trained without it, and sign what was run."""
+    probed(training)
+    filing.attest_training(training.run, filing.load_signers(None, None))
 
 
 def judged(spec: Spec, parent: Path) -> dict[str, object]:
     """Train, record the active probe, audit: the findings as audit.json has them."""
     training, _ = train(spec, parent)
-    signers = filing.load_signers(None, None)
-    filing.attest_training(training.run, probe_of(training), signers)
+    filing.attest_training(training.run, filing.load_signers(None, None))
     return filing.audit(training.run).to_json()
 
 

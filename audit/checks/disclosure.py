@@ -23,11 +23,14 @@ from audit.replay.trajectory import learning_rate
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, parse_json
 from audit.untrusted.fields import FieldError
+from audit.untrusted.files import UNFINISHED
 from audit.untrusted.safetensors import MessageError, read_names
 
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
 _MOST_NAMES = 3
+# Evidence is private anyway; what is being written at this moment is not written yet.
+_NOT_OF_THE_RUN = ("evidence", UNFINISHED)
 
 
 def _lines(bundle: Bundle, name: str) -> list[Any]:
@@ -120,7 +123,7 @@ def _copies(bundle: Bundle, reasons: list[str]) -> None:
 def _strange_files(bundle: Bundle) -> list[str]:
     """Names of files outside the evidence that no run writes."""
     try:
-        names = [one.name for one in os.scandir(bundle.root) if one.name != "evidence"]
+        names = [one.name for one in os.scandir(bundle.root) if one.name not in _NOT_OF_THE_RUN]
         if "checkpoint" in names and (bundle.root / "checkpoint").is_dir():
             names.remove("checkpoint")
             names += [f"checkpoint/{one.name}" for one in os.scandir(bundle.root / "checkpoint")]

@@ -17,6 +17,8 @@ from pathlib import Path, PurePath
 from audit.untrusted.errors import UntrustedError
 
 MOST_HASHED_BYTES = 1 << 37
+# While somebody writes to a run directory this folder lies in it, with all that is not whole yet.
+UNFINISHED = ".unfinished"
 
 
 def _flags(*names: str) -> int:
@@ -151,39 +153,21 @@ def hash_file(root: Path, name: str) -> str:
 
 
 def create(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that does not exist yet: afterwards it is whole and on the disk, or not there.
-
-    Even a process that is killed, or a machine that loses its power, leaves no part of it under its
-    name.
+    """Write a file that does not exist yet, through to the disk; nothing is left where that fails.
 
     Args:
-        path: the file; whatever is there, a link too, is neither followed nor replaced.
+        path: the file; a link there is neither followed nor replaced.
         content: its bytes.
-        mode: permission bits before the umask.
+        mode: permission bits, whatever the umask.
 
     Raises:
-        OSError: it exists, or cannot be written; its `filename` is `path`.
+        OSError: it exists, or cannot be written.
     """
-    temporary = _temporary(path)
-    try:
-        _write_new(temporary, content, mode)
-        try:
-            _name_new(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        error.filename, error.filename2 = str(path), None
-        raise
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-
-
-def _write_new(path: Path, content: bytes, mode: int) -> None:
     descriptor = os.open(path, _CREATE | _NO_LINK, mode)
     try:
         with os.fdopen(descriptor, "wb") as stream:
+            if hasattr(os, "fchmod"):
+                os.fchmod(descriptor, mode)
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -192,41 +176,49 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
         raise
 
 
-def _name_new(temporary: Path, path: Path) -> None:
-    """Give a file its name, unless something has it already."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except (OSError, AttributeError, NotImplementedError):
-        # Without hard links the name is taken by an empty file of ours first. A process that is
-        # killed right here leaves that one.
-        os.close(os.open(path, _CREATE | _NO_LINK, 0o600))
-        try:
-            temporary.replace(path)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-
-
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file so that a reader sees the old or the new one, never a part.
+
+    Until it is whole it lies in the `UNFINISHED` folder of the run that it belongs to, where there
+    is one, else beside its place. When this returns, file and name are on the disk.
 
     Args:
         path: the file; what is there is replaced, a link too.
         content: its new bytes.
-        mode: permission bits before the umask.
+        mode: permission bits, whatever the umask.
 
     Raises:
         FileError: it cannot be written.
     """
-    temporary = _temporary(path)
+    temporary = _unfinished(path) / f".{path.name}.{secrets.token_hex(6)}.tmp"
     try:
-        _write_new(temporary, content, mode)
+        create(temporary, content, mode)
         try:
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+        _sync_folder(path.parent)
     except OSError as error:
         raise FileError(str(path), Refusal.CANNOT_WRITE, error.strerror) from error
+
+
+def _unfinished(path: Path) -> Path:
+    """Where a file lies until it is whole; a link that poses as the folder is not followed."""
+    for folder in (path.parent, path.parent.parent):
+        place = folder / UNFINISHED
+        if place.is_dir() and not place.is_symlink():
+            return place
+    return path.parent
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until a folder's names are on the disk, where the operating system opens folders."""
+    directory = getattr(os, "O_DIRECTORY", None)
+    if directory is None:
+        return
+    descriptor = os.open(folder, os.O_RDONLY | directory)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

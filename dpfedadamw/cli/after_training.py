@@ -6,11 +6,13 @@ half without a terminal.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import reports
 from audit import auditor
@@ -20,8 +22,10 @@ from audit.probe.probing import Probe
 from audit.reading import leaks
 from audit.verdict import Findings
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
-from reports.errors import KeyFileError, TimestampError
+from dpfedadamw.storage.lock import RunLock
+from reports.errors import TimestampError
 from reports.signatures import bundles, keys, signing
 from reports.signatures.trust import keyring, signer
 from reports.signatures.trust.signer import SigningKey
@@ -48,6 +52,38 @@ class Signers:
     trainer: SigningKey
     auditor: SigningKey
     created: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Filing:
+    """What a run is signed with.
+
+    Attributes:
+        signers: The two keys.
+        authority: Timestamps the signatures; None for none.
+    """
+
+    signers: Signers
+    authority: Authority | None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that has its model and its claim, and is to be audited, reported and signed.
+
+    Attributes:
+        run: Its directory.
+        claim: The ledger's last entry.
+        accuracy: Test accuracy of the model, in [0, 1].
+        loss: Its test loss.
+        engine: How clipped sums were computed; None where the process that knew it is gone.
+    """
+
+    run: RunDirectory
+    claim: dict[str, Any]
+    accuracy: float | None
+    loss: float | None
+    engine: str | None
 
 
 @dataclass(frozen=True)
@@ -94,12 +130,7 @@ def load_key(role: keys.Role, named: str | Path | None, made: list[Path]) -> Sig
         return signer.load(role, named, _secret(named))
     folder = keys.default_directory()
     if keyring.current(role, folder) is None:
-        try:
-            made.append(keyring.new(role, folder, passphrase()).private)
-        except KeyFileError:
-            # Another first run, at the same time, may have made it.
-            if keyring.current(role, folder) is None:
-                raise
+        made.append(keyring.new(role, folder, passphrase()).private)
     present = keyring.current(role, folder)
     assert present is not None
     return signer.load(role, present.private, passphrase())
@@ -136,13 +167,69 @@ def _secret(named: str | Path) -> str | None:
     return os.environ.get(PIN_VARIABLE) or None if in_hardware else passphrase()
 
 
-def attest_training(
-    run: RunDirectory, probe: Probe | None, signers: Signers, authority: Authority | None = None
-) -> None:
-    """Record the active probe and sign what was run."""
+def record_probe(run: RunDirectory, probe: Probe | None) -> None:
+    """Poke at the run's own private step, where there is one, and file what came of it.
+
+    Before the claim: once the process that trained is gone, nobody can make it again.
+    """
     if probe is not None:
         probing.record_probe(run.path, probe)
+
+
+def attest_training(
+    run: RunDirectory, signers: Signers, authority: Authority | None = None
+) -> None:
+    """Sign what was run."""
     signing.sign(run.path, trainer=signers.trainer, authority=authority)
+
+
+def trained(run: RunDirectory) -> Trained | None:
+    """What training came to, from the run's own files; None while it has no claim.
+
+    Raises:
+        DpfedadamwError: If they cannot be read.
+    """
+    journal = Journal(run)
+    claim = journal.claim
+    if claim is None:
+        return None
+    journal.tidy()
+    last = journal.last_metrics()
+    return Trained(run, claim, last.get("test_accuracy"), last.get("test_loss"), None)
+
+
+def is_attested(run: RunDirectory) -> bool:
+    """Whether the trainer has signed what was run."""
+    return (run.path / signing.TRAINING_ENVELOPE).is_file()
+
+
+def is_finished(run: RunDirectory) -> bool:
+    """Whether the auditor's signature, the last thing that a run writes, is there."""
+    return all((run.path / name).is_file() for name in (signing.RUN_ENVELOPE, "audit.json"))
+
+
+def filed_verdict(run: RunDirectory) -> str:
+    """The verdict that was filed with a run."""
+    try:
+        return str(json.loads((run.path / "audit.json").read_bytes())["verdict"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "NOT VERIFIED"
+
+
+@contextlib.contextmanager
+def writing(run: RunDirectory) -> Iterator[None]:
+    """Hold a finished run while something of it is written anew.
+
+    Raises:
+        LockedError: If somebody else writes to it.
+        FilingError: If it may not be written to.
+    """
+    try:
+        lock = RunLock(run.path)
+    except OSError as error:
+        raise FilingError(f"{run.path}: cannot be written to ({error.strerror})") from None
+    with lock:
+        yield
 
 
 def audit(run: RunDirectory, progress: Callable[[str], None] | None = None) -> Findings:

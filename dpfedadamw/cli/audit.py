@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -30,6 +31,11 @@ from dpfedadamw.cli.terminal import (
     refuse_unstamped,
     status,
 )
+
+if TYPE_CHECKING:
+    from dpfedadamw.rundir import RunDirectory
+    from reports.signatures.trust.signer import SigningKey
+    from reports.signatures.trust.timestamps import Authority
 
 
 def audit(
@@ -104,6 +110,15 @@ def audit(
     # The key is read before anything is written.
     key = after_training.load_key("auditor", auditor_key, []) if write else None
     authority = after_training.authority(timestamp)
+    with after_training.writing(found_run) if write else contextlib.nullcontext():
+        _judge_run(found_run, key, authority, as_json)
+
+
+def _judge_run(
+    found_run: RunDirectory, key: SigningKey | None, authority: Authority | None, as_json: bool
+) -> None:
+    from dpfedadamw.cli import after_training
+
     with status("auditing", quiet=as_json):
         findings = after_training.audit(found_run)
     found = findings.to_json()
@@ -191,7 +206,7 @@ def report(
     found_run = find_run(run_dirs[0] if run_dirs else None, out_dir)
     key = after_training.load_key("auditor", auditor_key, [])
     authority = after_training.authority(timestamp)
-    with status("writing and signing the report", quiet=as_json):
+    with after_training.writing(found_run), status("writing and signing the report", as_json):
         filed = after_training.file_report(found_run, None, key, audience.value, authority)
     files = filed.files
     refuse_unstamped(filed.unstamped, found_run.path)

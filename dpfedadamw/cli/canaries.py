@@ -59,7 +59,6 @@ def audit_with_canaries(
     from dpfedadamw.canaries.engine import KINDS, CanaryOrder
     from dpfedadamw.cli import after_training
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.run.probe import probe_of
     from dpfedadamw.run.training import start
 
     if kind not in KINDS:
@@ -77,15 +76,18 @@ def audit_with_canaries(
             )
         signers = after_training.load_signers(None, auditor_key)
         training = start(experiment, out_dir / FOLDER, canaries=order)
-    try:
-        _train(training, as_json)
-    except KeyboardInterrupt:
-        stop("stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED)
-    with status("auditing", quiet=as_json):
-        after_training.attest_training(training.run, probe_of(training), signers)
-        findings = after_training.audit(training.run)
-    with status("writing and signing the report", quiet=as_json):
-        after_training.file_report(training.run, findings, signers.auditor)
+    with training.lock:
+        try:
+            _train(training, as_json)
+        except KeyboardInterrupt:
+            stop(
+                "stopped; an audit run is not continued, plant its canaries anew", EXIT_INTERRUPTED
+            )
+        with status("auditing", quiet=as_json):
+            after_training.attest_training(training.run, signers)
+            findings = after_training.audit(training.run)
+        with status("writing and signing the report", quiet=as_json):
+            after_training.file_report(training.run, findings, signers.auditor)
     found = findings.to_json()
     check = findings.named("canaries").to_json()
     if as_json:
@@ -121,6 +123,8 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
 
 
 def _train(training: Training, quiet: bool) -> None:
+    from dpfedadamw.cli import after_training
+    from dpfedadamw.run.probe import probe_of
     from dpfedadamw.run.training import train
 
     rounds = training.experiment.spec.federation.rounds
@@ -131,7 +135,10 @@ def _train(training: Training, quiet: bool) -> None:
             del evaluation
             progress.update(task, completed=result.completed)
 
-        train(training, on_round=after_round)
+        def probed(training: Training) -> None:
+            after_training.record_probe(training.run, probe_of(training))
+
+        train(training, on_round=after_round, before_claim=probed)
 
 
 _VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}

@@ -92,7 +92,7 @@ def run_summary(
     ]
     rows += privacy_rows(outcome["privacy"])
     rows += [
-        ("clipping", outcome["engine"]),
+        *([("clipping", outcome["engine"])] if outcome["engine"] else []),
         ("audit", verdict_text(verdict)),
         *(("", Text(text, style="yellow")) for text in qualifications),
         ("run", str(folder)),

@@ -30,7 +30,7 @@ def export(
     as safetensors. The card tells what everybody may know: the claim towards a third party.
     """
     from dpfedadamw.run.export import export as export_model
-    from dpfedadamw.rundir import write_atomically
+    from dpfedadamw.storage.disk import write_atomically
     from reports.content.build import build
     from reports.content.parts import PUBLIC
     from reports.render import model_card

@@ -21,7 +21,6 @@ from dpfedadamw.cli.options import (
     TrainerKeyOption,
 )
 from dpfedadamw.cli.terminal import (
-    EXIT_INTERRUPTED,
     err,
     exit_by,
     out,
@@ -30,11 +29,12 @@ from dpfedadamw.cli.terminal import (
     refuse,
     refuse_unstamped,
     relative,
+    resumable,
     status,
-    stop,
 )
 
 if TYPE_CHECKING:
+    from dpfedadamw.cli.after_training import Filing, Trained
     from dpfedadamw.run.training import Training
 
 
@@ -50,7 +50,8 @@ def run(
         str, typer.Option(help="Clipped-sum engine: auto, book-keeping, vmap or loop.")
     ] = "auto",
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN_DIR", help="Continue a run that was cut off.")
+        Path | None,
+        typer.Option(metavar="RUN_DIR", help="Finish a run that was cut off, wherever that was."),
     ] = None,
     escrow: Annotated[
         Path | None,
@@ -68,6 +69,9 @@ def run(
 
     The run is written to DIR/NAME-TIMESTAMP-ID, and DIR/latest points to it. Exit code 0 when the
     audit passes, 1 when it does not, 2 when the spec is wrong.
+
+    However a run was cut off, --resume RUN_DIR finishes it: what is left of training, the audit,
+    the report and the signatures. No other command is needed, and no budget is spent twice.
     """
     from dpfedadamw import spec as specs
 
@@ -79,80 +83,133 @@ def run(
         refuse("--escrow: a resumed run draws a new key; escrow is for whole runs")
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
-    from dpfedadamw.cli import after_training
+    if resume is not None:
+        _resume(resume, device, engine, trainer_key, auditor_key, timestamp, as_json)
+        return
     from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.run.training import resume as continue_run
     from dpfedadamw.run.training import start
 
     chosen = pick_device(device)
+    assert wanted is not None
     with status("reading data and dividing it among clients", quiet=as_json):
-        if resume is not None:
-            from dpfedadamw.rundir import open_existing
+        experiment = prepare(wanted, chosen)
+        filing = _filing(trainer_key, auditor_key, timestamp)
+        training = start(experiment, out_dir, engine, escrow=escrow)
+    with training.lock, resumable(training.run.path):
+        _finish(_train(training, as_json), filing, as_json)
 
-            training = continue_run(open_existing(resume), chosen, engine)
+
+def _resume(
+    run_dir: Path,
+    device: str,
+    engine: str,
+    trainer_key: str | None,
+    auditor_key: str | None,
+    timestamp: str | None,
+    as_json: bool,
+) -> None:
+    """Finish a run that was cut off, wherever that was."""
+    from dpfedadamw.cli import after_training
+    from dpfedadamw.rundir import open_existing
+    from dpfedadamw.storage.lock import RunLock
+
+    run = open_existing(run_dir)
+    with RunLock(run.path) as lock, resumable(run.path):
+        trained = after_training.trained(run)
+        if trained is None:
+            from dpfedadamw.experiment import pick_device
+            from dpfedadamw.run.training import resume
+
+            filing = _filing(trainer_key, auditor_key, timestamp)
+            with status("reading data and dividing it among clients", quiet=as_json):
+                training = resume(run, pick_device(device), engine, lock)
+            if training.note is not None:
+                err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
+            trained = _train(training, as_json)
+        elif after_training.is_finished(run) and not lock.cut_off:
+            err.print(Text("this run is finished; nothing was left to do", style="dim"))
+            exit_by(after_training.filed_verdict(run))
+            return
         else:
-            assert wanted is not None
-            experiment = prepare(wanted, chosen)
-        signers = after_training.load_signers(trainer_key, auditor_key)
-        # Asked once before training, so that a wrong address costs no training.
-        authority = after_training.authority(timestamp)
-        if resume is None:
-            training = start(experiment, out_dir, engine, escrow=escrow)
+            filing = _filing(trainer_key, auditor_key, timestamp)
+        _finish(trained, filing, as_json)
+
+
+def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | None) -> Filing:
+    """Load the keys and ask the authority once before training, so that neither costs training."""
+    from dpfedadamw.cli import after_training
+
+    signers = after_training.load_signers(trainer_key, auditor_key)
     for path in signers.created:
         err.print(Text(f"made a signing key: {path}", style="dim"))
-    _train_and_file(training, signers, authority, as_json)
+    return after_training.Filing(signers, after_training.authority(timestamp))
 
 
-def _train_and_file(training: Training, signers: Any, authority: Any, as_json: bool) -> None:
+def _train(training: Training, as_json: bool) -> Trained:
     from dpfedadamw.cli import after_training
     from dpfedadamw.run.probe import probe_of
     from dpfedadamw.run.training import train
 
-    folder = training.run.path
     federation = training.experiment.spec.federation
-    try:
-        with progress_bar(quiet=as_json) as progress:
-            task = progress.add_task("training", total=federation.rounds)
-            progress.update(task, completed=training.completed)
+    with progress_bar(quiet=as_json) as progress:
+        task = progress.add_task("training", total=federation.rounds)
+        progress.update(task, completed=training.completed)
 
-            def after_round(result: Any, evaluation: Any) -> None:
-                text = "training"
-                if evaluation.accuracy is not None:
-                    text = f"training  accuracy {evaluation.accuracy:.1%}"
-                progress.update(task, completed=result.completed, description=text)
+        def after_round(result: Any, evaluation: Any) -> None:
+            text = "training"
+            if evaluation.accuracy is not None:
+                text = f"training  accuracy {evaluation.accuracy:.1%}"
+            progress.update(task, completed=result.completed, description=text)
 
-            outcome = train(training, on_round=after_round)
-    except KeyboardInterrupt:
-        stop(f"stopped; continue with: dpfedadamw run --resume {folder}", EXIT_INTERRUPTED)
+        def probed(training: Training) -> None:
+            progress.update(task, description="probing the private step")
+            after_training.record_probe(training.run, probe_of(training))
+
+        outcome = train(training, on_round=after_round, before_claim=probed)
+    return after_training.Trained(
+        training.run, outcome.claim, outcome.accuracy, outcome.loss, outcome.engine
+    )
+
+
+def _finish(trained: Trained, filing: Filing, as_json: bool) -> None:
+    """Attest, audit, report and sign; all of it can be done again."""
+    from dpfedadamw.cli import after_training
+
+    run, unstamped = trained.run, None
     with status("auditing", quiet=as_json):
-        probe = probe_of(training)
-        unstamped = after_training.stamped(
-            lambda by: after_training.attest_training(training.run, probe, signers, by), authority
-        )
-        findings = after_training.audit(training.run)
+        # Signed once, right after training: what was changed since must not be signed anew.
+        if not after_training.is_attested(run):
+            unstamped = after_training.stamped(
+                lambda by: after_training.attest_training(run, filing.signers, by),
+                filing.authority,
+            )
+        findings = after_training.audit(run)
     with status("writing and signing the report", quiet=as_json):
         filed = after_training.file_report(
-            training.run, findings, signers.auditor, authority=None if unstamped else authority
+            run,
+            findings,
+            filing.signers.auditor,
+            authority=None if unstamped else filing.authority,
         )
     found = findings.to_json()
     summary = {
-        "run": training.run.identifier,
-        "directory": str(folder),
-        "test_accuracy": outcome.accuracy,
-        "test_loss": outcome.loss,
-        "privacy": _without_participation(outcome.claim),
+        "run": run.identifier,
+        "directory": str(run.path),
+        "test_accuracy": trained.accuracy,
+        "test_loss": trained.loss,
+        "privacy": _without_participation(trained.claim),
         "verdict": found["verdict"],
         "qualifications": found["qualifications"],
-        "engine": outcome.engine,
+        "engine": trained.engine,
     }
     if as_json:
         print_json(summary)
     else:
-        shown = relative(folder)
+        shown = relative(run.path)
         out.print(display.run_summary(summary, found["verdict"], found["qualifications"], shown))
         if found["verdict"] not in ("PASS", "NO CLAIM"):
             out.print(display.findings_table(found))
-    refuse_unstamped(unstamped or filed.unstamped, folder)
+    refuse_unstamped(unstamped or filed.unstamped, run.path)
     exit_by(found["verdict"])
 
 

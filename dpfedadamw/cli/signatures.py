@@ -67,7 +67,7 @@ def sign(
     auditor = (
         after_training.load_key("auditor", auditor_key, []) if role is not Role.trainer else None
     )
-    with status("signing", quiet=as_json):
+    with after_training.writing(run), status("signing", quiet=as_json):
         bundle = after_training.model_bundle(run, trainer) if model_signing and trainer else None
         authority = after_training.authority(timestamp)
         written = signing.sign(run.path, trainer, auditor, authority, bundle)

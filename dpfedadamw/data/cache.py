@@ -26,7 +26,7 @@ from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.preparation import content_bytes, prepare
 from dpfedadamw.data.source import Chunk, Source
 from dpfedadamw.preprocessing import Preprocessing
-from dpfedadamw.rundir import write_json
+from dpfedadamw.storage.disk import write_json
 
 _FORMAT = 1
 _BLOCK = 2**20
@@ -64,19 +64,10 @@ class Prepared:
 
 
 def folder(wanted: str | None) -> Path:
-    """The folder of the cache: the spec's, or the user's own.
-
-    Raises:
-        DataError: If there is no home folder that it could be in.
-    """
+    """The folder of the cache: the spec's, or the user's own."""
     if wanted is not None:
         return Path(wanted)
-    try:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    except RuntimeError:
-        raise DataError(
-            "data.cache: you have no home folder; give it a folder, or set XDG_CACHE_HOME"
-        ) from None
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "dpfedadamw"
 
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
-from dpfedadamw.rundir import write_arrays, write_json
+from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.disk import write_json
 from dpfedadamw.vectors.flat import Blocks
 
 _PRIVATE = 0o600

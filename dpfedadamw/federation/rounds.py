@@ -1,10 +1,11 @@
-"""The rounds of a run: charge the ledger, let clients work, combine, write evidence, checkpoint."""
+"""The rounds of a run: charge the ledger, let clients work, combine, write evidence."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ class RoundResult:
             they may not.
         seconds: Wall time.
         last: Whether no round follows.
+        entry: What the ledger is to say of it once its state is on the disk.
     """
 
     completed: int
@@ -49,6 +51,7 @@ class RoundResult:
     traffic: tuple[int | None, int | None]
     seconds: float
     last: bool
+    entry: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,8 @@ class Federation:
         round_schedule: Chooses steps and noise of each round; None where they are the plan's in
             all.
         clients: Every client's records.
-        ledger: Charged before any noise is drawn.
+        ledger: What was charged so far, and which rounds are over.
+        charge: Pays for a round: when it returns, the spends are on the disk.
     """
 
     spec: Spec
@@ -73,6 +77,7 @@ class Federation:
     round_schedule: RoundSchedule | None
     clients: Sequence[ClientData]
     ledger: Ledger
+    charge: Callable[[Sequence[Mapping[str, Any]]], None]
 
     @property
     def unit(self) -> Unprotected:
@@ -87,6 +92,7 @@ class Federation:
     ) -> Iterator[RoundResult]:
         """Run all rounds from ``first_round`` on, one at a time as the caller asks.
 
+        Before it asks for the next, the caller sees to it that the ledger says the last is over.
         There may be fewer than the spec's where they share a limit on steps.
 
         Args:
@@ -149,7 +155,7 @@ class Federation:
     ) -> RoundResult:
         started = time.perf_counter()
         current = self._begin(plan, state, index)
-        self.ledger.append_all("spend", self.unit.charges(current))
+        self.charge(self.unit.charges(current))
         answers: list[Answer] = []
         memories = dict(state.memories)
         for place, client in enumerate(current.chosen):
@@ -174,7 +180,7 @@ class Federation:
             combined = self.server.combine(state, uploads, current.broadcast)
             state = replace(combined, memories=memories)
         current = replace(current, uploads=tuple(uploads), state=state)
-        self._close(current)
+        entry = self._close(current)
         return RoundResult(
             completed=index + 1,
             state=state,
@@ -182,6 +188,7 @@ class Federation:
             traffic=self.unit.traffic(current),
             seconds=time.perf_counter() - started,
             last=self._last(index),
+            entry=entry,
         )
 
     def _begin(self, plan: PrivacyPlan, state: ServerState, index: int) -> Round:
@@ -228,22 +235,19 @@ class Federation:
         drawn = self.plan.cohort.draw(len(self.clients), stream)
         return [int(client) for client in drawn], attempt
 
-    def _close(self, current: Round) -> None:
-        """Write the round's evidence, and then to the ledger that it is over."""
+    def _close(self, current: Round) -> dict[str, Any]:
+        """Write the round's evidence; what the ledger is to say of it."""
         noted: dict[str, object] = {**self.unit.close(current)}
         if self.round_schedule is not None:
             noted["released"] = dict(self.round_schedule.readings(current.state))
         results = [answer.result for answer in current.answers]
-        self.ledger.append(
-            "round",
-            {
-                "round": current.index,
-                "clients": list(current.chosen),
-                "steps": [result.steps for result in results],
-                "queries": [result.queries for result in results],
-                **noted,
-            },
-        )
+        return {
+            "round": current.index,
+            "clients": list(current.chosen),
+            "steps": [result.steps for result in results],
+            "queries": [result.queries for result in results],
+            **noted,
+        }
 
 
 def client_data(

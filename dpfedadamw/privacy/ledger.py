@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, Disk, append
 
 GENESIS = "0" * 64
 
@@ -31,19 +31,26 @@ class Ledger:
 
     Args:
         path: The file; created empty if missing, continued if it exists.
+        disk: Where it lies.
+        synced: How many of its first bytes are known to have reached the disk. What a crash left
+            torn behind them paid for nothing, and is cut off. None if it is not known; then only a
+            last line without its end is.
 
     Raises:
         PrivacyError: If an existing ledger's chain is broken.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk = DISK, synced: int | None = None) -> None:
         self._path = path
+        self._disk = disk
         self._previous = GENESIS
         self.entries: list[dict[str, Any]] = []
-        if path.exists():
-            self._recover()
+        self.size = 0
+        if disk.is_file(path):
+            self._recover(synced)
         else:
-            path.touch()
+            disk.close(disk.create(path, PUBLIC_MODE))
+            disk.sync_folder(path.parent)
 
     def append(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Append one entry and wait until it is on disk."""
@@ -51,50 +58,61 @@ class Ledger:
 
     def append_all(self, kind: str, many: Iterable[Mapping[str, Any]]) -> None:
         """Append entries of one kind and wait, once, until all are on disk."""
-        lines = []
+        previous, entries, lines = self._previous, [], []
         for fields in many:
-            entry: dict[str, Any] = {**fields, "kind": kind, "previous": self._previous}
+            entry: dict[str, Any] = {**fields, "kind": kind, "previous": previous}
             entry["digest"] = hashlib.sha256(canonical(entry)).hexdigest()
             line = canonical(entry)
-            self._previous = hashlib.sha256(line).hexdigest()
-            self.entries.append(entry)
+            previous = hashlib.sha256(line).hexdigest()
+            entries.append(entry)
             lines.append(line + b"\n")
-        # Unbuffered append and fsync: when this returns, a crash cannot forget the spend.
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        try:
-            content = b"".join(lines)
-            if os.write(descriptor, content) != len(content):
-                raise PrivacyError(f"{self._path}: the disk is full; no query was made")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        # When this returns, a crash cannot forget the spend. If it fails, what was written of it is
+        # dropped or counted when the ledger is opened again, and this one is not used any more.
+        content = b"".join(lines)
+        append(self._path, content, self._disk)
+        self._previous = previous
+        self.entries += entries
+        self.size += len(content)
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """All entries of one kind, in order."""
         return [entry for entry in self.entries if entry["kind"] == kind]
 
-    def _recover(self) -> None:
-        content = self._path.read_bytes()
-        # A last line without its newline was being written when the run ended: its noise was never
-        # drawn, because drawing waits for the line. It is dropped.
+    def _recover(self, synced: int | None) -> None:
+        content = self._disk.read(self._path)
         whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            with self._path.open("r+b") as file:
-                file.truncate(len(whole))
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                entry = json.loads(line)
-                unsigned = {key: value for key, value in entry.items() if key != "digest"}
-                good = (
-                    entry["previous"] == self._previous
-                    and entry["digest"] == hashlib.sha256(canonical(unsigned)).hexdigest()
-                )
-            except (ValueError, KeyError, TypeError, AttributeError):
-                good = False
-            if not good:
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+            entry = self._entry(line)
+            if entry is None:
+                if synced is not None and self.size >= synced:
+                    break
                 raise PrivacyError(
                     f"{self._path}, line {number}: the hash chain is broken, it was changed "
                     "after it was written; this run cannot be continued"
                 )
             self.entries.append(entry)
             self._previous = hashlib.sha256(line).hexdigest()
+            self.size += len(line) + 1
+        if synced is not None and self.size < synced:
+            raise PrivacyError(
+                f"{self._path}: {synced - self.size} bytes that were written are missing at its "
+                "end; this run cannot be continued"
+            )
+        # What follows was being written when the run ended: its noise was never drawn, because
+        # drawing waits until the line is on the disk.
+        if self.size != len(content):
+            self._disk.cut(self._path, self.size)
+
+    def _entry(self, line: bytes) -> dict[str, Any] | None:
+        """The next line's entry; None if it does not continue the chain."""
+        try:
+            entry: dict[str, Any] = json.loads(line)
+            unsigned = {key: value for key, value in entry.items() if key != "digest"}
+            good = (
+                entry["previous"] == self._previous
+                and entry["digest"] == hashlib.sha256(canonical(unsigned)).hexdigest()
+                and canonical(entry) == line
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return entry if good else None

@@ -1,46 +1,63 @@
-"""Checkpoints after each round, the final weights, and what a resumed run must forget."""
+"""The state between two rounds as bytes, and the final weights as a file."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from dpfedadamw.algorithms.base import ServerRule, ServerState
-from dpfedadamw.rundir import RunDirectoryError, write_atomically
+from dpfedadamw.rundir import RunDirectoryError
+from dpfedadamw.storage.disk import write_atomically
 
 _PARAMETERS = "parameters"
 
 
-def write(directory: Path, state: ServerState, completed: int) -> None:
-    """Write what is carried from round to round; all of it follows from released values."""
-    directory.mkdir(exist_ok=True)
+@dataclass(frozen=True)
+class RoundNumbers:
+    """What metrics tell of a round besides the model's: kept with the state that it led to.
+
+    Attributes:
+        learning_rate: η of the round.
+        bytes_up: Of all uploads, as published.
+        bytes_down: Of all broadcasts, as published.
+        last: Whether no round follows.
+    """
+
+    learning_rate: float
+    bytes_up: int | None
+    bytes_down: int | None
+    last: bool
+
+
+def pack_state(state: ServerState, numbers: RoundNumbers) -> bytes:
+    """What is carried from round to round, as safetensors: it all follows from released values."""
     tensors = {_PARAMETERS: state.parameters}
     tensors |= {f"state.{name}": value for name, value in state.state.items()}
     for client, memory in state.memories.items():
         tensors |= {f"client.{client}.{name}": value for name, value in memory.items()}
     whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    content = save(whole, metadata={"completed_rounds": str(completed)})
-    write_atomically(directory / "state.safetensors", content)
+    # One entry only: safetensors writes several in no fixed order, and the bytes would differ.
+    return save(whole, metadata={"round": json.dumps(asdict(numbers), sort_keys=True)})
 
 
-def read(directory: Path, server: ServerRule, parameters: Tensor) -> tuple[ServerState, int]:
-    """The state to continue from: the last checkpoint, or the start where there is none yet.
+def unpack_state(
+    content: bytes, server: ServerRule, parameters: Tensor
+) -> tuple[ServerState, RoundNumbers]:
+    """Read what `pack_state` wrote of a run with the same model and algorithm.
 
     Raises:
-        RunDirectoryError: If the checkpoint does not fit the model.
+        RunDirectoryError: If it belongs to another.
     """
-    path = directory / "state.safetensors"
     fresh = server.start(parameters)
-    if not path.exists():
-        return fresh, 0
-    content = path.read_bytes()
     try:
         tensors = {name: value.to(parameters.device) for name, value in load(content).items()}
         length = int.from_bytes(content[:8], "little")
-        completed = int(json.loads(content[8 : 8 + length])["__metadata__"]["completed_rounds"])
+        noted = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["round"])
+        numbers = RoundNumbers(**noted)
         vector = tensors.pop(_PARAMETERS)
         memories: dict[int, dict[str, Tensor]] = {}
         for name in [name for name in tensors if name.startswith("client.")]:
@@ -48,23 +65,10 @@ def read(directory: Path, server: ServerRule, parameters: Tensor) -> tuple[Serve
             memories.setdefault(int(client), {})[key] = tensors.pop(name)
         state = {name.removeprefix("state."): value for name, value in tensors.items()}
     except Exception as error:
-        raise RunDirectoryError(f"{path}: not a readable checkpoint ({error})") from None
+        raise RunDirectoryError(f"checkpoint: not a readable state ({error})") from None
     if vector.shape != parameters.shape or set(state) != set(fresh.state):
-        raise RunDirectoryError(f"{path}: this checkpoint belongs to another model or algorithm")
-    return ServerState(vector, state, memories), completed
-
-
-def forget_later_metrics(path: Path, completed: int) -> None:
-    """Drop metrics of rounds after the checkpoint; they will be run again."""
-    if not path.exists():
-        return
-    lines = path.read_bytes().splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith(b"\n") and _round_of(line) <= completed]
-    write_atomically(path, b"".join(kept))
-
-
-def _round_of(line: bytes) -> int:
-    return int(json.loads(line)["round"])
+        raise RunDirectoryError("checkpoint: this state belongs to another model or algorithm")
+    return ServerState(vector, state, memories), numbers
 
 
 def write_weights(path: Path, model: nn.Module) -> None:

@@ -14,12 +14,13 @@ from torch import nn
 from dpfedadamw import __version__
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.federation.rounds import RoundResult
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.units.registry import UNITS
+from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation
-from dpfedadamw.rundir import RunDirectory, RunDirectoryError, write_atomically
+from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec import Spec
+from dpfedadamw.storage.disk import write_json
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 NO_PRIVACY = "no differential privacy"
@@ -94,8 +95,8 @@ def header(
 def metrics_line(
     completed: int,
     evaluation: Evaluation,
-    result: RoundResult | None,
-    publish_time: bool = True,
+    numbers: RoundNumbers | None,
+    seconds: float | None,
     order: CanaryOrder | None = None,
 ) -> dict[str, Any]:
     """One line of the public metrics.
@@ -103,8 +104,8 @@ def metrics_line(
     Args:
         completed: Rounds completed.
         evaluation: Test metrics, where the round was evaluated.
-        result: The round's; None for the untrained model.
-        publish_time: Whether the round's time may be told.
+        numbers: The round's; None for the untrained model.
+        seconds: Its time; None where it may not be told, or the process that knew it was killed.
         order: What canaries are planted; None in a run that is no audit run.
 
     Returns:
@@ -114,16 +115,15 @@ def metrics_line(
     line: dict[str, Any] = {
         **({"canaries": order.count} if order is not None else {}),
         "round": completed,
-        "learning_rate": result.learning_rate if result else None,
+        "learning_rate": numbers.learning_rate if numbers else None,
         "test_accuracy": evaluation.accuracy,
         "test_loss": evaluation.loss,
         "validation_accuracy": evaluation.validation_accuracy,
-        "bytes_up": result.traffic[0] if result else 0,
-        "bytes_down": result.traffic[1] if result else 0,
-        # Where clients are drawn independently a round's time would tell how many took part.
-        "seconds": (round(result.seconds, 4) if result else 0.0) if publish_time else None,
+        "bytes_up": numbers.bytes_up if numbers else 0,
+        "bytes_down": numbers.bytes_down if numbers else 0,
+        "seconds": None if seconds is None else round(seconds, 4),
     }
-    if result is not None and result.last and evaluation.by_class:
+    if numbers is not None and numbers.last and evaluation.by_class:
         line["test_classes"] = [list(pair) for pair in evaluation.by_class]
     return line
 
@@ -161,4 +161,4 @@ def write_model_config(
         "qualifications": qualifications(experiment.spec, order),
         **({"canaries": order.count} if order is not None else {}),
     }
-    write_atomically(run.model_config, (json.dumps(config, indent=2) + "\n").encode())
+    write_json(run.model_config, config)

@@ -35,6 +35,7 @@ from dpfedadamw.privacy.noise.randomness import (
 )
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.run import checkpoints
+from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation, evaluate
 from dpfedadamw.run.header import (
     header,
@@ -43,9 +44,12 @@ from dpfedadamw.run.header import (
     recorded_origin,
     write_model_config,
 )
+from dpfedadamw.run.journal import Journal, begin
 from dpfedadamw.run.units import unit_of
-from dpfedadamw.rundir import RunDirectory, append_line, create, point_latest, write_atomically
+from dpfedadamw.rundir import RunDirectory, appeared, point_latest, starting
 from dpfedadamw.spec import Spec
+from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
+from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.vectors.flat import FlatParameters
 
 
@@ -75,20 +79,26 @@ class Training:
     Attributes:
         experiment: What is run.
         run: Where it is written.
+        lock: Held while it is written.
+        journal: Its durable course.
         federation: The rounds, and the worker that runs clients.
         state: The server's state.
         completed: Rounds completed.
         canaries: What is planted; None in a run that is no audit run.
         finish_canaries: Writes the evidence of the canaries.
+        note: What the user should know of how the run was taken up again.
     """
 
     experiment: Experiment
     run: RunDirectory
+    lock: RunLock
+    journal: Journal
     federation: Federation
     state: ServerState
     completed: int
     canaries: CanaryOrder | None = None
     finish_canaries: Callable[[], None] | None = None
+    note: str | None = None
 
     @property
     def engine(self) -> ClippedSumEngine:
@@ -114,7 +124,9 @@ def start(
     escrow: Path | None = None,
     canaries: CanaryOrder | None = None,
 ) -> Training:
-    """Open a new run directory and write the spec, the ledger's header and the layout.
+    """Open a new run directory, with the spec, the ledger's header and the layout in it.
+
+    The caller holds it for writing, by the training's lock.
 
     Args:
         experiment: What to run.
@@ -125,8 +137,8 @@ def start(
         canaries: Makes it an audit run with planted canaries, which is named and marked as such.
 
     Raises:
-        RunError: If there is no key to keep, canaries cannot be planted, or the directory cannot
-            be made.
+        DpfedadamwError: If there is no key to keep, canaries cannot be planted, or the directory
+            cannot be made.
     """
     performance = _performance(experiment, engine)
     summing = _engine(experiment, performance)
@@ -140,52 +152,75 @@ def start(
         if not isinstance(randomness, ReleaseRandomness):
             raise RunError("--escrow: only randomness: release has a key to keep")
         randomness.write_escrow(escrow)
-    run = create(experiment.spec.name, parent, created)
-    text = specs.dump(experiment.spec).encode()
-    write_atomically(run.spec, text)
-    # Salted, the evidence's digest can be published: nobody can test guesses of it.
-    write_atomically(run.evidence / "salt", secrets.token_bytes(32), 0o600)
-    ledger = Ledger(run.ledger)
-    ledger.append("header", header(experiment, run, text, created, randomness, canaries))
     flat = FlatParameters(experiment.model)
     state = experiment.algorithm.server.start(flat.vector)
-    evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
-    append_line(run.metrics, metrics_line(0, evaluation, None, order=canaries))
-    write_model_config(experiment, run, canaries)
+    text = specs.dump(experiment.spec).encode()
+    with starting(experiment.spec.name, parent, created) as (hidden, lock):
+        # Salted, the evidence's digest can be published: nobody can test guesses of it.
+        write_atomically(hidden.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE)
+        write_model_config(experiment, hidden, canaries)
+        evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+        begin(
+            hidden,
+            text,
+            header(experiment, hidden, text, created, randomness, canaries),
+            metrics_line(0, evaluation, None, _published(experiment, 0.0), canaries),
+        )
+    run = appeared(hidden)
     if canaries is None:
         point_latest(run)
     return _training(
         experiment=experiment,
         run=run,
+        lock=lock,
+        journal=Journal(run),
         performance=performance,
         engine=summing,
         flat=flat,
         randomness=randomness,
-        ledger=ledger,
         state=state,
         completed=0,
         drawn=drawn,
     )
 
 
-def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Training:
+def resume(
+    run: RunDirectory, device: torch.device, engine: str = "auto", lock: RunLock | None = None
+) -> Training:
     """Continue a run that was cut off, after its last completed round.
 
     The round that was cut off is charged again and, in release mode, draws fresh noise from a new
     key, whose commitment the ledger keeps.
 
+    Args:
+        run: Its directory.
+        device: Where to compute.
+        engine: Which clipped-sum engine to use.
+        lock: The directory's, if the caller holds it already.
+
     Raises:
-        RunError: If the run is finished or its checkpoint is missing.
+        DpfedadamwError: If somebody else writes to the run, it has its claim already, or what it
+            would go on from is not what it wrote.
     """
-    experiment = prepare(specs.load(run.spec), device)
-    ledger = Ledger(run.ledger)
-    if ledger.of_kind("claim"):
-        raise RunError(f"{run.path}: this run is finished; start a new one with `dpfedadamw run`")
-    if not ledger.of_kind("header"):
-        raise RunError(f"{run.path}: the ledger has no header; start a new run")
-    if "canaries" in ledger.of_kind("header")[0]:
+    lock = lock or RunLock(run.path)
+    try:
+        return _resume(run, device, engine, lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _resume(run: RunDirectory, device: torch.device, engine: str, lock: RunLock) -> Training:
+    course = Journal(run)
+    if course.claim is not None:
+        raise RunError(
+            f"{run.path}: this run is finished: its claim is in the ledger, no round is left"
+        )
+    if "canaries" in course.header:
         raise RunError(f"{run.path}: an audit run is not continued; plant its canaries anew")
-    if ledger.of_kind("header")[0]["data_sha256"] != experiment.dataset.sha256:
+    course.check_spec()
+    experiment = prepare(specs.load(run.spec), device)
+    if course.header["data_sha256"] != experiment.dataset.sha256:
         raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
     if recorded_origin(run) != origin_of(experiment.model):
         raise RunError(
@@ -195,55 +230,83 @@ def resume(run: RunDirectory, device: torch.device, engine: str = "auto") -> Tra
     performance = _performance(experiment, engine)
     summing = _engine(experiment, performance)
     flat = FlatParameters(experiment.model)
-    state, completed = checkpoints.read(run.checkpoint, experiment.algorithm.server, flat.vector)
-    checkpoints.forget_later_metrics(run.metrics, completed)
+    found = course.recover()
+    server = experiment.algorithm.server
+    state, numbers = server.start(flat.vector), None
+    if found.state is not None:
+        state, numbers = checkpoints.unpack_state(found.state, server, flat.vector)
     randomness = _randomness(experiment.spec)
-    ledger.append("resume", {"round": completed, "commitment": randomness.commitment})
-    return _training(
+    course.ledger.append("resume", {"round": found.completed, "commitment": randomness.commitment})
+    point_latest(run)
+    training = _training(
         experiment=experiment,
         run=run,
+        lock=lock,
+        journal=course,
         performance=performance,
         engine=summing,
         flat=flat,
         randomness=randomness,
-        ledger=ledger,
         state=state,
-        completed=completed,
+        completed=found.completed,
     )
+    training.note = found.note
+    if numbers is not None and course.lacks_metrics(found.completed):
+        # Its time went with the process that took it.
+        _measure(training, numbers, None)
+    return training
 
 
 def train(
     training: Training,
     on_round: Callable[[RoundResult, Evaluation], None] | None = None,
     on_client: Callable[[int, int], None] | None = None,
+    before_claim: Callable[[Training], None] | None = None,
 ) -> Outcome:
     """Run the remaining rounds, then write the model and the claim.
+
+    If it fails the run is let go of, so that it can be resumed; else the caller goes on to hold it.
 
     Args:
         training: A run from :func:`start` or :func:`resume`.
         on_round: Called after each round.
         on_client: Called after each client with (done, of the round).
+        before_claim: Called once the model is written: for evidence that the claim must not
+            precede, because nobody can make it later.
     """
+    try:
+        return _train(training, on_round, on_client, before_claim)
+    except BaseException:
+        training.lock.release()
+        raise
+
+
+def _train(
+    training: Training,
+    on_round: Callable[[RoundResult, Evaluation], None] | None,
+    on_client: Callable[[int, int], None] | None,
+    before_claim: Callable[[Training], None] | None,
+) -> Outcome:
     experiment, run = training.experiment, training.run
-    spec = experiment.spec
-    evaluation = Evaluation(None, None)
-    with _determinism(spec):
+    evaluation = None
+    with _determinism(experiment.spec):
         for result in training.federation.run(training.state, training.completed, on_client):
+            up, down = result.traffic
+            numbers = RoundNumbers(result.learning_rate, up, down, result.last)
+            training.journal.complete(result.entry, checkpoints.pack_state(result.state, numbers))
             training.state, training.completed = result.state, result.completed
-            checkpoints.write(run.checkpoint, result.state, result.completed)
-            evaluation = Evaluation(None, None)
-            if result.last or result.completed % spec.evaluation.every == 0:
-                training.flat.assign(result.state.parameters)
-                evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
-            published = not experiment.plan.participants_hidden
-            line = metrics_line(result.completed, evaluation, result, published, training.canaries)
-            append_line(run.metrics, line)
+            evaluation = _measure(training, numbers, result.seconds)
             if on_round is not None:
                 on_round(result, evaluation)
     training.flat.assign(training.state.parameters)
     checkpoints.write_weights(run.weights, experiment.model)
     if training.finish_canaries is not None:
         training.finish_canaries()
+    if evaluation is None:
+        # All rounds were over before the run was cut off.
+        evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+    if before_claim is not None:
+        before_claim(training)
     return Outcome(
         run=run,
         claim=close_claim(training),
@@ -253,10 +316,27 @@ def train(
     )
 
 
+def _measure(training: Training, numbers: RoundNumbers, seconds: float | None) -> Evaluation:
+    """Evaluate the state after a round, where that is due, and write the round's metrics."""
+    experiment, completed = training.experiment, training.completed
+    evaluation = Evaluation(None, None)
+    if numbers.last or completed % experiment.spec.evaluation.every == 0:
+        training.flat.assign(training.state.parameters)
+        evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+    shown = _published(experiment, seconds)
+    training.journal.measure(metrics_line(completed, evaluation, numbers, shown, training.canaries))
+    return evaluation
+
+
+def _published(experiment: Experiment, seconds: float | None) -> float | None:
+    """A round's time, unless clients are drawn independently: it would tell how many took part."""
+    return None if experiment.plan.participants_hidden else seconds
+
+
 def close_claim(training: Training) -> dict[str, Any]:
     """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
     fields = training.experiment.plan.realised_claim(training.ledger.entries)
-    training.ledger.append("claim", fields)
+    training.journal.close(fields)
     return fields
 
 
@@ -264,11 +344,12 @@ def _training(
     *,
     experiment: Experiment,
     run: RunDirectory,
+    lock: RunLock,
+    journal: Journal,
     performance: PerformanceOptions,
     engine: ClippedSumEngine,
     flat: FlatParameters,
     randomness: RandomSource,
-    ledger: Ledger,
     state: ServerState,
     completed: int,
     drawn: CanarySetup | None = None,
@@ -301,11 +382,14 @@ def _training(
         server=algorithm.server,
         round_schedule=algorithm.round_schedule,
         clients=parts.clients,
-        ledger=ledger,
+        ledger=journal.ledger,
+        charge=journal.charge,
     )
     return Training(
         experiment=experiment,
         run=run,
+        lock=lock,
+        journal=journal,
         federation=federation,
         state=state,
         completed=completed,

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.untrusted.files import FileError, Refusal
+from audit.untrusted.files import UNFINISHED, FileError, Refusal
 from audit.untrusted.folders import keyed_digest, list_files
 from reports.errors import SourceError
 from reports.reading.files import clean
@@ -49,7 +49,7 @@ class Problem:
 
 
 def list_run(run_dir: Path) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
-    """List a run directory without its checkpoint and its evidence.
+    """List a run directory without its checkpoint, its evidence and what is being written.
 
     Returns:
         The regular files' relative names with forward slashes, sorted; and links, special files,
@@ -59,7 +59,7 @@ def list_run(run_dir: Path) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
         SourceError: The folder cannot be read.
     """
     try:
-        listing = list_files(run_dir, (CHECKPOINT, EVIDENCE))
+        listing = list_files(run_dir, (CHECKPOINT, EVIDENCE, UNFINISHED))
     except FileError as error:
         raise SourceError(str(_problem(error))) from error
     return listing.files, tuple(map(_problem, listing.refused))

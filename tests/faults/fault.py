@@ -11,10 +11,9 @@ import pytest
 
 from dpfedadamw.cli import after_training as filing
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.probe import probe_of
 from dpfedadamw.run.training import Training
 from dpfedadamw.spec import Spec
-from tests.runs import begin, judged
+from tests.runs import attest, begin, judged
 
 Findings = dict[str, Any]
 Patch = pytest.MonkeyPatch
@@ -86,5 +85,5 @@ def with_training(spec: Spec, folder: Path, prepare: Callable[[Training], None])
 
 def filed(training: Training) -> Findings:
     """Sign a finished run and audit it."""
-    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    attest(training)
     return filing.audit(training.run).to_json()

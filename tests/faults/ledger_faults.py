@@ -16,11 +16,10 @@ from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy.ledger import Ledger, canonical
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.probe import probe_of
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.faults.fault import Fault, FaultGroup, Findings, Patch
-from tests.runs import begin, small_spec
+from tests.runs import attest, begin, small_spec
 
 FORGOTTEN = 2
 
@@ -73,8 +72,7 @@ def rewritten(change: Callable[[list[dict[str, Any]]], None]):
     def judge(spec: Spec, folder: Path) -> Findings:
         training = begin(spec, folder)
         engine_run.train(training)
-        signers = filing.load_signers(None, None)
-        filing.attest_training(training.run, probe_of(training), signers)
+        attest(training)
         entries = [json.loads(line) for line in training.run.ledger.read_bytes().splitlines()]
         change(entries)
         previous, lines = "0" * 64, []
@@ -102,7 +100,8 @@ def another_date(entries: list[dict[str, Any]]) -> None:
 
 def the_best_round_by_training_loss(patch: Patch) -> None:
     """What is published is the round that did best on the clients' records, not the last."""
-    write, write_weights = engine_run.checkpoints.write, engine_run.checkpoints.write_weights
+    pack_state = engine_run.checkpoints.pack_state
+    write_weights = engine_run.checkpoints.write_weights
     client_data = engine_run.client_data
     rounds: list[torch.Tensor] = []
     clients: list[Any] = []
@@ -111,9 +110,9 @@ def the_best_round_by_training_loss(patch: Patch) -> None:
         clients.extend(client_data(*some))
         return list(clients)
 
-    def keeping(directory, state, completed):
+    def keeping(state, numbers):
         rounds.append(state.parameters.clone())
-        write(directory, state, completed)
+        return pack_state(state, numbers)
 
     def publishing(path, model):
         flat = FlatParameters(model)
@@ -130,7 +129,7 @@ def the_best_round_by_training_loss(patch: Patch) -> None:
         write_weights(path, model)
 
     patch.setattr(engine_run, "client_data", holding)
-    patch.setattr(engine_run.checkpoints, "write", keeping)
+    patch.setattr(engine_run.checkpoints, "pack_state", keeping)
     patch.setattr(engine_run.checkpoints, "write_weights", publishing)
 
 

@@ -10,7 +10,6 @@ from dpfedadamw.cli import after_training as filing
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.privacy.cohorts import PoissonClients
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.probe import probe_of
 from dpfedadamw.rundir import open_existing
 from tests.faults.adaptive_faults import adap, ali
 from tests.faults.client_level_faults import client_spec
@@ -18,7 +17,7 @@ from tests.faults.noise_faults import SHUFFLED as SHORT_BATCHES
 from tests.faults.noise_faults import SPARSE, cut_off_and_resumed, fixed_keys
 from tests.faults.sampling_faults import BY_CHANCE, FIXED, SHUFFLED, SIX_STEPS
 from tests.faults.sparse_faults import SYSTEMS, sparse_spec
-from tests.runs import begin, failing, judged, small_spec, train, verdicts
+from tests.runs import attest, begin, failing, judged, small_spec, train, verdicts
 
 CORRECT = {"poisson": (SIX_STEPS,), "fixed": FIXED, "shuffled": SHUFFLED, "clients": BY_CHANCE}
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 1 else []) for seed in range(1, 21)]
@@ -38,7 +37,7 @@ def test_the_correct_engine_passes(algorithm, tmp_path):
 def test_a_run_passes_again_with_all_its_reports_beside_it(tmp_path):
     training, _ = train(small_spec(), tmp_path)
     signers = filing.load_signers(None, None)
-    filing.attest_training(training.run, probe_of(training), signers)
+    attest(training)
     findings = filing.audit(training.run)
     for audience in ("internal", "public"):
         filing.file_report(training.run, findings, signers.auditor, audience)

@@ -122,12 +122,7 @@ def locate(spec: TransformerSpec) -> Source | None:
     if spec.source is None and spec.weights == "random" and published is not None:
         return None
     name = spec.source or (published.repository if published is not None else "")
-    try:
-        folder = Path(name).expanduser()
-    except RuntimeError:
-        raise ModelError(
-            f"model.source: {name}: there is no such home folder; give a whole path"
-        ) from None
+    folder = Path(name).expanduser()
     if folder.is_dir():
         if spec.revision is not None:
             raise ModelError(

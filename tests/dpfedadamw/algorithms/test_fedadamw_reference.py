@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from dpfedadamw.privacy.sampling import FullBatch
 from dpfedadamw.privacy.units.none import Nothing
 from dpfedadamw.spec import loads
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
+from tests.runs import played
 
 FEATURES, CLASSES, CLIENTS, ROUNDS, STEPS = 6, 3, 4, 3, 5
 RATE, DECAY, ALIGNMENT, BETA1, BETA2, EPSILON = 0.05, 0.02, 0.5, 0.9, 0.999, 1e-8
@@ -160,6 +162,7 @@ def test_without_noise_and_clipping_the_trajectory_is_fedadamws(
         randomness=ReproducibleRandomness(0),
     )
     clients = [ClientData(torch.from_numpy(x), torch.from_numpy(y)) for x, y in records]
+    ledger = Ledger(tmp_path / "ledger.jsonl")
     federation = Federation(
         spec=_spec(),
         plan=plan,
@@ -167,9 +170,10 @@ def test_without_noise_and_clipping_the_trajectory_is_fedadamws(
         server=server,
         round_schedule=None,
         clients=clients,
-        ledger=Ledger(tmp_path / "ledger.jsonl"),
+        ledger=ledger,
+        charge=partial(ledger.append_all, "spend"),
     )
-    states = [result.state for result in federation.run(server.start(start), 0)]
+    states = [result.state for result in played(federation, server.start(start))]
 
     expected = Reference(records, aggregation).run(start.numpy().copy())
     for state, reference in zip(states, expected, strict=True):

@@ -13,14 +13,12 @@ import pytest
 from audit import audit_run
 from dpfedadamw import spec as specs
 from dpfedadamw.canaries.engine import CanaryOrder
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import load_model
-from dpfedadamw.run.probe import probe_of
 from dpfedadamw.run.training import RunError
-from tests.runs import call, failing, small_spec, torch, verdicts
+from tests.runs import attest, call, failing, small_spec, torch, verdicts
 
 CLIENTS = (
     "algorithm={name: dp-fedavg, learning_rate: 0.5}",
@@ -34,7 +32,7 @@ def audit_training(parent, order, overrides=(), algorithm="dp-fedadamw", mode="r
     spec = small_spec(algorithm, overrides=(*FEW, *overrides), mode=mode)
     training = engine_run.start(prepare(spec, torch.device("cpu")), parent, canaries=order)
     engine_run.train(training)
-    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    attest(training)
     return training.run
 
 
@@ -204,7 +202,7 @@ def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(tmp_path)
     )
     training = engine_run.start(experiment, tmp_path, canaries=CanaryOrder(40))
     engine_run.train(training)
-    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    attest(training)
     found = audit_run(training.run.path).to_json()
     assert found["verdict"] == "PASS", failing(found)
     assert verdicts(found)["canaries"] == "PASS"

@@ -53,11 +53,10 @@ def changed(run_dir, tmp_path) -> Path:
 
 def test_a_run_leaves_every_file_of_the_run_directory(run_dir):
     names = {entry.name for entry in run_dir.iterdir()}
-    assert names >= {
+    assert names == {
         "spec.yaml",
         "ledger.jsonl",
         "metrics.jsonl",
-        "checkpoint",
         "model.safetensors",
         "model.json",
         "evidence",
@@ -68,6 +67,8 @@ def test_a_run_leaves_every_file_of_the_run_directory(run_dir):
         "attestation.json",
         "training.attestation.json",
         "VERIFY.md",
+        "trainer.pub",
+        "auditor.pub",
     }
     assert json.loads((run_dir / "audit.json").read_text())["verdict"] == "PASS"
 

@@ -10,16 +10,15 @@ import pytest
 from audit.reading import leaks
 from audit.verdict import Verdict
 from dpfedadamw.cli import after_training as filing
-from dpfedadamw.run.probe import probe_of
 from dpfedadamw.rundir import RunDirectory
-from tests.runs import small_spec, train
+from tests.runs import attest, small_spec, train
 
 CLIENT_LEVEL = "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
 
 
 def attested(algorithm: str, overrides: tuple[str, ...], folder: Path) -> RunDirectory:
     training, _ = train(small_spec(algorithm, overrides=overrides), folder)
-    filing.attest_training(training.run, probe_of(training), filing.load_signers(None, None))
+    attest(training)
     return training.run
 
 

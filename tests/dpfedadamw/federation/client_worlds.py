@@ -7,6 +7,7 @@ evidence is replaced by a list, which keeps each round's cohort and noise for th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.units.registry import make_plan
 from dpfedadamw.vectors.flat import FlatParameters
+from tests.runs import played
 
 CLIENTS, RECORDS, FEATURES, CLASSES = 9, 6, 3, 2
 SIZE = FEATURES * CLASSES + CLASSES
@@ -99,6 +101,7 @@ def play(
         randomness=randomness,
     )
     clients = [ClientData(*map(torch.from_numpy, records(client))) for client in range(CLIENTS)]
+    ledger = Ledger(path / "ledger.jsonl")
     federation = Federation(
         spec=spec,
         plan=plan,
@@ -106,11 +109,12 @@ def play(
         server=algorithm.server,
         round_schedule=None,
         clients=clients,
-        ledger=Ledger(path / "ledger.jsonl"),
+        ledger=ledger,
+        charge=partial(ledger.append_all, "spend"),
     )
     state = algorithm.server.start(flat.vector)
     start = state.parameters.numpy().copy()
-    thetas = [result.state.parameters.numpy().copy() for result in federation.run(state, 0)]
+    thetas = [result.state.parameters.numpy().copy() for result in played(federation, state)]
     assert any(recorder.cohorts), "somebody must take part"
     return thetas, recorder, start
 

@@ -18,9 +18,8 @@ from dpfedadamw.federation import rounds
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.calibrate import Solve, View, calibrate
-from dpfedadamw.run.probe import probe_of
 from dpfedadamw.rundir import open_existing
-from tests.runs import begin, failing, judged, small_spec, train
+from tests.runs import attest, begin, failing, judged, small_spec, train
 
 
 def entries(training) -> list[dict]:
@@ -103,7 +102,7 @@ def test_a_resumed_run_pays_for_the_repeated_round_out_of_the_same_budget(
     assert any(attempt == 2 for _, attempt in steps)
     assert sum(steps.values()) <= resumed.experiment.plan.adaptation.step_limit
     assert outcome.claim["server_worst_case"]["epsilon"]["pld"] <= 2.5
-    filing.attest_training(resumed.run, probe_of(resumed), filing.load_signers(None, None))
+    attest(resumed)
     findings = filing.audit(resumed.run).to_json()
     assert findings["verdict"] == "PASS", failing(findings)
 
@@ -117,7 +116,7 @@ def test_a_run_that_is_cut_off_with_its_last_steps_ends_there(tmp_path, monkeypa
     assert resumed.completed == last
     assert sum(charged(resumed).values()) == resumed.experiment.plan.adaptation.step_limit
     assert outcome.claim["server_worst_case"]["epsilon"]["pld"] <= 2.5
-    filing.attest_training(resumed.run, probe_of(resumed), filing.load_signers(None, None))
+    attest(resumed)
     findings = filing.audit(resumed.run).to_json()
     assert findings["verdict"] == "PASS", failing(findings)
 

@@ -18,10 +18,9 @@ from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import export, load_model
-from dpfedadamw.run.probe import probe_of
 from dpfedadamw.rundir import RunDirectory, open_existing
 from dpfedadamw.vectors.flat import layout_of
-from tests.runs import begin, call, small_spec, train, verdicts
+from tests.runs import attest, begin, call, small_spec, train, verdicts
 
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
@@ -136,6 +135,7 @@ def test_a_run_is_not_resumed_on_published_weights_that_have_changed(published, 
     shutil.copytree(published, folder)
     model = f"{{name: transformers, source: {folder}, fine_tuning: {PAIRS}}}"
     training = begin(small_spec(rounds=1, overrides=(f"model={model}",)), tmp_path)
+    training.lock.release()
     torch.manual_seed(6)
     config = transformers.ViTConfig(**SIZES, num_labels=3)
     transformers.ViTForImageClassification(config).save_pretrained(folder)
@@ -163,15 +163,20 @@ def test_weights_of_another_model_are_refused(tmp_path):
 
 def test_checkpoints_audit_and_probe_hold_the_trained_part_alone(published, tmp_path):
     model = f"{{name: transformers, source: {published}, fine_tuning: {PAIRS}}}"
-    training, _ = train(small_spec(rounds=2, overrides=(f"model={model}",)), tmp_path)
+    training = begin(small_spec(rounds=2, overrides=(f"model={model}",)), tmp_path)
+    states = []
+
+    def kept(*_):
+        states.extend(map(load_file, training.run.checkpoint.glob("state-*")))
+
+    with training.lock:
+        engine_run.train(training, on_round=kept)
     size = layout_of(training.experiment.model).size
     whole = sum(p.numel() for p in training.experiment.model.parameters())
     assert size < whole / 5
-    state = load_file(training.run.checkpoint / "state.safetensors")
-    assert state["parameters"].shape == (size,)
+    assert [state["parameters"].shape for state in states] == [(size,)] * 3
     assert sum(t.numel() for t in load_file(training.run.weights).values()) == size
-    signers = filing.load_signers(None, None)
-    filing.attest_training(training.run, probe_of(training), signers)
+    attest(training)
     found = verdicts(filing.audit(training.run).to_json())
     assert found["sensitivity"] == "PASS"
     assert set(found.values()) <= {"PASS", "NOT APPLICABLE"}
