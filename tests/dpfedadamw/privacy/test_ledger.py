@@ -58,6 +58,49 @@ def test_a_changed_number_is_found_when_the_ledger_is_opened_again(tmp_path):
         Ledger(path)
 
 
+def swap(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], lines[2], lines[1], lines[3]]
+
+
+def leave_out(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], lines[2], lines[3]]
+
+
+def repeat(lines: list[bytes]) -> list[bytes]:
+    return [lines[0], lines[1], lines[1], lines[2], lines[3]]
+
+
+def begin_later(lines: list[bytes]) -> list[bytes]:
+    return lines[1:]
+
+
+def make_anew(lines: list[bytes]) -> list[bytes]:
+    """A spend is lowered, and its own digest made anew."""
+    entry = json.loads(lines[1])
+    entry["steps"] = 1
+    body = {key: value for key, value in entry.items() if key != "digest"}
+    entry["digest"] = hashlib.sha256(canonical(body)).hexdigest()
+    return [lines[0], canonical(entry) + b"\n", *lines[2:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [(swap, 2), (leave_out, 2), (repeat, 3), (begin_later, 1), (make_anew, 3)],
+)
+def test_lines_that_are_whole_by_themselves_but_do_not_follow_each_other_are_found(
+    change, line, tmp_path
+):
+    """Each line's own digest holds: only that of the line before shows that one is missing."""
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append("header", {"rounds": 20})
+    for client in range(3):
+        ledger.append("spend", {"client": client, "steps": 5})
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(PrivacyError, match=f"line {line}: the hash chain is broken"):
+        Ledger(path)
+
+
 def test_numbers_that_are_not_finite_are_never_written(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     with pytest.raises(ValueError, match="not JSON compliant"):

@@ -10,7 +10,7 @@ import pytest
 from audit.checks.shared.noise_table import NoiseTable, of_queries, of_rounds
 from audit.reading.bundle import open_bundle
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
-from tests.audit.synthetic_run import Settings, build_run
+from tests.audit.synthetic_run import Settings, build_run, rewrite_round
 
 # Blocks of 2 and 1 coordinates; client 7 in both rounds, client 3 in the first alone.
 TABLE = NoiseTable(
@@ -69,3 +69,36 @@ def test_every_round_is_a_row_and_every_upload_that_carries_noise(noise_added_by
         whole = kind.all_together("all")
         room = 5 * (2 / whole.degrees) ** 0.5
         assert whole.total / whole.degrees == pytest.approx(1.0, abs=room)
+
+
+def shift(arrays, name):
+    """Take from one sum of squares what is added to another: their total stays the same."""
+    sums = arrays[name].reshape(-1, arrays[name].shape[-1])
+    moved = sums[0, 0] + 1.0
+    sums[0, 0] -= moved
+    sums[1 % len(sums), -1] += moved
+
+
+def test_a_negative_sum_of_squares_is_a_reason_although_the_total_fits(tmp_path):
+    run = build_run(tmp_path / "run", Settings())
+    rewrite_round(run, 1, lambda arrays: shift(arrays, "noise_sum_squares"))
+    reasons: list[str] = []
+    of_queries(open_bundle(run), reasons)
+    assert reasons == ["round 1: a sum of squares is negative"]
+
+
+@pytest.mark.parametrize(
+    ("noise_added_by", "name"),
+    [
+        ("server", "noise_sum_squares"),
+        ("clients", "noise_sum_squares"),
+        ("clients", "upload_noise_sum_squares"),
+    ],
+)
+def test_a_negative_sum_of_squares_of_a_round_is_a_reason(noise_added_by, name, tmp_path):
+    settings = ClientSettings(noise_added_by=noise_added_by)
+    run = build_client_run(tmp_path / "run", settings)
+    rewrite_round(run, 0, lambda arrays: shift(arrays, name))
+    reasons: list[str] = []
+    of_rounds(open_bundle(run), reasons)
+    assert reasons == ["round 0: a sum of squares is negative"]

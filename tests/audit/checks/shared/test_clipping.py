@@ -1,0 +1,89 @@
+"""The rule of clipping, at its tolerance: 1e-4 of C pass, twice as much fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from audit.checks.shared.clipping import judge_probe, norm_faults
+from audit.probe.probe_tally import REPLACED
+from audit.reading.evidence import ProbeResults
+
+C = 0.5
+# What rounding of float32 sums may add, and what it never adds (see the check's own text).
+WITHIN, BEYOND = 0.5e-4, 2e-4
+
+
+def probe(**changes: object) -> ProbeResults:
+    """Three pairs: one record more, one replaced, the same batch again; all of them correct."""
+    results = ProbeResults(
+        names=("one more", "another", "again"),
+        kinds=("gaussian", REPLACED, "repeat"),
+        clipping_norm=C,
+        batch_size=np.array([3, 3, 3]),
+        difference_norm=np.array([C, 2 * C, 0.0]),
+        norm_with=np.array([4 * C, 3 * C, 3 * C]),
+        norm_without=np.array([3 * C, 3 * C, 3 * C]),
+    )
+    return replace(results, **changes)
+
+
+def reasons(results: ProbeResults) -> list[str]:
+    found: list[str] = []
+    judge_probe(results, C, "record", found)
+    return found
+
+
+def test_a_correct_probe_gives_no_reason():
+    assert reasons(probe()) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "row", "exact", "reason"),
+    [
+        ("difference_norm", 0, C, "probe, one more: one record moves the sum by"),
+        ("difference_norm", 1, 2 * C, "probe, another: one record moves the sum by"),
+        ("difference_norm", 2, 0.0, "probe, again: the same batch gives different sums"),
+        ("norm_with", 0, 4 * C, "probe, one more: the sum is longer than its records allow"),
+    ],
+)
+def test_a_probe_beyond_the_tolerance_is_a_reason_and_one_within_it_is_none(
+    field, row, exact, reason
+):
+    for extra, expected in ((WITHIN, []), (BEYOND, [reason])):
+        norms = np.array(getattr(probe(), field))
+        norms[row] = exact + max(exact, C) * extra
+        found = reasons(probe(**{field: norms}))
+        assert [text[: len(reason)] for text in found] == expected
+
+
+@pytest.mark.parametrize("factor", [1.0 - 1e-6, 1.0 + 1e-6, 0.5, 2.0])
+def test_a_probe_of_a_step_that_clips_at_another_norm_is_a_reason(factor):
+    """Everything else may look right: a step that clips at C / 2 moves no sum by more than C."""
+    assert reasons(probe(clipping_norm=C * factor)) == [
+        "the probed step clips at another norm than the ledger's C"
+    ]
+    assert reasons(probe(clipping_norm=C * (1.0 + 1e-12))) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "clipped", "fault"),
+    [
+        (9.0, C, "a clipped norm exceeds C"),
+        (0.8 * C, 0.8 * C, "a clipped norm is not the lesser of its raw norm and C"),
+        (np.inf, 0.0, "a clipped norm is not the lesser of its raw norm and C"),
+    ],
+)
+def test_recorded_norms_beyond_the_tolerance_are_faults(raw, clipped, fault):
+    raws = np.array([0.1 * C, raw])
+    assert norm_faults(raws, np.array([0.1 * C, clipped + WITHIN * C]), C) == []
+    assert fault in norm_faults(raws, np.array([0.1 * C, clipped + BEYOND * C]), C)
+
+
+@pytest.mark.parametrize("bad", [-1e-12, np.nan, np.inf])
+def test_a_clipped_norm_is_a_finite_number_from_zero(bad):
+    assert norm_faults(np.array([C]), np.array([bad]), C) == [
+        "a clipped norm is not a finite number from 0"
+    ]
