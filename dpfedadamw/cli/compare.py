@@ -94,7 +94,7 @@ def compare(
             _refuse_all(error)
     found = tables.sorted_by(found, sort.value)
     if output is not None:
-        _draw(found, output)
+        _draw(found, output, private=audience is Audience.internal)
     for wanted, write in (
         (as_csv, tables.as_csv),
         (as_markdown, tables.as_markdown),
@@ -145,11 +145,12 @@ def _check_output(output: Path | None) -> None:
         refuse(f"--output {output}: the name must end with one of {endings}")
 
 
-def _draw(found: Comparison, output: Path) -> None:
+def _draw(found: Comparison, output: Path, private: bool) -> None:
     from reports.comparison import figure
     from reports.reading.files import write_atomic
 
-    write_atomic(output, figure.draw(found, output.suffix.lstrip(".")))
+    mode = 0o600 if private else 0o644
+    write_atomic(output, figure.draw(found, output.suffix.lstrip(".")), mode)
     err.print(Text(f"figure: {output}", style="dim"))
 
 

@@ -22,7 +22,8 @@ def write(comparison: Comparison, folder: Path) -> dict[str, Path]:
     Args:
         comparison: What `compare` found.
         folder: Made if missing; files of the same names are replaced. The public comparison's are
-            called comparison-public.
+            called comparison-public; an internal one is for its owner alone, because it tells who
+            took part how often.
 
     Returns:
         The files by their kind. Each is replaced as a whole, and all only after all could be made.
@@ -33,12 +34,16 @@ def write(comparison: Comparison, folder: Path) -> dict[str, Path]:
     shown = document(comparison)
     check(json.loads(shown.data), "comparison")
     made = {"json": shown.data, "pdf": pdf.typeset(shown), "html": html.typeset(shown)}
+    internal = comparison.audience == INTERNAL
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            # Whatever the umask; a folder that was there keeps what its owner chose.
+            folder.chmod(0o700 if internal else 0o755)
     except OSError as error:
         raise SourceError(f"{folder}: cannot be made ({error.strerror})") from error
-    stem = "comparison" if comparison.audience == INTERNAL else f"comparison-{comparison.audience}"
+    stem = "comparison" if internal else f"comparison-{comparison.audience}"
     files = {kind: folder / f"{stem}.{kind}" for kind in KINDS}
     for kind, path in files.items():
-        write_atomic(path, made[kind])
+        write_atomic(path, made[kind], 0o600 if internal else 0o644)
     return files

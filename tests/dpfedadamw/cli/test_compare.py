@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_a_figure_is_written_where_it_was_asked_for(kind, runs, tmp_path):
     figure = tmp_path / f"figure.{kind}"
     assert call("compare", *map(str, runs.values()), "--output", str(figure), "--json") == 0
     assert figure.stat().st_size > 1000
+    assert stat.S_IMODE(figure.stat().st_mode) == 0o600
 
 
 def test_every_damaged_or_foreign_directory_is_one_line_and_nothing_is_printed(

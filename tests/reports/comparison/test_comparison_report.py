@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,10 @@ def test_the_three_forms_are_written_and_fit_the_schema(
     assert sorted(path.name for path in files.values()) == [
         f"{stem}.html", f"{stem}.json", f"{stem}.pdf"
     ]  # fmt: skip
+    folder = tmp_path / "new" / "folder"
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder, *files.values())}
+    # The internal one tells who took part how often, so it is for its owner alone.
+    assert modes == ({0o700, 0o600} if audience == "internal" else {0o755, 0o644})
     check(read(files["json"]), "comparison")
     assert files["pdf"].read_bytes().startswith(b"%PDF-1.7")
     assert len(read(files["json"])["groups"]) == 3
