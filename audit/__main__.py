@@ -1,29 +1,33 @@
 """`python -m audit RUN_DIR [--json]`: audit a run where nothing else is installed.
 
 Prints a plain table, or with --json the content of audit.json. Writes nothing. Exit code 0 for
-PASS and NO CLAIM, 1 for FAIL and NOT VERIFIED, 2 for wrong use.
+PASS and NO CLAIM, 1 for FAIL and NOT VERIFIED, 2 for wrong use and where the machine cannot do it
+(a full standard output, no memory), 130 where it is interrupted.
 
 `python -m audit --paper-claim FILE` judges a printed privacy claim without a run: 0 for
-CONSERVATIVE and CONSISTENT, 1 for UNDERSTATED and NOT DETERMINABLE, 2 for wrong use.
+CONSERVATIVE and CONSISTENT, 1 for UNDERSTATED and NOT DETERMINABLE, and the others as above.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from audit.auditor import audit_run
-from audit.claims import judge_claim, load_claim
-from audit.claims.rendering import render_claim
 from audit.errors import AuditError
 from audit.untrusted.text import printable
-from audit.verdict import Findings, Verdict
+
+if TYPE_CHECKING:
+    from audit.verdict import Findings
 
 _WIDTH = 96
+_INTERRUPTED = 130
 
 
 def render(findings: Findings) -> str:
@@ -56,20 +60,70 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.paper_claim is not None:
-            judged = judge_claim(load_claim(options.paper_claim))
-            found, good = judged.to_json(), judged.holds
-            text = "" if options.json else render_claim(found)
+            text, good = _judged_claim(options.paper_claim, options.json)
         else:
-            findings = audit_run(options.run_dir)
-            found, good = findings.to_json(), findings.verdict in (Verdict.PASS, Verdict.NO_CLAIM)
-            text = "" if options.json else render(findings)
+            text, good = _judged_run(options.run_dir, options.json)
+        _print(text)
     except AuditError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    if options.json:
-        text = json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False)
-    sys.stdout.buffer.write(f"{text}\n".encode())
+        return _stop(str(error))
+    except MemoryError:
+        return _stop("not enough memory")
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return _stop(f"{place}{error.strerror or error}")
+    except KeyboardInterrupt:
+        return _stop("stopped", _INTERRUPTED)
     return 0 if good else 1
+
+
+def _judged_run(run_dir: Path, as_json: bool) -> tuple[str, bool]:
+    """What is printed of a run, and whether its verdict is a good one."""
+    from audit.auditor import audit_run
+    from audit.verdict import Verdict
+
+    findings = audit_run(run_dir)
+    good = findings.verdict in (Verdict.PASS, Verdict.NO_CLAIM)
+    return _json(findings.to_json()) if as_json else render(findings), good
+
+
+def _judged_claim(source: str, as_json: bool) -> tuple[str, bool]:
+    """What is printed of a paper's claim, and whether it holds."""
+    from audit.claims import judge_claim, load_claim
+    from audit.claims.rendering import render_claim
+
+    judged = judge_claim(load_claim(source))
+    found = judged.to_json()
+    return _json(found) if as_json else render_claim(found), judged.holds
+
+
+def _json(found: Any) -> str:
+    return json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _print(text: str) -> None:
+    """Print in UTF-8, whatever the terminal has; a reader that went away is no error.
+
+    Raises:
+        OSError: standard output is full, or fails.
+    """
+    if sys.stdout is None:  # It was closed before this process began.
+        return
+    try:
+        sys.stdout.buffer.write(f"{text}\n".encode())
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # What is left is written once more at the end of the process, where nothing catches it.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        if not isinstance(error, ConnectionError):
+            raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def _stop(reason: str, code: int = 2) -> int:
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{reason}\n")
+    return code
 
 
 if __name__ == "__main__":

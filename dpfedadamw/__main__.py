@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
-from dpfedadamw.cli import main
+import sys
+from pathlib import Path
+from typing import NoReturn
 
-main()
+
+def start() -> NoReturn:
+    """The command, which may be interrupted while it is still being loaded."""
+    try:
+        from dpfedadamw.cli import main
+    except KeyboardInterrupt:
+        sys.exit(130)
+    main()
+
+
+def _leave_working_directory() -> None:
+    """Stop looking for packages in the working directory, unless this one is there.
+
+    ``python -m`` looks there first, and a user's folder `reports`, `audit` or `specs` is not ours.
+    """
+    here = Path(__file__).resolve().parents[1]
+    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != here:
+        del sys.path[0]
+
+
+if __name__ == "__main__":
+    _leave_working_directory()
+    start()

@@ -153,16 +153,36 @@ def hash_file(root: Path, name: str) -> str:
 
 
 def create(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that does not exist yet, through to the disk; nothing is left where that fails.
+    """Write a file that does not exist yet: afterwards it is whole and on the disk, or not there.
+
+    Even a process that is killed, or a machine that loses its power, leaves no part of it under its
+    name.
 
     Args:
-        path: the file; a link there is neither followed nor replaced.
+        path: the file; whatever is there, a link too, is neither followed nor replaced.
         content: its bytes.
         mode: permission bits, whatever the umask.
 
     Raises:
-        OSError: it exists, or cannot be written.
+        OSError: it exists, or cannot be written; its `filename` is `path`.
     """
+    temporary = _temporary(path)
+    try:
+        _write_new(temporary, content, mode)
+        try:
+            _name_new(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
     descriptor = os.open(path, _CREATE | _NO_LINK, mode)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -174,6 +194,23 @@ def create(path: Path, content: bytes, mode: int) -> None:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def _name_new(temporary: Path, path: Path) -> None:
+    """Give a file its name, unless something has it already."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except (OSError, AttributeError, NotImplementedError):
+        # Without hard links the name is taken by an empty file of ours first. A process that is
+        # killed right here leaves that one.
+        os.close(os.open(path, _CREATE | _NO_LINK, 0o600))
+        try:
+            temporary.replace(path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -190,9 +227,9 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     Raises:
         FileError: it cannot be written.
     """
-    temporary = _unfinished(path) / f".{path.name}.{secrets.token_hex(6)}.tmp"
+    temporary = _temporary(_unfinished(path) / path.name)
     try:
-        create(temporary, content, mode)
+        _write_new(temporary, content, mode)
         try:
             temporary.replace(path)
         except BaseException:

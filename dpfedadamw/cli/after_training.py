@@ -25,7 +25,7 @@ from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.lock import RunLock
-from reports.errors import TimestampError
+from reports.errors import KeyFileError, TimestampError
 from reports.signatures import bundles, keys, signing
 from reports.signatures.trust import keyring, signer
 from reports.signatures.trust.signer import SigningKey
@@ -130,7 +130,12 @@ def load_key(role: keys.Role, named: str | Path | None, made: list[Path]) -> Sig
         return signer.load(role, named, _secret(named))
     folder = keys.default_directory()
     if keyring.current(role, folder) is None:
-        made.append(keyring.new(role, folder, passphrase()).private)
+        try:
+            made.append(keyring.new(role, folder, passphrase()).private)
+        except KeyFileError:
+            # Another first run, at the same time, may have made it.
+            if keyring.current(role, folder) is None:
+                raise
     present = keyring.current(role, folder)
     assert present is not None
     return signer.load(role, present.private, passphrase())

@@ -7,6 +7,7 @@ for our own bugs, and 128 plus the number of the signal that stopped it.
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 import threading
@@ -209,8 +210,18 @@ def _said(error: OSError) -> str:
     if error.errno == errno.ENOMEM:
         return _NO_MEMORY
     reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None and error.errno == errno.ENOENT and _lost():
+        return "the working directory is gone; go to another"
     if error.filename is None and error.errno not in _OF_THE_MACHINE:
         return reason
     reason = _SENTENCES.get(error.errno or 0, reason)
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
     return f"{' → '.join(names)}: {reason}" if names else reason
+
+
+def _lost() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False

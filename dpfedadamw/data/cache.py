@@ -64,10 +64,19 @@ class Prepared:
 
 
 def folder(wanted: str | None) -> Path:
-    """The folder of the cache: the spec's, or the user's own."""
+    """The folder of the cache: the spec's, or the user's own.
+
+    Raises:
+        DataError: If there is no home folder that it could be in.
+    """
     if wanted is not None:
         return Path(wanted)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError:
+        raise DataError(
+            "data.cache: you have no home folder; give it a folder, or set XDG_CACHE_HOME"
+        ) from None
     return Path(base) / "dpfedadamw"
 
 

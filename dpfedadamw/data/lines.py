@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,3 +83,12 @@ def rows(path: Path, quoting: bool) -> Iterator[tuple[int, list[str]]]:
             return
         if cells:
             yield reader.line_num, cells
+
+
+def close_to(name: str, header: Sequence[str]) -> str:
+    """Say which column was probably meant, or nothing.
+
+    Nothing else of the line is shown: where the header is missing, it is a record.
+    """
+    close = difflib.get_close_matches(name, header[:1000], 1, 0.75)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -56,14 +56,47 @@ def check(document: Document) -> dict[str, Any]:
         message = f"found {show(value)}; a spec is a section with keys such as data and model"
         problems.append(document.place(()).problem((), message))
     else:
-        found = list(_schema_problems(value, unreadable))
-        bad = {path for path, _, _ in found} | unreadable
+        problems_of_schema = list(_schema_problems(value, unreadable))
+        bad = {path for path, _, _, _ in problems_of_schema} | unreadable
+        leftovers = _left_by_overrides(document, problems_of_schema)
+        problems += leftovers.values()
+        found = [
+            (path, message, key)
+            for path, message, key, chooser in problems_of_schema
+            if chooser is None or path[:-1] not in leftovers
+        ]
         resolved = fill_defaults(value)
         found += [(path, message, False) for path, message in contradictions(value, resolved, bad)]
         problems += [document.place(path, key).problem(path, text) for path, text, key in found]
         if not problems:
             return resolved
     raise SpecError(sorted(problems, key=_order))
+
+
+def _left_by_overrides(
+    document: Document, found: Sequence[tuple[KeyPath, str, bool, str | None]]
+) -> dict[KeyPath, SpecProblem]:
+    """Problems of sections whose kind an override chose, and whose keys are still the file's.
+
+    The file is right for what it chose itself: the override is named, with what to write instead.
+    """
+    problems = {}
+    for path, _, _, chooser in found:
+        section = path[:-1]
+        if chooser is None or section in problems:
+            continue
+        chosen = document.place((*section, chooser))
+        if chosen.line is not None or document.place(path, key=True).line is None:
+            continue
+        left = [one[-1] for one, _, _, key in found if key is not None and one[:-1] == section]
+        name = functools.reduce(lambda inner, part: inner[part], section, document.value)[chooser]
+        message = (
+            f"{', '.join(map(str, left))} of {document.place(path, key=True).source} "
+            f"{'is' if len(left) == 1 else 'are'} not used when {chooser} is {name}; replace the "
+            f"whole section: --set '{dotted(section)}={{{chooser}: {name}}}'"
+        )
+        problems[section] = chosen.problem((), message)
+    return problems
 
 
 def _order(problem: SpecProblem) -> tuple[bool, int, int]:
@@ -132,8 +165,11 @@ def _validator(edition: tuple[str, ...]) -> Any:
 
 def _schema_problems(
     value: Mapping[str, Any], unreadable: set[KeyPath]
-) -> Iterator[tuple[KeyPath, str, bool]]:
-    """Yield (path, message, whether the key is meant rather than the value), one a path."""
+) -> Iterator[tuple[KeyPath, str, bool, str | None]]:
+    """Yield (path, message, whether the key is meant rather than the value, chooser), one a path.
+
+    The chooser is the key beside it whose value makes it one that is not used, or None.
+    """
     seen = set(unreadable)
     for error in _validator(edition()).iter_errors(value):
         path = tuple(error.absolute_path)
@@ -144,7 +180,8 @@ def _schema_problems(
         message = error.message if ours else mismatch(error.instance, error.schema)
         if message == _UNKNOWN:
             message = f"{_UNKNOWN}; {_hint(path, error.schema)}"
-        yield path, message, error.validator == "additionalProperties"
+        chooser = error.validator_value if ours and isinstance(error.validator_value, str) else None
+        yield path, message, error.validator == "additionalProperties", chooser
 
 
 def _one_of(validator: Any, value: Any, schema: Schema) -> Iterator[ValidationError]:
@@ -204,7 +241,9 @@ def _keys_of_other_branches(
         if name in known and name not in branch["properties"]:
             uses = f"it uses {', '.join(used)}" if used else "it takes no other key"
             message = f"not used when {key} is {value[key]} ({uses}); remove it"
-            yield ValidationError(message, path=[name], validator="additionalProperties")
+            yield ValidationError(
+                message, path=[name], validator="additionalProperties", validator_value=key
+            )
 
 
 def _required(names: Sequence[str], value: Any, schema: Schema) -> Iterator[ValidationError]:

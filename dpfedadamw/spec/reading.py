@@ -34,9 +34,8 @@ def load(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Spec:
     path = Path(path_or_name)
     resource = specs.find(str(path_or_name))
     if resource is not None and not path.is_file():
-        return loads(
-            yamlreader.decode(resource.read_bytes(), str(resource)), str(resource), overrides
-        )
+        name = str(path_or_name)
+        return loads(yamlreader.decode(resource.read_bytes(), name), name, overrides)
     if resource is None and not os.path.lexists(path):
         raise SpecError([SpecProblem(one_line(str(path), 200), _no_such_file(path))])
     return loads(yamlreader.read_file(path), one_line(str(path), 200), overrides)

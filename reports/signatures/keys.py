@@ -47,13 +47,23 @@ class KeyFiles:
 
 
 def default_directory() -> Path:
-    """Return the folder for keys: $DPFEDADAMW_KEYS, or dpfedadamw/keys in the XDG config folder."""
+    """Return the folder for keys: $DPFEDADAMW_KEYS, or dpfedadamw/keys in the XDG config folder.
+
+    Raises:
+        KeyFileError: There is no home folder that it could be in.
+    """
     chosen = os.environ.get("DPFEDADAMW_KEYS")
-    if chosen:
-        return Path(chosen).expanduser()
     base = os.environ.get("XDG_CONFIG_HOME")
-    # The XDG specification ignores relative values.
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".config"
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        # The XDG specification ignores relative values.
+        root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".config"
+    except RuntimeError as error:
+        place = f"DPFEDADAMW_KEYS={chosen}" if chosen else "keys"
+        raise KeyFileError(
+            f"{place}: there is no such home folder; set DPFEDADAMW_KEYS to a folder's whole path"
+        ) from error
     return root / "dpfedadamw" / "keys"
 
 
@@ -139,6 +149,11 @@ def load_private(path: Path, passphrase: str | None = None) -> ec.EllipticCurveP
             not a P-256 key.
     """
     data = _read(path, secret=True)
+    if not data:
+        raise KeyFileError(
+            f"{path}: is empty, so it holds no key; put a copy of the key back, or make another "
+            "with: dpfedadamw keys new"
+        )
     secret = passphrase.encode("utf-8") if passphrase is not None else None
     try:
         key = serialization.load_pem_private_key(data, secret)

@@ -158,6 +158,50 @@ def test_exit_codes_of_the_command(
     assert "noise-scale" in output
 
 
+def test_a_full_standard_output_is_one_line_and_a_reader_that_went_away_is_no_error(
+    good_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main([str(good_run)]) == 2
+    assert capsys.readouterr().err == "standard output: No space left on device\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        assert main([str(good_run)]) == 0
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main([str(good_run), "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (MemoryError(), 2, "not enough memory"),
+        (KeyboardInterrupt(), 130, "stopped"),
+        (OSError(24, "Too many open files", "ledger.jsonl"), 2, "ledger.jsonl: Too many open"),
+    ],
+)
+def test_what_the_machine_cannot_do_is_one_line_and_never_a_traceback(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    line: str,
+) -> None:
+    def fails(_: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("audit.auditor.open_bundle", fails)
+    assert main([str(tmp_path)]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(line)
+    assert len(printed.err.splitlines()) == 1
+
+
 def test_hostile_texts_cannot_steer_the_terminal() -> None:
     finding = replace(_finding(Verdict.FAIL, Severity.CRITICAL), measurement="a\x1b[2Jb")
     assert "\x1b" not in render(Findings("r", "record", (finding,)))

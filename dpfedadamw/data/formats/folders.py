@@ -113,7 +113,7 @@ def tiny_imagenet(path: Path, form: ImageFormat) -> Source:
         if len(fields) < 2 or "/" in fields[0] or not fields[0] or fields[0].startswith("."):
             raise DataError(f"{place}: needed are a file's name, a tab and its class")
         if fields[1] not in numbers:
-            raise DataError(f"{place}: the class {fields[1][:40]!r} is not in wnids.txt")
+            raise DataError(f"{place}: its class is not in wnids.txt")
         test.append((root / "val" / "images" / fields[0], numbers[fields[1]]))
     source = _source(root, {"train": train, "test": test}, len(names), form, str(form))
     listed = (root / "wnids.txt", annotations)

@@ -15,7 +15,7 @@ import numpy as np
 from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
-from dpfedadamw.data.lines import rows
+from dpfedadamw.data.lines import close_to, rows
 from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Reading, Source, Texts
 from dpfedadamw.spec.data_section import PublishedSpec
@@ -177,9 +177,7 @@ def _chunks(path: Path, task: _Task) -> Iterator[Chunk]:
             raise DataError(f"{place}: {len(cells)} cells, expected {width}; the file is damaged")
         label = cells[places[-1]]
         if label not in numbers:
-            raise DataError(
-                f"{place}: the label {label[:40]!r} is not one of {', '.join(task.labels)}"
-            )
+            raise DataError(f"{place}: its label is not one of {', '.join(task.labels)}")
         texts.append([cells[column] for column in places[:-1]])
         labels.append(numbers[label])
         if len(labels) == CHUNK:
@@ -200,8 +198,9 @@ def _places(cells: list[str], task: _Task, path: Path) -> tuple[list[int], int]:
     missing = [column for column in wanted if column not in cells]
     if missing:
         raise DataError(
-            f"{where(path)}: the header has no column {missing[0]!r} but "
-            f"{', '.join(cell[:40] for cell in cells[:12])}; give the task's labelled file"
+            f"{where(path)}: its first line names no column {missing[0]!r}"
+            f"{close_to(str(missing[0]), cells)}; give the task's labelled file, which begins with "
+            f"the names {', '.join(map(str, wanted))}"
         )
     return [cells.index(str(column)) for column in wanted], len(cells)
 

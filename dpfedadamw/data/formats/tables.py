@@ -12,7 +12,7 @@ import numpy as np
 
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import where
-from dpfedadamw.data.lines import rows
+from dpfedadamw.data.lines import close_to, rows
 from dpfedadamw.data.registry import DatasetEntry, register
 from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.preprocessing import Preprocessing
@@ -145,10 +145,10 @@ def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str
             header = cells
             for name in wanted:
                 if header.count(name) != 1:
-                    known = ", ".join(one[:40] for one in header[:20])
                     raise DataError(
-                        f"{where(path)}: the column {name!r} is there {header.count(name)} times; "
-                        f"the header has {known}"
+                        f"{where(path)}: the column {name!r} is there {header.count(name)} times "
+                        f"among the {len(header)} of the first line{close_to(name, header)}; a "
+                        "table begins with the names of its columns"
                     )
             places = [header.index(name) for name in wanted]
         elif len(cells) != len(header):
@@ -171,8 +171,7 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
         place = f"{where(path)}: line {number}"
         if cells[0] not in numbers:
             raise DataError(
-                f"{place}: the label {cells[0][:40]!r} is not one of data.classes "
-                f"({', '.join(list(numbers)[:10])})"
+                f"{place}: its label is not one of data.classes ({', '.join(list(numbers)[:10])})"
             )
         labels.append(numbers[cells[0]])
         records.append(cells[1 : 1 + len(content)])
@@ -194,7 +193,7 @@ def _check_numbers(cells: Sequence[str], names: Sequence[str], place: str) -> No
                 continue
         except ValueError:
             pass
-        raise DataError(f"{place}: the column {name} holds {cell[:40]!r}; give finite numbers")
+        raise DataError(f"{place}: the column {name} holds no finite number there; give one")
 
 
 def _chunk(

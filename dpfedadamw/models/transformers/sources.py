@@ -122,7 +122,12 @@ def locate(spec: TransformerSpec) -> Source | None:
     if spec.source is None and spec.weights == "random" and published is not None:
         return None
     name = spec.source or (published.repository if published is not None else "")
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError:
+        raise ModelError(
+            f"model.source: {name}: there is no such home folder; give a whole path"
+        ) from None
     if folder.is_dir():
         if spec.revision is not None:
             raise ModelError(

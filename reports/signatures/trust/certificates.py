@@ -144,11 +144,20 @@ def expiry_problem(chain: Chain, moment: datetime) -> str | None:
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if moment > end:
             return f"the certificate of {common_name(certificate)} expired on {end:%Y-%m-%d}"
-        if moment + _CLOCK_SKEW < begin:
+        if _before(certificate, moment):
             return (
                 f"the certificate of {common_name(certificate)} is valid only from {begin:%Y-%m-%d}"
             )
     return None
+
+
+def is_early(chain: Chain, moment: datetime) -> bool:
+    """Return whether a certificate begins after a moment, as where a clock was set back."""
+    return any(_before(certificate, moment) for certificate in chain)
+
+
+def _before(certificate: x509.Certificate, moment: datetime) -> bool:
+    return moment + _CLOCK_SKEW < certificate.not_valid_before_utc
 
 
 def common_name(certificate: x509.Certificate) -> str:

@@ -6,6 +6,7 @@ key, its certificate and, where the one before vouched for it, the chain of stat
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,17 +76,20 @@ class Generation:
 def generations(role: Role, directory: Path) -> tuple[Generation, ...]:
     """Return a holder's keys, the oldest first.
 
+    A first private key without its public half counts, an empty file in its place does not: it is
+    what is left where a disk was full.
+
     Raises:
         KeyFileError: The folder exists and cannot be listed.
     """
     pattern = re.compile(rf"{role}(?:-([1-9][0-9]{{0,3}}))?\.pub")
     try:
         names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+        numbers = {int(found[1] or 1) for name in names if (found := pattern.fullmatch(name))}
+        if f"{role}.key" in names and (directory / f"{role}.key").stat().st_size > 0:
+            numbers.add(1)
     except OSError as error:
         raise KeyFileError(f"{directory}: cannot be listed ({error.strerror})") from error
-    numbers = {int(found[1] or 1) for name in names if (found := pattern.fullmatch(name))}
-    if f"{role}.key" in names:
-        numbers.add(1)
     return tuple(Generation(role, number, directory) for number in sorted(numbers))
 
 
@@ -98,7 +102,7 @@ def current(role: Role, directory: Path) -> Generation | None:
 def new(
     role: Role, directory: Path, passphrase: str | None = None, days: int = VALID_DAYS
 ) -> KeyFiles:
-    """Make a first key, or a fresh start after the last one was revoked.
+    """Make a first key, or a fresh start after the last one was revoked or its private half lost.
 
     Args:
         role: "trainer" or "auditor".
@@ -107,7 +111,8 @@ def new(
         days: How long its certificate is valid.
 
     Raises:
-        KeyFileError: There is a key that is not revoked, or the folder cannot be written.
+        KeyFileError: There is a key that could sign or be put back, or the folder cannot be
+            written.
     """
     if role not in ROLES:
         raise KeyFileError(f"role {role!r}: must be one of {', '.join(ROLES)}")
@@ -189,7 +194,7 @@ def rotate(
     envelope = statements.write_rotation(role, private, following.public_key(), certificates.now())
     stamp = authority.stamp(envelope) if authority is not None else None
     chain = (certificates.self_signed(following, role, days),)
-    target = Generation(role, present.number + 1, directory)
+    target = Generation(role, _unused(role, directory, present.number + 1), directory)
     return _store(target, following, new_passphrase, chain, (*earlier, Sealed(envelope, stamp)))
 
 
@@ -273,14 +278,37 @@ def _who_may_revoke(
 def _free_number(role: Role, directory: Path) -> int:
     present = current(role, directory)
     if present is None:
-        return 1
-    revoked = own_revocations(directory)
-    if not present.public.exists() or fingerprint(load_public(present.public)) not in revoked:
-        raise KeyFileError(
-            f"{present.private}: exists and is never overwritten; replace it with: "
-            f"dpfedadamw keys rotate --role {role}"
-        )
-    return present.number + 1
+        return _unused(role, directory, 1)
+    if not _is_empty(present.private):
+        revoked = own_revocations(directory)
+        if not present.public.exists() or fingerprint(load_public(present.public)) not in revoked:
+            raise KeyFileError(
+                f"{present.private}: exists and is never overwritten; replace it with: "
+                f"dpfedadamw keys rotate --role {role}"
+            )
+    return _unused(role, directory, present.number + 1)
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
+
+
+def _unused(role: Role, directory: Path, first: int) -> int:
+    """The next number of which no half of a pair was left behind, where a process was killed.
+
+    A whole trainer.key without its public half is no such thing: it counts, or is being made by
+    another process right now.
+    """
+    number = first
+    while True:
+        entry = Generation(role, number, directory)
+        left = os.path.lexists(entry.private) and not os.path.lexists(entry.public)
+        if not left or (number == 1 and not _is_empty(entry.private)):
+            return number
+        number += 1
 
 
 def _store(

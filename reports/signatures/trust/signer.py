@@ -60,7 +60,8 @@ def load(role: Role, location: Path | str, passphrase: str | None = None) -> Sig
         passphrase: Of the file, or the token's PIN.
 
     Raises:
-        KeyFileError: It cannot be read or used, its certificate has expired, or it is revoked.
+        KeyFileError: It cannot be read or used, its certificate has expired or is of the future, or
+            it is revoked.
         EnvelopeError: The statements beside it are damaged.
     """
     if str(location).startswith(HARDWARE_SCHEME):
@@ -70,7 +71,13 @@ def load(role: Role, location: Path | str, passphrase: str | None = None) -> Sig
         key = SigningKey(role, private, chain or (certificates.self_signed(private, role),))
     else:
         key = _load_file(role, Path(location), passphrase)
-    problem = certificates.expiry_problem(key.chain, certificates.now())
+    moment = certificates.now()
+    problem = certificates.expiry_problem(key.chain, moment)
+    if problem and certificates.is_early(key.chain, moment):
+        raise KeyFileError(
+            f"{location}: {problem}, and this machine's clock says {moment:%Y-%m-%d %H:%M} UTC; "
+            "set the clock right"
+        )
     if problem:
         raise KeyFileError(f"{location}: {problem}; make a successor with: dpfedadamw keys rotate")
     return key

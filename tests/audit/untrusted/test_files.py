@@ -90,12 +90,19 @@ def test_a_link_that_the_user_chose_is_followed_to_a_plain_file_alone(root: Path
 
 _WITHOUT_POSIX = """
 import os, pathlib, sys
-for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "fchmod"):
+for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "fchmod", "link"):
     delattr(os, name)
 from audit.untrusted import files
 root = pathlib.Path(sys.argv[1])
 files.write_atomically(root / "new", b"new")
 assert files.read_bytes(root, "new", 10) == b"new"
+files.create(root / "first", b"first", 0o600)
+assert files.read_bytes(root, "first", 10) == b"first"
+try:
+    files.create(root / "first", b"second", 0o600)
+except FileExistsError:
+    assert files.read_bytes(root, "first", 10) == b"first"
+    print("kept")
 try:
     files.read_bytes(root, "link", 10)
 except files.FileError as error:
@@ -108,7 +115,7 @@ def test_files_are_read_on_a_system_without_the_guards_of_posix(root: Path) -> N
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_POSIX, str(root)], capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "kept\nrefused\n"), done.stderr
 
 
 def test_a_write_replaces_a_link_and_not_what_it_points_to(root: Path) -> None:
@@ -132,6 +139,45 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         files.write_atomically(root / "plain", b"new")
     assert (root / "plain").read_bytes() == b"plain"
     assert sorted(path.name for path in root.iterdir()) == before
+
+
+def test_a_new_file_has_no_name_before_it_is_whole_and_on_the_disk(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed while writing leaves no part of a key under the key's name."""
+    named_at_sync = []
+    sync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        sync(descriptor)
+        named_at_sync.append((root / "new").exists())
+
+    monkeypatch.setattr(os, "fsync", watched)
+    before = {path.name for path in root.iterdir()}
+    files.create(root / "new", b"new", 0o600)
+    assert named_at_sync == [False]
+    assert (root / "new").read_bytes() == b"new"
+    assert stat.S_IMODE((root / "new").stat().st_mode) == 0o600
+    assert {path.name for path in root.iterdir()} == before | {"new"}
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_that_cannot_be_written_leaves_nothing_and_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    if links:
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        monkeypatch.setattr(Path, "replace", full)
+    before = {path.name for path in root.iterdir()}
+    with pytest.raises(OSError, match="No space left") as caught:
+        files.create(root / "new", b"new", 0o600)
+    assert caught.value.filename == str(root / "new")
+    assert {path.name for path in root.iterdir()} == before
 
 
 @pytest.mark.parametrize("name", ["plain", "link", "dangling"])

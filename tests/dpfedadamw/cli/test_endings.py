@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 import typer
 
+from dpfedadamw import cli
 from dpfedadamw import spec as specs
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, signals
 from dpfedadamw.cli.terminal import refuse, resumable
@@ -238,3 +241,32 @@ def test_without_a_command_the_help_is_all_that_is_shown(capsys):
     printed = capsys.readouterr()
     assert "Usage: dpfedadamw" in printed.out
     assert printed.err == ""
+
+
+def test_folders_of_the_user_are_not_taken_for_our_packages(tmp_path):
+    """`python -m` looks in the working directory first."""
+    for name in ("reports", "audit", "specs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "dpfedadamw", "verify", "audit"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: audit: neither ledger.jsonl nor spec.yaml is in it")
+
+
+def test_a_working_directory_that_is_gone_is_told(tmp_path, monkeypatch, capsys):
+    here = Path.cwd()
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    try:
+        assert call("verify", ".") == 2
+    finally:
+        os.chdir(here)
+    assert "working directory is gone" in capsys.readouterr().err

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw.cli import terminal
+from dpfedadamw.cli import after_training, terminal
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
+from reports.signatures.keys import fingerprint, load_public
+from reports.signatures.trust import keyring
 from tests.authority import LocalAuthority
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 
@@ -284,3 +286,18 @@ def test_a_hardware_address_that_is_none_is_one_line(case, capsys):
     run, _ = case
     assert call("sign", run, "--auditor-key", "pkcs11:object=x") == 2
     assert "pkcs11: the address lacks token=" in one_error(capsys)
+
+
+def test_of_two_first_runs_at_once_both_sign_with_the_key_that_one_makes(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path))
+    make = keyring.new
+
+    def overtaken(role, folder, passphrase):
+        make(role, folder, passphrase)
+        return make(role, folder, passphrase)
+
+    monkeypatch.setattr(keyring, "new", overtaken)
+    made = []
+    loaded = after_training.load_key("trainer", None, made)
+    assert made == []
+    assert loaded.fingerprint == fingerprint(load_public(tmp_path / "trainer.pub"))

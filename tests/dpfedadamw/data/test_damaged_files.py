@@ -154,7 +154,7 @@ def huge_png() -> bytes:
         ({"train/n01/images/n01_0.JPEG": published.picture(1)[:700]}, "a damaged image"),
         ({"train/n01/images/n01_0.JPEG": huge_png()}, "announces more than"),
         ({"train/n01/images/n01_0.JPEG": published.picture(1, (32, 64))}, "others are 32 x 64"),
-        ({"val/val_annotations.txt": b"val_0.JPEG\tn09\n"}, "line 1: the class 'n09'"),
+        ({"val/val_annotations.txt": b"val_0.JPEG\tn09\n"}, "line 1: its class is not in"),
         ({"val/val_annotations.txt": b"../../secret\tn01\n"}, "line 1: needed are"),
         ({"val/val_annotations.txt": b"gone.JPEG\tn01\n"}, "there is no such file"),
         ({"val/val_annotations.txt": b"val_0\xff\tn01\n"}, "0xFF is not UTF-8"),
@@ -169,14 +169,19 @@ def test_a_damaged_tiny_imagenet_says_what_is_wrong(change, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "file", "content", "message"),
     [
-        ("sst2", "train.tsv", b"sentence\tlabel\nfine\t2\n", "line 2: the label '2'"),
+        (
+            "sst2",
+            "train.tsv",
+            b"sentence\tlabel\nfine\t2\n",
+            "line 2: its label is not",
+        ),
         ("sst2", "train.tsv", b"sentence\tlabel\nfine\n", "line 2: 1 cells, expected 2"),
         ("sst2", "train.tsv", b"sentence\tlabel\n\xfcber\t1\n", "line 2: the byte 0xFC"),
         ("sst2", "train.tsv", b"sentence\tlabel\na\0b\t1\n", "line 2: holds a null character"),
         ("sst2", "train.tsv", b"index\tsentence\n0\tfine\n", "no column 'label'"),
         ("sst2", "train.tsv", b"sentence\tlabel\n", "holds no records"),
         ("sst2", "train.tsv", b"x" * (2**20 + 2), "longer than"),
-        ("cola", "train.tsv", b"gj04\t7\t\tHe ran.\n", "line 1: the label '7'"),
+        ("cola", "train.tsv", b"gj04\t7\t\tHe ran.\n", "line 1: its label is not one of 0, 1"),
         ("qqp", "train.tsv", published.GLUE["qqp"][0]["dev.tsv"] + b"1\n" * 5, "cells, expected 6"),
     ],
 )
@@ -190,10 +195,14 @@ def test_a_damaged_table_of_glue_says_which_line(name, file, content, message, t
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("age,sick\n1,no\nx,yes\n", "line 3: the column age holds 'x'"),
-        ("age,sick\n1,no\nnan,yes\n", "holds 'nan'; give finite numbers"),
+        ("age,sick\n1,no\nx,yes\n", "line 3: the column age holds no finite number"),
+        ("age,sick\n1,no\nnan,yes\n", "line 3: the column age holds no finite number"),
         ("age,sick\n1,no\n2,yes,3\n", "line 3: 3 cells, the header has 2"),
-        ("age,ill\n1,no\n", "the column 'sick' is there 0 times"),
+        ("age,ill\n1,no\n", "the column 'sick' is there 0 times among the 2 of the first line; a"),
+        (
+            "age,Sick\n1,no\n",
+            "first line; did you mean 'Sick'?",
+        ),
         ("age,sick,sick\n1,no,no\n", "the column 'sick' is there 2 times"),
         ("age,sick\n1,no\n", "holds 1 different labels"),
         ('age,sick\n1,"no\n', "unexpected end of data"),
@@ -211,7 +220,40 @@ def test_labels_outside_the_declared_classes_are_refused(tmp_path):
     spec = data_spec(
         "table", tmp_path / "t.csv", label="sick", numbers=("age",), classes=("no", "yes")
     )
-    assert "line 3: the label 'maybe' is not one of data.classes" in refusal(spec)
+    assert "line 3: its label is not one of data.classes (no, yes)" in refusal(spec)
+
+
+SECRET = "Maria Muster has AIDS"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"7\t8\t9\t{SECRET}\t{SECRET}\t0\n",
+        f"id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n7\t8\t9\tfine\tgood\t{SECRET}\n",
+        f"{SECRET}\n",
+    ],
+)
+def test_no_message_on_a_table_of_glue_shows_a_record(content, tmp_path):
+    """Where the header is missing, the first line is a record."""
+    write_folder(tmp_path, {**published.GLUE["qqp"][0], "train.tsv": content.encode()})
+    text = refusal(data_spec("qqp", tmp_path), TOY_TEXT)
+    assert "train.tsv" in text
+    assert "Maria" not in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [f"{SECRET},7\n{SECRET},8\n", f"age,sick\n{SECRET},no\n", f"age,sick\n7,{SECRET}\n"],
+)
+def test_no_message_on_a_table_shows_a_record(content, tmp_path):
+    (tmp_path / "t.csv").write_text(content)
+    spec = data_spec(
+        "table", tmp_path / "t.csv", label="sick", numbers=("age",), classes=("no", "yes")
+    )
+    text = refusal(spec)
+    assert "t.csv" in text
+    assert "Maria" not in text
 
 
 def npz(change=None, packed=False) -> bytes:

@@ -27,9 +27,9 @@ privacy:
 """
 
 
-def problems_of(text: str) -> list[str]:
+def problems_of(text: str, overrides: tuple[str, ...] = ()) -> list[str]:
     with pytest.raises(SpecError) as caught:
-        spec.loads(text, "a.yaml")
+        spec.loads(text, "a.yaml", overrides)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -551,3 +551,39 @@ def test_a_resolved_mapping_is_checked_like_a_file():
     lines = [str(problem) for problem in caught.value.problems]
     assert "<mapping>: data.seed: nan is not a finite number; give a finite one" in lines
     assert "<mapping>: model: a value of type object cannot stand in a spec" in lines
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "algorithm.name=dp-fedavg",
+            "alignment, second_moment of quickstart are not used when name is dp-fedavg; replace "
+            "the whole section: --set 'algorithm={name: dp-fedavg}'",
+        ),
+        (
+            "model.name=vit",
+            "hidden of quickstart is not used when name is vit; replace the whole section: "
+            "--set 'model={name: vit}'",
+        ),
+    ],
+)
+def test_an_override_that_leaves_keys_of_another_choice_is_told_what_to_write(override, message):
+    """The shipped file is right, and nobody can edit it where packages are installed."""
+    with pytest.raises(SpecError) as caught:
+        spec.load("quickstart", [override])
+    assert str(caught.value) == f"--set {override}: {message}"
+    spec.load("quickstart", [message.partition("--set ")[2].strip("'")])
+
+
+def test_keys_that_the_override_itself_brings_are_its_own():
+    with pytest.raises(SpecError, match=r"algorithm\.alignment: not used when name is dp-fedavg"):
+        spec.load("quickstart", ["algorithm={name: dp-fedavg, alignment: 0.5}"])
+    (problem,) = problems_of(GOOD, ("algorithm.name=dp-fedavg", "algorithm.beta1=0.5"))
+    assert problem.startswith("--set algorithm.beta1=0.5: algorithm.beta1: not used when name is")
+
+
+def test_a_shipped_spec_is_called_as_the_user_called_it():
+    with pytest.raises(SpecError) as caught:
+        spec.load("quickstart", ["data.clients=3"])
+    assert str(caught.value).startswith("quickstart:")

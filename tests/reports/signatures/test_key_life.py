@@ -422,3 +422,49 @@ def test_a_folder_is_shown_without_opening_a_private_key(tmp_path: Path) -> None
     assert "OTHERS MAY READ IT" in third.protection
     assert inspection.inspect(tmp_path / "none") == ()
     assert "PRIVATE" not in json.dumps([inspection.to_json(entry) for entry in (first, third)])
+
+
+@pytest.mark.parametrize("halves", [(), (".pub", ".crt")])
+def test_an_empty_key_file_is_no_key_and_a_fresh_one_is_made_beside_it(
+    tmp_path: Path, halves: tuple[str, ...]
+) -> None:
+    """A disk that was full, or a process that was killed, cuts a key file to zero bytes."""
+    if halves:
+        keyring.new("trainer", tmp_path)
+    for path in tmp_path.iterdir():
+        if path.suffix not in halves:
+            path.unlink()
+    empty = tmp_path / "trainer.key"
+    empty.touch(0o600)
+    if halves:
+        lost = keyring.current("trainer", tmp_path)
+        with pytest.raises(KeyFileError, match=r"is empty, so it holds no key; .* keys new"):
+            signer.load("trainer", lost.private)
+        with pytest.raises(KeyFileError, match=r"is empty, so it holds no key; .* keys new"):
+            keyring.rotate("trainer", tmp_path)
+    else:
+        assert keyring.current("trainer", tmp_path) is None
+    made = keyring.new("trainer", tmp_path)
+    assert made.private.name == "trainer-2.key"
+    assert empty.read_bytes() == b""
+    assert keyring.current("trainer", tmp_path).private == made.private
+    assert signer.load("trainer", made.private).fingerprint == made.fingerprint
+    assert [entry.name for entry in inspection.inspect(tmp_path)][-1] == "trainer-2"
+
+
+def test_half_a_successor_does_not_stop_the_next_rotation(tmp_path: Path) -> None:
+    keyring.new("trainer", tmp_path)
+    half = tmp_path / "trainer-2.key"
+    half.write_bytes(b"killed before the public half was written")
+    made = keyring.rotate("trainer", tmp_path)
+    assert made.private.name == "trainer-3.key"
+    assert half.read_bytes().startswith(b"killed")
+    assert keyring.current("trainer", tmp_path).private == made.private
+
+
+def test_a_key_of_the_future_blames_the_clock_and_not_the_key(case: Case) -> None:
+    tomorrow = certificates.now() + DAY
+    dated(case.keys, "trainer", 30, tomorrow)
+    with pytest.raises(KeyFileError, match=r"clock says .*; set the clock right") as caught:
+        signer.load("trainer", case.keys / "trainer.key")
+    assert "rotate" not in str(caught.value)

@@ -110,3 +110,17 @@ def test_the_default_directory_follows_the_environment(
     assert keys.default_directory() == Path.home() / ".config" / "dpfedadamw" / "keys"
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "mine"))
     assert keys.default_directory() == tmp_path / "mine"
+
+
+@pytest.mark.parametrize("chosen", ["~no-such-user/keys", None])
+def test_without_a_home_folder_a_way_out_is_told(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    for name in ("DPFEDADAMW_KEYS", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if chosen is None:
+        monkeypatch.setattr(Path, "home", lambda: Path("~no-such-user").expanduser())
+    else:
+        monkeypatch.setenv("DPFEDADAMW_KEYS", chosen)
+    with pytest.raises(KeyFileError, match="no such home folder; set DPFEDADAMW_KEYS"):
+        keys.default_directory()
