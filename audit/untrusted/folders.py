@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,16 +87,23 @@ def _walk(
 
 
 def keyed_digest(root: Path, folder: str, key: str, uncovered: Collection[str] = ()) -> str:
-    """A digest of a folder's content at which nobody can guess who lacks the key.
+    """The one digest of `keyed_digests` for one choice of what is left out."""
+    return keyed_digests(root, folder, key, (uncovered,))[0]
 
-    HMAC-SHA256 over the lines "sha256  relative/path" of all files below the folder but the key
-    and those left out, sorted by their bytes.
+
+def keyed_digests(
+    root: Path, folder: str, key: str, choices: Sequence[Collection[str]]
+) -> tuple[str, ...]:
+    """Digests of a folder's content at which nobody can guess who lacks the key.
+
+    Each is HMAC-SHA256 over the lines "sha256  relative/path" of all files below the folder but the
+    key and those left out, sorted by their bytes. Every file is read once for all of them.
 
     Args:
         root: where the folder lies.
         folder: its name.
         key: name of the file in it that holds the key.
-        uncovered: names directly below it that the digest does not cover.
+        choices: for each digest the names directly below it that it does not cover.
 
     Raises:
         FileError: the key is missing or has another length, or the folder holds what is no plain
@@ -107,11 +114,15 @@ def keyed_digest(root: Path, folder: str, key: str, uncovered: Collection[str] =
     if len(secret) != KEY_BYTES:
         raise FileError(where, Refusal.WRONG_SIZE, KEY_BYTES)
     try:
-        listing = list_files(root / folder, (key, *uncovered))
+        listing = list_files(root / folder, (key,))
         if listing.refused:
             raise listing.refused[0]
     except FileError as error:
         below = "" if error.name == folder else f"/{error.name}"
         raise FileError(f"{folder}{below}", error.refusal, error.detail) from error
-    lines = sorted(f"{hash_file(root, f'{folder}/{name}')}  {name}\n" for name in listing.files)
-    return hmac.new(secret, "".join(lines).encode("ascii"), hashlib.sha256).hexdigest()
+    left_out = set.intersection(*map(set, choices)) if choices else set()
+    names = [name for name in listing.files if name not in left_out]
+    lines = sorted((f"{hash_file(root, f'{folder}/{name}')}  {name}\n", name) for name in names)
+    texts = ("".join(line for line, name in lines if name not in chosen) for chosen in choices)
+    codes = (hmac.new(secret, text.encode("ascii"), hashlib.sha256) for text in texts)
+    return tuple(code.hexdigest() for code in codes)

@@ -2,7 +2,8 @@
 
 Exit codes: 0 good; 1 the audit says FAIL or NOT VERIFIED, or a signature does not hold; 2 what the
 user gave is wrong, or the machine could not do it (a full disk, no memory), said in one line each;
-70 a bug of ours; 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
+3 nothing was changed since it was signed, but by whom is unknown; 70 a bug of ours; 129, 130 and
+143 stopped by SIGHUP, SIGINT and SIGTERM.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -241,22 +240,27 @@ def verify(
 ) -> None:
     """Check every signature, timestamp and hash of a run, offline.
 
-    Without keys this proves integrity only: the files are the ones that were signed. With the keys
-    you trust it proves by whom, also if the holder replaced them since. Revoked keys are refused:
-    those in the lists you give, and those revoked in your own key folder. Exit code 1 names each
-    file that does not hold.
+    With the keys you trust it proves by whom the files were signed, also if the holder replaced
+    them since; keys in your own key folder are yours. Revoked keys are refused: those in the lists
+    you give, and those revoked in your own key folder. The latest state of each run that held is
+    remembered beside your keys, and an earlier one refused.
+
+    Exit code 0: ALL HOLD. 1: NOT VALID; each file that does not hold is named. 3: INTACT, SIGNER
+    UNKNOWN: the files are the ones that somebody signed, whose key stands in the run alone.
     """
     from dpfedadamw.rundir import open_existing
+    from reports.signatures.keys import default_directory
+    from reports.signatures.verification import remembered
     from reports.signatures.verification import verify as verify_run
 
     run = open_existing(run_dir)
-    result = verify_run(run.path, trainer_key, auditor_key, revocations or (), tsa_root or ())
+    memory = default_directory() / remembered.FILE
+    result = verify_run(
+        run.path, trainer_key, auditor_key, revocations or (), tsa_root or (), memory
+    )
     if as_json:
-        print_json(asdict(result))
+        print_json(result.to_json())
     else:
         out.print(Text(f"run {run.identifier}", style="bold"))
         out.print(signatures.verification(result))
-        text = "every signature and hash holds" if result.ok else "NOT VALID"
-        out.print(Text(text, style="bold green" if result.ok else "bold white on red"))
-    if not result.ok:
-        raise typer.Exit(EXIT_NOT_PASSED)
+    signatures.exit_by(result, quiet=as_json)

@@ -38,7 +38,7 @@ def export(
 
     run = find_run(run_dir, out_dir)
     checked = verify(run.path)
-    if not checked.ok:
+    if not checked.is_intact:
         stop(f"{run.path}: not exported, {checked.problems[0]}", EXIT_NOT_PASSED)
     report = build(run.path, PUBLIC)
     with status("writing the model", quiet=as_json):

@@ -21,7 +21,17 @@ from dpfedadamw.cli.options import (
     TimestampOption,
     TrainerKeyOption,
 )
-from dpfedadamw.cli.terminal import err, find_run, out, print_json, refuse, relative, status
+from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
+    EXIT_SIGNER_UNKNOWN,
+    err,
+    find_run,
+    out,
+    print_json,
+    refuse,
+    relative,
+    status,
+)
 
 if TYPE_CHECKING:
     from reports.signatures.verification import VerificationResult
@@ -105,7 +115,13 @@ def verification(result: VerificationResult) -> RenderableType:
     signed.add_column(overflow="fold")
     for role, key in dict.fromkeys((entry.role, entry.fingerprint) for entry in result.signers):
         theirs = [e for e in result.signers if (e.role, e.fingerprint) == (role, key)]
-        source = "trusted by the key you gave" if theirs[0].pinned else "key from the run itself"
+        source = (
+            "trusted by the key you gave"
+            if theirs[0].pinned
+            else "your own key"
+            if theirs[0].own
+            else "key from the run itself"
+        )
         files = ", ".join(entry.envelope for entry in theirs)
         signed.add_row(role, Text.assemble(key, "\n", (f"{source}: {files}", "dim")))
     told = Table.grid(padding=(0, 1, 0, 0))
@@ -116,3 +132,18 @@ def verification(result: VerificationResult) -> RenderableType:
         Padding(signed, (1, 0, 1, 2) if result.signers else 0),
         Padding(told, (0, 0, 1, 2)),
     )
+
+
+def exit_by(result: VerificationResult, quiet: bool) -> None:
+    """Print what a check comes to, unless a machine reads, and end with its exit code."""
+    from reports.signatures.verification import Outcome
+
+    style, code = {
+        Outcome.ALL_HOLD: ("bold green", 0),
+        Outcome.SIGNER_UNKNOWN: ("bold black on yellow", EXIT_SIGNER_UNKNOWN),
+        Outcome.NOT_VALID: ("bold white on red", EXIT_NOT_PASSED),
+    }[result.outcome]
+    if not quiet:
+        out.print(Text(result.outcome.value, style=style))
+    if code:
+        raise typer.Exit(code)

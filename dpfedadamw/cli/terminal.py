@@ -26,6 +26,7 @@ from dpfedadamw.rundir import RunDirectory, newest, open_existing
 
 EXIT_NOT_PASSED = 1
 EXIT_WRONG_INPUT = 2
+EXIT_SIGNER_UNKNOWN = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 

@@ -210,5 +210,5 @@ def _signature(path: Path) -> Signature:
     if not any((path / name).exists() for name in envelopes):
         return Signature(UNSIGNED, "")
     result = verification.verify(path)
-    problem = "" if result.ok else clean(str(result.problems[0]), 200)
-    return Signature(HOLDS if result.ok else BROKEN, problem)
+    problem = "" if result.is_intact else clean(str(result.problems[0]), 200)
+    return Signature(HOLDS if result.is_intact else BROKEN, problem)

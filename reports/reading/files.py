@@ -31,9 +31,14 @@ _REASONS = {
 }
 
 
+class OversizeError(SourceError):
+    """A file is larger than its reader accepts."""
+
+
 def _refused(path: Path, error: FileError) -> SourceError:
+    kind = OversizeError if error.refusal is Refusal.TOO_LARGE else SourceError
     reason = _REASONS.get(error.refusal, error.what)
-    return SourceError(f"{path.name}: {reason.format(folder=path.parent, detail=error.detail)}")
+    return kind(f"{path.name}: {reason.format(folder=path.parent, detail=error.detail)}")
 
 
 def read_bytes(path: Path, limit: int = FILE_LIMIT) -> bytes:

@@ -7,7 +7,6 @@ note that the report prints.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,9 @@ from reports.reading.files import (
     parse_json,
     parse_json_lines,
     parse_yaml,
-    read_bytes,
     sequence,
-    sha256_file,
 )
+from reports.reading.snapshot import Snapshot
 
 # Files whose digests anybody may see. The ledger's and the audit's contents tell participation and
 # can be guessed in small runs; their digests would confirm a guess.
@@ -111,11 +109,12 @@ class RunSource:
         return [value for value in values if value is not None]
 
 
-def load(run_dir: Path) -> RunSource:
+def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
     """Read a run directory.
 
     Args:
         run_dir: The run directory; its evidence is never opened.
+        files: Its files as another reader has them already; read anew if not given.
 
     Returns:
         What the files say, with notes on what is missing.
@@ -125,12 +124,13 @@ def load(run_dir: Path) -> RunSource:
     """
     if not run_dir.is_dir():
         raise SourceError(f"{run_dir}: no such run directory")
+    files = files or Snapshot(run_dir)
     notes: list[str] = []
     hashes: dict[str, str] = {}
 
     def required(name: str) -> bytes:
-        data = read_bytes(run_dir / name)
-        hashes[name] = hashlib.sha256(data).hexdigest()
+        data = files.read(name)
+        hashes[name] = files.sha256(name)
         return data
 
     def optional(name: str, parse: Callable[[bytes, str], Any], empty: Any) -> Any:
@@ -153,7 +153,7 @@ def load(run_dir: Path) -> RunSource:
     metrics = optional("metrics.jsonl", parse_json_lines, [])
     model = mapping(optional("model.json", parse_json, {}))
     try:
-        hashes["model.safetensors"] = sha256_file(run_dir / "model.safetensors")
+        hashes["model.safetensors"] = files.sha256("model.safetensors")
     except SourceError:
         notes.append("model.safetensors: missing.")
     audit = _usable_audit(optional("audit.json", parse_json, None), header, hashes, notes)

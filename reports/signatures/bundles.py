@@ -15,14 +15,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError, local
-from reports.reading.files import (
-    clean,
-    mapping,
-    parse_json,
-    read_bytes,
-    sequence,
-    sha256_file,
-)
+from reports.reading.files import clean, mapping, parse_json, sequence
+from reports.reading.snapshot import Snapshot
 from reports.signatures.dsse import check_signature, parse_signed
 from reports.signatures.inventory import Problem
 from reports.signatures.trust.signer import SigningKey
@@ -74,35 +68,35 @@ def sign_model(run_dir: Path, key: SigningKey, passphrase: str | None) -> bytes:
         return target.read_bytes()
 
 
-def check_bundle(run_dir: Path, key: ec.EllipticCurvePublicKey) -> list[Problem]:
+def check_bundle(files: Snapshot, key: ec.EllipticCurvePublicKey) -> list[Problem]:
     """Check a model's bundle against the trainer's key and the files.
 
     Args:
-        run_dir: The run directory.
+        files: The run directory's files.
         key: The trainer's key.
 
     Returns:
         What does not hold.
     """
     try:
-        resources = _signed_resources(run_dir, key)
+        resources = _signed_resources(files, key)
         if sorted(resources) != sorted(MODEL_FILES):
             raise EnvelopeError(f"{BUNDLE}: covers other files than {' and '.join(MODEL_FILES)}")
     except (SourceError, EnvelopeError) as error:
-        return [Problem(BUNDLE, local(error, run_dir).removeprefix(f"{BUNDLE}: "))]
+        return [Problem(BUNDLE, local(error, files.folder).removeprefix(f"{BUNDLE}: "))]
     problems = []
     for name, digest in resources.items():
         try:
-            if sha256_file(run_dir / name) != digest:
+            if files.sha256(name) != digest:
                 problems.append(Problem(name, f"changed since {BUNDLE} was signed"))
         except SourceError as error:
-            problems.append(Problem(name, local(error, run_dir).removeprefix(f"{name}: ")))
+            problems.append(Problem(name, local(error, files.folder).removeprefix(f"{name}: ")))
     return problems
 
 
-def _signed_resources(run_dir: Path, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
+def _signed_resources(files: Snapshot, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
     """Return file name to SHA-256 from a bundle whose signature holds."""
-    bundle = mapping(parse_json(read_bytes(run_dir / BUNDLE, 1_000_000), BUNDLE))
+    bundle = mapping(parse_json(files.read(BUNDLE, 1_000_000), BUNDLE))
     envelope = parse_signed(mapping(bundle.get("dsseEnvelope")), BUNDLE)
     check_signature(envelope, key, BUNDLE)
     statement = mapping(parse_json(envelope.payload, BUNDLE))

@@ -20,12 +20,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, SourceError
 from reports.reading.files import clean, mapping, parse_json, sequence
+from reports.signatures import keys
 from reports.signatures.keys import fingerprint
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-TRAINING_TYPE = "https://dpfedadamw.org/attestation/training/v1"
-RUN_TYPE = "https://dpfedadamw.org/attestation/run/v1"
+TRAINING_TYPE = "https://dpfedadamw.org/attestation/training/v2"
+RUN_TYPE = "https://dpfedadamw.org/attestation/run/v2"
+# The form before sequence numbers, which is read but not written any more.
+_EARLIER = {
+    TRAINING_TYPE: "https://dpfedadamw.org/attestation/training/v1",
+    RUN_TYPE: "https://dpfedadamw.org/attestation/run/v1",
+}
 SHA256 = "sha256"
 SALTED = "hmacSha256"
 _HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
@@ -60,6 +66,11 @@ class Statement:
     predicate_type: str
     predicate: dict[str, Any]
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether it has today's form: a sequence number, a low s, the findings covered."""
+        return self.predicate_type not in _EARLIER.values()
+
 
 def pre_authentication_encoding(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
     """Return the bytes that are signed: type and payload, each with its length in bytes."""
@@ -85,7 +96,7 @@ def write_statement(statement: Statement) -> bytes:
 
 def seal(payload: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
     """Sign a payload with ECDSA P-256 and SHA-256 and return the envelope as JSON."""
-    signature = key.sign(pre_authentication_encoding(payload), ec.ECDSA(hashes.SHA256()))
+    signature = keys.sign(key, pre_authentication_encoding(payload))
     return write_envelope(Envelope(payload, fingerprint(key.public_key()), signature))
 
 
@@ -177,8 +188,20 @@ def check_signature(envelope: Envelope, key: ec.EllipticCurvePublicKey, where: s
         ) from error
 
 
+def refuse_high_s(envelope: Envelope, where: str) -> None:
+    """Refuse the other form (r, n - s) of a signature, in which it holds as well.
+
+    Raises:
+        EnvelopeError: The signature is not in the form that is made here.
+    """
+    if not keys.has_low_s(envelope.signature):
+        raise EnvelopeError(
+            f"{where}: the signature was rewritten; only its form with the lower s is accepted"
+        )
+
+
 def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statement:
-    """Read a statement of one predicate type.
+    """Read a statement of one predicate type, or of the version before it.
 
     Raises:
         EnvelopeError: The payload is no such statement, or names a subject twice.
@@ -186,7 +209,8 @@ def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statemen
     document = parse_document(payload, where)
     if document.get("_type") != STATEMENT_TYPE:
         raise EnvelopeError(f"{where}: _type must be {STATEMENT_TYPE}")
-    if document.get("predicateType") != predicate_type:
+    stated = document.get("predicateType")
+    if stated not in (predicate_type, _EARLIER.get(predicate_type, predicate_type)):
         raise EnvelopeError(f"{where}: predicateType must be {predicate_type}")
     subjects: dict[str, tuple[str, str]] = {}
     for raw in sequence(document.get("subject")):
@@ -205,4 +229,4 @@ def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statemen
         subjects[name] = (kind, digest)
     if not subjects:
         raise EnvelopeError(f"{where}: it covers no file")
-    return Statement(subjects, predicate_type, mapping(document.get("predicate")))
+    return Statement(subjects, stated, mapping(document.get("predicate")))

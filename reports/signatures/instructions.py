@@ -1,8 +1,9 @@
 """Writes VERIFY.md: how to check a signed run with sed, sha256sum, openssl and pdfsig alone.
 
-The commands stand in fenced `sh` blocks of templates/VERIFY.md that also work one after the other
-as a bash script; the test suite runs exactly these. They rely on the layout that `dsse` gives
-envelopes and statements.
+The commands are one script, templates/verify.sh, in the one fenced block of the page; the test
+suite runs exactly that. It relies on the layout that `dsse` gives envelopes and statements. It is
+fed to a bash of its own, so that it may be pasted into any shell: that shell's options, aliases and
+variables do not reach it, and a failure ends nothing but the check.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ def write(run: str, trainer: ec.EllipticCurvePublicKey, auditor: ec.EllipticCurv
     if not _RUN.fullmatch(run):
         raise SourceError(f"ledger.jsonl: the run's identifier {clean(run, 60)!r} is not accepted")
     fingerprints = fingerprint(trainer), fingerprint(auditor)
-    template = (
-        resources.files("reports.signatures").joinpath("templates/VERIFY.md").read_text("utf-8")
-    )
     return (
-        template.replace("@TRAINER@", fingerprints[0])
+        _template("VERIFY.md")
+        .replace("@SCRIPT@", _template("verify.sh").replace("@KIND@", "run"))
+        .replace("@TRAINER@", fingerprints[0])
         .replace("@AUDITOR@", fingerprints[1])
         .replace("@SAME@", _SAME_KEY if fingerprints[0] == fingerprints[1] else "")
         .replace("@RUN@", run)
     )
+
+
+def _template(name: str) -> str:
+    folder = resources.files("reports.signatures").joinpath("templates")
+    return folder.joinpath(name).read_text("utf-8")

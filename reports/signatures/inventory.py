@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit.untrusted.files import UNFINISHED, FileError, Refusal
-from audit.untrusted.folders import keyed_digest, list_files
+from audit.untrusted.folders import keyed_digests, list_files
 from reports.errors import SourceError
 from reports.reading.files import clean
 
 EVIDENCE, CHECKPOINT, SALT = "evidence", "checkpoint", "salt"
-_UNCOVERED_EVIDENCE = ("findings.json",)
+_FINDINGS = "findings.json"
 _REASONS = {
     Refusal.MISSING: "missing",
     Refusal.LINK: "is a link; a run holds regular files only",
@@ -49,7 +49,7 @@ class Problem:
 
 
 def list_run(run_dir: Path) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
-    """List a run directory without its checkpoint, its evidence and what is being written.
+    """List a run directory without its evidence, its checkpoint, and writes that go on.
 
     Returns:
         The regular files' relative names with forward slashes, sorted; and links, special files,
@@ -70,8 +70,22 @@ def has_evidence(run_dir: Path) -> bool:
     return os.path.lexists(run_dir / EVIDENCE)
 
 
-def evidence_digest(run_dir: Path) -> str:
-    """Return the salted digest of a run's evidence but the auditor's findings.json.
+@dataclass(frozen=True)
+class EvidenceDigests:
+    """The salted digests of a run's evidence.
+
+    Attributes:
+        trained: Of what the engine wrote: without the auditor's findings.json, which is not there
+            yet when the trainer signs.
+        judged: Of all of it, for the auditor.
+    """
+
+    trained: str
+    judged: str
+
+
+def evidence_digests(run_dir: Path) -> EvidenceDigests:
+    """Return the salted digests of a run's evidence, for which each file is read once.
 
     Raises:
         SourceError: Evidence or salt is missing, a link, or has unusual names.
@@ -80,7 +94,7 @@ def evidence_digest(run_dir: Path) -> str:
     if folder.is_symlink() or not folder.is_dir():
         raise SourceError(f"{EVIDENCE}: a folder is needed, not a link")
     try:
-        return keyed_digest(run_dir, EVIDENCE, SALT, _UNCOVERED_EVIDENCE)
+        return EvidenceDigests(*keyed_digests(run_dir, EVIDENCE, SALT, ((_FINDINGS,), ())))
     except FileError as error:
         raise SourceError(str(_problem(error))) from error
 

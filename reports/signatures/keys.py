@@ -9,14 +9,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 
 from audit.untrusted.files import FileError, Refusal, create, read_chosen
 from reports.errors import KeyFileError
@@ -24,6 +29,8 @@ from reports.errors import KeyFileError
 Role = Literal["trainer", "auditor"]
 ROLES: tuple[Role, ...] = ("trainer", "auditor")
 _KEY_LIMIT = 16_384
+# Order of the base point of P-256 (SEC 2, section 2.4.2): s and n - s sign the same.
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _REASONS = {
     Refusal.MISSING: "no such key",
     Refusal.NOT_PLAIN: "is not a regular file",
@@ -67,6 +74,24 @@ def default_directory() -> Path:
     return root / "dpfedadamw" / "keys"
 
 
+def refuse_open(directory: Path) -> None:
+    """Refuse a key folder to which others may write: they could change whom its owner trusts.
+
+    Raises:
+        KeyFileError: They may.
+    """
+    try:
+        mode = stat.S_IMODE(directory.stat().st_mode)
+    except OSError:
+        return  # Whoever needs it says that it is missing or cannot be read.
+    # Where there are no users, the bits of others say nothing.
+    if mode & 0o022 and os.name == "posix":
+        raise KeyFileError(
+            f"{directory}: others may write to it (mode {mode:04o}), so they could bring in keys "
+            "and take lists of revoked ones away; run chmod 700 on it and look at what it holds"
+        )
+
+
 def store(
     private: ec.EllipticCurvePrivateKey,
     directory: Path,
@@ -86,7 +111,7 @@ def store(
 
     Raises:
         KeyFileError: One of the files exists, the passphrase is empty, or the folder cannot be
-            written.
+            written, or can be by others.
     """
     if passphrase == "":
         raise KeyFileError("passphrase: is empty; give one, or none at all")
@@ -106,6 +131,7 @@ def store(
     made: list[Path] = []
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_open(directory)
         for name, (data, mode) in files.items():
             create(directory / name, data, mode)
             made.append(directory / name)
@@ -191,6 +217,25 @@ def parse_public(data: bytes, where: str) -> ec.EllipticCurvePublicKey:
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
         raise KeyFileError(f"{where}: not a P-256 public key")
     return key
+
+
+def sign(private: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
+    """Return the ECDSA signature (SHA-256, DER) of bytes, of the two equivalent ones the lower.
+
+    Whoever has (r, s) can write down (r, n - s), which holds as well. One form only is made, so
+    that the other can be refused (`has_low_s`) and no byte of an envelope changes unnoticed.
+    """
+    r, s = decode_dss_signature(private.sign(data, ec.ECDSA(hashes.SHA256())))
+    return encode_dss_signature(r, min(s, _ORDER - s))
+
+
+def has_low_s(signature: bytes) -> bool:
+    """Return whether a DER signature is the one of its two forms that `sign` makes.
+
+    Raises:
+        ValueError: The bytes are no such signature.
+    """
+    return decode_dss_signature(signature)[1] <= _ORDER // 2
 
 
 def public_pem(key: ec.EllipticCurvePublicKey) -> bytes:

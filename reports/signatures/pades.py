@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any
 
 from asn1crypto import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import load_der_x509_certificate
 from pyhanko.pdf_utils.incremental_writer import IncrementalPdfFileWriter
@@ -27,6 +26,7 @@ from pyhanko_certvalidator.registry import SimpleCertificateStore
 
 from reports.errors import KeyFileError, PdfSignatureError, ReportError
 from reports.reading.files import clean
+from reports.signatures import keys
 from reports.signatures.trust.certificates import Chain, check_chain
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import (
@@ -99,7 +99,7 @@ class _Signer(signers.Signer):
             return bytes(72)
         if digest_algorithm.lower() != "sha256":
             raise PdfSignatureError("report.pdf: only SHA-256 is used")
-        return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
+        return keys.sign(self._key, data)
 
 
 def sign(data: bytes, key: SigningKey, where: str, authority: Authority | None = None) -> bytes:
@@ -217,10 +217,30 @@ async def _check(data: bytes, where: str, roots: tuple[x509.Certificate, ...]) -
         raise PdfSignatureError(f"{where}: its signature does not hold")
     if status.coverage != SignatureCoverageLevel.ENTIRE_FILE:
         raise PdfSignatureError(f"{where}: something was added after it was signed")
+    _check_gap(data, embedded.byte_range, where)
     permission = embedded.docmdp_level
     if "/DocMDP" not in reader.root.get("/Perms", {}) or permission != fields.MDPPerm.NO_CHANGES:
         raise PdfSignatureError(f"{where}: its signature does not forbid changes")
     return PdfSignature(key, chain, status.signer_reported_dt, _timestamp(status, roots, where))
+
+
+def _check_gap(data: bytes, byte_range: Any, where: str) -> None:
+    """Refuse anything but the signature in the one place that the signature does not cover.
+
+    Raises:
+        PdfSignatureError: The place holds more than one DER value, in hexadecimal, and zeros.
+    """
+    _, before, after, _ = byte_range
+    gap = data[before:after]
+    digits = re.fullmatch(rb"<((?:[0-9A-Fa-f]{2})+)>", gap)
+    if digits is None:
+        raise PdfSignatureError(f"{where}: holds more than a signature where the signature stands")
+    content = bytes.fromhex(digits[1].decode("ascii"))
+    # A value of more than 127 bytes states its length in the bytes after the second.
+    width = content[1] - 0x80 if content[1] > 0x80 else 0
+    length = int.from_bytes(content[2 : 2 + width], "big") if width else content[1]
+    if content[2 + width + length :].strip(b"\0"):
+        raise PdfSignatureError(f"{where}: holds unsigned bytes behind its signature")
 
 
 def _ordered(certificates: list[Any]) -> Chain:

@@ -19,7 +19,7 @@ from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
 from reports.reading.files import clean, read_bytes, sha256_file, write_atomic
 from reports.reading.source import RunSource, load
-from reports.signatures import instructions, pades
+from reports.signatures import instructions, pades, sequence
 from reports.signatures.bundles import BUNDLE
 from reports.signatures.dsse import (
     RUN_TYPE,
@@ -30,7 +30,7 @@ from reports.signatures.dsse import (
     seal,
     write_statement,
 )
-from reports.signatures.inventory import EVIDENCE, evidence_digest, has_evidence, list_run
+from reports.signatures.inventory import EVIDENCE, evidence_digests, has_evidence, list_run
 from reports.signatures.keys import Role, parse_public, public_pem
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.statements import write_bundle
@@ -68,8 +68,11 @@ def sign(
     belongs to the key: its rotations, and a timestamp where an authority is given.
 
     The auditor signs what was found: first the report's PDF itself (`pades`), then attestation.json
-    over every file of the run, the signed PDF among them, but checkpoint/, itself and its own
-    timestamp; evidence by its salted digest. VERIFY.md and auditor.pub come with it.
+    over every file of the run, the signed PDF among them, but itself and its own timestamp;
+    evidence, the findings in it included, by its salted digest. VERIFY.md and auditor.pub come
+    with it.
+
+    Each envelope has a number, one above that of the envelope that it supersedes (`sequence`).
 
     Args:
         run_dir: A finished run; one that its trainer signed and that is audited if the auditor
@@ -84,25 +87,31 @@ def sign(
 
     Raises:
         ReportError: A file that must be signed is missing, a link, or cannot be read; the trainer's
-            envelope or audit.json is missing; a key or the authority fails. Nothing was written.
+            envelope or audit.json is missing; an envelope to be superseded is damaged; a key or
+            the authority fails. Nothing was written.
     """
     source, files = load(run_dir), _Files(run_dir)
     if bundle is not None:
         files.put(BUNDLE, bundle)
+    evidence = evidence_digests(run_dir) if has_evidence(run_dir) else None
     envelopes = []
     if trainer is not None:
         files.put(TRAINER_KEY, public_pem(trainer.public))
         files.put(TRAINER_ROTATIONS, _rotations(trainer))
         subjects = {name: (SHA256, files.sha256(name)) for name in TRAINED_FILES}
-        subjects |= _evidence_subject(run_dir)
-        statement = Statement(subjects, TRAINING_TYPE, training_predicate(source))
+        if evidence is not None:
+            subjects[EVIDENCE] = (SALTED, evidence.trained)
+        place = sequence.entry(run_dir, TRAINING_ENVELOPE, TRAINING_TYPE, source.run)
+        statement = Statement(subjects, TRAINING_TYPE, training_predicate(source) | place)
         envelopes.append(_seal(files, TRAINING_ENVELOPE, statement, trainer, authority))
     if auditor is not None:
         _sign_findings(source, files, auditor, authority)
         names = (name for name in files.names() if name not in NOT_COVERED)
         subjects = {name: (SHA256, files.sha256(name)) for name in names}
-        subjects |= _evidence_subject(run_dir)
-        statement = Statement(subjects, RUN_TYPE, run_predicate(source))
+        if evidence is not None:
+            subjects[EVIDENCE] = (SALTED, evidence.judged)
+        place = sequence.entry(run_dir, RUN_ENVELOPE, RUN_TYPE, source.run)
+        statement = Statement(subjects, RUN_TYPE, run_predicate(source) | place)
         envelopes.append(_seal(files, RUN_ENVELOPE, statement, auditor, authority))
     files.write()
     return tuple(envelopes)
@@ -214,12 +223,6 @@ def _libraries(*names: str) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             versions[name] = "unknown"
     return versions
-
-
-def _evidence_subject(run_dir: Path) -> dict[str, tuple[str, str]]:
-    if not has_evidence(run_dir):
-        return {}
-    return {EVIDENCE: (SALTED, evidence_digest(run_dir))}
 
 
 def _rotations(key: SigningKey) -> bytes | None:

@@ -23,6 +23,7 @@ from reports.signatures.keys import (
     fingerprint,
     load_private,
     load_public,
+    refuse_open,
     store,
 )
 from reports.signatures.trust import certificates, statements
@@ -80,8 +81,9 @@ def generations(role: Role, directory: Path) -> tuple[Generation, ...]:
     what is left where a disk was full.
 
     Raises:
-        KeyFileError: The folder exists and cannot be listed.
+        KeyFileError: The folder exists and cannot be listed, or others may write to it.
     """
+    refuse_open(directory)
     pattern = re.compile(rf"{role}(?:-([1-9][0-9]{{0,3}}))?\.pub")
     try:
         names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
@@ -91,6 +93,16 @@ def generations(role: Role, directory: Path) -> tuple[Generation, ...]:
     except OSError as error:
         raise KeyFileError(f"{directory}: cannot be listed ({error.strerror})") from error
     return tuple(Generation(role, number, directory) for number in sorted(numbers))
+
+
+def own_fingerprints(role: Role, directory: Path) -> frozenset[str]:
+    """Return the fingerprints of a holder's keys, replaced and revoked ones among them.
+
+    Raises:
+        KeyFileError: The folder or a public key in it cannot be read.
+    """
+    found = (entry.public for entry in generations(role, directory))
+    return frozenset(fingerprint(load_public(path)) for path in found if path.exists())
 
 
 def current(role: Role, directory: Path) -> Generation | None:

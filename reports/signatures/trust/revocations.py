@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reports.errors import KeyFileError, SourceError, local
 from reports.reading.files import read_bytes
-from reports.signatures.keys import ROLES
+from reports.signatures.keys import ROLES, refuse_open
 from reports.signatures.trust.statements import Revocation, Sealed, read_bundle, read_revocation
 
 _MOST_BYTES = 4_000_000
@@ -25,9 +25,10 @@ def own_revocations(directory: Path) -> Revoked:
     """Return what a key folder says of revoked keys, by fingerprint.
 
     Raises:
-        KeyFileError: A list cannot be read.
+        KeyFileError: A list cannot be read, or others may write to the folder.
         EnvelopeError: A list is damaged, or not signed by who may.
     """
+    refuse_open(directory)
     paths = (list_path(directory, role) for role in ROLES)
     return read_lists(path for path in paths if os.path.lexists(path))
 

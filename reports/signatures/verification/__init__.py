@@ -13,15 +13,18 @@ from pathlib import Path
 
 from reports.errors import SourceError, local
 from reports.reading.files import clean
+from reports.reading.snapshot import Snapshot
 from reports.reading.source import load
-from reports.signatures.keys import ROLES, default_directory, load_public
+from reports.signatures.keys import ROLES, default_directory, load_public, refuse_open
+from reports.signatures.trust.keyring import own_fingerprints
 from reports.signatures.trust.revocations import list_path, read_lists
 from reports.signatures.trust.timestamps import load_roots
-from reports.signatures.verification import contents, envelopes
+from reports.signatures.verification import contents, envelopes, remembered
 from reports.signatures.verification.key_trust import Trust
-from reports.signatures.verification.results import Found, Signer, VerificationResult
+from reports.signatures.verification.remembered import Seen
+from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
 
-__all__ = ["Signer", "VerificationResult", "verify"]
+__all__ = ["Outcome", "Signer", "VerificationResult", "verify"]
 
 
 def verify(
@@ -30,49 +33,68 @@ def verify(
     auditor_key: Path | None = None,
     revocations: Iterable[Path] = (),
     tsa_roots: Iterable[Path] = (),
+    memory: Path | None = None,
 ) -> VerificationResult:
     """Check a signed run.
+
+    Each file is read once, so that what is judged is what was hashed.
 
     Args:
         run_dir: The run directory; links in it are refused, not followed.
         trainer_key: Public key that the trainer's signature must be by, or that a chain of the
-            trainer's own rotations must start from; the run's own if not given.
+            trainer's own rotations must start from. If not given, the run's own is used, and the
+            signer is unknown unless that key lies in the caller's own key folder.
         auditor_key: The same for the auditor.
         revocations: Lists of revoked keys. Those in the caller's own key folder count as well.
         tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
+        memory: File that keeps the latest state seen of each run (`remembered`); nothing is
+            compared or kept without.
 
     Returns:
         Problems, statements and signers. Nothing in the run directory makes this raise.
 
     Raises:
-        KeyFileError: A key, list or certificate that the caller gave cannot be read.
+        KeyFileError: A key, list or certificate that the caller gave cannot be read, or others
+            may write to the caller's key folder.
         EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
     """
     pinned = {"trainer": trainer_key, "auditor": auditor_key}
-    own = (list_path(default_directory(), role) for role in ROLES)
+    folder = default_directory()
+    refuse_open(folder)
+    own = (list_path(folder, role) for role in ROLES)
     trust = Trust(
         pinned={role: load_public(path) for role in ROLES if (path := pinned[role]) is not None},
         roots=load_roots(tsa_roots),
         revoked=read_lists([*(path for path in own if os.path.lexists(path)), *revocations]),
+        own={role: own_fingerprints(role, folder) for role in ROLES},
     )
+    known = remembered.read(memory) if memory is not None else {}
     found = Found()
     if not run_dir.is_dir():
         found.add(clean(run_dir.name, 200), "no such run directory")
         return found.result()
-    statements, keys = envelopes.check_envelopes(run_dir, trust, found)
-    envelopes.check_pages(run_dir, keys.get("auditor"), trust, found)
-    contents.check_files(run_dir, statements, found)
+    files = Snapshot(run_dir)
+    statements, keys = envelopes.check_envelopes(files, trust, found)
+    envelopes.check_pages(files, keys.get("auditor"), trust, found)
+    contents.check_files(files, statements, found)
     contents.check_evidence(run_dir, statements, found)
-    envelopes.check_model(run_dir, keys.get("trainer"), trust, found)
+    envelopes.check_model(files, keys.get("trainer"), trust, found)
     try:
-        source = load(run_dir)
+        source = load(run_dir, files)
     except SourceError as error:
         file = str(error).split(":")[0].split(",")[0]
         if file not in {problem.file for problem in found.problems}:
             found.add(file, local(error, run_dir).partition(": ")[2])
     else:
         contents.check_claims(source, statements, found)
-        contents.check_reports(run_dir, source, found)
+        contents.check_reports(files, source, found)
+        if memory is not None:
+            present = {
+                name: Seen(number, files.sha256(name)) for name, number in found.sequence.items()
+            }
+            remembered.refuse_earlier(known, source.run, present, memory, found)
+            if found.result().ok:
+                remembered.remember(known, source.run, present, memory, found)
     _judge_signers(found)
     return found.result()
 
@@ -82,14 +104,23 @@ def _judge_signers(found: Found) -> None:
     if not found.signers:
         return
     roles = [role for role in ROLES if any(signer.role == role for signer in found.signers)]
-    unpinned = [
-        role for role in roles if any(s.role == role and not s.pinned for s in found.signers)
+    unknown = [
+        role for role in roles if any(s.role == role and not s.is_known for s in found.signers)
     ]
-    if unpinned:
-        whose = " and the ".join(unpinned)
+    if unknown:
+        whose = " and the ".join(unknown)
         found.say(
             f"The key of the {whose} was taken from the run itself: this proves integrity only. "
             "Give a key that you received another way to learn who signed."
+        )
+    own = [role for role in roles if any(s.role == role and s.own for s in found.signers)]
+    if own:
+        found.say(f"Signed by your own key: the {' and the '.join(own)}'s.")
+    if found.sequence:
+        numbers = ", ".join(f"{name} number {value}" for name, value in found.sequence.items())
+        found.say(
+            f"Of this run's signatures these are {numbers}. An earlier signed state that was put "
+            "back would hold as well: only who knows a higher number can tell."
         )
     if len(roles) == 2 and len({signer.fingerprint for signer in found.signers}) == 1:
         found.say("Trainer and auditor signed with the same key: integrity, not independence.")

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
+from audit.untrusted.files import UNFINISHED
 from reports.content import findings, guarantee
 from reports.content.parts import PUBLIC
 from reports.errors import PdfSignatureError, SourceError, local
-from reports.reading.files import clean, mapping, parse_json, read_bytes, sequence, sha256_file
+from reports.reading.files import clean, mapping, parse_json, sequence
+from reports.reading.snapshot import Snapshot
 from reports.reading.source import RunSource
 from reports.signatures import pades, signing
 from reports.signatures.dsse import SALTED, SHA256, Statement
-from reports.signatures.inventory import EVIDENCE, evidence_digest, has_evidence, list_run
+from reports.signatures.inventory import (
+    CHECKPOINT,
+    EVIDENCE,
+    EvidenceDigests,
+    evidence_digests,
+    has_evidence,
+    list_run,
+)
 from reports.signatures.verification.results import Found
 
 _REPORTS = ("report", "report-public")
 _MODEL = "model.safetensors"
 
 
-def check_files(run_dir: Path, statements: dict[str, Statement], found: Found) -> None:
+def check_files(files: Snapshot, statements: dict[str, Statement], found: Found) -> None:
     """Check that every signed file is unchanged, and nothing unsigned lies beside them."""
     try:
-        files, problems = list_run(run_dir)
+        names, problems = list_run(files.folder)
     except SourceError as error:
-        found.add_error(run_dir.name, error)
+        found.add_error(files.folder.name, error)
         return
     found.problems.extend(problems)
-    present = set(files)
-    digests: dict[str, str] = {}
+    _check_unlisted(files, found)
+    present = set(names)
     for envelope, statement in statements.items():
         for name, (kind, digest) in statement.subjects.items():
             if kind != SHA256:
@@ -41,11 +49,11 @@ def check_files(run_dir: Path, statements: dict[str, Statement], found: Found) -
                 found.add(clean(name, 200), f"missing, though {envelope} covers it")
                 continue
             try:
-                digests[name] = digests.get(name) or sha256_file(run_dir / name)
+                found_digest = files.sha256(name)
             except SourceError as error:
                 found.add_error(name, error)
                 continue
-            if digests[name] != digest:
+            if found_digest != digest:
                 found.add(name, f"changed since {envelope} was signed")
     training = statements.get(signing.TRAINING_ENVELOPE)
     run = statements.get(signing.RUN_ENVELOPE)
@@ -58,6 +66,22 @@ def check_files(run_dir: Path, statements: dict[str, Statement], found: Found) -
                 found.add(name, f"is not covered by {signing.TRAINING_ENVELOPE}")
 
 
+def _check_unlisted(files: Snapshot, found: Found) -> None:
+    """Note what no signature covers: the state to resume from, and writes that did not end."""
+    if files.holds(UNFINISHED):
+        found.add(
+            UNFINISHED,
+            "a write to this run was cut off or is going on; dpfedadamw run --resume RUN_DIR "
+            "finishes it",
+        )
+    if files.holds(CHECKPOINT):
+        found.add(
+            CHECKPOINT,
+            "is not signed, and a finished run has none; older runs kept theirs: move it out of "
+            "the run directory",
+        )
+
+
 def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found) -> None:
     """Check the salted digest of the evidence, where the evidence is here."""
     signed = {name: s.subjects.get(EVIDENCE) for name, s in statements.items()}
@@ -66,15 +90,24 @@ def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found
             found.say("The evidence is not here, so its signed digest could not be checked.")
         return
     try:
-        digest = evidence_digest(run_dir)
+        digests = evidence_digests(run_dir)
     except SourceError as error:
         found.add(str(error).split(":")[0], str(error).partition(": ")[2])
         return
     for envelope, subject in signed.items():
         if subject is None:
             found.add(EVIDENCE, f"is not covered by {envelope}")
-        elif subject != (SALTED, digest):
+        elif subject != (SALTED, _due(envelope, statements[envelope], digests)):
             found.add(EVIDENCE, f"changed since {envelope} was signed, or its salt did")
+
+
+def _due(envelope: str, statement: Statement, digests: EvidenceDigests) -> str:
+    """Return the digest that an envelope should name: the auditor's covers the findings too.
+
+    In the form before sequence numbers neither did.
+    """
+    judged = envelope == signing.RUN_ENVELOPE and statement.is_numbered
+    return digests.judged if judged else digests.trained
 
 
 def check_claims(source: RunSource, statements: dict[str, Statement], found: Found) -> None:
@@ -106,7 +139,7 @@ _MEANING = {
 }
 
 
-def check_reports(run_dir: Path, source: RunSource, found: Found) -> None:
+def check_reports(files: Snapshot, source: RunSource, found: Found) -> None:
     """Check that the reports beside the model are about this run, this model and this audit."""
     for stem in _REPORTS:
         for suffix, check in (
@@ -116,24 +149,24 @@ def check_reports(run_dir: Path, source: RunSource, found: Found) -> None:
         ):
             name = stem + suffix
             try:
-                data = read_bytes(run_dir / name)
+                data = files.read(name)
             except SourceError as error:
                 needed = stem == "report" and suffix != ".html"
-                if needed or os.path.lexists(run_dir / name):
-                    found.add_error(name, local(error, run_dir))
+                if needed or files.holds(name):
+                    found.add_error(name, local(error, files.folder))
                 continue
             try:
                 check(data, name, source, found)
             except SourceError as error:
                 found.add_error(name, error)
             if suffix == ".pdf":
-                _check_attachment(run_dir, stem, data, found)
+                _check_attachment(files, stem, data, found)
 
 
-def _check_attachment(run_dir: Path, stem: str, pages: bytes, found: Found) -> None:
+def _check_attachment(files: Snapshot, stem: str, pages: bytes, found: Found) -> None:
     """Check that the pages carry the data that lie beside them, so that both say the same."""
     try:
-        if pades.attached(pages, f"{stem}.pdf") != read_bytes(run_dir / f"{stem}.json"):
+        if pades.attached(pages, f"{stem}.pdf") != files.read(f"{stem}.json"):
             found.add(f"{stem}.pdf", f"carries other data than {stem}.json beside it")
     except PdfSignatureError as error:
         found.add_error(f"{stem}.pdf", error)

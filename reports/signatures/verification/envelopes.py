@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import (
@@ -15,8 +12,8 @@ from reports.errors import (
     TimestampError,
     local,
 )
-from reports.reading.files import read_bytes
-from reports.signatures import bundles, pades, signing
+from reports.reading.snapshot import Snapshot
+from reports.signatures import bundles, pades, sequence, signing
 from reports.signatures.dsse import (
     RUN_TYPE,
     TRAINING_TYPE,
@@ -24,6 +21,7 @@ from reports.signatures.dsse import (
     check_signature,
     parse_envelope,
     parse_statement,
+    refuse_high_s,
 )
 from reports.signatures.keys import Role, fingerprint, parse_public
 from reports.signatures.trust import timestamps
@@ -32,7 +30,7 @@ from reports.signatures.trust.statements import read_time, written_time
 from reports.signatures.trust.timestamps import Timestamp
 from reports.signatures.verification import key_trust
 from reports.signatures.verification.key_trust import Trust
-from reports.signatures.verification.results import Found, Signer
+from reports.signatures.verification.results import Found
 
 # Role, envelope, key, rotations, and the predicate's type.
 SIGNATURES: tuple[tuple[Role, str, str, str, str], ...] = (
@@ -48,7 +46,7 @@ SIGNATURES: tuple[tuple[Role, str, str, str, str], ...] = (
 
 
 def check_envelopes(
-    run_dir: Path, trust: Trust, found: Found
+    files: Snapshot, trust: Trust, found: Found
 ) -> tuple[dict[str, Statement], dict[Role, ec.EllipticCurvePublicKey]]:
     """Check both envelopes.
 
@@ -59,35 +57,35 @@ def check_envelopes(
     statements: dict[str, Statement] = {}
     keys: dict[Role, ec.EllipticCurvePublicKey] = {}
     for role, envelope, key_file, rotations, kind in SIGNATURES:
-        key = _key(run_dir, role, key_file, rotations, trust, found)
+        key = _key(files, role, key_file, rotations, trust, found)
         if key is not None:
             keys[role] = key
-        statement = _open(run_dir, role, envelope, kind, key, trust, found)
+        statement = _open(files, role, envelope, kind, key, trust, found)
         if statement is not None:
             statements[envelope] = statement
     return statements, keys
 
 
 def _key(
-    run_dir: Path, role: Role, key_file: str, rotations: str, trust: Trust, found: Found
+    files: Snapshot, role: Role, key_file: str, rotations: str, trust: Trust, found: Found
 ) -> ec.EllipticCurvePublicKey | None:
     """Return the key that the signature must be by, or None if there is none."""
     pinned = trust.pinned.get(role)
     try:
-        embedded = parse_public(read_bytes(run_dir / key_file, 16_384), key_file)
+        embedded = parse_public(files.read(key_file, 16_384), key_file)
     except (SourceError, KeyFileError) as error:
-        found.add_error(key_file, local(error, run_dir))
+        found.add_error(key_file, local(error, files.folder))
         return pinned
     if pinned is None or fingerprint(pinned) == fingerprint(embedded):
         return embedded
-    if key_trust.leads_to(run_dir, rotations, role, pinned, embedded, trust, found):
+    if key_trust.leads_to(files, rotations, role, pinned, embedded, trust, found):
         return embedded
     found.add(key_file, f"is {fingerprint(embedded)}, not the key you gave, {fingerprint(pinned)}")
     return pinned
 
 
 def _open(
-    run_dir: Path,
+    files: Snapshot,
     role: Role,
     name: str,
     kind: str,
@@ -97,24 +95,27 @@ def _open(
 ) -> Statement | None:
     """Return a statement whose signature holds, or None and a problem."""
     try:
-        data = read_bytes(run_dir / name)
+        data = files.read(name)
         envelope = parse_envelope(data, name)
         if key is None:
             return None
         check_signature(envelope, key, name)
         statement = parse_statement(envelope.payload, kind, name)
+        if statement.is_numbered:
+            refuse_high_s(envelope, name)
+        found.sequence[name] = sequence.number(statement, name)
     except SourceError as error:
-        missing = "" if os.path.lexists(run_dir / name) else f"; the {role}'s signature is missing"
-        found.add(name, local(error, run_dir).removeprefix(f"{name}: ") + missing)
+        missing = "" if files.holds(name) else f"; the {role}'s signature is missing"
+        found.add(name, local(error, files.folder).removeprefix(f"{name}: ") + missing)
         return None
     except EnvelopeError as error:
         found.add_error(name, error)
         return None
-    stamp = _stamp(run_dir, name, data, trust, found)
+    stamp = _stamp(files, name, data, trust, found)
     if key_trust.refuse_revoked(fingerprint(key), name, trust, stamp, found):
         return statement
     time = written_time(stamp.time) if stamp is not None else None
-    found.signers.append(Signer(role, fingerprint(key), name, role in trust.pinned, time))
+    found.signers.append(trust.signer(role, fingerprint(key), name, time))
     if envelope.keyid != fingerprint(key):
         found.add(name, "its keyid names another key than the one that signed")
     if statement.predicate.get("role") != role:
@@ -122,38 +123,38 @@ def _open(
     return statement
 
 
-def _stamp(run_dir: Path, name: str, data: bytes, trust: Trust, found: Found) -> Timestamp | None:
+def _stamp(files: Snapshot, name: str, data: bytes, trust: Trust, found: Found) -> Timestamp | None:
     """Return the time to rely on from the timestamp beside an envelope, if there is one."""
     beside = name + signing.STAMP_SUFFIX
-    if not os.path.lexists(run_dir / beside):
+    if not files.holds(beside):
         return None
     try:
-        answer = read_bytes(run_dir / beside, timestamps.MOST_BYTES)
+        answer = files.read(beside, timestamps.MOST_BYTES)
         stamp = timestamps.check(answer, data, trust.roots, beside)
     except (SourceError, TimestampError) as error:
-        found.add_error(beside, local(error, run_dir))
+        found.add_error(beside, local(error, files.folder))
         return None
     return key_trust.trusted_time(stamp, name, found)
 
 
 def check_pages(
-    run_dir: Path, auditor: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
+    files: Snapshot, auditor: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
 ) -> None:
     """Check the certification signature in each of the report's PDFs.
 
     Args:
-        run_dir: The run directory.
+        files: The run directory's files.
         auditor: The key that it must be by; None if there is none, which is a problem by itself.
         trust: What the caller brings along.
         found: Gets what does not hold, and the signatures that do.
     """
     for name in sorted(signing.SIGNED_PAGES):
-        if not os.path.lexists(run_dir / name):
+        if not files.holds(name):
             continue
         try:
-            signature = pades.check(read_bytes(run_dir / name), name, trust.roots)
+            signature = pades.check(files.read(name), name, trust.roots)
         except (SourceError, PdfSignatureError, KeyFileError) as error:
-            found.add_error(name, local(error, run_dir))
+            found.add_error(name, local(error, files.folder))
             continue
         key = fingerprint(signature.key)
         if auditor is None or key != fingerprint(auditor):
@@ -171,25 +172,25 @@ def check_pages(
                 "judge; here the key alone counts."
             )
         time = written_time(stamp.time) if stamp is not None else None
-        found.signers.append(Signer("auditor", key, name, "auditor" in trust.pinned, time))
+        found.signers.append(trust.signer("auditor", key, name, time))
 
 
 def check_model(
-    run_dir: Path, trainer: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
+    files: Snapshot, trainer: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
 ) -> None:
     """Check the model's own signature, if there is one, after the envelopes.
 
     It has no timestamp; but the auditor's envelope covers it, so it is no younger than that.
 
     Args:
-        run_dir: The run directory.
+        files: The run directory's files.
         trainer: The key that it must be by; None if there is none, which is a problem by itself.
         trust: What the caller brings along.
         found: Gets what does not hold, and the signature if it does.
     """
-    if trainer is None or not os.path.lexists(run_dir / bundles.BUNDLE):
+    if trainer is None or not files.holds(bundles.BUNDLE):
         return
-    problems = bundles.check_bundle(run_dir, trainer)
+    problems = bundles.check_bundle(files, trainer)
     for problem in problems:
         found.add(problem.file, problem.reason)
     key = fingerprint(trainer)
@@ -201,6 +202,4 @@ def check_model(
         else None
     )
     if not key_trust.refuse_revoked(key, bundles.BUNDLE, trust, stamp, found) and not problems:
-        found.signers.append(
-            Signer("trainer", key, bundles.BUNDLE, "trainer" in trust.pinned, time)
-        )
+        found.signers.append(trust.signer("trainer", key, bundles.BUNDLE, time))

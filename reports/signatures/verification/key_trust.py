@@ -7,20 +7,19 @@ thief can write any date. With such a time before the revocation it does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from asn1crypto import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError, SourceError, TimestampError, local
-from reports.reading.files import read_bytes
+from reports.reading.snapshot import Snapshot
 from reports.signatures.keys import Role, fingerprint
 from reports.signatures.trust import certificates, timestamps
 from reports.signatures.trust.certificates import Chain
 from reports.signatures.trust.revocations import Revoked
 from reports.signatures.trust.statements import Rotation, read_bundle, read_rotation, written_time
 from reports.signatures.trust.timestamps import Timestamp
-from reports.signatures.verification.results import Found
+from reports.signatures.verification.results import Found, Signer
 
 _MOST_BYTES = 1_000_000
 
@@ -33,11 +32,21 @@ class Trust:
         pinned: Keys received another way, by role.
         roots: Certificates of time-stamping authorities.
         revoked: Revoked keys, by fingerprint.
+        own: Fingerprints of the keys in the caller's own key folder, by role.
     """
 
     pinned: dict[Role, ec.EllipticCurvePublicKey]
     roots: tuple[x509.Certificate, ...]
     revoked: Revoked
+    own: dict[Role, frozenset[str]]
+
+    def signer(
+        self, role: Role, fingerprint: str, envelope: str, time: str | None = None
+    ) -> Signer:
+        """Return a signature that holds, with what the caller knows of its key."""
+        pinned = role in self.pinned
+        own = not pinned and fingerprint in self.own[role]
+        return Signer(role, fingerprint, envelope, pinned, time, own)
 
 
 def trusted_time(stamp: Timestamp | None, file: str, found: Found) -> Timestamp | None:
@@ -98,7 +107,7 @@ def refuse_expired(chain: Chain, file: str, stamp: Timestamp | None, found: Foun
 
 
 def leads_to(
-    run_dir: Path,
+    files: Snapshot,
     name: str,
     role: Role,
     start: ec.EllipticCurvePublicKey,
@@ -109,7 +118,7 @@ def leads_to(
     """Whether the holder of one key says, in the run's own file, that another replaced it.
 
     Args:
-        run_dir: The run directory.
+        files: The run directory's files.
         name: The file of rotations in it.
         role: Whose keys.
         start: The key that the caller trusts.
@@ -117,12 +126,12 @@ def leads_to(
         trust: Revoked keys and authorities.
         found: Gets a problem for every statement that cannot be relied on.
     """
-    if not (run_dir / name).exists():
+    if not files.holds(name):
         return False
     try:
-        chain = read_bundle(read_bytes(run_dir / name, _MOST_BYTES), "rotations", name)
+        chain = read_bundle(files.read(name, _MOST_BYTES), "rotations", name)
     except (SourceError, EnvelopeError) as error:
-        found.add_error(name, local(error, run_dir))
+        found.add_error(name, local(error, files.folder))
         return False
     key, steps = start, list[Rotation]()
     for sealed in chain:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
 
 from reports.errors import ReportError
 from reports.signatures.inventory import Problem
 from reports.signatures.keys import Role
+
+
+class Outcome(StrEnum):
+    """What a check comes to, in the words that are printed."""
+
+    ALL_HOLD = "ALL HOLD"
+    SIGNER_UNKNOWN = "INTACT, SIGNER UNKNOWN"
+    NOT_VALID = "NOT VALID"
 
 
 @dataclass(frozen=True)
@@ -19,6 +29,7 @@ class Signer:
         envelope: Name of the signed file.
         pinned: Whether the key was given by the caller rather than found in the run.
         time: When, as a time-stamping authority says whom the caller trusts; ISO 8601, or None.
+        own: Whether the key lies in the caller's own key folder.
     """
 
     role: Role
@@ -26,6 +37,12 @@ class Signer:
     envelope: str
     pinned: bool
     time: str | None = None
+    own: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the caller knows the key from elsewhere than the run."""
+        return self.pinned or self.own
 
 
 @dataclass(frozen=True)
@@ -33,16 +50,38 @@ class VerificationResult:
     """What was found.
 
     Attributes:
-        ok: Whether there is no problem.
         problems: What does not hold, each naming its file.
         statements: How far the check reaches: integrity, independence, the verdict, evidence.
         signers: The signatures that hold.
+        sequence: Each attestation's number, by the envelope's name; 0 where it has none.
     """
 
-    ok: bool
     problems: tuple[Problem, ...]
     statements: tuple[str, ...]
     signers: tuple[Signer, ...]
+    sequence: dict[str, int]
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing was found that does not hold, whoever signed."""
+        return not self.problems
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the check comes to."""
+        if self.problems:
+            return Outcome.NOT_VALID
+        known = bool(self.signers) and all(signer.is_known for signer in self.signers)
+        return Outcome.ALL_HOLD if known else Outcome.SIGNER_UNKNOWN
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything holds, by keys that the caller knows from elsewhere."""
+        return self.outcome is Outcome.ALL_HOLD
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it for a machine."""
+        return {"outcome": self.outcome.value, "ok": self.ok, **asdict(self)}
 
 
 @dataclass
@@ -53,11 +92,13 @@ class Found:
         problems: What does not hold.
         statements: What is to be said besides.
         signers: The signatures that hold.
+        sequence: Each attestation's number, by the envelope's name.
     """
 
     problems: list[Problem] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
     signers: list[Signer] = field(default_factory=list)
+    sequence: dict[str, int] = field(default_factory=dict)
 
     def add(self, file: str, reason: str) -> None:
         """Note that a file does not hold; the same again is noted once."""
@@ -77,5 +118,5 @@ class Found:
     def result(self) -> VerificationResult:
         """Return all of it."""
         return VerificationResult(
-            not self.problems, tuple(self.problems), tuple(self.statements), tuple(self.signers)
+            tuple(self.problems), tuple(self.statements), tuple(self.signers), dict(self.sequence)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -44,8 +45,10 @@ def run_dir(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def changed(run_dir, tmp_path) -> Path:
-    """A copy of the finished run."""
+def changed(run_dir, tmp_path, monkeypatch) -> Path:
+    """A copy of the finished run, and of the keys, beside which `verify` remembers its state."""
+    shutil.copytree(os.environ["DPFEDADAMW_KEYS"], tmp_path / "keys")
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
     copy = tmp_path / run_dir.name
     shutil.copytree(run_dir, copy, symlinks=True)
     return copy

@@ -97,7 +97,7 @@ def test_an_authority_that_does_not_answer_changes_nothing(case, command, capsys
     assert content(run) == before
 
 
-def test_an_authority_that_does_not_answer_costs_no_training(tmp_path, capsys):
+def test_an_authority_that_does_not_answer_costs_no_training(case, tmp_path, capsys):
     spec = str(write_spec(tmp_path))
     assert call("run", spec, "--out", str(tmp_path / "runs"), "--timestamp", NOBODY) == 2
     assert "timestamp: no answer" in one_error(capsys)
@@ -163,10 +163,52 @@ def test_the_signature_of_somebody_else_is_not_replaced_unasked(
     assert "which is no key of yours" in one_error(capsys)
     assert content(run) == before
     assert call("sign", run, "--role", "auditor") == 0
-    assert call("verify", run) == 0
+    assert call("verify", run) == 3
+    assert call("verify", run, "--trainer-key", str(tmp_path / "keys" / "trainer.pub")) == 0
     after = content(run)
     for name in ("trainer.pub", "training.attestation.json"):
         assert after[Path(run) / name] == before[Path(run) / name]
+
+
+def test_who_knows_no_key_is_told_that_the_signer_is_unknown(case, tmp_path, monkeypatch, capsys):
+    run, keys = case
+    assert call("verify", run) == 0
+    shown = capsys.readouterr().out
+    assert shown.rstrip().endswith("ALL HOLD")
+    assert "your own key" in shown
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "a stranger's"))
+    assert call("verify", run) == 3
+    assert capsys.readouterr().out.rstrip().endswith("INTACT, SIGNER UNKNOWN")
+    assert call("verify", run, "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["outcome"], found["ok"]) == ("INTACT, SIGNER UNKNOWN", False)
+    assert not (tmp_path / "a stranger's").exists()
+    given = [f"--{role}-key={keys / role}.pub" for role in ("trainer", "auditor")]
+    assert call("verify", run, *given, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["sequence"]["attestation.json"] >= 1
+    assert (tmp_path / "a stranger's" / "verified.json").is_file()
+
+
+def test_an_earlier_state_that_was_put_back_is_refused(case, tmp_path, capsys):
+    run, _ = case
+    shutil.copytree(run, tmp_path / "earlier")
+    assert call("sign", run) == 0
+    assert call("verify", run) == 0
+    shutil.rmtree(run)
+    shutil.copytree(tmp_path / "earlier", run)
+    capsys.readouterr()
+    assert call("verify", run) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "an earlier state was put back" in shown
+    assert shown.endswith("NOT VALID")
+
+
+def test_a_key_folder_that_others_may_write_to_is_one_line(case, capsys):
+    run, keys = case
+    keys.chmod(0o777)
+    for command in (("verify", run), ("sign", run), ("keys", "show")):
+        assert call(*command) == 2
+        assert "others may write to it (mode 0777)" in one_error(capsys)
 
 
 def test_a_replaced_key_is_followed_and_a_revoked_one_refused(case, capsys):
@@ -190,7 +232,7 @@ def test_a_list_of_revoked_keys_from_somebody_else_counts(case, monkeypatch, tmp
     run, keys = case
     assert call("keys", "revoke", "--role", "trainer", "--reason", "superseded", "--yes") == 0
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "a stranger's"))
-    assert call("verify", run) == 0
+    assert call("verify", run) == 3
     assert call("verify", run, "--revocations", str(keys / "trainer.revocations.json")) == 1
 
 

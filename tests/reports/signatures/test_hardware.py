@@ -64,7 +64,7 @@ def test_a_token_signs_what_a_file_signs(
     trainer = fresh("trainer")
     signing.sign(run, trainer, key)
     result = verify(run)
-    assert result.ok
+    assert result.is_intact
     assert {entry.fingerprint for entry in result.signers if entry.role == "auditor"} == {
         key.fingerprint
     }

@@ -170,11 +170,11 @@ def test_a_replaced_key_is_followed_by_whoever_trusts_the_first(case: Case) -> N
     case.sign()
     for name in ("auditor", "auditor-2", "auditor-3"):
         result = verify(case.run, case.public("trainer"), case.public(name))
-        assert result.ok, name
+        assert result.is_intact, name
         assert any("was replaced by its holder" in text for text in result.statements) == (
             name != "auditor-3"
         )
-    assert verify(case.run).ok
+    assert verify(case.run).is_intact
 
 
 def test_whoever_trusts_the_new_key_does_not_trust_the_old_one(case: Case) -> None:
@@ -194,7 +194,7 @@ def test_a_chain_that_a_stranger_forged_leads_nowhere(case: Case) -> None:
     other = create("auditor", case.keys / "other")
     result = verify(case.run, None, other.public)
     assert "auditor.pub" in named(result)
-    assert verify(case.run).ok
+    assert verify(case.run).is_intact
 
 
 def test_a_chain_for_the_other_role_leads_nowhere(case: Case) -> None:
@@ -214,7 +214,7 @@ def test_a_revoked_key_is_refused_and_named(case: Case) -> None:
     assert named(result) == {"attestation.json", "report.pdf"}
     assert all("revoked since" in problem.reason for problem in result.problems)
     assert [entry.role for entry in result.signers] == ["trainer"]
-    assert verify(case.run).ok
+    assert verify(case.run).is_intact
 
 
 def test_the_callers_own_list_counts_without_being_named(
@@ -252,10 +252,10 @@ def test_a_trusted_time_decides_what_a_revoked_key_signed(
     since = NOW - revoked * DAY
     path, _ = keyring.revoke("auditor", case.keys, None, "key-compromise", since)
     result = verify(case.run, revocations=[path], tsa_roots=[authority.root])
-    assert result.ok == holds
+    assert result.is_intact == holds
     assert named(result) == (set() if holds else {"attestation.json", "report.pdf"})
     # The same time from an authority that the reader does not trust helps nobody.
-    assert not verify(case.run, revocations=[path]).ok
+    assert not verify(case.run, revocations=[path]).is_intact
 
 
 def test_a_rotation_by_a_revoked_key_leads_nowhere_unless_it_was_timestamped_before(
@@ -268,7 +268,7 @@ def test_a_rotation_by_a_revoked_key_leads_nowhere_unless_it_was_timestamped_bef
     assert entry.issuer == fingerprint(load_public(case.public("auditor-2")))
     result = verify(case.run, None, case.public("auditor"), [path])
     assert {"auditor.rotations.json", "auditor.pub"} <= named(result)
-    assert verify(case.run, None, case.public("auditor-2"), [path]).ok
+    assert verify(case.run, None, case.public("auditor-2"), [path]).is_intact
 
 
 def test_a_rotation_that_was_timestamped_before_still_leads_on(
@@ -281,8 +281,8 @@ def test_a_rotation_that_was_timestamped_before_still_leads_on(
     old = load_public(case.public("auditor"))
     path, _ = keyring.revoke("auditor", case.keys, old, "superseded", NOW - DAY)
     given = verify(case.run, None, case.public("auditor"), [path], [authority.root])
-    assert given.ok
-    assert not verify(case.run, None, case.public("auditor"), [path]).ok
+    assert given.is_intact
+    assert not verify(case.run, None, case.public("auditor"), [path]).is_intact
 
 
 def test_a_revoked_key_signs_no_more_and_vouches_for_none(case: Case) -> None:
@@ -295,7 +295,7 @@ def test_a_revoked_key_signs_no_more_and_vouches_for_none(case: Case) -> None:
     assert fresh.private.name == "auditor-2.key"
     assert not (case.keys / "auditor-2.rotations.json").exists()
     case.sign()
-    assert verify(case.run).ok
+    assert verify(case.run).is_intact
 
 
 def test_a_revocation_is_made_once_and_may_only_move_back(case: Case) -> None:
@@ -379,7 +379,7 @@ def test_what_was_signed_before_the_certificate_expired_holds_under_a_trusted_ti
     trainer = signer.load("trainer", case.keys / "trainer.key")
     with authority.serve() as url:
         signing.sign(case.run, trainer, key, Authority(url))
-    assert verify(case.run, tsa_roots=[authority.root]).ok
+    assert verify(case.run, tsa_roots=[authority.root]).is_intact
     result = verify(case.run)
     assert [(p.file, "expired on" in p.reason) for p in result.problems] == [("report.pdf", True)]
 
@@ -389,7 +389,7 @@ def test_who_issued_the_certificate_is_said_and_left_to_the_reader(case: Case) -
     key = signer.SigningKey("auditor", private, chain_of(private))
     signing.sign(case.run, signer.load("trainer", case.keys / "trainer.key"), key)
     result = verify(case.run)
-    assert result.ok
+    assert result.is_intact
     assert any("for Auditors Ltd, issued by Authority." in text for text in result.statements)
 
 

@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +28,6 @@ from tests.reports.signing_keys import create
 
 MakeRun = Any  # the builder that conftest gives
 SCHEMAS = Path(reports.__file__).parent / "schema"
-needs_shell = pytest.mark.skipif(
-    not all(shutil.which(tool) for tool in ("bash", "sed", "find", "sha256sum", "openssl")),
-    reason="needs bash, sed, find, sha256sum and openssl",
-)
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,6 @@ def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPath
     auditor = create("auditor", folder / "keys")
     for audience in ("internal", "public"):
         build_report(run, audience)
-    (run / "checkpoint").mkdir()
-    (run / "checkpoint" / "state.bin").write_bytes(b"anything")
     signing.sign(run, trainer=signer.load("trainer", trainer.private))
     signing.sign(run, auditor=signer.load("auditor", auditor.private))
     return Signed(run, trainer, auditor)
@@ -72,21 +65,10 @@ def named(result: VerificationResult) -> set[str]:
     return {problem.file for problem in result.problems}
 
 
-def shell_script(run: Path) -> str:
-    blocks = re.findall(r"```sh\n(.*?)```", (run / "VERIFY.md").read_text("utf-8"), re.DOTALL)
-    assert len(blocks) == 11
-    return "".join(blocks)
-
-
-def shell_check(run: Path, script: str) -> int:
-    done = subprocess.run(["bash", "-c", script], cwd=run, capture_output=True, timeout=60)
-    return done.returncode
-
-
 def test_a_signed_run_holds(signed: Signed) -> None:
     result = verify(signed.run)
     assert result.problems == ()
-    assert result.ok
+    assert result.is_intact
     assert [(s.role, s.fingerprint, s.envelope, s.pinned) for s in result.signers] == [
         ("trainer", signed.trainer.fingerprint, "training.attestation.json", False),
         ("auditor", signed.auditor.fingerprint, "attestation.json", False),
@@ -98,7 +80,7 @@ def test_a_signed_run_holds(signed: Signed) -> None:
 
 def test_keys_that_were_given_are_used_and_said(signed: Signed) -> None:
     result = verify(signed.run, signed.trainer.public, signed.auditor.public)
-    assert result.ok
+    assert result.is_intact
     assert all(signer.pinned for signer in result.signers)
     assert not any("integrity only" in text for text in result.statements)
     assert any("independence" in text for text in result.statements)
@@ -106,7 +88,7 @@ def test_keys_that_were_given_are_used_and_said(signed: Signed) -> None:
 
 def test_another_key_is_refused(signed: Signed) -> None:
     result = verify(signed.run, signed.auditor.public, signed.trainer.public)
-    assert not result.ok
+    assert not result.is_intact
     assert named(result) >= {"trainer.pub", "auditor.pub", "training.attestation.json"}
     assert result.signers == ()
 
@@ -125,7 +107,7 @@ def test_one_key_for_both_proves_integrity_not_independence(
     signing.sign(run, trainer=private)
     signing.sign(run, auditor=private)
     result = verify(run)
-    assert result.ok
+    assert result.is_intact
     assert any("same key: integrity, not independence" in text for text in result.statements)
     assert "integrity, not independence" in (run / "VERIFY.md").read_text("utf-8")
 
@@ -137,7 +119,7 @@ def test_statements_cover_what_they_promise_and_fit_their_schemas(signed: Signed
         *signing.TRAINED_FILES,
         "evidence",
     }
-    present = {path.name for path in signed.run.iterdir()} - {"checkpoint", "attestation.json"}
+    present = {path.name for path in signed.run.iterdir()} - {"attestation.json"}
     assert {subject["name"] for subject in run["subject"]} == present
     for kind, statement in (("training", training), ("run", run)):
         schema = json.loads((SCHEMAS / f"{kind}-attestation.schema.json").read_text("utf-8"))
@@ -167,7 +149,7 @@ def test_a_run_without_privacy_is_signed_as_such(make_run: MakeRun, tmp_path: Pa
     assert statement["predicate"]["verdict"] == "NO CLAIM"
     schema = json.loads((SCHEMAS / "run-attestation.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator(schema).validate(statement)
-    assert verify(run).ok
+    assert verify(run).is_intact
 
 
 def test_valid_signatures_do_not_hide_a_bad_verdict(make_run: MakeRun, tmp_path: Path) -> None:
@@ -177,7 +159,7 @@ def test_valid_signatures_do_not_hide_a_bad_verdict(make_run: MakeRun, tmp_path:
     signing.sign(run, trainer=private)
     signing.sign(run, auditor=private)
     result = verify(run)
-    assert result.ok
+    assert result.is_intact
     assert any("FAIL" in text and "contradicted" in text for text in result.statements)
 
 
@@ -187,8 +169,6 @@ def test_evidence_is_signed_by_a_salted_digest_alone(signed: Signed) -> None:
     assert not any(name.startswith("evidence/") for name in names)
     digest = next(s["digest"] for s in statement["subject"] if s["name"] == "evidence")
     assert set(digest) == {"hmacSha256"}
-    (signed.run / "evidence" / "findings.json").write_text('{"later": true}')
-    assert verify(signed.run).ok
     (signed.run / "evidence" / "salt").write_bytes(bytes(32))
     assert named(verify(signed.run)) == {"evidence"}
 
@@ -196,13 +176,8 @@ def test_evidence_is_signed_by_a_salted_digest_alone(signed: Signed) -> None:
 def test_absent_evidence_is_said_and_no_problem(signed: Signed) -> None:
     shutil.rmtree(signed.run / "evidence")
     result = verify(signed.run)
-    assert result.ok
+    assert result.is_intact
     assert any("evidence is not here" in text for text in result.statements)
-
-
-def test_the_checkpoint_is_not_signed(signed: Signed) -> None:
-    (signed.run / "checkpoint" / "state.bin").write_bytes(b"changed")
-    assert verify(signed.run).ok
 
 
 def test_another_auditor_can_sign_anew(signed: Signed, tmp_path: Path) -> None:
@@ -254,14 +229,14 @@ def test_every_tampering_names_the_file(signed: Signed, change: str) -> None:
         elif change == "folder":
             path.mkdir()
         result = verify(signed.run)
-        assert not result.ok
+        assert not result.is_intact
         assert name in named(result)
         assert all("\n" not in str(problem) for problem in result.problems)
         if change == "folder":
             path.rmdir()
         path.unlink(missing_ok=True)
         path.write_bytes(data)
-    assert verify(signed.run).ok
+    assert verify(signed.run).is_intact
 
 
 @pytest.mark.parametrize(
@@ -282,11 +257,8 @@ def test_every_tampering_names_the_file(signed: Signed, change: str) -> None:
 def test_whatever_is_added_or_missing_is_named(
     signed: Signed, change: Callable[[Path], Any], name: str
 ) -> None:
-    script = shell_script(signed.run)
     change(signed.run)
     assert name in named(verify(signed.run))
-    if "/" not in name and shutil.which("openssl"):
-        assert shell_check(signed.run, script) != 0
 
 
 def resign(signed: Signed) -> None:
@@ -395,12 +367,12 @@ def test_hostile_envelopes_are_problems_not_tracebacks(signed: Signed, envelope:
         b"{}",
         b"[1]",
         b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
-        b'"https://dpfedadamw.org/attestation/run/v1","subject":[],"predicate":{}}',
+        b'"https://dpfedadamw.org/attestation/run/v2","subject":[],"predicate":{}}',
         b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
-        b'"https://dpfedadamw.org/attestation/run/v1","subject":[{"name":"../../etc/passwd",'
+        b'"https://dpfedadamw.org/attestation/run/v2","subject":[{"name":"../../etc/passwd",'
         b'"digest":{"sha256":"' + b"0" * 64 + b'"}}],"predicate":{"run":7,"claims":[]}}',
         b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
-        b'"https://dpfedadamw.org/attestation/run/v1","subject":[{"name":["x"],"digest":7}]}',
+        b'"https://dpfedadamw.org/attestation/run/v2","subject":[{"name":["x"],"digest":7}]}',
     ],
 )
 def test_hostile_statements_under_a_valid_signature_are_problems(
@@ -409,7 +381,7 @@ def test_hostile_statements_under_a_valid_signature_are_problems(
     private = signer.load("auditor", signed.auditor.private).private
     (signed.run / "attestation.json").write_bytes(seal(statement or b" ", private))
     result = verify(signed.run)
-    assert not result.ok
+    assert not result.is_intact
     assert all("\n" not in str(problem) for problem in result.problems)
 
 
@@ -469,33 +441,3 @@ def test_the_fingerprint_is_over_the_der_key() -> None:
     body = public_pem(key).decode().split("-----")[2].replace("\n", "")
     digest = hashlib.sha256(base64.b64decode(body)).digest()
     assert keys.fingerprint(key) == "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
-
-
-@needs_shell
-def test_the_written_commands_accept_a_good_run(signed: Signed) -> None:
-    script = shell_script(signed.run)
-    assert shell_check(signed.run, script) == 0
-    shutil.rmtree(signed.run / "evidence")
-    assert shell_check(signed.run, script) == 0
-
-
-@needs_shell
-def test_the_written_commands_refuse_a_tampered_run(signed: Signed) -> None:
-    script = shell_script(signed.run)
-    for name in SIGNED_FILES:
-        path = signed.run / name
-        data = path.read_bytes()
-        middle = len(data) // 2
-        path.write_bytes(data[:middle] + b"#" + data[middle + 1 :])
-        assert shell_check(signed.run, script) != 0, name
-        path.unlink()
-        assert shell_check(signed.run, script) != 0, name
-        path.write_bytes(data)
-    assert shell_check(signed.run, script) == 0
-
-
-@needs_shell
-def test_the_written_commands_refuse_changed_evidence_and_salt(signed: Signed) -> None:
-    script = shell_script(signed.run)
-    (signed.run / "evidence" / "salt").write_bytes(bytes(32))
-    assert shell_check(signed.run, script) != 0

@@ -1,0 +1,365 @@
+"""What `verify` notices beside changed bytes: rewritten signatures, other states, other keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
+
+from audit.untrusted import files as untrusted
+from reports import KeyFileError, build_report
+from reports.errors import EnvelopeError, PdfSignatureError
+from reports.signatures import keys, pades, signing
+from reports.signatures.dsse import (
+    RUN_TYPE,
+    SHA256,
+    Envelope,
+    Statement,
+    parse_envelope,
+    parse_statement,
+    seal,
+    write_envelope,
+    write_statement,
+)
+from reports.signatures.inventory import evidence_digests
+from reports.signatures.trust import signer
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.verification import Outcome, VerificationResult, verify
+from tests.reports.signing_keys import create, fresh
+
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+ENVELOPES = ("training.attestation.json", "attestation.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signed:
+    run: Path
+    keys: Path
+
+    @property
+    def trainer(self) -> SigningKey:
+        return signer.load("trainer", self.keys / "trainer.key")
+
+    @property
+    def auditor(self) -> SigningKey:
+        return signer.load("auditor", self.keys / "auditor.key")
+
+    def verify(self, **options: Any) -> VerificationResult:
+        """Check it as somebody who knows both keys."""
+        return verify(self.run, self.keys / "trainer.pub", self.keys / "auditor.pub", **options)
+
+
+@pytest.fixture(scope="module")
+def original(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Signed:
+    folder = tmp_path_factory.mktemp("verified")
+    run = run_builder(folder / "run", rounds=2, clients=3)
+    build_report(run)
+    for role in keys.ROLES:
+        create(role, folder / "keys")
+    signed = Signed(run, folder / "keys")
+    signing.sign(run, signed.trainer, signed.auditor)
+    return signed
+
+
+@pytest.fixture
+def signed(original: Signed, tmp_path: Path) -> Signed:
+    """A copy that a test may change."""
+    return Signed(Path(shutil.copytree(original.run, tmp_path / "run")), original.keys)
+
+
+def named(result: VerificationResult) -> set[str]:
+    return {problem.file for problem in result.problems}
+
+
+def statement_of(run: Path, name: str) -> Any:
+    return json.loads(parse_envelope((run / name).read_bytes(), name).payload)
+
+
+def test_all_holds_only_under_keys_that_the_reader_knows(
+    signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert signed.verify().outcome is Outcome.ALL_HOLD
+    stranger = verify(signed.run)
+    assert stranger.is_intact
+    assert stranger.outcome is Outcome.SIGNER_UNKNOWN
+    assert not stranger.ok
+    shown = stranger.to_json()
+    assert (shown["outcome"], shown["ok"]) == ("INTACT, SIGNER UNKNOWN", False)
+    one = verify(signed.run, trainer_key=signed.keys / "trainer.pub")
+    assert one.outcome is Outcome.SIGNER_UNKNOWN
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(signed.keys))
+    holder = verify(signed.run)
+    assert holder.outcome is Outcome.ALL_HOLD
+    assert all(entry.own and not entry.pinned for entry in holder.signers)
+    assert any(
+        "Signed by your own key: the trainer and the auditor's" in s for s in holder.statements
+    )
+
+
+def test_a_run_signed_anew_by_somebody_else_is_never_all_holds(signed: Signed) -> None:
+    shutil.copytree(signed.keys, signed.run.parent / "mine")
+    signing.sign(signed.run, fresh("trainer"), fresh("auditor"))
+    assert verify(signed.run).outcome is Outcome.SIGNER_UNKNOWN
+    assert signed.verify().outcome is Outcome.NOT_VALID
+
+
+def test_a_key_in_the_folder_of_the_other_role_is_not_known(
+    signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "swapped"
+    folder.mkdir(mode=0o700)
+    shutil.copy(signed.keys / "trainer.pub", folder / "auditor.pub")
+    shutil.copy(signed.keys / "auditor.pub", folder / "trainer.pub")
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(folder))
+    assert verify(signed.run).outcome is Outcome.SIGNER_UNKNOWN
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits")
+def test_a_key_folder_that_others_may_write_to_is_refused(
+    signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "open"
+    create("auditor", folder)
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(folder))
+    assert verify(signed.run).is_intact
+    for mode in (0o777, 0o720, 0o702, 0o1777):
+        folder.chmod(mode)
+        with pytest.raises(KeyFileError, match=r"others may write to it .* chmod 700"):
+            verify(signed.run)
+        with pytest.raises(KeyFileError, match="others may write to it"):
+            create("trainer", folder)
+    folder.chmod(0o755)
+    assert verify(signed.run).is_intact
+
+
+def test_signatures_have_the_lower_of_their_two_forms() -> None:
+    key = fresh("auditor").private
+    for index in range(24):
+        _, s = decode_dss_signature(keys.sign(key, bytes([index])))
+        assert s <= ORDER // 2
+
+
+@pytest.mark.parametrize("name", ENVELOPES)
+def test_a_signature_rewritten_into_its_other_form_is_refused(signed: Signed, name: str) -> None:
+    path = signed.run / name
+    envelope = parse_envelope(path.read_bytes(), name)
+    r, s = decode_dss_signature(envelope.signature)
+    other = encode_dss_signature(r, ORDER - s)
+    path.write_bytes(write_envelope(Envelope(envelope.payload, envelope.keyid, other)))
+    assert (
+        f"{name}: the signature was rewritten; only its form with the lower s is accepted"
+        in map(str, signed.verify().problems)
+    )
+
+
+def test_unsigned_bytes_behind_the_signature_of_a_pdf_are_refused(signed: Signed) -> None:
+    data = (signed.run / "report.pdf").read_bytes()
+    end = data.index(b">", data.index(b"/Contents <"))
+    assert data[end - 8 : end] == b"00000000"
+    padded = data[: end - 2] + b"41" + data[end:]
+    with pytest.raises(PdfSignatureError, match="unsigned bytes behind its signature"):
+        pades.check(padded, "report.pdf")
+    assert pades.check(data, "report.pdf").key == signed.auditor.public
+
+
+@pytest.mark.parametrize("change", ["bytes", "link", "removed"])
+def test_the_findings_in_the_evidence_are_covered_by_the_auditor(
+    signed: Signed, change: str
+) -> None:
+    path = signed.run / "evidence" / "findings.json"
+    content = path.read_bytes()
+    path.unlink()
+    if change == "bytes":
+        path.write_bytes(content + b" ")
+    elif change == "link":
+        (signed.run.parent / "elsewhere").write_bytes(content)
+        path.symlink_to(signed.run.parent / "elsewhere")
+    problems = [str(problem) for problem in signed.verify().problems]
+    assert problems
+    assert all(problem.startswith("evidence") for problem in problems)
+    if change != "link":
+        assert problems == ["evidence: changed since attestation.json was signed, or its salt did"]
+
+
+def test_attestations_of_the_form_before_numbers_are_still_read(signed: Signed) -> None:
+    """That form had no number, left the findings out of the digest, and either form of s."""
+    for name, key in zip(ENVELOPES, (signed.trainer, signed.auditor), strict=True):
+        path = signed.run / name
+        text = parse_envelope(path.read_bytes(), name).payload
+        document = json.loads(text)
+        predicate = document["predicate"]
+        del predicate["sequence"], predicate["supersedes"]
+        subjects = {
+            entry["name"]: next(iter(entry["digest"].items())) for entry in document["subject"]
+        }
+        subjects["evidence"] = ("hmacSha256", evidence_digests(signed.run).trained)
+        if name == "attestation.json":
+            training = hashlib.sha256((signed.run / ENVELOPES[0]).read_bytes()).hexdigest()
+            subjects[ENVELOPES[0]] = (SHA256, training)
+        kind = document["predicateType"].replace("/v2", "/v1")
+        sealed = parse_envelope(
+            seal(write_statement(Statement(subjects, kind, predicate)), key.private), name
+        )
+        r, s = decode_dss_signature(sealed.signature)
+        high = dataclasses.replace(sealed, signature=encode_dss_signature(r, ORDER - s))
+        path.write_bytes(write_envelope(high))
+    result = signed.verify()
+    assert result.problems == ()
+    assert result.sequence == dict.fromkeys(ENVELOPES, 0)
+    (signed.run / "evidence" / "findings.json").write_bytes(b"{}\n\n")
+    assert signed.verify().ok
+    signing.sign(signed.run, auditor=signed.auditor)
+    assert signed.verify().sequence == {ENVELOPES[0]: 0, ENVELOPES[1]: 2}
+
+
+def test_each_signature_names_the_one_that_it_supersedes(signed: Signed) -> None:
+    first = {name: (signed.run / name).read_bytes() for name in ENVELOPES}
+    for name in ENVELOPES:
+        said = statement_of(signed.run, name)["predicate"]
+        assert (said["sequence"], said["supersedes"]) == (1, None)
+    signing.sign(signed.run, auditor=signed.auditor)
+    signing.sign(signed.run, auditor=signed.auditor)
+    assert signed.verify().sequence == {ENVELOPES[0]: 1, ENVELOPES[1]: 3}
+    signing.sign(signed.run, trainer=signed.trainer)
+    said = statement_of(signed.run, ENVELOPES[0])["predicate"]
+    digest = hashlib.sha256(first[ENVELOPES[0]]).hexdigest()
+    assert (said["sequence"], said["supersedes"]) == (2, digest)
+
+
+def test_signing_over_a_damaged_attestation_is_refused(signed: Signed) -> None:
+    (signed.run / "attestation.json").write_bytes(b"{}")
+    with pytest.raises(EnvelopeError, match="what a new signature supersedes is unknown"):
+        signing.sign(signed.run, auditor=signed.auditor)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "2", None, 2**60, 1.0])
+def test_a_number_out_of_range_is_a_problem(signed: Signed, value: object) -> None:
+    path = signed.run / "attestation.json"
+    statement = parse_statement(
+        parse_envelope(path.read_bytes(), path.name).payload, RUN_TYPE, path.name
+    )
+    statement.predicate["sequence"] = value
+    path.write_bytes(seal(write_statement(statement), signed.auditor.private))
+    reasons = {problem.file: problem.reason for problem in signed.verify().problems}
+    assert "its sequence number must be from 1" in reasons["attestation.json"]
+
+
+def test_an_earlier_signed_state_is_refused_by_who_verified_a_later_one(
+    signed: Signed, tmp_path: Path
+) -> None:
+    memory = tmp_path / "reader" / "verified.json"
+    earlier = shutil.copytree(signed.run, tmp_path / "earlier")
+    signing.sign(signed.run, signed.trainer, signed.auditor)
+    # A reader who knows no key remembers nothing: anybody could have sent a higher number.
+    assert verify(signed.run, memory=memory).is_intact
+    assert not memory.exists()
+    assert signed.verify(memory=memory).ok
+    assert memory.stat().st_mode & 0o777 == 0o600
+    assert signed.verify(memory=memory).ok
+    put_back = Signed(earlier, signed.keys)
+    assert put_back.verify().ok
+    result = put_back.verify(memory=memory)
+    assert named(result) == set(ENVELOPES)
+    assert all("an earlier state was put back" in problem.reason for problem in result.problems)
+    assert verify(earlier, memory=memory).outcome is Outcome.NOT_VALID
+
+
+def test_two_states_under_one_number_are_noticed(signed: Signed, tmp_path: Path) -> None:
+    memory = tmp_path / "verified.json"
+    other = Signed(Path(shutil.copytree(signed.run, tmp_path / "other")), signed.keys)
+    for run in (signed, other):
+        signing.sign(run.run, auditor=run.auditor)
+    assert signed.verify(memory=memory).ok
+    result = other.verify(memory=memory)
+    assert named(result) == {"attestation.json"}
+    assert "signed twice from one state" in result.problems[0].reason
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"runs": {"r": {"attestation.json": 7}}}'])
+def test_a_damaged_memory_is_the_callers_error(
+    signed: Signed, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "verified.json").write_bytes(content)
+    with pytest.raises(KeyFileError, match="move it away to begin anew"):
+        signed.verify(memory=tmp_path / "verified.json")
+
+
+def test_a_state_that_cannot_be_remembered_is_said_and_holds(
+    signed: Signed, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    result = signed.verify(memory=tmp_path / "file" / "verified.json")
+    assert result.ok
+    assert any("could not be remembered" in text for text in result.statements)
+
+
+def test_each_file_is_read_once_so_that_a_swap_in_between_shows_nothing(
+    signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    plain = untrusted._open_plain
+
+    def swapping(path: Path, name: str, flags: int) -> Any:
+        """Open a file; who comes to it a second time is shown another one."""
+        if path.parent.resolve() == signed.run.resolve():
+            opened.append(path.name)
+            if opened.count(path.name) == 2:
+                path.write_bytes(b"swapped")
+        return plain(path, name, flags)
+
+    monkeypatch.setattr(untrusted, "_open_plain", swapping)
+    result = signed.verify()
+    assert result.ok
+    assert sorted(opened) == sorted(set(opened))
+    assert {"ledger.jsonl", "model.safetensors", "report.pdf", "report.json"} <= set(opened)
+
+
+def test_a_write_that_did_not_end_is_said_and_is_not_signed(signed: Signed) -> None:
+    (signed.run / ".unfinished").mkdir()
+    (signed.run / ".unfinished" / "lock").write_text("")
+    signing.sign(signed.run, auditor=signed.auditor)
+    assert not any(
+        entry["name"].startswith(".unfinished")
+        for entry in statement_of(signed.run, "attestation.json")["subject"]
+    )
+    result = signed.verify()
+    assert [str(problem) for problem in result.problems] == [
+        ".unfinished: a write to this run was cut off or is going on; dpfedadamw run --resume "
+        "RUN_DIR finishes it"
+    ]
+    shutil.rmtree(signed.run / ".unfinished")
+    assert signed.verify().ok
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "empty folder", "folder"])
+def test_a_checkpoint_beside_a_finished_run_is_named(signed: Signed, kind: str) -> None:
+    path = signed.run / "checkpoint"
+    if kind == "file":
+        path.write_bytes(b"x")
+    elif kind == "link":
+        path.symlink_to("/etc")
+    else:
+        path.mkdir()
+        if kind == "folder":
+            (path / "state.safetensors").write_text("x")
+    assert named(signed.verify()) == {"checkpoint"}
+    assert any("move it out" in problem.reason for problem in signed.verify().problems)
+
+
+def test_an_invented_public_report_is_named(signed: Signed) -> None:
+    invented = (signed.run / "report.html").read_bytes()
+    (signed.run / "report-public.html").write_bytes(invented)
+    assert [str(problem) for problem in signed.verify().problems] == [
+        "report-public.html: is not covered by attestation.json"
+    ]
