@@ -12,6 +12,7 @@ import io
 from typing import Any, cast
 
 import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
 from reports.content.parts import Report
@@ -31,7 +32,9 @@ def draw(report: Report, identifier: str) -> bytes:
     figure = figures()[identifier]
     with matplotlib.rc_context(rc=cast("Any", STYLE)):
         canvas = Canvas(figsize=(_WIDTH, figure.height), layout="constrained")
+        FigureCanvasSVG(canvas)
         figure.draw(canvas.add_subplot(), report)
+        engine = canvas.get_layout_engine(); engine.execute(canvas); canvas.set_layout_engine(None)
         buffer = io.BytesIO()
         # Without a date and a creator the bytes depend on the data alone.
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

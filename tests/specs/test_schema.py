@@ -12,6 +12,7 @@ import specs
 from dpfedadamw import spec
 
 Schema = dict[str, Any]
+DEFINITIONS = spec.schema()["$defs"]
 
 
 def parts() -> Iterator[tuple[str, Schema]]:
@@ -44,8 +45,8 @@ def sections() -> list[Any]:
 
 
 def check(part: Schema, value: Any) -> None:
-    whole = {**part, "$defs": spec.schema()["$defs"]}
-    jsonschema.validate(value, whole, cls=jsonschema.Draft202012Validator)
+    # That the parts are valid schemas themselves, the metaschema says of all of them at once.
+    jsonschema.Draft202012Validator({**part, "$defs": DEFINITIONS}).validate(value)
 
 
 def test_the_schema_is_valid_against_its_metaschema():
@@ -91,9 +92,8 @@ def test_every_section_is_closed_and_every_key_required_or_defaulted(part):
     assert part["additionalProperties"] is False
     assert part["title"]
     assert part["description"].endswith(".")
-    definitions = spec.schema()["$defs"]
     for key, child in part["properties"].items():
-        target = definitions[child["$ref"].removeprefix("#/$defs/")] if "$ref" in child else child
+        target = DEFINITIONS[child["$ref"].removeprefix("#/$defs/")] if "$ref" in child else child
         optional = "default" in {**target, **child}
         chosen_by_key = list(part["properties"]) in (["relative"], ["absolute"])
         assert chosen_by_key or optional != (key in part.get("required", []))
@@ -109,11 +109,10 @@ def test_every_definition_is_used():
 def test_branches_of_a_union_are_told_apart_by_its_discriminator():
     for name, part in [*parts()]:
         if "x-discriminator" in part:
-            definitions = spec.schema()["$defs"]
             seen: list[str] = []
             for branch in part["oneOf"]:
                 if "$ref" in branch:
-                    target = definitions[branch["$ref"].removeprefix("#/$defs/")]
+                    target = DEFINITIONS[branch["$ref"].removeprefix("#/$defs/")]
                     assert part["x-discriminator"] in target["required"]
                     seen += target["properties"][part["x-discriminator"]]["enum"]
             assert len(seen) == len(set(seen)), name
