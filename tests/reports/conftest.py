@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ import numpy as np
 import pytest
 import yaml
 
+from reports import figures
 from tests.reports.client_run import protect_clients
+from tests.reports.drawings import once
 
 MakeRun = Callable[..., Path]
+DRAW = figures.draw
 CREATED = "2026-11-21T09:21:27Z"
 
 
@@ -412,6 +415,20 @@ def build_run(
         }
         (directory / "audit.json").write_bytes(_compact(found))
     return directory
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _each_figure_once() -> Iterator[None]:
+    """Equal numbers are drawn once in a test process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw", once(DRAW))
+        yield
+
+
+@pytest.fixture
+def drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every figure is drawn, for tests of the drawing itself."""
+    monkeypatch.setattr(figures, "draw", DRAW)
 
 
 @pytest.fixture(scope="session")

@@ -234,6 +234,7 @@ def test_texts_of_the_run_are_never_markup(make_run: MakeRun, text: str) -> None
     assert squeezed(shown) in page.text
 
 
+@pytest.mark.usefixtures("drawn_anew")
 def test_same_run_same_bytes(make_run: MakeRun) -> None:
     report = data_of(make_run())
     assert html.compose(report_of(report)) == html.compose(report_of(report))

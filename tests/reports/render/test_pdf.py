@@ -41,6 +41,7 @@ def text_of(path: Path) -> str:
     return " ".join(done.stdout.decode("utf-8").split())
 
 
+@pytest.mark.usefixtures("drawn_anew")
 def test_same_run_same_pages(make_run: MakeRun) -> None:
     run = make_run()
     first = build_report(run)
@@ -154,6 +155,7 @@ def test_a_run_without_privacy_shows_no_loss(make_run: MakeRun) -> None:
     assert "ε =" not in shown
 
 
+@pytest.mark.usefixtures("drawn_anew")
 @pytest.mark.parametrize(("clients", "blocks"), [(50, 60), (500, 200)])
 def test_a_large_run_is_set_quickly_and_stays_small(
     make_run: MakeRun, clients: int, blocks: int
@@ -168,6 +170,7 @@ def test_a_large_run_is_set_quickly_and_stays_small(
     assert len(json.loads(files.json.read_text("utf-8"))["clients"]["rows"]) == clients
 
 
+@pytest.mark.usefixtures("drawn_anew")
 def test_figures_are_the_same_every_time_and_have_words(make_run: MakeRun) -> None:
     report = data_of(make_run())
     names = [text.identifier for text in describe(report_of(report))]
