@@ -18,7 +18,14 @@ from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading import leaks
 from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.reading.files import read_bytes
-from audit.reading.known_fields import LEDGER, METRICS, MODEL, RUN_FILES, unknown_fields
+from audit.reading.known_fields import (
+    CHECKPOINT_FILES,
+    LEDGER,
+    METRICS,
+    MODEL,
+    RUN_FILES,
+    unknown_fields,
+)
 from audit.replay.trajectory import learning_rate
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, parse_json
@@ -121,16 +128,25 @@ def _copies(bundle: Bundle, reasons: list[str]) -> None:
 
 
 def _strange_files(bundle: Bundle) -> list[str]:
-    """Names of files outside the evidence that no run writes."""
+    """Names of files outside the evidence that no run writes.
+
+    A checkpoint is a run's own until its ledger has the claim; it holds clients' memories, so a
+    finished run keeps none.
+    """
+    finished = bundle.ledger is not None and any(kind == "claim" for _, kind in bundle.ledger.kinds)
+    checkpoint = bundle.root / "checkpoint"
     try:
         names = [one.name for one in os.scandir(bundle.root) if one.name not in _NOT_OF_THE_RUN]
-        if "checkpoint" in names and (bundle.root / "checkpoint").is_dir():
-            names.remove("checkpoint")
-            names += [f"checkpoint/{one.name}" for one in os.scandir(bundle.root / "checkpoint")]
+        if checkpoint.is_dir() and not checkpoint.is_symlink():
+            states = [f"checkpoint/{one.name}" for one in os.scandir(checkpoint)]
+            if states or not finished:
+                names.remove("checkpoint")
+                names += states
     except OSError as error:
         raise UnverifiedError("the run directory cannot be listed") from error
+    patterns = RUN_FILES if finished else (*RUN_FILES, *CHECKPOINT_FILES)
     return sorted(
-        name for name in names if not any(re.fullmatch(known, name) for known in RUN_FILES)
+        name for name in names if not any(re.fullmatch(known, name) for known in patterns)
     )
 
 

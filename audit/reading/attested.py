@@ -21,7 +21,9 @@ from audit.untrusted.fields import FieldError
 from audit.untrusted.files import FileError, Refusal
 from audit.untrusted.folders import keyed_digest
 
-ENVELOPE, KEY = "training.attestation.json", "trainer.pub"
+ENVELOPE = "training.attestation.json"
+# What is written together with the envelope or after it; where one of these lies, it was there.
+_BESIDE = ("trainer.pub", "auditor.pub", "attestation.json")
 _EVIDENCE, _SALT = "evidence", "salt"
 _UNCOVERED = ("findings.json",)
 _MOST_BYTES, _MOST_SUBJECTS = 1 << 20, 64
@@ -45,7 +47,7 @@ def attestation_faults(root: Path, reasons: list[str], unreadable: list[str]) ->
     try:
         raw = read_bytes(root, ENVELOPE, _MOST_BYTES)
     except UntrustedFileError as error:
-        if error.missing and not os.path.lexists(root / KEY):
+        if error.missing and not any(os.path.lexists(root / name) for name in _BESIDE):
             return False
         unreadable.append(f"{ENVELOPE}: {error.what}")
         return True

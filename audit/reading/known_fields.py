@@ -116,8 +116,9 @@ RUN_FILES = (
     r"(audit\.json|report(-[a-z]+)?\.(json|pdf|html)|VERIFY\.md)",
     r"((training\.)?attestation\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
     r"model\.sig",
-    r"checkpoint/state\.safetensors",
 )
+# What a run goes on from, while its ledger has no claim; a finished run keeps none of it.
+CHECKPOINT_FILES = (r"checkpoint/(spec\.yaml|paid|state-\d{5,}\.safetensors)",)
 
 
 def unknown_fields(value: Any, shape: Shape, prefix: str = "") -> Iterator[str]:

@@ -6,6 +6,7 @@ The part of the check "integrity" that both units share.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from audit.checks.base import Judgement, conclude
@@ -16,6 +17,10 @@ from audit.reading.ledger import Header, Ledger, Resume, Round
 from audit.reading.spends import RoundSpend, Spend
 
 _MOST_UNREADABLE = 100
+UNATTESTED = (
+    "no attestation by the trainer lies beside the run: model, metrics and most of the evidence "
+    "were compared with no digest of theirs, so changes to them would not be seen"
+)
 
 
 def judge_run(
@@ -51,7 +56,7 @@ def judge_run(
         "charges": len(ledger.spends) + len(ledger.round_spends) if ledger else 0,
         "attested": attested,
     }
-    return conclude(
+    judged = conclude(
         "every line of the ledger names the digest of the line before and its own, the spec is the "
         "one the header names, all rounds are charged before they end, and all evidence is there"
         + ("; every file is the one that the trainer attested to" if attested else ""),
@@ -59,6 +64,7 @@ def judge_run(
         unreadable,
         details=details,
     )
+    return judged if attested else replace(judged, qualifications=(UNATTESTED,))
 
 
 def _order(ledger: Ledger, reasons: list[str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from audit import audit_run
 from audit.checks import checks_for, checks_of
 from audit.checks.randomness import REPRODUCIBLE
+from audit.checks.shared.completeness import UNATTESTED
 from audit.reading.bundle import open_bundle
 from audit.reading.units import RECORD
 from audit.verdict import Findings, Verdict
@@ -272,7 +273,7 @@ def test_a_record_in_the_wrong_client_is_caught(good_run: Path) -> None:
 def test_reproducible_mode_is_disclosed(tmp_path: Path) -> None:
     findings = audit_run(build_run(tmp_path / "run", replace(GOOD, randomness="reproducible")))
     assert findings.verdict is Verdict.PASS
-    assert findings.qualifications == (REPRODUCIBLE,)
+    assert findings.qualifications == (UNATTESTED, REPRODUCIBLE)
 
 
 def test_closed_forms_are_read_as_theory_says(tmp_path: Path) -> None:

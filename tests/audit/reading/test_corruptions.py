@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from audit import audit_run
-from audit.__main__ import main
+from audit.__main__ import main, render
+from audit.checks.shared.completeness import UNATTESTED
 from audit.verdict import Verdict
 from tests.audit.corruptions import ENVELOPE, attest, copy, corrupt
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
@@ -107,6 +108,30 @@ def test_an_attestation_that_went_missing_is_noticed(
     findings = audit_run(run)
     assert findings.verdict is Verdict.NOT_VERIFIED
     assert f"{ENVELOPE}: is missing" in findings.named("integrity").measurement
+
+
+@pytest.mark.parametrize("left", ["trainer.pub", "auditor.pub", "attestation.json"])
+def test_what_was_written_with_an_attestation_tells_that_there_was_one(
+    runs: tuple[Path, Path], tmp_path: Path, left: str
+) -> None:
+    run = copy(runs[0], tmp_path / "run")
+    for path in (run / ENVELOPE, run / "trainer.pub"):
+        path.unlink(missing_ok=True)
+    (run / left).write_text("")
+    assert audit_run(run).verdict is Verdict.NOT_VERIFIED
+
+
+def test_an_audit_without_any_attestation_says_so(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    assert UNATTESTED not in audit_run(runs[0]).qualifications
+    run = copy(runs[0], tmp_path / "run")
+    for path in (run / ENVELOPE, run / "trainer.pub"):
+        path.unlink(missing_ok=True)
+    metrics = run / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes().replace(b'"test_accuracy":0.', b'"test_accuracy":0.9'))
+    found = audit_run(run)
+    assert found.verdict is Verdict.PASS
+    assert UNATTESTED in found.qualifications
+    assert f"note     {UNATTESTED}" in render(found)
 
 
 def test_files_added_to_the_evidence_are_noticed(runs: tuple[Path, Path], tmp_path: Path) -> None:

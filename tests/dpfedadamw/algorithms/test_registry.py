@@ -145,7 +145,8 @@ def test_every_name_of_client_level_trains_and_passes_its_audit(name, by, tmp_pa
     findings = judged(small_spec(name, rounds=3, overrides=(f"privacy={privacy}",)), tmp_path)
     assert findings["verdict"] == "PASS", failing(findings)
     assert verdicts(findings)["views"] == "PASS"
-    assert (findings["qualifications"][0].startswith("no guarantee")) == (by == "server")
+    said = [text.startswith("no guarantee") for text in findings["qualifications"]]
+    assert any(said) == (by == "server")
 
 
 @pytest.mark.parametrize("name", NOT_PRIVATE)

@@ -18,6 +18,7 @@ from audit.accounting.budget import Steps, budget
 from audit.checks import checks_for, checks_of
 from audit.checks.client.accounting import composed_multiplier
 from audit.checks.client.views import TRUSTED_SERVER
+from audit.checks.shared.completeness import UNATTESTED
 from audit.probe.update_probing import UPDATE_KINDS, run_update_probe
 from audit.reading.bundle import open_bundle
 from audit.reading.units import CLIENT
@@ -80,7 +81,7 @@ def test_a_correct_run_passes(tmp_path: Path, settings: ClientSettings) -> None:
     assert [f.name for f in findings.findings] == [check.name for check in asked]
     assert findings.named("second-moment").verdict is Verdict.NOT_APPLICABLE
     trusted = settings.noise_added_by == "server"
-    assert findings.qualifications == ((TRUSTED_SERVER,) if trusted else ())
+    assert findings.qualifications == (UNATTESTED, *((TRUSTED_SERVER,) if trusted else ()))
 
 
 @pytest.mark.parametrize(

@@ -174,13 +174,37 @@ def test_a_tensor_that_was_not_trained_is_found(run: Path, name: str) -> None:
     assert failing(run) == {"disclosure"}
 
 
-@pytest.mark.parametrize("name", ["losses.csv", "checkpoint/optimizer.pt"])
+@pytest.mark.parametrize(
+    "name", ["losses.csv", "checkpoint/optimizer.pt", "checkpoint/state-00002.safetensors"]
+)
 def test_a_file_that_no_run_writes_is_not_judged_and_said(run: Path, name: str) -> None:
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_text("0.7")
     found = audit_run(run)
     assert found.verdict is Verdict.NOT_VERIFIED
     assert name in found.named("disclosure").measurement
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_a_finished_run_keeps_no_checkpoint_of_any_kind(run: Path, kind: str) -> None:
+    path = run / "checkpoint"
+    if kind == "file":
+        path.write_text("")
+    elif kind == "link":
+        path.symlink_to(run / "evidence", target_is_directory=True)
+    else:
+        path.mkdir()
+    assert "'checkpoint'" in audit_run(run).named("disclosure").measurement
+
+
+def test_a_run_that_did_not_finish_may_have_what_it_goes_on_from(run: Path) -> None:
+    rewrite_ledger(run, lambda entries: entries.pop())
+    (run / "checkpoint").mkdir()
+    for name in ("spec.yaml", "paid", "state-00001.safetensors", "state-00002.safetensors"):
+        (run / "checkpoint" / name).write_text("")
+    assert "no run writes" not in audit_run(run).named("disclosure").measurement
+    (run / "checkpoint" / "state.safetensors").write_text("")
+    assert "checkpoint/state.safetensors" in audit_run(run).named("disclosure").measurement
 
 
 def test_unknown_fields_are_named_once_and_in_place() -> None:
