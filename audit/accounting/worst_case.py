@@ -59,6 +59,8 @@ class MostSpent:
 
         def epsilon(rounds: int) -> float:
             value = mixture.epsilon(list(course.noise_levels(rounds).values()))
+            # The run ends before any client's ε towards the server exceeds its limit.
+            value = min(value, self.header.max_epsilon or value)
             if course.adaptation is None or course.adaptation.step_limit is None:
                 return value
             whole = self.everything(self.header.rounds)

@@ -108,7 +108,8 @@ def _power(rounds: int, clients: int, rate: float) -> tuple[str, dict[str, objec
 def _independent(bundle: Bundle) -> Judgement:
     """Judge who took part against independent draws of each client."""
     header = bundle.header
-    rounds, clients = header.rounds, header.clients
+    # Rounds that share a limit on ε can be fewer than the header's.
+    rounds, clients = bundle.readable_ledger.rounds_to_finish, header.clients
     rate = header.clients_per_round / clients
     cohorts = _cohorts(bundle.readable_ledger, rounds, clients)
     details: dict[str, object] = {"rounds": rounds, "clients": clients, "rate": rate}

@@ -48,7 +48,7 @@ _HEADER = (
     "delta", "rounds", "local_steps", "clients", "clients_per_round", "client_sampling", "records",
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "seed",
-    "parameters",
+    "parameters", "max_epsilon",
 )  # fmt: skip
 
 _SPEND = (
@@ -107,6 +107,7 @@ LEDGER: Mapping[str, Shape] = {
         "server_worst_case": dict.fromkeys(_VIEW),
         "third_party": dict.fromkeys(_THIRD_PARTY),
         "closed_forms": dict.fromkeys(_FORMS),
+        "stopped": dict.fromkeys(("rounds", "max_epsilon")),
     },
 }
 

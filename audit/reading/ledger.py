@@ -44,6 +44,19 @@ class Canaries:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """That a limit on ε ended the run, as its claim says.
+
+    Attributes:
+        rounds: rounds that were finished.
+        max_epsilon: the limit.
+    """
+
+    rounds: int
+    max_epsilon: float
+
+
+@dataclass(frozen=True)
 class Header:
     """First line: what the run declares about itself."""
 
@@ -71,6 +84,7 @@ class Header:
     sparsification: Sparsification | None = None
     adaptation: Adaptation | None = None
     canaries: Canaries | None = None
+    max_epsilon: float | None = None
 
     @property
     def course(self) -> Course:
@@ -134,6 +148,7 @@ class Ledger:
         kinds: kind of every readable line with its line number.
         faults: everything wrong with form and chain.
         round_spends: charges of whole rounds (unit client), in order.
+        stopped: that a limit on ε ended the run; None where the claim does not say so.
     """
 
     header: Header | None
@@ -144,16 +159,19 @@ class Ledger:
     kinds: tuple[tuple[int, str], ...]
     faults: tuple[Fault, ...]
     round_spends: tuple[RoundSpend, ...] = ()
+    stopped: Stopped | None = None
 
     @property
     def rounds_to_finish(self) -> int:
-        """How many rounds a complete run has: the header's, or fewer if its steps ran out.
+        """How many rounds a complete run has: the header's, or fewer if its steps or ε ran out.
 
-        Rounds that share a limit on their steps end with it.
+        Rounds that share a limit on their steps, or on ε, end with it.
         """
         header = self.header
         if header is None:
             return 0
+        if self.stopped is not None and header.max_epsilon is not None:
+            return min(header.rounds, self.stopped.rounds)
         limit = header.adaptation.step_limit if header.adaptation else None
         if limit is None or steps_charged(self.spends) < limit:
             return header.rounds
@@ -185,12 +203,14 @@ def read_ledger(raw: bytes) -> Ledger:
                 faults.append(Fault(position, "is of an unknown kind"))
         except FieldError as error:
             faults.append(Fault(position, f"{kind}: {error}"))
+    claim, stopped = found["claim"][-1] if found["claim"] else (None, None)
     return Ledger(
         header=found["header"][-1] if found["header"] else None,
         spends=tuple(item for item in found["spend"] if isinstance(item, Spend)),
         rounds=tuple(found["round"]),
         resumes=tuple(found["resume"]),
-        claim=found["claim"][-1] if found["claim"] else None,
+        claim=claim,
+        stopped=stopped,
         kinds=tuple(kinds),
         faults=tuple(faults),
         round_spends=tuple(item for item in found["spend"] if isinstance(item, RoundSpend)),
@@ -281,6 +301,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         ),
         adaptation=read_adaptation(entry),
         canaries=_optional(entry, "canaries", lambda: _canaries(fields.mapping(entry, "canaries"))),
+        max_epsilon=_optional(entry, "max_epsilon", lambda: fields.positive(entry, "max_epsilon")),
     )
 
 
@@ -290,6 +311,13 @@ def _canaries(entry: Mapping[str, Any]) -> Canaries:
         fields.choice(entry, "kind", ("gradient", "label")),
         _optional(entry, "audited", lambda: fields.text(entry, "audited", pattern=_RUN)),
     )
+
+
+def _stopped(entry: Mapping[str, Any]) -> Stopped | None:
+    if entry.get("stopped") is None:
+        return None
+    section = fields.mapping(entry, "stopped")
+    return Stopped(fields.integer(section, "rounds"), fields.positive(section, "max_epsilon"))
 
 
 def _resume(entry: Mapping[str, Any], line: int) -> Resume:
@@ -323,5 +351,5 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], int], Any]] = {
     "spend": read_spend,
     "round": _round,
     "resume": _resume,
-    "claim": lambda entry, _: read_claim(entry),
+    "claim": lambda entry, _: (read_claim(entry), _stopped(entry)),
 }

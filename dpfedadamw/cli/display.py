@@ -130,6 +130,7 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         ),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; {_composed_by(server)}"),
+        *_early_end(claim),
     ]
 
 
@@ -151,7 +152,15 @@ def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableTy
         ("ε towards the server", towards_server),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"one client with all its records, added or removed; {_composed_by(third)}"),
+        *_early_end(claim),
     ]
+
+
+def _early_end(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    if (ended := claim.get("stopped")) is None:
+        return []
+    why = f"a further one could exceed max_epsilon {ended['max_epsilon']:g}"
+    return [("ended early", f"after {ended['rounds']} rounds: {why}")]
 
 
 def _composed_by(view: Mapping[str, Any]) -> str:

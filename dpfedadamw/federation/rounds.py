@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.privacy.accounting.epsilon_limit import Watch
 from dpfedadamw.privacy.accounting.worst_case import charged_steps
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -93,7 +95,7 @@ class Federation:
         """Run all rounds from ``first_round`` on, one at a time as the caller asks.
 
         Before it asks for the next, the caller sees to it that the ledger says the last is over.
-        There may be fewer than the spec's where they share a limit on steps.
+        There may be fewer than the spec's where they share a limit on steps, or on ε.
 
         Args:
             state: The server's state before that round.
@@ -101,12 +103,20 @@ class Federation:
             on_client: Called with (clients done, clients of the round) after each client.
         """
         for index in range(first_round, self.spec.federation.rounds):
-            plan = self._plan_of_round(state, index)
+            plan = self._plan_of_round(state, index) if self._allows(index) else None
             if plan is None:
                 return
             result = self._round(plan, state, index, on_client)
             state = result.state
             yield result
+
+    @cached_property
+    def _watch(self) -> Watch | None:
+        return self.plan.watch
+
+    def _allows(self, index: int) -> bool:
+        """Whether a round keeps to the run's limit on ε, whoever will be drawn for it."""
+        return self._watch is None or self._watch.allows(self.ledger.entries, index)
 
     def _plan_of_round(self, state: ServerState, index: int) -> PrivacyPlan | None:
         """The plan under the steps and noise of one round; None when nothing is left.
@@ -144,7 +154,7 @@ class Federation:
         """Whether no round follows this one."""
         limit = self.plan.adaptation.step_limit if self.plan.adaptation else None
         spent = limit is not None and sum(charged_steps(self.ledger.entries).values()) >= limit
-        return spent or index + 1 == self.plan.rounds
+        return spent or index + 1 == self.plan.rounds or not self._allows(index + 1)
 
     def _round(
         self,

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
+from dpfedadamw.privacy.accounting.epsilon_limit import Watch
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.noise.noise import Method
@@ -50,6 +51,7 @@ class PrivacyPlan:
         gaussian_sampler: How normal numbers are drawn, "box-muller" or "four-draw".
         sparsification: Which coordinates of a client's update survive; None for all.
         adaptation: What the rules may change from round to round; None for nothing.
+        max_epsilon: ε at which the run ends early, in the view of its target; None for no limit.
     """
 
     unit: PrivacyUnit
@@ -68,11 +70,27 @@ class PrivacyPlan:
     gaussian_sampler: Method = "box-muller"
     sparsification: Sparsification | None = None
     adaptation: Adaptation | None = None
+    max_epsilon: float | None = None
 
     @property
     def spending_bound(self) -> SpendingBound:
         """The most that the run can spend."""
         return SpendingBound(self.rounds, self.local_steps, self.noise_multiplier, self.adaptation)
+
+    @property
+    def watch(self) -> Watch | None:
+        """Says before each round whether it keeps to ``max_epsilon``; None where there is none."""
+        return None if self.max_epsilon is None else self.unit.watch(self, self.max_epsilon)
+
+    def ends_early(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What a claim says of a run that its limit on ε ended: ``stopped``; else nothing."""
+        over = [entry["round"] for entry in entries if entry["kind"] == "round"]
+        completed = max(over, default=-1) + 1
+        if completed >= self.rounds or (watch := self.watch) is None:
+            return {}
+        if watch.allows(entries, completed):
+            return {}
+        return {"stopped": {"rounds": completed, "max_epsilon": self.max_epsilon}}
 
     @property
     def private(self) -> bool:
@@ -254,6 +272,10 @@ class PrivacyUnit(ABC):
             f"privacy.unit: {self.name}: this spec claims no privacy, so there is no ε to compute"
         )
 
+    def watch(self, _plan: PrivacyPlan, _limit: float, /) -> Watch:
+        """Says before each round whether it keeps to a limit on ε."""
+        return self._refuse()
+
     @abstractmethod
     def check_target(self, view: str, solve: str, /) -> None:
         """Refuse to solve for what could not keep to a target towards a view."""
@@ -284,6 +306,7 @@ def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) 
         "clipping_norm": privacy.clipping_norm,
         "noise_multiplier": privacy.noise_multiplier,
         "delta": privacy.delta,
+        "max_epsilon": spec.federation.max_epsilon,
         "gaussian_sampler": (
             "four-draw" if privacy.gaussian_sampler == "four-draw" else "box-muller"
         ),

@@ -81,6 +81,7 @@ def header(
         "noise_added_by": plan.noise_added_by,
         "sparsification": asdict(plan.sparsification) if plan.sparsification else None,
         "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
+        **({"max_epsilon": plan.max_epsilon} if plan.max_epsilon is not None else {}),
         "precision": spec.compute.precision,
         "randomness": spec.randomness.mode,
         "qualifications": qualifications(spec, order),

@@ -32,10 +32,18 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _registered(get)
     yield from _sampling(get)
     yield from _adaptive(get)
+    yield from _limit(get)
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
             yield (noise, "missing; give noise_multiplier, or target_epsilon to have it solved for")
+
+
+def _limit(get: Values) -> Contradictions:
+    """What limits a run's ε."""
+    if get("privacy", "unit") == "none" and get("federation", "max_epsilon") is not None:
+        message = "with privacy.unit none there is no epsilon to limit; leave it out"
+        yield ("federation", "max_epsilon"), message
 
 
 def _participation(get: Values) -> Contradictions:

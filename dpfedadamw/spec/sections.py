@@ -28,7 +28,8 @@ class FederationSpec(Section, title="Federation"):
 
     rounds: int = key(
         20,
-        "Number of rounds T; ali-dpfl may end earlier, when its budget is used up.",
+        "Number of rounds T; ali-dpfl may end earlier, when its budget is used up, and any run "
+        "with max_epsilon.",
         unit="rounds",
         ge=1,
         le=1_000_000,
@@ -58,6 +59,16 @@ class FederationSpec(Section, title="Federation"):
         ge=1,
         le=100_000,
         examples=(5, 20),
+    )
+    max_epsilon: float | None = key(
+        None,
+        "ε at which the run ends, with fewer rounds than asked for: no round begins that could "
+        "exceed it, towards the server with privacy.unit record, towards a third party with "
+        "client. Where clients are drawn by poisson the end is that of a run with every client in "
+        "every round. Null for no limit.",
+        gt=0,
+        le=1000,
+        examples=(None, 8),
     )
 
 

@@ -1,6 +1,6 @@
-"""Words for runs whose steps or noise change from round to round, as the ledger's header has them.
+"""Words for runs whose steps or noise change from round to round, or that end early.
 
-Used by the section on the mechanism and by the unit of single records. What a run may change is
+Used by the section on the mechanism and by the units. What a run may change is
 public before it begins; what it did change is not told here.
 """
 
@@ -23,6 +23,25 @@ def local_steps(header: dict[str, Any]) -> str:
     if integer(section.get("step_limit")) is None:
         return formatting.count(integer(header.get("local_steps")))
     return f"at most {formatting.count(integer(section.get('most_local_steps')))}"
+
+
+def early_end(claim: dict[str, Any], header: dict[str, Any]) -> str:
+    """A sentence on a limit on ε, and on the rounds it left out, with a space before it."""
+    limit = number(header.get("max_epsilon"))
+    if limit is None:
+        return ""
+    kept = f" No round begins that could take ε beyond {formatting.plain(limit)} (max_epsilon)"
+    rounds = integer(mapping(claim.get("stopped")).get("rounds"))
+    if rounds is None:
+        return f"{kept}; it did not end this run early."
+    planned = formatting.count(integer(header.get("rounds")))
+    return f"{kept}, and so the run ended after {formatting.count(rounds)} of {planned} rounds."
+
+
+def held(header: dict[str, Any], epsilon: float | None) -> str:
+    """What follows the method of a view whose ε is the limit at which a run ends."""
+    limit = number(header.get("max_epsilon"))
+    return ", held to max_epsilon" if limit is not None and epsilon == limit else ""
 
 
 def statement(header: dict[str, Any]) -> str:

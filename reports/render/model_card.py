@@ -197,13 +197,20 @@ def _pooling(model: Sequence[Setting]) -> str:
     return _MEAN if settings.get("pooling") == "mean" else ""
 
 
+def _rounds(mechanism: Mechanism) -> str:
+    planned, completed = formatting.count(mechanism.rounds), mechanism.rounds_completed
+    if mechanism.rounds is None or completed >= mechanism.rounds:
+        return planned
+    return f"{formatting.count(completed)} of {planned}"
+
+
 def _training(report: Report) -> str:
     identity, mechanism = report[Identity], report[Mechanism]
     rows = [
         ("data", f"{identity.dataset}, {identity.classes} classes"),
         ("clients", formatting.count(report[Clients].count)),
         ("algorithm", mechanism.algorithm),
-        ("rounds", formatting.count(mechanism.rounds)),
+        ("rounds", _rounds(mechanism)),
         ("local steps a round", formatting.count(mechanism.local_steps)),
         ("trained parameters", formatting.count(identity.parameters)),
         ("randomness", report[Randomness].mode),

@@ -60,7 +60,7 @@ def hide_a_step_twice(patch: Patch) -> None:
 
     def tell_less(self, current):
         answers = tuple(map(one_less, current.answers))
-        close(self, dataclasses.replace(current, answers=answers))
+        return close(self, dataclasses.replace(current, answers=answers))
 
     patch.setattr(Federation, "_close", tell_less)
 
@@ -108,6 +108,10 @@ def falling_although_the_loss_does_not(patch: Patch) -> None:
             inputs.local_steps, max(self.floor, self.factor ** max(0, inputs.round_index - 1))
         ),
     )
+
+
+def beyond_max_epsilon(patch: Patch) -> None:
+    patch.setattr(Federation, "_allows", lambda self, index: True)
 
 
 def claiming_what_was_spent(patch: Patch) -> None:
@@ -162,6 +166,14 @@ GROUP = FaultGroup(
             ("promise",),
             ali_for_six_rounds,
             a_limit_too_large,
+        ),
+        Fault(
+            "a-limit-on-epsilon-that-nothing-keeps-to",
+            "rounds go on when the spec's max_epsilon is used up",
+            "training loops that only print the ε at which they should have ended",
+            ("promise",),
+            lambda: small_spec("dp-fedavg", overrides=("federation.max_epsilon=1",)),
+            beyond_max_epsilon,
         ),
         Fault(
             "less-noise-in-late-rounds-alone",

@@ -112,6 +112,8 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     budgets = ("noise_multiplier", "target_epsilon")
     if privacy["unit"] != "none" and all(privacy[key] is None for key in budgets):
         privacy["noise_multiplier"] = 1.0
+    if privacy["unit"] == "none":
+        federation["max_epsilon"] = None
     if privacy["unit"] == "record":
         privacy["adjacency"] = crosschecks._PAIRINGS[privacy["sampling"]["kind"]][0]
     if privacy["unit"] == "client":

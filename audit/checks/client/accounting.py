@@ -73,9 +73,8 @@ def server_budgets(ledger: Ledger, delta: float) -> dict[int, Budget]:
 
 def over_rounds(ledger: Ledger, header: Header, delta: float) -> list[dict[str, Any]]:
     """ε towards third party and (where it is bounded) server after up to 40 of the rounds."""
-    points = sorted(
-        {round(x) for x in np.linspace(1, header.rounds, min(header.rounds, _MOST_POINTS))}
-    )
+    last = max(1, ledger.rounds_to_finish)
+    points = sorted({round(x) for x in np.linspace(1, last, min(last, _MOST_POINTS))})
     history = third_party_history(ledger)
     counts = [
         [

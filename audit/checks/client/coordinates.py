@@ -57,8 +57,9 @@ def _judge(bundle: Bundle) -> Judgement:
     for index, evidence, chosen in rounds_with_choices(bundle, sparsification):
         _round(index, evidence, digest(chosen), reasons)
     source = "seed and round" if sparsification.kind == "random" else "seed, round and last release"
+    rounds = bundle.readable_ledger.rounds_to_finish
     return conclude(
-        f"in all {header.rounds} rounds server and every client kept the {sparsification.kept} of "
+        f"in all {rounds} rounds server and every client kept the {sparsification.kept} of "
         f"{sparsification.size} coordinates that follow from {source}; the release is exactly 0 "
         "elsewhere",
         reasons,

@@ -31,6 +31,9 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         attempts.setdefault(spend.round, []).append(spend.attempt)
         if any(client >= header.clients for client in spend.clients):
             reasons.append(f"ledger.jsonl:{spend.line}: charges a client that does not exist")
+        # Where ε is limited, the cut-off round after the last may have used up the rest.
+        if spend.round < header.rounds and spend.round == ledger.rounds_to_finish:
+            continue
         charged_in_time(spend, finished, reasons)
     charges = last_round_spends(ledger.round_spends)
     for item in finished.values():

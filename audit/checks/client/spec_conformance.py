@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
+from audit.checks.client.accounting import third_party_history
 from audit.checks.record.spec_conformance import SPEC_CONFORMANCE
 from audit.checks.shared.agreement import (
     agree_on_unit,
@@ -20,6 +21,7 @@ from audit.checks.shared.agreement import (
     target_fault,
     word_faults,
 )
+from audit.checks.shared.epsilon_limit import limit_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -106,9 +108,10 @@ def _judge(bundle: Bundle) -> Judgement:
         _header(spec, header, reasons)
         _charges(ledger, header, reasons)
         _delta(ledger, header, reasons)
-        again = len(ledger.round_spends) - header.rounds
+        again = len(ledger.round_spends) - ledger.rounds_to_finish
         why = f" ({again} rounds were charged again after a crash)" if again > 0 else ""
         target_fault(spec, ledger, "third_party", reasons, why)
+        limit_faults(spec, ledger, "third_party", {0: third_party_history(ledger)}, reasons)
     except FieldError as error:
         reasons.append(str(error))
     try:

@@ -106,11 +106,13 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
     items = finished_rounds(bundle.readable_ledger)
     coordinates, salt = recorded_coordinates(bundle, kept), bundle.salt()
     recorded = layout.parameters if coordinates is None else len(coordinates)
+    rounds = bundle.readable_ledger.rounds_to_finish
     for index, evidence in bundle.all_update_rounds():
         _further(index, evidence, tally.reasons)
-        item, last = items[index], index == header.rounds - 1
+        item, last = items[index], index == rounds - 1
+        always = index in (0, bundle.header.rounds - 1)
         digest = bytes.fromhex(item.exchanged or "")
-        if not (index == 0 or last or is_kept(salt, index, -1, digest, kept.share)):
+        if not (always or is_kept(salt, index, -1, digest, kept.share)):
             continue
         release = bundle.release(index, recorded)
         following = None if last else items[index + 1].broadcast
@@ -143,9 +145,10 @@ def _judge(bundle: Bundle) -> Judgement:
         )
     kept = extent(header.parameters, 0, header.rounds)
     tally = Tally()
+    rounds = bundle.readable_ledger.rounds_to_finish
     _judge_all(bundle, kept, tally)
     details = {
-        "rounds": header.rounds,
+        "rounds": rounds,
         "replayed": tally.replayed,
         "coordinates": kept.coordinates or header.parameters,
         **found.details,
@@ -154,7 +157,7 @@ def _judge(bundle: Bundle) -> Judgement:
     place = f" at {kept.coordinates} coordinates drawn in secret" if kept.coordinates else ""
     return conclude(
         f"no client of any round uploaded or kept a tensor besides its update; {amount} "
-        f"{header.rounds} rounds{place}: the next model is the last one plus the released mean, "
+        f"{rounds} rounds{place}: the next model is the last one plus the released mean, "
         "which carries the noise that was measured"
         + ("; the published weights are the last model" if tally.weights else ""),
         tally.reasons,

@@ -11,6 +11,7 @@ from typing import Any
 
 from audit.accounting.sampling import ADJACENCY, CLIENT_SAMPLERS, RECORD_SAMPLERS, rate
 from audit.checks.base import AT_RECORD_LEVEL, Check, Judgement, conclude, register
+from audit.checks.record.accounting import histories
 from audit.checks.shared import adaptive
 from audit.checks.shared.agreement import (
     agree_on_unit,
@@ -21,6 +22,7 @@ from audit.checks.shared.agreement import (
     target_fault,
     word_faults,
 )
+from audit.checks.shared.epsilon_limit import limit_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -145,6 +147,7 @@ def _judge(bundle: Bundle) -> Judgement:
                 adaptive.affordable(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
             target_fault(spec, ledger, "server", reasons)
+            limit_faults(spec, ledger, "server", histories(ledger, header), reasons)
     except FieldError as error:
         reasons.append(str(error))
     unreadable: list[str] = []
@@ -184,7 +187,8 @@ SPEC_CONFORMANCE = Check(
     "divided by the public batch size.",
     tolerance="1e-9 relative, for numbers written and read again in decimal; counts exactly",
     power="any different parameter in spec, header or a single charge; of rules that adapt, a "
-    "round with other steps or noise than the rule gives it",
+    "round with other steps or noise than the rule gives it; a limit on epsilon that was exceeded, "
+    "or that ended the run a round too early",
     limits="Client sizes, and with them B/n, are taken as public metadata. The released values "
     "that adaptive rules go by are read from the ledger.",
     rule=_judge,

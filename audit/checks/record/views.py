@@ -114,7 +114,8 @@ def _judge(bundle: Bundle) -> Judgement:
     composed = [budget(history, delta) for history in histories(ledger, header).values()]
     server = max(composed, key=lambda result: result.headline)
     # A run that was cut off can have charged a client for more rounds than there are.
-    worst = max(budget(everything, delta).headline, server.headline)
+    most_allowed = header.max_epsilon or float("inf")
+    worst = max(min(budget(everything, delta).headline, most_allowed), server.headline)
     third = most.third_party(delta)(rounds)
     # The formulas know one number of steps a round and one noise: the mean of the most, the least.
     steps, sigma = course.most_steps(rounds) / rounds, course.least_noise(rounds - 1)

@@ -29,6 +29,11 @@ ADAPTED = (
     "the rule could have spent in the rounds taken part in, not of what it happened to spend"
 )
 
+LIMITED = (
+    "the run ends before the epsilon of any client towards the server exceeds {:g}, by a rule that "
+    "heeds who took part and nothing else; so no epsilon towards anybody exceeds it"
+)
+
 
 @dataclass(frozen=True)
 class ClosedForms:
@@ -134,6 +139,7 @@ def claim(
     bound: SpendingBound,
     delta: float,
     client_sampling: str = "fixed-size",
+    max_epsilon: float | None = None,
 ) -> dict[str, Any]:
     """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
 
@@ -149,6 +155,7 @@ def claim(
         bound: rounds, steps and noise, and what may change in them.
         delta: δ.
         client_sampling: "fixed-size" or "poisson".
+        max_epsilon: ε at which the run ends early; no client can spend more towards anybody.
 
     Returns:
         The claim line without its chain (kind, previous, digest).
@@ -170,6 +177,10 @@ def claim(
         delta,
     )
     accountant, leads = leading()
+
+    def at_most(epsilon: float) -> float:
+        return epsilon if max_epsilon is None else min(epsilon, max_epsilon)
+
     spent, entries, profile, notes = 0.0, [], [(0.0, 0.0)], worst.assumptions
     if spends:
         server = server_view(spends, delta)
@@ -182,6 +193,7 @@ def claim(
         *shared,
         *(f"server: {note}" for note in notes if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
+        *([LIMITED.format(max_epsilon)] if max_epsilon is not None else []),
         *([ADAPTED] if bound.adaptation and bound.adaptation.follows_releases else []),
     ]
     return {
@@ -190,9 +202,9 @@ def claim(
         "adjacency": per_round.adjacency,
         "server": {**as_claimed({accountant.name: spent}), "clients": entries},
         # A run that was interrupted can have charged a client for more rounds than there are.
-        "server_worst_case": as_claimed({accountant.name: max(worst.value, spent)}),
+        "server_worst_case": as_claimed({accountant.name: max(at_most(worst.value), spent)}),
         "third_party": {
-            **as_claimed(third_party.epsilon.by_accountant),
+            **as_claimed({accountant.name: at_most(third_party.epsilon.value)}),
             "participation": participation,
         },
         "closed_forms": asdict(forms),

@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.client_level import client_level_claim
+from dpfedadamw.privacy.accounting.epsilon_limit import (
+    Rounds,
+    Watch,
+    rounds_that_fit,
+    too_low,
+)
 from dpfedadamw.privacy.accounting.registry import claimed
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, plain_batches, private_fields
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.spec import Spec
@@ -43,6 +50,8 @@ class WholeClients(PrivacyUnit):
                 "mechanism that publishes one client in the clear would pass. Use a delta below "
                 f"{1.0 / clients:.2g}"
             )
+        if plan.max_epsilon is not None and _rounds_that_fit(plan, plan.max_epsilon) < 1:
+            raise too_low(plan.max_epsilon)
         return plan
 
     def realised_claim(
@@ -50,7 +59,8 @@ class WholeClients(PrivacyUnit):
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
         spends = [entry for entry in entries if entry["kind"] == "spend"]
-        return client_level_claim(spends, len(plan.records), plan.claimed_delta)
+        claim = client_level_claim(spends, len(plan.records), plan.claimed_delta)
+        return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
         """The claim if every client is in every round, which concerns the server's view alone.
@@ -66,7 +76,17 @@ class WholeClients(PrivacyUnit):
             "clients": [0] if by_clients else [],
             "upload_noise_multiplier": plan.noise_multiplier / plan.clients_per_round**0.5,
         }
-        return client_level_claim([spend] * plan.rounds, len(plan.records), plan.claimed_delta)
+        rounds = plan.rounds
+        if plan.max_epsilon is not None:
+            rounds = _rounds_that_fit(plan, plan.max_epsilon)
+        return client_level_claim([spend] * rounds, len(plan.records), plan.claimed_delta)
+
+    def watch(self, plan: PrivacyPlan, limit: float) -> Watch:
+        """Says before each round whether it keeps to a limit on ε towards a third party.
+
+        A round costs the same whoever takes part, so the end is fixed before the run begins.
+        """
+        return Rounds(plan.spending_bound, _one_round(plan), limit, plan.claimed_delta, True)
 
     def planned_run(self, plan: PrivacyPlan, _view: str) -> PlannedRun:
         """The plan as the solvers take it, towards a third party.
@@ -113,3 +133,12 @@ class WholeClients(PrivacyUnit):
             rows.append(("kept of an update", kept))
             rows.append(("noised of a sum", f"{sparse.released} coordinates"))
         return rows
+
+
+def _rounds_that_fit(plan: PrivacyPlan, limit: float) -> int:
+    return rounds_that_fit(plan.spending_bound, _one_round(plan), limit, plan.claimed_delta)
+
+
+def _one_round(plan: PrivacyPlan) -> Composition:
+    rate = plan.participation
+    return Composition(plan.noise_multiplier, rate, 1, 1, "full" if rate == 1.0 else "poisson")

@@ -9,6 +9,13 @@ from typing import Any, ClassVar
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.privacy.accounting.calibration import PlannedRun, solve_step_limit
+from dpfedadamw.privacy.accounting.epsilon_limit import (
+    Participations,
+    Rounds,
+    Watch,
+    rounds_that_fit,
+    too_low,
+)
 from dpfedadamw.privacy.accounting.registry import claimed
 from dpfedadamw.privacy.accounting.views import ClientSpend
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay
@@ -63,23 +70,44 @@ class SingleRecords(PrivacyUnit):
             )
         # Refuses what no accountant covers.
         plan.composition(plan.smallest_client)
-        return replace(plan, adaptation=_adaptation(spec, plan))
+        plan = replace(plan, adaptation=_adaptation(spec, plan))
+        if plan.max_epsilon is not None and _rounds_that_fit(plan, plan.max_epsilon) < 1:
+            raise too_low(plan.max_epsilon)
+        return plan
 
     def realised_claim(
         self, plan: PrivacyPlan, entries: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
         counted = plan.spending_bound.accounted(entries)
-        return _claim(plan, record_level.spends_from_ledger(counted))
+        claim = _claim(plan, record_level.spends_from_ledger(counted))
+        return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
         """The claim if every client takes part in every round."""
-        everything = plan.spending_bound.everything
+        bound, rounds = plan.spending_bound, plan.rounds
+        if plan.max_epsilon is not None:
+            rounds = _rounds_that_fit(plan, plan.max_epsilon)
+        everything = replace(bound, rounds=rounds).everything
         spends = [
-            ClientSpend(client, records, plan.rounds, everything(plan.composition(client)))
+            ClientSpend(client, records, rounds, everything(plan.composition(client)))
             for client, records in enumerate(plan.records)
         ]
         return _claim(plan, spends)
+
+    def watch(self, plan: PrivacyPlan, limit: float) -> Watch:
+        """Says before each round whether it keeps to a limit on ε towards the server."""
+        if plan.participants_hidden:
+            dearest = plan.composition(plan.smallest_client)
+            return Rounds(plan.spending_bound, dearest, limit, plan.claimed_delta)
+        return Participations(
+            plan.spending_bound,
+            [plan.composition(client) for client in range(len(plan.records))],
+            plan.sampling,
+            plan.records,
+            limit,
+            plan.claimed_delta,
+        )
 
     def planned_run(self, plan: PrivacyPlan, view: str) -> PlannedRun:
         """The plan as the solvers take it, towards the server or a third party."""
@@ -136,7 +164,14 @@ def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
         bound=plan.spending_bound,
         delta=plan.claimed_delta,
         client_sampling=plan.client_sampling,
+        max_epsilon=plan.max_epsilon,
     )
+
+
+def _rounds_that_fit(plan: PrivacyPlan, limit: float) -> int:
+    """How many rounds fit a limit on ε if every client is in each."""
+    per_round = plan.composition(plan.smallest_client)
+    return rounds_that_fit(plan.spending_bound, per_round, limit, plan.claimed_delta)
 
 
 def _batches(spec: Spec) -> tuple[Sampling, str, float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports import formatting
-from reports.content import events, wording
+from reports.content import adaptation, events, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import (
@@ -124,7 +124,7 @@ class ClientLevel(Unit):
                 "The server adds Gaussian noise of standard deviation σC with σ = "
                 f"{formatting.plain(noise)} to {where} of the sum of clipped updates."
             )
-        return f"{start} {how} {end}"
+        return f"{start} {how} {end}{adaptation.early_end(source.claim, header)}"
 
     def batch(self, _source: RunSource) -> float | None:
         """Return None: local steps are not noised."""

@@ -58,7 +58,8 @@ class RecordLevel(Unit):
                 towards=towards,
                 epsilon=headline(claim.get(key)),
                 delta=source.delta,
-                method=f"{method_of(claim.get(key))}{how}",
+                method=f"{method_of(claim.get(key))}{how}"
+                f"{adaptation.held(source.header, headline(claim.get(key)))}",
             )
             for key, label, towards, how in entries
             if internal or key != "server"
@@ -90,6 +91,7 @@ class RecordLevel(Unit):
             "coordinate of the sum; the noisy sum is divided by the public constant B = "
             f"{formatting.plain(batch)}. Everything that leaves a client is computed from these "
             f"noisy gradients alone.{adaptation.statement(header)}"
+            f"{adaptation.early_end(source.claim, header)}"
         )
         if clean(header.get("precision"), 20) == "bfloat16":
             statement += (
@@ -186,6 +188,9 @@ class RecordLevel(Unit):
         queries = max(
             (integer(line.get("queries_per_step")) or 1 for line in source.spends), default=1
         )
+        if header.get("max_epsilon") is not None:
+            # The limit bounds the other views, and no composition of rounds does.
+            return [("server", _of_the_headline(source))]
         step = events.record_step(kind, batch, min(sizes), noise, queries)
         each = events.charged_steps(kind, steps, min(sizes), batch)
         return [
@@ -204,8 +209,10 @@ class RecordLevel(Unit):
             return None
         values = [
             number(header.get(key))
-            for key in ("rounds", "clients_per_round", "local_steps", "expected_batch_size")
+            for key in ("clients_per_round", "local_steps", "expected_batch_size")
         ]
+        ended = mapping(source.claim.get("stopped"))
+        values.append(number((ended or header).get("rounds")))
         known = [value for value in values if value is not None]
         return math.prod(known) if len(known) == len(values) else None
 

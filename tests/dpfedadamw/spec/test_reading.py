@@ -79,6 +79,7 @@ def test_defaults_are_those_of_the_vocabulary():
             "clients_per_round": 10,
             "client_sampling": "fixed",
             "local_steps": 5,
+            "max_epsilon": None,
         },
         "privacy": {
             "unit": "record",

@@ -1,0 +1,131 @@
+"""Whole runs under `federation.max_epsilon`: they end in time, say why, and pass their audit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dpfedadamw import spec as specs
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.errors import PrivacyError, SpecError
+from tests.audit.synthetic_run import rewrite_ledger
+from tests.dpfedadamw.run.test_adaptive_runs import cut_off_and_resumed
+from tests.runs import attest, begin, failing, small_spec, train, verdicts
+
+ENDS = {
+    "fixed": ("dp-fedavg", ("federation.max_epsilon=2",)),
+    "some": ("dp-fedavg", ("federation.max_epsilon=1.5", "federation.clients_per_round=2")),
+    "poisson": (
+        "dp-fedavg",
+        ("federation.max_epsilon=2", "federation.client_sampling=poisson"),
+    ),
+    "iterations": ("ali-dpfl", ("federation.max_epsilon=1.5",)),
+    "decay": ("adap-dpfl", ("federation.max_epsilon=2",)),
+    "client": ("fed-smp", ("federation.max_epsilon=3",)),
+}
+
+
+def spec_of(case, **more):
+    algorithm, overrides = ENDS[case]
+    return small_spec(algorithm, rounds=12, overrides=overrides, **more)
+
+
+def headline(claim):
+    view = claim["server"] if claim["view_headline"] == "server" else claim["third_party"]
+    return view["epsilon"]["pld"]
+
+
+def audited(training):
+    attest(training)
+    return filing.audit(training.run).to_json()
+
+
+@pytest.mark.parametrize("case", sorted(ENDS))
+def test_a_run_ends_before_its_limit_says_so_and_passes(case, tmp_path):
+    training, outcome = train(spec_of(case), tmp_path)
+    limit = training.experiment.plan.max_epsilon
+    assert 1 <= training.completed < 12
+    assert outcome.claim["stopped"] == {"rounds": training.completed, "max_epsilon": limit}
+    assert headline(outcome.claim) <= limit
+    assert outcome.claim["third_party"]["epsilon"]["pld"] <= limit
+    # The last round that there is was tested like any last round.
+    last = json.loads(training.run.metrics.read_text().splitlines()[-1])
+    assert last["round"] == training.completed
+    assert last["test_classes"]
+    findings = audited(training)
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
+def test_a_limit_that_is_not_reached_changes_nothing(tmp_path):
+    spec = small_spec(overrides=("federation.max_epsilon=50",))
+    training, outcome = train(spec, tmp_path)
+    assert training.completed == 4
+    assert "stopped" not in outcome.claim
+    findings = audited(training)
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
+@pytest.mark.parametrize("case", ["fixed", "poisson", "client"])
+def test_a_repeated_round_is_paid_out_of_the_same_limit(case, tmp_path, monkeypatch):
+    whole, _ = train(spec_of(case), tmp_path / "whole")
+    resumed, outcome = cut_off_and_resumed(spec_of(case), tmp_path, monkeypatch, 6)
+    assert resumed.completed < whole.completed
+    assert headline(outcome.claim) <= resumed.experiment.plan.max_epsilon
+    findings = audited(resumed)
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
+def test_the_expected_claim_is_that_of_the_rounds_that_fit(tmp_path):
+    spec = spec_of("fixed", clients_per_round=5)
+    training, outcome = train(spec, tmp_path)
+    expected = training.experiment.plan.expected_claim()
+    assert headline(expected) == headline(outcome.claim)
+
+
+@pytest.mark.parametrize("case", ["fixed", "client"])
+def test_a_limit_that_no_round_keeps_to_is_refused_before_anything_is_written(case, tmp_path):
+    algorithm, _ = ENDS[case]
+    spec = small_spec(algorithm, overrides=("federation.max_epsilon=0.01",))
+    with pytest.raises(PrivacyError, match="max_epsilon: a single round already costs more"):
+        begin(spec, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_without_privacy_is_refused():
+    with pytest.raises(SpecError, match="there is no epsilon to limit"):
+        specs.loads(specs.dump(small_spec("fedavg")), overrides=("federation.max_epsilon=2",))
+
+
+def _earlier(entries):
+    """As if the run had ended a round before it did, charges and all."""
+    last = max(entry["round"] for entry in entries if entry["kind"] == "round")
+    entries[:] = [entry for entry in entries if entry.get("round") != last]
+    entries[-1]["stopped"]["rounds"] = last
+
+
+def _another_limit(entries):
+    entries[-1]["stopped"]["max_epsilon"] = 2.5
+
+
+def _no_limit(entries):
+    del entries[0]["max_epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (_earlier, "though a further one would have kept to max_epsilon"),
+        (_another_limit, "another limit on epsilon"),
+        (_no_limit, "max_epsilon: the spec says 2"),
+    ],
+)
+@pytest.mark.parametrize("case", ["fixed", "poisson", "client"])
+def test_an_end_that_the_limit_does_not_explain_fails(case, lie, words, tmp_path):
+    training, _ = train(spec_of(case), tmp_path)
+    attest(training)
+    rewrite_ledger(training.run.path, lie)
+    findings = filing.audit(training.run).to_json()
+    assert verdicts(findings)["promise"] == "FAIL"
+    said = next(one["measurement"] for one in findings["checks"] if one["name"] == "promise")
+    assert words.replace("says 2", "says 3" if case == "client" else "says 2") in said
