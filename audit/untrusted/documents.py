@@ -124,7 +124,29 @@ _YAML_FLOAT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader without duplicate keys, and with 1e-5 read as the number it is."""
+    """SafeLoader without aliases, deep nesting or duplicate keys; 1e-5 is read as a number.
+
+    Each event is checked as it is taken, before anything is made of it.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def get_event(self) -> yaml.Event:
+        # types-PyYAML leaves this method without types.
+        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise DocumentError(
+                "has an anchor or alias, which is refused", "aliases are not accepted"
+            )
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._depth += 1
+            if self._depth > MAXIMUM_DEPTH:
+                raise _too_deep()
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._depth -= 1
+        return event
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -147,7 +169,6 @@ def parse_yaml(raw: bytes) -> Any:
     """
     text = _decoded(raw)
     try:
-        _check_events(text)
         value = yaml.load(text, Loader=_StrictLoader)
     except DocumentError:
         raise
@@ -155,21 +176,6 @@ def parse_yaml(raw: bytes) -> Any:
         raise DocumentError("is not valid YAML", str(error).partition("\n")[0]) from error
     _check_finite(value)
     return value
-
-
-def _check_events(text: str) -> None:
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise DocumentError(
-                "has an anchor or alias, which is refused", "aliases are not accepted"
-            )
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAXIMUM_DEPTH:
-                raise _too_deep()
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
 
 
 def _check_finite(value: Any) -> None:
