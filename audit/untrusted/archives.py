@@ -14,6 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from numpy.lib import format as npy
@@ -30,6 +31,12 @@ _END = struct.Struct("<4s4H2LH")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _PLAIN_MODES = {0o600, 0o644, 0}
 _VERSIONS = {20, 45}
+# By version of the format: where the header's text begins, and NumPy's reader. Archives of a run
+# repeat a few headers thousands of times, so what was read of them is kept.
+_HEADERS = {
+    (1, 0): (10, npy.read_array_header_1_0),
+    (2, 0): (12, npy.read_array_header_2_0),
+}
 # What the parsers of zip, deflate and NumPy's header raise on damaged bytes.
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -180,21 +187,28 @@ def _content(raw: bytes, member: zipfile.ZipInfo) -> bytes:
     return content
 
 
+@lru_cache(maxsize=1024)
+def _header(
+    version: tuple[int, int], raw: bytes
+) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """Shape, whether columns come first, and element type; NumPy refuses more than 10,000 bytes."""
+    shape, fortran, kind = _HEADERS[version][1](io.BytesIO(raw))
+    return shape, fortran, kind
+
+
 def _array(name: str, raw: bytes) -> NDArray[np.generic]:
-    stream = io.BytesIO(raw)
-    version = npy.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, kind = npy.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, kind = npy.read_array_header_2_0(stream)
-    else:
+    version = npy.read_magic(io.BytesIO(raw))
+    if version not in _HEADERS:
         raise ArchiveError(f"member {name} has an unknown format version")
+    begin, _ = _HEADERS[version]
+    end = begin + int.from_bytes(raw[npy.MAGIC_LEN : begin], "little")
+    shape, fortran, kind = _header(version, raw[npy.MAGIC_LEN : end])
     if kind.hasobject or kind.kind not in "biufU":
         raise ArchiveError(f"member {name} is not an array of numbers or plain text")
     count = 1
     for length in shape:
         count *= length
-    data = raw[stream.tell() :]
+    data = raw[end:]
     # Compared before any allocation: a header could promise far more than the file holds.
     if count < 0 or count * kind.itemsize != len(data):
         raise ArchiveError(f"member {name} holds another number of bytes than it declares")
