@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
+
+
+def pytest_collection_finish():
+    """Keep imported modules and collected tests out of later garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

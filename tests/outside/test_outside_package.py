@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -70,6 +71,14 @@ def install(folder: Path, entry_points: str) -> Path:
     return target
 
 
+def naming(entry_points: str, installed: Path, target: Path) -> Path:
+    """Copy the installed package, with other entry points."""
+    shutil.copytree(installed, target)
+    (found,) = target.glob("*.dist-info/entry_points.txt")
+    found.write_text(entry_points, "utf-8")
+    return target
+
+
 def _digest(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -96,9 +105,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def without_replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def without_replay(tmp_path_factory: pytest.TempPathFactory, whole: Path) -> Path:
     """The package without a replay."""
-    return install(tmp_path_factory.mktemp("without") / "acme", ENTRY_POINTS)
+    return naming(ENTRY_POINTS, whole, tmp_path_factory.mktemp("without") / "installed")
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +173,9 @@ def test_where_the_package_is_not_installed_its_names_are_unknown(tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-def test_a_package_that_does_not_load_is_one_line(tmp_path):
+def test_a_package_that_does_not_load_is_one_line(whole, tmp_path):
     broken = ENTRY_POINTS.replace("acme_fl.heavy_ball", "acme_fl.no_such_module")
-    installed = install(tmp_path / "acme", broken)
+    installed = naming(broken, whole, tmp_path / "installed")
     ended = call(installed, tmp_path, "dpfedadamw", "spec", "validate", "quickstart")
     assert ended.returncode == 2
     assert "acme-fl 1.2" in ended.stderr
