@@ -110,7 +110,7 @@ def add(registry: Registry[Any], found: object, patch: pytest.MonkeyPatch) -> No
     list(registry)  # what is there before
     for name in ("_entries", "_origins"):
         patch.setattr(registry, name, dict(getattr(registry, name)))
-    registry._load_foreign(Point(found))  # type: ignore[arg-type]
+    registry._load_foreign(Point(found))
 
 
 def call(*arguments: str) -> int:
@@ -198,7 +198,7 @@ def test_a_broken_or_second_entry_is_one_line_and_exit_code_2(
     monkeypatch.setattr(registry, "_complete", False)
 
     def points(group: str) -> list[EntryPoint]:
-        return [Point(found)] if group == f"dpfedadamw.{kind}" else []  # type: ignore[list-item]
+        return [Point(found)] if group == f"dpfedadamw.{kind}" else []
 
     monkeypatch.setattr("dpfedadamw.registration.entry_points", points)
     with pytest.raises(RegistrationError, match=fault):

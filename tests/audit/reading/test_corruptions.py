@@ -189,10 +189,10 @@ def test_a_ledger_rewritten_around_one_number_never_passes(
     def nudge(entries: list[dict[str, object]]) -> None:
         node: object = entries[line]
         for key in place[:-1]:
-            node = node[key]  # type: ignore[index]
-        old = node[place[-1]]  # type: ignore[index]
+            node = node[key]
+        old = node[place[-1]]
         new = rng.choice([-old, old + 1, old * 3 + 1]) if isinstance(old, int) else old * 0.5
-        node[place[-1]] = new if new != old else old + 1  # type: ignore[index]
+        node[place[-1]] = new if new != old else old + 1
 
     rewrite_ledger(run, nudge)
     assert audit_run(run).verdict in BAD, (line, place)

@@ -317,7 +317,7 @@ def _from(source: str | None, **changes: object) -> TransformerSpec:
         "fine_tuning": LORA,
         "length": 12,
     }
-    return TransformerSpec(**{**values, **changes})  # type: ignore[arg-type]
+    return TransformerSpec(**{**values, **changes})
 
 
 def test_a_folder_with_its_own_code_is_refused(tmp_path: Path):

@@ -127,11 +127,11 @@ def test_mu_gdp_is_information_that_can_lie_below_the_truth() -> None:
 def test_what_describes_no_mechanism_is_refused(fields: dict[str, float]) -> None:
     good: dict[str, object] = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 1}
     with pytest.raises(PrivacyError):
-        Composition(**{**good, **fields})  # type: ignore[arg-type]
+        Composition(**{**good, **fields})
 
 
 def test_other_conversions_and_mixed_adjacencies_are_refused() -> None:
     with pytest.raises(PrivacyError, match="'improved' or 'classic'"):
-        epsilon_rdp(REFERENCE, 1e-5, "best")  # type: ignore[arg-type]
+        epsilon_rdp(REFERENCE, 1e-5, "best")
     with pytest.raises(PrivacyError, match="different adjacencies"):
         epsilon_rdp([REFERENCE, Composition(1.0, 0.1, 1, sampling="fixed-size")], 1e-5)

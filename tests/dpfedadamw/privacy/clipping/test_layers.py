@@ -130,7 +130,7 @@ def test_every_form_of_a_layer_agrees_with_the_loop(
 ) -> None:
     seen = []
 
-    def forced(layer, inputs, outputs, *, weight: bool, bias: bool) -> GradientForm:  # type: ignore[no-untyped-def]
+    def forced(layer, inputs, outputs, *, weight: bool, bias: bool) -> GradientForm:
         of_bias = layer.bias(outputs) if bias else None
         if not weight:
             return Kept({"bias": of_bias})
