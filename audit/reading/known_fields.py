@@ -114,8 +114,8 @@ LEDGER: Mapping[str, Shape] = {
 # Patterns of the files that a run, its audit and its report write outside the evidence.
 RUN_FILES = (
     r"(spec\.yaml|ledger\.jsonl|metrics\.jsonl|model\.safetensors|model\.json)",
-    r"(audit\.json|report(-[a-z]+)?\.(json|pdf|html)|VERIFY\.md)",
-    r"((training\.)?attestation\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
+    r"(audit\.json|report(-[a-z]+)?\.(json|pdf|html)|VERIFY(-public)?\.md)",
+    r"((training\.attestation|attestation(-public)?)\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
     r"model\.sig",
 )
 # What a run goes on from, while its ledger has no claim; a finished run keeps none of it.

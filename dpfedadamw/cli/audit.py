@@ -217,7 +217,10 @@ def report(
 
 
 def verify(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run's folder.")],
+    run_dir: Annotated[
+        Path,
+        typer.Argument(metavar="RUN_DIR", help="A run's folder, or one with its public files."),
+    ],
     trainer_key: Annotated[
         Path | None,
         typer.Option(metavar="PUB", help="Public key that the trainer gave you by another way."),
@@ -249,18 +252,20 @@ def verify(
     UNKNOWN: the files are the ones that somebody signed, whose key stands in the run alone.
     """
     from dpfedadamw.rundir import open_existing
+    from reports.reading.snapshot import Snapshot
     from reports.signatures.keys import default_directory
     from reports.signatures.verification import remembered
     from reports.signatures.verification import verify as verify_run
+    from reports.signatures.verification.public import is_public_alone
 
-    run = open_existing(run_dir)
+    public = is_public_alone(Snapshot(run_dir))
+    path = run_dir.resolve() if public else open_existing(run_dir).path
     memory = default_directory() / remembered.FILE
-    result = verify_run(
-        run.path, trainer_key, auditor_key, revocations or (), tsa_root or (), memory
-    )
+    result = verify_run(path, trainer_key, auditor_key, revocations or (), tsa_root or (), memory)
     if as_json:
         print_json(result.to_json())
     else:
-        out.print(Text(f"run {run.identifier}", style="bold"))
+        what = "public files in" if public else "run"
+        out.print(Text(f"{what} {path.name}", style="bold"))
         out.print(signatures.verification(result))
     signatures.exit_by(result, quiet=as_json)

@@ -22,13 +22,19 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _SAME_KEY = "\n**Both signatures are by one key: they prove integrity, not independence.**\n"
 
 
-def write(run: str, trainer: ec.EllipticCurvePublicKey, auditor: ec.EllipticCurvePublicKey) -> str:
-    """Return the text of VERIFY.md.
+def write(
+    run: str,
+    trainer: ec.EllipticCurvePublicKey,
+    auditor: ec.EllipticCurvePublicKey,
+    public: bool = False,
+) -> str:
+    """Return the text of VERIFY.md, or of VERIFY-public.md.
 
     Args:
         run: The run's identifier.
         trainer: The key that signed training.attestation.json.
         auditor: The key that will sign attestation.json.
+        public: For whoever holds the public files alone.
 
     Raises:
         SourceError: The identifier has characters that a shell would not take literally.
@@ -36,9 +42,10 @@ def write(run: str, trainer: ec.EllipticCurvePublicKey, auditor: ec.EllipticCurv
     if not _RUN.fullmatch(run):
         raise SourceError(f"ledger.jsonl: the run's identifier {clean(run, 60)!r} is not accepted")
     fingerprints = fingerprint(trainer), fingerprint(auditor)
+    page, kind = ("VERIFY-public.md", "public") if public else ("VERIFY.md", "run")
     return (
-        _template("VERIFY.md")
-        .replace("@SCRIPT@", _template("verify.sh").replace("@KIND@", "run"))
+        _template(page)
+        .replace("@SCRIPT@", _template("verify.sh").replace("@KIND@", kind))
         .replace("@TRAINER@", fingerprints[0])
         .replace("@AUDITOR@", fingerprints[1])
         .replace("@SAME@", _SAME_KEY if fingerprints[0] == fingerprints[1] else "")

@@ -22,6 +22,7 @@ from reports.reading.source import RunSource, load
 from reports.signatures import instructions, pades, sequence
 from reports.signatures.bundles import BUNDLE
 from reports.signatures.dsse import (
+    PUBLIC_TYPE,
     RUN_TYPE,
     SALTED,
     SHA256,
@@ -38,13 +39,12 @@ from reports.signatures.trust.timestamps import Authority
 
 TRAINING_ENVELOPE = "training.attestation.json"
 RUN_ENVELOPE = "attestation.json"
+PUBLIC_ENVELOPE = "attestation-public.json"
 TRAINER_KEY, TRAINER_ROTATIONS = "trainer.pub", "trainer.rotations.json"
 AUDITOR_KEY, AUDITOR_ROTATIONS = "auditor.pub", "auditor.rotations.json"
-INSTRUCTIONS = "VERIFY.md"
+INSTRUCTIONS, PUBLIC_INSTRUCTIONS = "VERIFY.md", "VERIFY-public.md"
 STAMP_SUFFIX = ".tsr"
 SIGNED_PAGES = frozenset({"report.pdf", "report-public.pdf"})
-# The timestamp is over the envelope, so it comes after it; whether it holds, it says itself.
-NOT_COVERED = frozenset({RUN_ENVELOPE, RUN_ENVELOPE + STAMP_SUFFIX})
 TRAINED_FILES = (
     "spec.yaml",
     "ledger.jsonl",
@@ -53,6 +53,19 @@ TRAINED_FILES = (
     "model.json",
     TRAINER_KEY,
 )
+PUBLIC_REPORTS = ("report-public.json", "report-public.pdf", "report-public.html")
+# What everybody may hold: nothing of it, and no digest of anything else, tells participation.
+PUBLIC_FILES = (
+    "model.safetensors",
+    "model.json",
+    "metrics.jsonl",
+    *PUBLIC_REPORTS,
+    TRAINER_KEY,
+    AUDITOR_KEY,
+    PUBLIC_INSTRUCTIONS,
+)
+# Further public files, where a run has them.
+PUBLIC_EXTRAS = (BUNDLE, TRAINER_ROTATIONS, AUDITOR_ROTATIONS)
 
 
 def sign(
@@ -70,7 +83,8 @@ def sign(
     The auditor signs what was found: first the report's PDF itself (`pades`), then attestation.json
     over every file of the run, the signed PDF among them, but itself and its own timestamp;
     evidence, the findings in it included, by its salted digest. VERIFY.md and auditor.pub come
-    with it.
+    with it. Where the public report was written, attestation-public.json is over the public files
+    alone, so that whoever holds no others can check them.
 
     Each envelope has a number, one above that of the envelope that it supersedes (`sequence`).
 
@@ -106,7 +120,10 @@ def sign(
         envelopes.append(_seal(files, TRAINING_ENVELOPE, statement, trainer, authority))
     if auditor is not None:
         _sign_findings(source, files, auditor, authority)
-        names = (name for name in files.names() if name not in NOT_COVERED)
+        _sign_public(source, files, auditor, authority)
+        # The timestamp is over the envelope, so it comes after it, and says itself if it holds.
+        itself = (RUN_ENVELOPE, RUN_ENVELOPE + STAMP_SUFFIX)
+        names = (name for name in files.names() if name not in itself)
         subjects = {name: (SHA256, files.sha256(name)) for name in names}
         if evidence is not None:
             subjects[EVIDENCE] = (SALTED, evidence.judged)
@@ -139,12 +156,30 @@ def _sign_findings(
         files.put(name, pades.sign(files.read(name), key, name, authority))
 
 
+def _sign_public(
+    source: RunSource, files: _Files, key: SigningKey, authority: Authority | None
+) -> None:
+    """Prepare the envelope over the public files; without a public report there is none."""
+    if not all(map(files.exists, PUBLIC_REPORTS)):
+        for name in (PUBLIC_INSTRUCTIONS, PUBLIC_ENVELOPE, PUBLIC_ENVELOPE + STAMP_SUFFIX):
+            files.put(name, None)
+        return
+    trainer = parse_public(files.read(TRAINER_KEY), TRAINER_KEY)
+    page = instructions.write(source.run, trainer, key.public, public=True)
+    files.put(PUBLIC_INSTRUCTIONS, page.encode("utf-8"))
+    names = (*PUBLIC_FILES, *filter(files.exists, PUBLIC_EXTRAS))
+    subjects = {name: (SHA256, files.sha256(name)) for name in names}
+    place = sequence.entry(files.run_dir, PUBLIC_ENVELOPE, PUBLIC_TYPE, source.run)
+    statement = Statement(subjects, PUBLIC_TYPE, run_predicate(source) | place)
+    _seal(files, PUBLIC_ENVELOPE, statement, key, authority)
+
+
 class _Files:
     """What signing changes in a run, kept until everything is made."""
 
     def __init__(self, run_dir: Path) -> None:
         """Start without a change."""
-        self._run_dir = run_dir
+        self.run_dir = run_dir
         self._changes: dict[str, bytes | None] = {}
 
     def put(self, name: str, data: bytes | None) -> None:
@@ -173,7 +208,7 @@ class _Files:
         Raises:
             SourceError: The run holds a link, or a name that cannot be signed.
         """
-        present, problems = list_run(self._run_dir)
+        present, problems = list_run(self.run_dir)
         if problems:
             raise SourceError(str(problems[0]))
         removed = {name for name, data in self._changes.items() if data is None}
@@ -183,13 +218,13 @@ class _Files:
         """Write and remove, in the order in which it was asked for."""
         for name, data in self._changes.items():
             if data is not None:
-                write_atomic(self._run_dir / name, data)
-            elif os.path.lexists(self._run_dir / name):
-                (self._run_dir / name).unlink()
+                write_atomic(self.run_dir / name, data)
+            elif os.path.lexists(self.run_dir / name):
+                (self.run_dir / name).unlink()
 
     def path(self, name: str) -> Path:
         """Return a file's path."""
-        return self._run_dir / name
+        return self.run_dir / name
 
 
 def training_predicate(source: RunSource) -> dict[str, Any]:

@@ -53,11 +53,11 @@ envelope() {
     > "$work/error" 2>&1; then
     no "$file: its signature is not by $key over this content"
   fi
-  # (r, n - s) signs what (r, s) signs; only the lower s is made since version 2.
+  # (r, n - s) signs what (r, s) signs; only the lower s is made, in all but old runs.
   s=$(openssl asn1parse -inform DER -in "$work/$1.sig" 2> "$work/error" \
     | sed -n 's/.*INTEGER *://p' | sed -n '2s/^0*//p')
   s=$(printf '%64s' "$s" | tr ' ' 0)
-  if grep -q '^"predicateType": ".*/v2",$' "$work/$1.payload" \
+  if ! grep -q '^"predicateType": ".*/\(training\|run\)/v1",$' "$work/$1.payload" \
     && [[ $s > 7FFFFFFF800000007FFFFFFFFFFFFFFFDE737D56D38BCF4279DCE5617E3192A8 ]]; then
     no "$file: its signature was rewritten"
   fi
@@ -220,7 +220,7 @@ check() {
   if [ "$kind" = public ]; then
     envelope attestation-public auditor public
     content attestation-public model.safetensors model.json metrics.jsonl report-public.json \
-      report-public.pdf report-public.html VERIFY-public.md auditor.pub
+      report-public.pdf report-public.html VERIFY-public.md trainer.pub auditor.pub
     beside
   else
     envelope training.attestation trainer training

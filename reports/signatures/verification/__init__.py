@@ -15,11 +15,13 @@ from reports.errors import SourceError, local
 from reports.reading.files import clean
 from reports.reading.snapshot import Snapshot
 from reports.reading.source import load
+from reports.signatures import signing
+from reports.signatures.dsse import Statement
 from reports.signatures.keys import ROLES, default_directory, load_public, refuse_open
 from reports.signatures.trust.keyring import own_fingerprints
 from reports.signatures.trust.revocations import list_path, read_lists
 from reports.signatures.trust.timestamps import load_roots
-from reports.signatures.verification import contents, envelopes, remembered
+from reports.signatures.verification import contents, envelopes, public, remembered
 from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.remembered import Seen
 from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
@@ -35,7 +37,7 @@ def verify(
     tsa_roots: Iterable[Path] = (),
     memory: Path | None = None,
 ) -> VerificationResult:
-    """Check a signed run.
+    """Check a signed run, or its public files where they lie alone.
 
     Each file is read once, so that what is judged is what was hashed.
 
@@ -74,29 +76,43 @@ def verify(
         found.add(clean(run_dir.name, 200), "no such run directory")
         return found.result()
     files = Snapshot(run_dir)
-    statements, keys = envelopes.check_envelopes(files, trust, found)
+    alone = public.is_public_alone(files)
+    keys = envelopes.check_keys(files, trust, found)
+    statements = envelopes.check_envelopes(files, keys, trust, found, alone)
     envelopes.check_pages(files, keys.get("auditor"), trust, found)
-    contents.check_files(files, statements, found)
-    contents.check_evidence(run_dir, statements, found)
+    last = signing.PUBLIC_ENVELOPE if alone else signing.RUN_ENVELOPE
+    contents.check_files(files, statements, last, found)
     envelopes.check_model(files, keys.get("trainer"), trust, found)
+    if not alone:
+        run = _check_run(files, statements, found)
+    elif signing.PUBLIC_ENVELOPE in statements:
+        run = public.check_contents(files, statements[signing.PUBLIC_ENVELOPE], found)
+    else:
+        run = None
+    if memory is not None and run is not None:
+        present = {
+            name: Seen(number, files.sha256(name)) for name, number in found.sequence.items()
+        }
+        remembered.refuse_earlier(known, run, present, memory, found)
+        if found.result().ok:
+            remembered.remember(known, run, present, memory, found)
+    _judge_signers(found)
+    return found.result()
+
+
+def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) -> str | None:
+    """Check evidence, claims and reports of a whole run; return its identifier if there is one."""
+    contents.check_evidence(files.folder, statements, found)
     try:
-        source = load(run_dir, files)
+        source = load(files.folder, files)
     except SourceError as error:
         file = str(error).split(":")[0].split(",")[0]
         if file not in {problem.file for problem in found.problems}:
-            found.add(file, local(error, run_dir).partition(": ")[2])
-    else:
-        contents.check_claims(source, statements, found)
-        contents.check_reports(files, source, found)
-        if memory is not None:
-            present = {
-                name: Seen(number, files.sha256(name)) for name, number in found.sequence.items()
-            }
-            remembered.refuse_earlier(known, source.run, present, memory, found)
-            if found.result().ok:
-                remembered.remember(known, source.run, present, memory, found)
-    _judge_signers(found)
-    return found.result()
+            found.add(file, local(error, files.folder).partition(": ")[2])
+        return None
+    contents.check_claims(source, statements, found)
+    contents.check_reports(files, contents.about(source), found)
+    return source.run
 
 
 def _judge_signers(found: Found) -> None:

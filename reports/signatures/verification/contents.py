@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from audit.untrusted.files import UNFINISHED
@@ -24,12 +25,41 @@ from reports.signatures.inventory import (
 )
 from reports.signatures.verification.results import Found
 
-_REPORTS = ("report", "report-public")
+REPORTS = ("report", "report-public")
 _MODEL = "model.safetensors"
 
 
-def check_files(files: Snapshot, statements: dict[str, Statement], found: Found) -> None:
-    """Check that every signed file is unchanged, and nothing unsigned lies beside them."""
+@dataclass(frozen=True)
+class About:
+    """What reports must be about.
+
+    Attributes:
+        run: The run's identifier.
+        verdict: The audit's verdict.
+        hashes: SHA-256 of the files that a report may state a digest of, by name.
+        complete: Whether these are all such files; of a digest of any other nothing is known.
+    """
+
+    run: str
+    verdict: str
+    hashes: dict[str, str]
+    complete: bool = True
+
+
+def about(source: RunSource) -> About:
+    """Return what the reports of a run must be about."""
+    return About(source.run, findings.verdict(source, PUBLIC).value, source.hashes)
+
+
+def check_files(files: Snapshot, statements: dict[str, Statement], last: str, found: Found) -> None:
+    """Check that every signed file is unchanged, and nothing unsigned lies beside them.
+
+    Args:
+        files: The files of a run directory, or the public ones alone.
+        statements: What was signed, by the envelope's name.
+        last: The envelope made last: it covers everything but itself and its own timestamp.
+        found: Gets what does not hold.
+    """
     try:
         names, problems = list_run(files.folder)
     except SourceError as error:
@@ -55,15 +85,26 @@ def check_files(files: Snapshot, statements: dict[str, Statement], found: Found)
                 continue
             if found_digest != digest:
                 found.add(name, f"changed since {envelope} was signed")
-    training = statements.get(signing.TRAINING_ENVELOPE)
-    run = statements.get(signing.RUN_ENVELOPE)
-    if run is not None:
-        for name in sorted(present - set(run.subjects) - signing.NOT_COVERED):
-            found.add(name, f"is not covered by {signing.RUN_ENVELOPE}")
-    if training is not None:
-        for name in signing.TRAINED_FILES:
-            if name not in training.subjects:
-                found.add(name, f"is not covered by {signing.TRAINING_ENVELOPE}")
+    if last in statements:
+        itself = {last, last + signing.STAMP_SUFFIX}
+        for name in sorted(present - set(statements[last].subjects) - itself):
+            found.add(name, f"is not covered by {last}")
+    for envelope, needed in (
+        (signing.TRAINING_ENVELOPE, signing.TRAINED_FILES),
+        (signing.PUBLIC_ENVELOPE, signing.PUBLIC_FILES),
+    ):
+        for name in needed if envelope in statements else ():
+            if name not in statements[envelope].subjects:
+                found.add(name, f"is not covered by {envelope}")
+    _check_withheld(statements.get(signing.PUBLIC_ENVELOPE), found)
+
+
+def _check_withheld(public: Statement | None, found: Found) -> None:
+    """Check that what everybody may see names nothing that is withheld from them."""
+    open_to_all = {*signing.PUBLIC_FILES, *signing.PUBLIC_EXTRAS}
+    for name in public.subjects if public is not None else ():
+        if name not in open_to_all:
+            found.add(signing.PUBLIC_ENVELOPE, f"names {clean(name, 80)}, which is not public")
 
 
 def _check_unlisted(files: Snapshot, found: Found) -> None:
@@ -84,7 +125,11 @@ def _check_unlisted(files: Snapshot, found: Found) -> None:
 
 def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found) -> None:
     """Check the salted digest of the evidence, where the evidence is here."""
-    signed = {name: s.subjects.get(EVIDENCE) for name, s in statements.items()}
+    signed = {
+        name: statement.subjects.get(EVIDENCE)
+        for name, statement in statements.items()
+        if name != signing.PUBLIC_ENVELOPE
+    }
     if not has_evidence(run_dir):
         if any(signed.values()):
             found.say("The evidence is not here, so its signed digest could not be checked.")
@@ -121,13 +166,17 @@ def check_claims(source: RunSource, statements: dict[str, Statement], found: Fou
             found.add(envelope, f"speaks of another run than the ledger, {source.run}")
         if statement.predicate.get("claims") != expected:
             found.add(envelope, "claims something else than the ledger")
-    run = statements.get(signing.RUN_ENVELOPE)
-    if run is None:
-        return
     verdict = findings.verdict(source, PUBLIC).value
-    if run.predicate.get("verdict") != verdict:
-        found.add(signing.RUN_ENVELOPE, "states another verdict than audit.json")
-    found.say(f"The audit's verdict is {verdict}; {_MEANING.get(verdict, '')}.")
+    for envelope in (signing.RUN_ENVELOPE, signing.PUBLIC_ENVELOPE):
+        if envelope in statements:
+            if statements[envelope].predicate.get("verdict") != verdict:
+                found.add(envelope, "states another verdict than audit.json")
+            say_verdict(verdict, found)
+
+
+def say_verdict(verdict: str, found: Found) -> None:
+    """Say what the audit's verdict is, and what it means."""
+    found.say(f"The audit's verdict is {verdict}; {_MEANING.get(verdict, 'which is none')}.")
 
 
 _MEANING = {
@@ -139,9 +188,14 @@ _MEANING = {
 }
 
 
-def check_reports(files: Snapshot, source: RunSource, found: Found) -> None:
-    """Check that the reports beside the model are about this run, this model and this audit."""
-    for stem in _REPORTS:
+def check_reports(
+    files: Snapshot, subject: About, found: Found, stems: tuple[str, ...] = REPORTS
+) -> None:
+    """Check that the reports beside the model are about this run, this model and this audit.
+
+    The first of them must be there.
+    """
+    for stem in stems:
         for suffix, check in (
             (".json", _report_data),
             (".pdf", _report_pages),
@@ -151,12 +205,12 @@ def check_reports(files: Snapshot, source: RunSource, found: Found) -> None:
             try:
                 data = files.read(name)
             except SourceError as error:
-                needed = stem == "report" and suffix != ".html"
+                needed = stem == stems[0] and suffix != ".html"
                 if needed or files.holds(name):
                     found.add_error(name, local(error, files.folder))
                 continue
             try:
-                check(data, name, source, found)
+                check(data, name, subject, found)
             except SourceError as error:
                 found.add_error(name, error)
             if suffix == ".pdf":
@@ -174,29 +228,29 @@ def _check_attachment(files: Snapshot, stem: str, pages: bytes, found: Found) ->
         pass  # Named already: the data are missing.
 
 
-def _report_data(data: bytes, name: str, source: RunSource, found: Found) -> None:
+def _report_data(data: bytes, name: str, subject: About, found: Found) -> None:
     report = mapping(parse_json(data, name))
     identity = mapping(report.get("identity"))
-    if identity.get("run") != source.run:
-        found.add(name, f"is about another run than {source.run}")
+    if identity.get("run") != subject.run:
+        found.add(name, f"is about another run than {subject.run}")
     stated = {
         clean(mapping(entry).get("file"), 200): mapping(entry).get("sha256")
         for entry in sequence(identity.get("hashes"))
     }
-    if stated.get(_MODEL) != source.hashes.get(_MODEL):
+    if stated.get(_MODEL) != subject.hashes.get(_MODEL):
         found.add(name, f"is about another model than {_MODEL} beside it")
     for file, digest in sorted(stated.items()):
-        if file != _MODEL and digest != source.hashes.get(file):
+        known = subject.complete or file in subject.hashes
+        if file != _MODEL and known and digest != subject.hashes.get(file):
             found.add(name, f"was made with another {file}")
-    verdict = findings.verdict(source, PUBLIC).value
-    if mapping(report.get("verdict")).get("value") != verdict:
-        found.add(name, f"states another verdict than the audit's, {verdict}")
+    if mapping(report.get("verdict")).get("value") != subject.verdict:
+        found.add(name, f"states another verdict than the audit's, {subject.verdict}")
 
 
-def _report_pages(data: bytes, name: str, source: RunSource, found: Found) -> None:
+def _report_pages(data: bytes, name: str, subject: About, found: Found) -> None:
     # PDF/A keeps its metadata readable, and the keywords of PDF and page carry run and model.
-    model = source.hashes.get(_MODEL)
-    if f"run {source.run}".encode() not in data:
-        found.add(name, f"is about another run than {source.run}")
+    model = subject.hashes.get(_MODEL)
+    if f"run {subject.run}".encode() not in data:
+        found.add(name, f"is about another run than {subject.run}")
     elif model is None or f"model sha256:{model}".encode() not in data:
         found.add(name, f"is about another model than {_MODEL} beside it")

@@ -15,6 +15,7 @@ from reports.errors import (
 from reports.reading.snapshot import Snapshot
 from reports.signatures import bundles, pades, sequence, signing
 from reports.signatures.dsse import (
+    PUBLIC_TYPE,
     RUN_TYPE,
     TRAINING_TYPE,
     Statement,
@@ -32,38 +33,52 @@ from reports.signatures.verification import key_trust
 from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.results import Found
 
-# Role, envelope, key, rotations, and the predicate's type.
-SIGNATURES: tuple[tuple[Role, str, str, str, str], ...] = (
-    (
-        "trainer",
-        signing.TRAINING_ENVELOPE,
-        signing.TRAINER_KEY,
-        signing.TRAINER_ROTATIONS,
-        TRAINING_TYPE,
-    ),
-    ("auditor", signing.RUN_ENVELOPE, signing.AUDITOR_KEY, signing.AUDITOR_ROTATIONS, RUN_TYPE),
+Keys = dict[Role, ec.EllipticCurvePublicKey]
+
+_KEY_FILES: tuple[tuple[Role, str, str], ...] = (
+    ("trainer", signing.TRAINER_KEY, signing.TRAINER_ROTATIONS),
+    ("auditor", signing.AUDITOR_KEY, signing.AUDITOR_ROTATIONS),
 )
+# Role, envelope, and the predicate's type.
+_TRAINING: tuple[Role, str, str] = ("trainer", signing.TRAINING_ENVELOPE, TRAINING_TYPE)
+_RUN: tuple[Role, str, str] = ("auditor", signing.RUN_ENVELOPE, RUN_TYPE)
+_PUBLIC: tuple[Role, str, str] = ("auditor", signing.PUBLIC_ENVELOPE, PUBLIC_TYPE)
 
 
-def check_envelopes(
-    files: Snapshot, trust: Trust, found: Found
-) -> tuple[dict[str, Statement], dict[Role, ec.EllipticCurvePublicKey]]:
-    """Check both envelopes.
-
-    Returns:
-        The statements whose signatures hold, by the envelope's name; and by role the key that its
-        signatures must be by, where there is one.
-    """
-    statements: dict[str, Statement] = {}
-    keys: dict[Role, ec.EllipticCurvePublicKey] = {}
-    for role, envelope, key_file, rotations, kind in SIGNATURES:
+def check_keys(files: Snapshot, trust: Trust, found: Found) -> Keys:
+    """Return by role the key that its signatures must be by, where there is one."""
+    keys = {}
+    for role, key_file, rotations in _KEY_FILES:
         key = _key(files, role, key_file, rotations, trust, found)
         if key is not None:
             keys[role] = key
-        statement = _open(files, role, envelope, kind, key, trust, found)
+    return keys
+
+
+def check_envelopes(
+    files: Snapshot, keys: Keys, trust: Trust, found: Found, public: bool = False
+) -> dict[str, Statement]:
+    """Check the envelopes.
+
+    Args:
+        files: The files of a run directory, or the public ones alone.
+        keys: The keys that they must be by, of `check_keys`.
+        trust: What the caller brings along.
+        found: Gets what does not hold, and the signatures that do.
+        public: Whether only the public files are there.
+
+    Returns:
+        The statements whose signatures hold, by the envelope's name.
+    """
+    expected = [_PUBLIC] if public else [_TRAINING, _RUN]
+    if not public and files.holds(signing.PUBLIC_ENVELOPE):
+        expected.append(_PUBLIC)
+    statements = {}
+    for role, envelope, kind in expected:
+        statement = _open(files, role, envelope, kind, keys.get(role), trust, found)
         if statement is not None:
             statements[envelope] = statement
-    return statements, keys
+    return statements
 
 
 def _key(

@@ -15,6 +15,7 @@ from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
 from reports.signatures import pades
+from reports.signatures.audiences import files_for
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 from tests.specs.strategies import broken_specs
 
@@ -150,6 +151,23 @@ def test_a_public_report_is_signed_with_the_rest(changed):
     assert call("report", str(changed), "--audience", "public") == 0
     assert call("verify", str(changed)) == 0
     assert (changed / "report-public.pdf").exists()
+
+
+def test_the_public_files_are_checked_where_they_lie_alone(changed, tmp_path, capsys):
+    assert call("report", str(changed), "--audience", "public") == 0
+    folder = tmp_path / "for everybody"
+    folder.mkdir()
+    for name in files_for(changed, "public"):
+        shutil.copy(changed / name, folder / name)
+    assert not any((folder / name).exists() for name in ("ledger.jsonl", "spec.yaml", "audit.json"))
+    capsys.readouterr()
+    assert call("verify", str(folder)) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("public files in for everybody")
+    assert shown.rstrip().endswith("ALL HOLD")
+    (folder / "model.safetensors").write_bytes(b"another model")
+    assert call("verify", str(folder)) == 1
+    assert "model.safetensors" in capsys.readouterr().out
 
 
 def test_what_a_run_prints_tells_nobody_who_took_part(tmp_path, capsys):

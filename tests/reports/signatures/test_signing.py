@@ -72,6 +72,7 @@ def test_a_signed_run_holds(signed: Signed) -> None:
     assert [(s.role, s.fingerprint, s.envelope, s.pinned) for s in result.signers] == [
         ("trainer", signed.trainer.fingerprint, "training.attestation.json", False),
         ("auditor", signed.auditor.fingerprint, "attestation.json", False),
+        ("auditor", signed.auditor.fingerprint, "attestation-public.json", False),
         ("auditor", signed.auditor.fingerprint, "report-public.pdf", False),
         ("auditor", signed.auditor.fingerprint, "report.pdf", False),
     ]
@@ -202,6 +203,8 @@ SIGNED_FILES = (
     "report-public.json",
     "report-public.pdf",
     "report-public.html",
+    "attestation-public.json",
+    "VERIFY-public.md",
     "VERIFY.md",
     "trainer.pub",
     "auditor.pub",
