@@ -177,10 +177,13 @@ def write_atomically(
         finally:
             disk.close(file)
         disk.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
         # Where even this fails, the next writer of the run sweeps it up.
         with contextlib.suppress(OSError):
             disk.remove(temporary)
+        if isinstance(error, OSError):
+            # The name that the reader of a message knows.
+            error.filename, error.filename2 = str(path), None
         raise
     if settle:
         disk.sync_folder(path.parent)

@@ -118,8 +118,8 @@ def _check_unlisted(files: Snapshot, found: Found) -> None:
     if files.holds(CHECKPOINT):
         found.add(
             CHECKPOINT,
-            "is not signed, and a finished run has none; older runs kept theirs: move it out of "
-            "the run directory",
+            "is not signed: a run that is not finished goes on from it (dpfedadamw run --resume "
+            "RUN_DIR), a finished one has none; only from an older, finished run may it be moved",
         )
 
 

@@ -354,7 +354,7 @@ def test_a_checkpoint_beside_a_finished_run_is_named(signed: Signed, kind: str) 
         if kind == "folder":
             (path / "state.safetensors").write_text("x")
     assert named(signed.verify()) == {"checkpoint"}
-    assert any("move it out" in problem.reason for problem in signed.verify().problems)
+    assert any("a finished one has none" in problem.reason for problem in signed.verify().problems)
 
 
 def test_an_invented_public_report_is_named(signed: Signed) -> None:
