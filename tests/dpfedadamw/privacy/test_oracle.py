@@ -1,0 +1,217 @@
+"""The oracle: what a rule gets for a query, what it cannot get, and what is written down of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.clipping.clipped_sum import Clipping
+from dpfedadamw.privacy.clipping.reference import LoopEngine
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.oracle import Charge, PrivateOracle, clipped_sum
+from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.privacy.sampling import PoissonSampling, ShuffledEpochs
+from dpfedadamw.vectors.flat import FlatParameters
+from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_same, weighted_squares
+
+RECORDS, DEVIATION, NORM = 12, 0.75, 0.4
+INPUTS = torch.randn(RECORDS, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+LABELS = torch.arange(RECORDS)
+THETA = torch.tensor([0.3, -0.2, 0.5, 0.1], dtype=torch.float64)
+
+
+class Counted:
+    """An engine that tells how many records it was given at a time."""
+
+    def __init__(self, engine: LoopEngine) -> None:
+        self.engine = engine
+        self.sizes: list[int] = []
+
+    def __call__(self, inputs, targets):
+        assert len(inputs) == len(targets)
+        self.sizes.append(len(targets))
+        return self.engine(inputs, targets)
+
+
+def toy(groups=None) -> tuple[Counted, FlatParameters]:
+    module = nn.Linear(3, 1).double()
+    if groups is not None:
+        module.groups = groups
+    return Counted(LoopEngine(module, weighted_squares, Clipping(NORM))), FlatParameters(module)
+
+
+class Written:
+    """Evidence that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[int], int]] = []
+        self.queries: list = []
+
+    def batch(self, indices, records):
+        self.batches.append((indices.tolist(), records))
+
+    def query(self, query):
+        self.queries.append(query)
+
+
+def plan(deviation: float = DEVIATION, divisor: float | None = 5.0, sampling=None):
+    """What the oracle asks a plan for; each client has another divisor and variance."""
+    return SimpleNamespace(
+        noise_variance=lambda client: 0.25 + client,
+        noise_standard_deviation=deviation,
+        fixed_divisor=lambda client: None if divisor is None else divisor + client,
+        sampling=sampling or PoissonSampling(4.0),
+        gaussian_sampler="four-draw",
+    )
+
+
+def stream(name: str):
+    return ReproducibleRandomness(8).stream(name, 0, 2)
+
+
+def oracle(of=None, steps=3, queries=2, most=512, written=None, groups=None) -> PrivateOracle:
+    engine, flat = toy(groups)
+    return PrivateOracle(
+        plan=of or plan(),
+        client=2,
+        charge=Charge(steps, queries),
+        engine=engine,
+        flat=flat,
+        inputs=INPUTS,
+        labels=LABELS,
+        batches=stream("batches"),
+        noise=stream("noise"),
+        evidence=written,
+        performance=PerformanceOptions(physical_batch_size=most),
+    )
+
+
+def drawn(count: int = 1) -> list[torch.Tensor]:
+    """The batches that the stream of these tests gives, as the sampler draws them."""
+    source = PoissonSampling(4.0).batches(RECORDS, stream("batches"))
+    return [torch.from_numpy(next(source)) for _ in range(count)]
+
+
+def test_an_answer_is_the_clipped_sum_with_noise_over_the_clients_fixed_divisor():
+    (rows,) = drawn()
+    engine, flat = toy()
+    clean = clipped_sum(engine, flat, THETA, (INPUTS[rows], LABELS[rows]), 512).total
+    noisy = add_gaussian_noise(clean, DEVIATION, stream("noise"), "four-draw")
+    asked = oracle()
+    asked.next_batch()
+    assert torch.equal(asked.gradient(THETA), noisy / 7.0)
+    assert asked.noise_variance == 2.25
+
+
+def test_without_noise_the_mean_is_that_of_the_records_that_are_there():
+    rows = next(ShuffledEpochs(5).batches(RECORDS, stream("batches")))
+    engine, flat = toy()
+    clean = clipped_sum(engine, flat, THETA, (INPUTS[rows], LABELS[rows]), 512).total
+    asked = oracle(plan(0.0, None, ShuffledEpochs(5)))
+    asked.next_batch()
+    assert torch.equal(asked.gradient(THETA), clean / 5.0)
+
+
+def test_an_empty_batch_is_answered_by_noise_alone_and_a_plain_one_by_zero():
+    never = PoissonSampling(1e-12)
+    asked = oracle(plan(sampling=never))
+    asked.next_batch()
+    nothing = torch.zeros(4, dtype=torch.float64)
+    noise = add_gaussian_noise(nothing, DEVIATION, stream("noise"), "four-draw")
+    assert torch.equal(asked.gradient(THETA), noise / 7.0)
+    plain = oracle(plan(0.0, None, never))
+    plain.next_batch()
+    assert torch.equal(plain.gradient(THETA), nothing)
+
+
+def test_no_more_batches_and_answers_are_given_than_were_charged():
+    asked = oracle(steps=2, queries=2)
+    with pytest.raises(PrivacyError, match="gradient 1 of a batch charged for 2"):
+        asked.gradient(THETA)
+    for step in (1, 2):
+        asked.next_batch()
+        assert asked.steps == step
+        for _ in range(2):
+            asked.gradient(THETA)
+        with pytest.raises(PrivacyError, match="gradient 3 of a batch charged for 2"):
+            asked.gradient(THETA)
+        assert asked.queries == 2 * step
+    with pytest.raises(PrivacyError, match="step 3 of a round charged for 2"):
+        asked.next_batch()
+    assert asked.steps == 2
+
+
+def test_both_answers_on_a_batch_have_noise_of_their_own():
+    asked = oracle()
+    asked.next_batch()
+    assert not torch.equal(asked.gradient(THETA), asked.gradient(THETA))
+
+
+def test_the_evidence_holds_batch_norms_sums_and_divisor_of_each_answer():
+    written = Written()
+    asked = oracle(written=written)
+    batches = drawn(2)
+    for rows in batches:
+        asked.next_batch()
+        answer = asked.gradient(THETA)
+        engine, flat = toy()
+        clean = clipped_sum(engine, flat, THETA, (INPUTS[rows], LABELS[rows]), 512)
+        query = written.queries[-1]
+        assert (query.batch_size, query.nonfinite, query.divisor) == (len(rows), 0, 7.0)
+        assert torch.equal(query.raw_norms, clean.raw_norms)
+        assert torch.equal(query.clipped_norms, clean.clipped_norms)
+        assert torch.equal(query.clean_sum, clean.total)
+        # The noisy sum is divided in place, once it has been written down.
+        assert torch.equal(query.noisy_sum, answer)
+    assert written.batches == [(rows.tolist(), RECORDS) for rows in batches]
+    assert len(batches[0]) != len(batches[1])
+
+
+@pytest.mark.parametrize("most", [1, 4, 5, 11, 12, 512])
+def test_a_batch_in_parts_has_the_sum_of_the_whole_and_no_part_is_larger_than_said(most):
+    engine, flat = toy()
+    whole = clipped_sum(engine, flat, THETA, (INPUTS, LABELS), RECORDS)
+    found = clipped_sum(engine, flat, THETA, (INPUTS, LABELS), most)
+    assert_same(found, whole)
+    full, rest = divmod(RECORDS, most)
+    assert engine.sizes[1:] == [most] * full + [rest] * (rest > 0)
+
+
+def test_records_that_a_model_groups_keep_their_norms_at_their_places():
+    engine, flat = toy()
+    whole = clipped_sum(engine, flat, THETA, (INPUTS, LABELS), RECORDS)
+
+    def odd_ones_first(inputs):
+        rows = torch.arange(len(inputs))
+        return [rows[rows % 2 == 1], rows[rows % 2 == 0]]
+
+    grouped, flat = toy(odd_ones_first)
+    found = clipped_sum(grouped, flat, THETA, (INPUTS, LABELS), 8)
+    assert grouped.sizes == [4, 4, 2, 2]
+    assert_same(found, whole)
+
+
+def test_records_without_a_finite_gradient_are_counted_over_all_parts():
+    inputs = INPUTS.clone()
+    inputs[[1, 2, 9]] = float("nan")
+    engine, flat = toy()
+    found = clipped_sum(engine, flat, THETA, (inputs, LABELS), 4)
+    assert found.nonfinite == 3
+    assert np.flatnonzero(~np.isfinite(found.raw_norms.numpy())).tolist() == [1, 2, 9]
+    finite = torch.isfinite(inputs).all(1)
+    rest = clipped_sum(engine, flat, THETA, (inputs[finite], LABELS[finite]), 512)
+    torch.testing.assert_close(found.total, rest.total, rtol=1e-12, atol=0)
+
+
+def test_gradients_are_taken_at_the_parameters_that_are_asked_for():
+    engine, flat = toy()
+    here = clipped_sum(engine, flat, THETA, (INPUTS, LABELS), 512).total
+    there = clipped_sum(engine, flat, 2 * THETA, (INPUTS, LABELS), 512).total
+    assert not torch.equal(here, there)
+    assert torch.equal(clipped_sum(engine, flat, THETA, (INPUTS, LABELS), 512).total, here)

@@ -1,0 +1,328 @@
+"""Mutation testing: `python -m tests.mutation [MODULES] [--sample N] [--minutes M]`.
+
+A mutant is the package with one small change. Tests that still pass have not noticed it: either
+the change means nothing (then it stands in `equivalent.toml`, with the reason) or a test is
+missing. What is printed is the share of mutants that were noticed, by module, and each survivor.
+
+Results are kept. Called again, mutants that were noticed are not tried again as long as their
+module stays the same; survivors are, with the tests as they are now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from tests.mutation import coverage_map, processes, selection
+from tests.mutation.coverage_map import TestFile
+from tests.mutation.mutants import Mutant, mutants_of, statements
+
+SCOPE: Final = (
+    "dpfedadamw/privacy",
+    "dpfedadamw/run",
+    "dpfedadamw/storage",
+    "audit/checks",
+    "reports/signatures",
+)
+TESTS: Final = ("tests/dpfedadamw", "tests/audit", "tests/reports", "tests/faults")
+EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
+
+KILLED, SURVIVED, UNREACHED, ENDLESS = "killed", "survived", "reached by no test", "endless"
+_NOTICED: Final = (KILLED, ENDLESS)
+Work = TypeVar("Work")
+
+# Exit codes of pytest: all passed, and no tests were found by these names.
+_PASSED, _NO_TESTS, _WRONG_NAMES = 0, 5, 4
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant.
+
+    Attributes:
+        mutant: the change.
+        module_digest: sha256 of the module that it changes.
+        outcome: `KILLED`, `SURVIVED`, `UNREACHED` or `ENDLESS`.
+        tests: how many tests were tried.
+    """
+
+    mutant: Mutant
+    module_digest: str
+    outcome: str
+    tests: int
+
+
+def sources_of(paths: Iterable[str]) -> dict[str, bytes]:
+    """Return the text of modules by path."""
+    return {path: (processes.ROOT / path).read_bytes() for path in paths}
+
+
+def equivalents() -> dict[tuple[str, str, str], str]:
+    """Return the reasons of mutants that change nothing, by module, line as it is, and edited."""
+    entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
+    return {
+        (entry["module"], entry["before"], entry["after"]): entry["reason"] for entry in entries
+    }
+
+
+def without_equivalents(mutants: Iterable[Mutant], sources: dict[str, bytes]) -> list[Mutant]:
+    """Return the mutants that are not known to change nothing."""
+    known = equivalents()
+    return [m for m in mutants if (m.path, *m.lines(sources[m.path])) not in known]
+
+
+def _in_turn(
+    trees: Sequence[Path],
+    work: Iterator[Work],
+    begin: Callable[[Path, Work], Iterator[processes.Child]],
+) -> None:
+    """Do each piece of work, one a tree at a time; a piece may need several children."""
+    busy: dict[Path, tuple[Iterator[processes.Child], processes.Child]] = {}
+    more = True
+    try:
+        while more or busy:
+            for tree in trees:
+                while more and tree not in busy:
+                    try:
+                        steps = begin(tree, next(work))
+                    except StopIteration:
+                        more = False
+                        break
+                    child = next(steps, None)
+                    if child:
+                        busy[tree] = steps, child
+            time.sleep(0.02)
+            for tree, (steps, child) in list(busy.items()):
+                code = child.ended()
+                if code is not None:
+                    child.code = code
+                    following = next(steps, None)
+                    if following:
+                        busy[tree] = steps, following
+                    else:
+                        del busy[tree]
+    finally:
+        for _, child in busy.values():
+            child.kill()
+
+
+def make_maps(trees: Sequence[Path], test_files: Sequence[str], folder: Path) -> list[TestFile]:
+    """Return what each file of tests reaches, measured where it is not known."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [path for path in test_files if not coverage_map.is_fresh(folder, path)]
+
+    def begin(tree: Path, test_file: str) -> Iterator[processes.Child]:
+        log = coverage_map.place(folder, test_file).with_suffix(".log")
+        child = processes.start(
+            tree,
+            lambda: coverage_map.measure(tree, test_file, folder),
+            log,
+            cpu_seconds=1800,
+            wall_seconds=7200,
+        )
+        yield child
+        if child.code:
+            print(f"{test_file}: fails as it is (see {log}); what passes is used", flush=True)
+
+    _in_turn(trees, iter(wanted), begin)
+    return [
+        coverage_map.read(folder, path)
+        for path in test_files
+        if coverage_map.place(folder, path).is_file()
+    ]
+
+
+def _pytest(tree: Path, tests: Sequence[str]) -> int:
+    import pytest
+
+    return int(pytest.main(["-x", *processes.pytest_arguments(tree, tests)]))
+
+
+def run_mutants(
+    trees: Sequence[Path],
+    mutants: Sequence[Mutant],
+    sources: dict[str, bytes],
+    maps: Sequence[TestFile],
+    *,
+    most_seconds: float,
+    minutes: float | None,
+    done: Callable[[Result], None],
+) -> None:
+    """Try mutants, one in each tree at a time, until all are done or the time is over."""
+    heads = {path: statements(source) for path, source in sources.items()}
+    until = time.monotonic() + 60.0 * minutes if minutes else float("inf")
+
+    def begin(tree: Path, mutant: Mutant) -> Iterator[processes.Child]:
+        source = sources[mutant.path]
+        lines = heads[mutant.path].get(mutant.line, (mutant.line, mutant.line))
+        groups = selection.batches(mutant.path, lines, maps, most_seconds)
+        outcome, tried = SURVIVED if groups else UNREACHED, 0
+        module = tree / mutant.path
+        module.write_bytes(mutant.apply(source))
+        try:
+            for tests, seconds in groups:
+                child = processes.start(
+                    tree,
+                    lambda tests=tests: _pytest(tree, tests),
+                    tree / ".output",
+                    cpu_seconds=30 + 5 * seconds,
+                    wall_seconds=300 + 20 * seconds,
+                )
+                yield child
+                tried += len(tests)
+                if child.code == _WRONG_NAMES:
+                    # A change to what tests are made from changes their names: take the files.
+                    files = sorted({name.split("::")[0] for name in tests})
+                    child = processes.start(
+                        tree,
+                        lambda files=files: _pytest(tree, files),
+                        tree / ".output",
+                        cpu_seconds=30 + 20 * seconds,
+                        wall_seconds=300 + 40 * seconds,
+                    )
+                    yield child
+                if child.code not in (_PASSED, _NO_TESTS):
+                    outcome = ENDLESS if child.code < 0 else KILLED
+                    break
+        finally:
+            module.write_bytes(source)
+        digest = coverage_map.digest(processes.ROOT / mutant.path)
+        done(Result(mutant, digest, outcome, tried))
+
+    _in_turn(trees, (m for m in mutants if time.monotonic() < until), begin)
+
+
+def table(results: Sequence[Result], population: dict[str, int]) -> str:
+    """Return the score of each module and of all, as a table in Markdown."""
+    lines = ["| module | mutants | tried | noticed | score |", "|---|---|---|---|---|"]
+    grouped: dict[str, list[Result]] = {}
+    for result in results:
+        grouped.setdefault(result.mutant.path, []).append(result)
+    for path in sorted(grouped):
+        lines.append(_row(f"`{path}`", grouped[path], population[path]))
+    lines.append(_row("together", results, sum(population.values())))
+    return "\n".join(lines)
+
+
+def _row(name: str, results: Sequence[Result], mutants: int) -> str:
+    noticed = sum(result.outcome in _NOTICED for result in results)
+    score = f"{100 * noticed / len(results):.1f} %" if results else ""
+    return f"| {name} | {mutants:,} | {len(results):,} | {noticed:,} | {score} |"
+
+
+def interval(results: Sequence[Result]) -> str:
+    """Return the exact two-sided 95 % interval (Clopper & Pearson 1934) of the share noticed."""
+    from scipy.stats import binomtest
+
+    noticed = sum(result.outcome in _NOTICED for result in results)
+    found = binomtest(noticed, len(results)).proportion_ci(0.95, "exact")
+    return f"{100 * found.low:.1f} % to {100 * found.high:.1f} %"
+
+
+def _kept(file: Path, sources: dict[str, bytes]) -> dict[Mutant, Result]:
+    """Return the last result of each mutant of a module that is still the same."""
+    found: dict[Mutant, Result] = {}
+    if not file.is_file():
+        return found
+    digests = {path: coverage_map.digest(processes.ROOT / path) for path in sources}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        content = json.loads(line)
+        result = Result(**{**content, "mutant": Mutant(**content["mutant"])})
+        if digests.get(result.mutant.path) == result.module_digest:
+            found[result.mutant] = result
+    return found
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("modules", nargs="*", default=list(SCOPE), help="folders, files, patterns")
+    parser.add_argument("--sample", type=int, help="try so many, drawn at random (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default: 0)")
+    parser.add_argument("--minutes", type=float, help="begin no mutant after so long")
+    parser.add_argument("--seconds", type=float, default=120, help="tests for one mutant, at most")
+    parser.add_argument("--processes", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument(
+        "--tests", nargs="+", default=list(TESTS), help="folders and files of tests"
+    )
+    parser.add_argument("--folder", type=Path, help="where maps and results are kept")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the command; return 0 if every mutant that was tried was noticed, else 1."""
+    arguments = _arguments(given)
+    modules = [path for package in processes.PACKAGES for path in processes.modules_of(package)]
+    try:
+        sources = sources_of(selection.matching(modules, arguments.modules))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    every = [mutant for path, text in sources.items() for mutant in mutants_of(path, text)]
+    mutants = without_equivalents(every, sources)
+    chosen = selection.sampled(mutants, arguments.sample, arguments.seed)
+    folder = arguments.folder or Path(tempfile.gettempdir()) / "dpfedadamw-mutation"
+    folder.mkdir(parents=True, exist_ok=True)
+    record = folder / "results.jsonl"
+    results = _kept(record, sources)
+    open_ones = [m for m in chosen if m not in results or results[m].outcome not in _NOTICED]
+    print(
+        f"{len(mutants):,} mutants in {len(sources)} modules, {len(every) - len(mutants)} more are "
+        f"equivalent; {len(chosen):,} drawn with seed {arguments.seed}, {len(open_ones):,} to try",
+        flush=True,
+    )
+    processes.import_libraries()
+
+    def done(result: Result) -> None:
+        results[result.mutant] = result
+        with record.open("a", encoding="utf-8") as file:
+            print(json.dumps(asdict(result)), file=file)
+        if result.outcome not in _NOTICED:
+            print(_shown(result, sources), flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
+        trees = [
+            processes.copy_sources(Path(scratch) / str(number))
+            for number in range(max(1, min(arguments.processes, len(open_ones))))
+        ]
+        if open_ones:
+            maps = make_maps(
+                trees, coverage_map.files_of_tests(arguments.tests), folder / "reached"
+            )
+            run_mutants(
+                trees,
+                open_ones,
+                sources,
+                maps,
+                most_seconds=arguments.seconds,
+                minutes=arguments.minutes,
+                done=done,
+            )
+    tried = [results[mutant] for mutant in chosen if mutant in results]
+    survivors = [result for result in tried if result.outcome not in _NOTICED]
+    population = {path: len(found) for path, found in selection.by_module(mutants).items()}
+    print(f"\n{table(tried, population)}\n")
+    if tried:
+        print(f"noticed, 95 % interval: {interval(tried)}")
+    print(f"{len(survivors)} survived:" if survivors else "none survived")
+    for result in sorted(survivors, key=lambda result: result.mutant):
+        print(_shown(result, sources))
+    return 1 if survivors else 0
+
+
+def _shown(result: Result, sources: dict[str, bytes]) -> str:
+    mutant = result.mutant
+    before, after = mutant.lines(sources[mutant.path])
+    told = f"{mutant.path}:{mutant.line}: {mutant.operator}, {result.outcome}, {result.tests} tests"
+    return f"\n{told}\n- {before}\n+ {after}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

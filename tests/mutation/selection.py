@@ -1,0 +1,126 @@
+"""Which mutants are tried, and by which tests, in which order."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import PurePath
+from typing import Final
+
+from tests.mutation.coverage_map import WHOLE, TestFile
+from tests.mutation.mutants import Mutant
+
+# Seconds of tests in each process of a mutant: most mutants fall to the first few tests, and the
+# others are worth waiting for.
+_FIRST: Final = 8.0
+
+
+def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Return the modules that a folder, a file or a pattern such as `audit/*/noise.py` names.
+
+    Raises:
+        ValueError: If a pattern names no module.
+    """
+    paths = sorted(paths)
+    found: set[str] = set()
+    for pattern in patterns:
+        plain = pattern.rstrip("/")
+        named = [p for p in paths if p == plain or p.startswith(plain + "/") or fnmatch(p, plain)]
+        if not named:
+            raise ValueError(f"{pattern}: no module of the packages is called so")
+        found.update(named)
+    return sorted(found)
+
+
+def sampled(mutants: Sequence[Mutant], size: int | None, seed: int) -> list[Mutant]:
+    """Return mutants in random order: all, or a sample to which each folder gives its share.
+
+    A run that is cut off has tried the first of a random order, which are a sample too.
+    """
+    draw = random.Random(seed)
+    if size is None or size >= len(mutants):
+        return draw.sample(mutants, len(mutants))
+    folders: defaultdict[str, list[Mutant]] = defaultdict(list)
+    for mutant in mutants:
+        folders[str(PurePath(mutant.path).parent)].append(mutant)
+    chosen: list[Mutant] = []
+    before = 0
+    for folder in sorted(folders):
+        # Rounding the sums and not the shares makes the parts add up to the whole.
+        after = before + len(folders[folder])
+        share = round(size * after / len(mutants)) - round(size * before / len(mutants))
+        chosen += draw.sample(folders[folder], share)
+        before = after
+    return draw.sample(chosen, len(chosen))
+
+
+def _nearness(test_file: str, module: str) -> int:
+    """How much of a module's path a file of tests has in its own, the name counting most."""
+    ours = PurePath(test_file).parts[1:-1]
+    theirs = PurePath(module).parts
+    common = 0
+    for mine, its in zip(ours, theirs, strict=False):
+        if mine != its:
+            break
+        common += 1
+    names = PurePath(test_file).stem.removeprefix("test_") == PurePath(module).stem
+    return common + 100 * names
+
+
+def batches(
+    module: str, lines: tuple[int, int], maps: Iterable[TestFile], most_seconds: float
+) -> list[tuple[list[str], float]]:
+    """Return the tests that reach some lines of a module, in groups to run one after the other.
+
+    Tests that reach the lines themselves come first, those of the module's own file before others;
+    then whole files that reached them while they were imported or a fixture was made.
+
+    Args:
+        module: path of the module.
+        lines: first and last line of the statement that is changed.
+        maps: what each file of tests reaches.
+        most_seconds: tests beyond these seconds are left out, though never the first.
+
+    Returns:
+        Groups of node identifiers with their seconds. None where no test reaches the lines.
+    """
+    exact: list[tuple[tuple[float, ...], str, float]] = []
+    whole: list[tuple[tuple[float, ...], str, float]] = []
+    for tests in maps:
+        reached = tests.lines.get(module, {})
+        found = frozenset[int]().union(
+            *(reached.get(line, frozenset()) for line in range(lines[0], lines[1] + 1))
+        )
+        if not found:
+            continue
+        near = _nearness(tests.path, module)
+        # A file whose tests run much of the module says more about it than one that imports it.
+        used = sum(1 for by in reached.values() if by - {WHOLE})
+        for number, (name, seconds) in enumerate(zip(tests.names, tests.seconds, strict=True)):
+            if number in found:
+                exact.append(((-near, seconds), name, seconds))
+            elif WHOLE in found and (used or near >= 100):
+                whole.append(((-near, -used, seconds), name, seconds))
+    groups: list[tuple[list[str], float]] = []
+    group: list[str] = []
+    total, here, limit = 0.0, 0.0, _FIRST
+    for _, name, seconds in [*sorted(exact), *sorted(whole)]:
+        if total and total + seconds > most_seconds:
+            continue
+        if group and here + seconds > limit:
+            groups.append((group, here))
+            group, here, limit = [], 0.0, most_seconds
+        group.append(name)
+        here += seconds
+        total += seconds
+    return [*groups, (group, here)] if group else groups
+
+
+def by_module(mutants: Iterable[Mutant]) -> Mapping[str, list[Mutant]]:
+    """Return mutants by the path of their module."""
+    grouped: defaultdict[str, list[Mutant]] = defaultdict(list)
+    for mutant in mutants:
+        grouped[mutant.path].append(mutant)
+    return grouped

@@ -1,0 +1,94 @@
+"""The mutants of a module: what is changed, and what a person reads is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutation.__main__ import EQUIVALENT, equivalents, sources_of
+from tests.mutation.mutants import mutants_of, statements
+
+
+def edited(source: str) -> set[str]:
+    """The module's lines as its mutants have them."""
+    text = source.encode()
+    return {mutant.lines(text)[1] for mutant in mutants_of("module.py", text)}
+
+
+@pytest.mark.parametrize(
+    ("source", "mutants"),
+    [
+        ("a < b", {"a <= b"}),
+        ("x = a not in b", {"x = a in b"}),
+        ("x = a is not None", {"x = a is None"}),
+        ("x = a < b == c", {"x = a <= b == c", "x = a < b != c"}),
+        ("x = a and b or c", {"x = a or b or c", "x = a and b and c"}),
+        ("x = (a) * (b)", {"x = (a) / (b)"}),
+        ("x = a ** 3", {"x = a * 3", "x = a ** 4", "x = a ** 2"}),
+        ("x += y", {"x -= y", "x = y"}),
+        ("x = -y", {"x = (y)"}),
+        ("x = True", {"x = False"}),
+        ("x = 0.5", {"x = 1.0"}),
+        ("x = 'name'", {"x = 'Xname'"}),
+        ("x = 'a' + f'{b}'", {"x = 'Xa' + f'{b}'"}),
+        ("x = min(y)", {"x = max(y)"}),
+        ("x = y.sum(dim=0)", {"x = y.sum()", "x = y.sum(dim=1)"}),
+        ("x = f(a, b=c)", {"x = f(a)"}),
+        ("x = [y for y in z if y]", {"x = [y for y in z if True]"}),
+        ("if a:\n    f()", {"if (not (a)):", "pass"}),
+        ("if a == b:\n    f()", {"if a != b:", "pass"}),
+        ("def f():\n    return a", {"return None"}),
+        ("while a:\n    break", {"while (not (a)):", "continue"}),
+        ("@property\ndef f(self):\n    return self.a", {"return None"}),
+    ],
+)
+def test_what_is_executed_is_changed_in_every_way_that_the_operators_know(source, mutants):
+    assert edited(source) == mutants
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""What a module is for."""',
+        "import a",
+        "x: int | None",
+        "def f(a: Literal['b']) -> c[1]: ...",
+        "x = 'a text of several words'",
+        "x = f'{a} of {1 + 2}'",
+        "__all__ = ['a']",
+        "if TYPE_CHECKING:\n    x = 1",
+        "x = isinstance(a, int | Path)",
+        "class A(place=30): ...",
+    ],
+)
+def test_texts_annotations_and_imports_stay_as_they_are(source):
+    assert edited(source) == set()
+
+
+def test_a_raise_is_left_out_as_a_whole_and_its_message_stays():
+    assert edited("if a:\n    raise ValueError('key', 3 + 4)") == {"if (not (a)):", "pass"}
+
+
+def test_a_mutant_is_one_edit_where_it_says():
+    source = b"# \xc2\xa7 1\nx = 1\ny = a < b  # a < c\n"
+    (comparison,) = [m for m in mutants_of("module.py", source) if m.operator == "comparison"]
+    assert comparison.line == 3
+    assert comparison.apply(source) == source.replace(b"a < b", b"a <= b")
+
+
+def test_a_statement_of_several_lines_is_one_place_and_a_condition_ends_before_what_it_guards():
+    source = b"if (a and\n        b):\n    f(\n        c,\n    )\n"
+    assert statements(source) == {1: (1, 2), 2: (1, 2), 3: (3, 5), 4: (3, 5), 5: (3, 5)}
+
+
+def test_what_is_called_equivalent_is_still_a_mutant_and_has_a_reason():
+    """A line that has changed since is judged anew."""
+    assert EQUIVALENT.is_file()
+    known = equivalents()
+    sources = sources_of(sorted({module for module, _, _ in known}))
+    every = {
+        (path, *mutant.lines(text))
+        for path, text in sources.items()
+        for mutant in mutants_of(path, text)
+    }
+    assert set(known) <= every
+    assert all(len(reason.split()) > 3 for reason in known.values())

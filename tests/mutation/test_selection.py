@@ -1,0 +1,77 @@
+"""Which mutants are drawn, and which tests are asked first."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.mutation.coverage_map import WHOLE, TestFile
+from tests.mutation.mutants import Mutant
+from tests.mutation.selection import batches, matching, sampled
+
+PATHS = ["audit/checks/noise.py", "audit/checks/record/views.py", "dpfedadamw/privacy/ledger.py"]
+
+
+def test_modules_are_named_by_folder_file_or_pattern():
+    assert matching(PATHS, ["audit/checks"]) == PATHS[:2]
+    assert matching(PATHS, ["dpfedadamw/privacy/ledger.py"]) == PATHS[2:]
+    assert matching(PATHS, ["*/noise.py"]) == PATHS[:1]
+    with pytest.raises(ValueError, match=r"audit/check: no module"):
+        matching(PATHS, ["audit/check"])
+
+
+def population() -> list[Mutant]:
+    sizes = {"a/x.py": 60, "b/y.py": 30, "b/z.py": 10}
+    return [Mutant(p, n, n, "", 1, "constant") for p, size in sizes.items() for n in range(size)]
+
+
+def test_each_folder_has_its_share_of_a_sample_and_the_seed_decides_which():
+    drawn = sampled(population(), 20, seed=3)
+    assert Counter(mutant.path[0] for mutant in drawn) == {"a": 12, "b": 8}
+    assert len(set(drawn)) == 20
+    assert drawn == sampled(population(), 20, seed=3)
+    assert drawn != sampled(population(), 20, seed=4)
+
+
+def test_without_a_size_all_are_tried_in_random_order():
+    drawn = sampled(population(), None, seed=0)
+    assert sorted(drawn) == sorted(population())
+    assert drawn != sorted(population())
+
+
+MODULE = "dpfedadamw/privacy/ledger.py"
+OWN = TestFile(
+    "tests/dpfedadamw/privacy/test_ledger.py",
+    ("own::slow", "own::fast", "own::elsewhere"),
+    (5.0, 1.0, 1.0),
+    {MODULE: {7: frozenset({0, 1}), 9: frozenset({2})}},
+)
+NEAR = TestFile(
+    "tests/dpfedadamw/run/test_journal.py",
+    ("near::a", "near::b"),
+    (0.5, 30.0),
+    {MODULE: {6: frozenset({0}), 8: frozenset({1, WHOLE})}},
+)
+FAR = TestFile(
+    "tests/faults/test_gallery.py", ("far::a",), (0.1,), {MODULE: {7: frozenset({WHOLE})}}
+)
+
+
+def test_tests_that_reach_the_line_come_first_those_of_the_modules_own_file_before_others():
+    groups = batches(MODULE, (6, 7), [FAR, NEAR, OWN], 100.0)
+    assert groups == [(["own::fast", "own::slow", "near::a"], 6.5)]
+
+
+def test_a_file_that_reached_a_line_in_a_fixture_is_asked_as_a_whole_unless_it_only_imports():
+    groups = batches(MODULE, (8, 8), [FAR, NEAR, OWN], 100.0)
+    assert groups == [(["near::b"], 30.0), (["near::a"], 0.5)]
+
+
+def test_tests_beyond_the_seconds_are_left_out_but_never_the_first():
+    assert batches(MODULE, (7, 7), [OWN], 2.0) == [(["own::fast"], 1.0)]
+    assert batches(MODULE, (8, 8), [NEAR], 2.0) == [(["near::b"], 30.0)]
+
+
+def test_a_line_that_no_test_reaches_has_none():
+    assert batches(MODULE, (99, 99), [OWN, NEAR, FAR], 100.0) == []
