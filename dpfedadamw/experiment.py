@@ -84,6 +84,8 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     queries = algorithm.local.queries_per_step
     spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries, algorithm.sparsification)
+    # Whoever may start a run knows by now that its claim can be made.
+    plan.check_cost()
     return Experiment(
         spec=spec,
         dataset=dataset,
@@ -93,6 +95,27 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
         plan=plan,
         device=device,
     )
+
+
+def check(spec: Spec) -> str | None:
+    """Refuse what a run of the spec would refuse, by preparing one.
+
+    Where its data are not on this machine, what needs no record is checked alone.
+
+    Returns:
+        Which data are not here, or None where nothing was left unchecked.
+
+    Raises:
+        DpfedadamwError: If the spec cannot run; the message is that of the run.
+    """
+    absent = datasets.absent(spec.data)
+    if absent is None:
+        prepare(spec, torch.device("cpu"))
+    elif spec.privacy.unit == "client":
+        # What a client is charged does not depend on how many records it has.
+        records = (1,) * spec.data.clients
+        make_plan(solve_noise(spec, records, 1), records, 1).check_cost()
+    return absent
 
 
 def divide(spec: Spec) -> tuple[Dataset, NDArray[np.int64]]:

@@ -38,10 +38,11 @@ def scaled_by_themselves(moments: Moments, row: int, tolerance: float) -> bool:
     """Whether numbers have mean 0 and deviation 1 as only their own statistics make them.
 
     Scaled column by column, a constant one becomes 0 and the others have variance 1, so that the
-    variance of all numbers is the share of those that vary.
+    variance of all numbers is the share of those that vary. Where none varies, all records are the
+    same, and nothing tells how they were scaled.
     """
     numbers = int(moments.numbers[row])
-    if numbers < 2 or abs(float(moments.mean[row])) > tolerance:
+    if numbers < 2 or not moments.varying[row] or abs(float(moments.mean[row])) > tolerance:
         return False
     variance = float(moments.deviation[row]) ** 2
     share = float(moments.varying[row]) / numbers
@@ -126,9 +127,10 @@ UNACCOUNTED_PROCESSING = Check(
     "the order of the tolerance squared.",
     power="records scaled to mean 0 and deviation 1 by statistics of all of them, of each client, "
     "or of each channel or column; a claim that is silent about tuning",
-    limits="Scaling to other values than mean 0 and deviation 1 (a least and a greatest value), "
-    "constants rounded to a few digits, and vocabularies or words chosen from the records are not "
-    "seen. Whether settings were really tuned elsewhere cannot be seen from a run.",
+    limits="Records that are all the same show no scaling. Scaling to other values than mean 0 and "
+    "deviation 1 (a least and a greatest value), constants rounded to a few digits, "
+    "and vocabularies or words chosen from the records are not seen. Whether settings were really "
+    "tuned elsewhere cannot be seen from a run.",
     rule=_judge,
 )
 register(UNACCOUNTED_PROCESSING)

@@ -29,14 +29,29 @@ from dpfedadamw.registration import Registry
 def spec_validate(
     spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False
 ) -> None:
-    """Check a spec without its data; all that is wrong is listed at once."""
+    """Check a spec as a run would before it begins: its keys, its data and what it can spend.
+
+    All that is wrong with its keys is listed at once. Where the data are not on this machine, what
+    needs no record is checked, and the answer says so.
+    """
     from dpfedadamw import spec as specs
 
     loaded = specs.load(spec, changes or ())
+    from dpfedadamw.experiment import check
+
+    with status("checking", quiet=as_json):
+        absent = check(loaded)
     if as_json:
-        print_json({"valid": True, "name": loaded.name})
-    else:
-        out.print(Text(f"{spec}: valid", style="green"))
+        print_json({"valid": True, "name": loaded.name, "unchecked": absent})
+        return
+    out.print(Text(f"{spec}: valid", style="green"))
+    if absent is not None:
+        out.print(
+            Text(
+                f"Only its keys were checked: {absent}. What it can spend, and whether its model "
+                "reads its records, is known once the data are here."
+            )
+        )
 
 
 def spec_show(

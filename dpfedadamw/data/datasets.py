@@ -116,6 +116,15 @@ def load(spec: DataSpec, preprocessing: Preprocessing | None = None) -> Dataset:
     return Dataset(train, test, validation, classes, digest, clients)
 
 
+def absent(spec: DataSpec) -> str | None:
+    """Which data a spec names that are not on this machine, in words; None where all are."""
+    if DATASETS[spec.dataset].bring is not None:
+        return None
+    if spec.path is None:
+        return f"data.revision: {spec.dataset} is fetched from the hub when it is first read"
+    return None if Path(spec.path).exists() else f"data.path: {spec.path}: is not there"
+
+
 def _prepared(spec: DataSpec, form: Preprocessing) -> Prepared:
     """Records of a publisher's files or of one's own, with the digest of what was read."""
     found = source(spec, form)

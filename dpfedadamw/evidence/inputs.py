@@ -59,7 +59,10 @@ class _Moments:
         self.records += len(rows)
         self.total += float(rows.sum(dtype=torch.float64))
         # A square rounds by 2^-24 of itself, up as often as down: far below what a check allows.
-        self.squares += float(rows.square().sum(dtype=torch.float64))
+        squares = float(rows.square().sum(dtype=torch.float64))
+        # Of a number beyond 10^19 float32 holds no square.
+        finite = math.isfinite(squares)
+        self.squares += squares if finite else float(rows.double().square().sum())
         self._widen(rows.amin(0), rows.amax(0))
 
     def merge(self, other: _Moments) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "Compositions",
     "adjacency_of",
     "check_delta",
+    "covers",
     "merge",
     "mu_gdp",
 ]
@@ -127,6 +128,27 @@ def merge(composition: Compositions) -> tuple[Composition, ...]:
         seen = merged.get(part.key)
         merged[part.key] = part if seen is None else replace(part, steps=part.steps + seen.steps)
     return tuple(merged[key] for key in sorted(merged))
+
+
+def covers(most: Compositions, own: Compositions) -> bool:
+    """Whether one composition has for every step of another a step that costs as much or more.
+
+    So it is where, up to any noise multiplier, it has at least as many steps of at most that noise,
+    and no step of the other draws at a larger rate.
+    """
+    whole, parts = merge(most), merge(own)
+    alike = {part.sampling for part in (*whole, *parts)}
+    rate = min(part.sampling_rate for part in whole)
+    if len(alike) > 1 or any(part.sampling_rate > rate for part in parts):
+        return False
+
+    def within(found: tuple[Composition, ...], noise: float) -> int:
+        return sum(part.steps for part in found if part.step_noise_multiplier <= noise)
+
+    return all(
+        within(parts, part.step_noise_multiplier) <= within(whole, part.step_noise_multiplier)
+        for part in parts
+    )
 
 
 def mu_gdp(composition: Composition) -> float:

@@ -191,6 +191,15 @@ class PrivacyPlan:
         """
         return self.unit.expected_claim(self)
 
+    def check_cost(self) -> None:
+        """Refuse a run whose most is no guarantee, before anything is charged.
+
+        Raises:
+            PrivacyError: If no finite ε bounds what the run can spend, or one beyond
+                `accounting.registry.LARGEST_EPSILON`.
+        """
+        self.unit.check_cost(self)
+
     @property
     def smallest_client(self) -> int:
         """The client whose participations cost most: the fewer records, the more each is used."""
@@ -254,6 +263,10 @@ class PrivacyUnit(ABC):
     def expected_claim(self, _plan: PrivacyPlan, /) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round."""
         return self._refuse()
+
+    @abstractmethod
+    def check_cost(self, plan: PrivacyPlan, /) -> None:
+        """Refuse a plan whose most is no guarantee."""
 
     def planned_run(self, _plan: PrivacyPlan, _view: str, /) -> PlannedRun:
         """The plan as the solvers of `calibration` take it."""

@@ -30,7 +30,7 @@ class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
         "The fixed, public divisor B of each noisy sum; client i draws each of its R_i "
         "records with probability B/R_i, so B is at most the records of the smallest client.",
         unit="records",
-        gt=0,
+        ge=0.001,
         le=1_000_000_000,
         examples=(32,),
     )
@@ -98,7 +98,7 @@ def _clipping_norm(what: str) -> Any:
     return key(
         ...,
         f"L2 bound C on {what} over all trainable parameters.",
-        gt=0,
+        ge=1e-4,
         le=1_000_000_000,
         examples=(1.0, 0.1),
     )
@@ -109,7 +109,7 @@ def _noise_multiplier(total: str) -> Any:
         None,
         "σ: noise of standard deviation σ times the clipping norm is added to each coordinate of "
         f"{total}; null until it is solved for target_epsilon.",
-        gt=0,
+        ge=0.001,
         le=1_000_000,
         examples=(2.5, 1.0),
     )
@@ -124,8 +124,8 @@ def _delta(count: str, unit: str, example: float) -> Any:
     below = f"well below 1/{count}, with {count} the number of {unit}s"
     return key(
         ...,
-        f"δ of the (ε, δ) guarantee; {below}.",
-        gt=0,
+        f"δ of the (ε, δ) guarantee; {below}. Below 10⁻¹⁰ rounding errors would show.",
+        ge=1e-10,
         lt=1,
         why=f"a delta of 1/{count} or more would allow publishing a {unit} outright: "
         f"take it {below}",

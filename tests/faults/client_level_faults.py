@@ -126,9 +126,9 @@ def telling_the_traffic(patch: Patch) -> None:
 def told_more_noise(patch: Patch) -> None:
     claim = unit.client_level_claim
 
-    def told(spends, clients, delta):
+    def told(spends, *some, **more):
         richer = [{**one, "noise_multiplier": one["noise_multiplier"] + 0.5} for one in spends]
-        return claim(richer, clients, delta)
+        return claim(richer, *some, **more)
 
     patch.setattr(unit, "client_level_claim", told)
 
@@ -136,8 +136,8 @@ def told_more_noise(patch: Patch) -> None:
 def amplified_towards_the_server(patch: Patch) -> None:
     claim = unit.client_level_claim
 
-    def amplified(spends, clients, delta):
-        honest = claim(spends, clients, delta)
+    def amplified(*some, **more):
+        honest = claim(*some, **more)
         third = {**honest["third_party"]["epsilon"]}
         flattered = [{**entry, "epsilon": third} for entry in honest["server"]["clients"]]
         return {**honest, "server": {**honest["server"], "epsilon": third, "clients": flattered}}

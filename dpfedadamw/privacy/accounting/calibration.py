@@ -29,6 +29,8 @@ __all__ = [
 _LARGEST_NOISE = 1e4
 _SMALLEST_NOISE = 0.05
 _SMALLEST_RATE = 1e-6
+# Of an expected batch, as a spec allows it.
+_SMALLEST_BATCH = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +139,7 @@ def solve_batch_size(target_epsilon: float, run: PlannedRun) -> float:
         return float(smallest)
     if not isinstance(run.sampling, PoissonSampling):
         return float(largest_count(spent, target_epsilon, "record in a batch"))
-    limits = (smallest, _SMALLEST_RATE * smallest)
+    limits = (smallest, max(_SMALLEST_BATCH, _SMALLEST_RATE * smallest))
     return solve_number(spent, smallest, 0.25, limits, target_epsilon, round_down, "batch size")
 
 

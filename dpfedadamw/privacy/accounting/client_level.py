@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfedadamw.privacy.accounting.registry import as_claimed, epsilons, leading
-from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.composition import Composition, Compositions
 
 Spends = Sequence[Mapping[str, Any]]
 
@@ -33,18 +33,26 @@ _LOCAL = (
 )
 
 
-def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, Any]:
+def client_level_claim(
+    spends: Spends,
+    clients: int,
+    delta: float,
+    times: int = 1,
+    most: Compositions | None = None,
+) -> dict[str, Any]:
     """The claim line of a client-level run, without its chain.
 
     Args:
         spends: The ledger's spend lines; those of repeated rounds count.
         clients: N.
         delta: δ.
+        times: How often each line counts: a planned run is one round's line, T times.
+        most: The most that a client's uploads were to amount to; see `registry.epsilons`.
 
     Returns:
         JSON types only, numbers finite.
     """
-    parts = third_party_compositions(spends)
+    parts = third_party_compositions(spends, times)
     accountant, leads = leading()
     by_clients = spends[0]["noise_added_by"] == "clients"
     server: dict[str, Any] = {"epsilon": None, "clients": []}
@@ -53,9 +61,9 @@ def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, 
             {
                 "client": client,
                 "participations": sum(part.steps for part in own),
-                "epsilon": epsilons(own, delta),
+                "epsilon": epsilons(own, delta, most),
             }
-            for client, own in sorted(server_compositions(spends).items())
+            for client, own in sorted(server_compositions(spends, times).items())
         ]
         largest = max((entry["epsilon"][accountant.name] for entry in entries), default=0.0)
         server = {**as_claimed({accountant.name: largest}), "clients": entries}
@@ -65,7 +73,7 @@ def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, 
         "third_party": {
             **as_claimed(epsilons(parts, delta)),
             "participation": float(spends[0]["sampling_rate"]),
-            "rounds": len(spends),
+            "rounds": times * len(spends),
             "delta_clients": delta * clients,
         },
         "server": server,
@@ -78,26 +86,26 @@ def client_level_claim(spends: Spends, clients: int, delta: float) -> dict[str, 
     }
 
 
-def third_party_compositions(spends: Spends) -> tuple[Composition, ...]:
-    """All rounds as Poisson-subsampled Gaussians over clients."""
+def third_party_compositions(spends: Spends, times: int = 1) -> tuple[Composition, ...]:
+    """All rounds as Poisson-subsampled Gaussians over clients; each line counts so many times."""
     counted: dict[tuple[float, float], int] = {}
     for spend in spends:
         key = (float(spend["noise_multiplier"]), float(spend["sampling_rate"]))
-        counted[key] = counted.get(key, 0) + 1
+        counted[key] = counted.get(key, 0) + times
     return tuple(
         Composition(noise, rate, count, 1, "full" if rate == 1.0 else "poisson")
         for (noise, rate), count in sorted(counted.items())
     )
 
 
-def server_compositions(spends: Spends) -> dict[int, tuple[Composition, ...]]:
-    """Each client's uploads as plain Gaussians of multiplier σ/√m, by client."""
+def server_compositions(spends: Spends, times: int = 1) -> dict[int, tuple[Composition, ...]]:
+    """Each client's uploads as plain Gaussians of multiplier σ/√m, by client; lines as above."""
     counted: dict[int, dict[float, int]] = {}
     for spend in spends:
         for client in spend["clients"]:
             own = counted.setdefault(int(client), {})
             noise = float(spend["upload_noise_multiplier"])
-            own[noise] = own.get(noise, 0) + 1
+            own[noise] = own.get(noise, 0) + times
     return {
         client: tuple(
             Composition(noise, 1.0, count, 1, "full") for noise, count in sorted(own.items())

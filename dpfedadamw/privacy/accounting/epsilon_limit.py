@@ -156,7 +156,7 @@ class Participations:
         client, steps, noise = entry["client"], entry["steps"], entry["noise_multiplier"]
         if self._bound.adaptation is not None and self._bound.adaptation.follows_releases:
             steps = self._bound.most_local_steps
-            noise = self._bound.noise_multiplier_of(entry["round"])
+            noise = self._bound.counted_noise_multiplier(entry["round"])
         counted = self._sampling.charged_steps(self._records[client], steps)
         own = self._steps[client]
         own[noise] = own.get(noise, 0) + counted
@@ -179,7 +179,7 @@ class Participations:
 
     def _fits(self, client: int, index: int) -> bool:
         step = self._per_round[client]
-        noise = self._bound.noise_multiplier_of(index)
+        noise = self._bound.counted_noise_multiplier(index)
         after = dict(self._steps[client])
         after[noise] = after.get(noise, 0) + step.steps
         total, least = sum(after.values()), min(after)

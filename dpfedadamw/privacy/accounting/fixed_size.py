@@ -22,14 +22,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr, ndtri
 
-__all__ = ["fixed_size_pld", "fixed_size_profile"]
+from dpfedadamw.privacy.accounting.losses import LossPair, on_grid
+
+__all__ = ["fixed_size_losses", "fixed_size_profile"]
 
 # Outputs of less probability than this count as an infinite loss.
-_TAIL = 1e-18
+_TAIL = 1e-27
 
 
 def fixed_size_profile(
@@ -62,15 +63,16 @@ def fixed_size_profile(
     return profile
 
 
-def fixed_size_pld(
-    noise_over_sensitivity: float, rate: float, interval: float
-) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Return the privacy loss distribution of one step, rounded up to a grid.
+def fixed_size_losses(
+    noise_over_sensitivity: float, rate: float, interval: float, coarser: LossPair | None = None
+) -> LossPair:
+    """Return the privacy loss of one step, rounded up to a grid; the same for both neighbours.
 
     Args:
         noise_over_sensitivity: σ/2.
         rate: q = B/R in (0, 1].
         interval: width of the grid of losses, above 0.
+        coarser: the same on a coarser grid, if it is known; see `losses.on_grid`.
     """
     shift = 1.0 / noise_over_sensitivity
     largest = shift * (shift / 2.0 - float(ndtri(_TAIL)))
@@ -81,7 +83,10 @@ def fixed_size_pld(
     epsilons = np.arange(-points, points + 1, dtype=np.float64) * float(interval)
     # Rounding errors of the last bits must not make the profile rise.
     deltas = np.minimum.accumulate(fixed_size_profile(noise_over_sensitivity, rate, epsilons))
-    masses = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-        interval, -points, points, deltas
-    )
-    return privacy_loss_distribution.PrivacyLossDistribution(masses)
+    # The profile is a straight line in e^ε between two points of the grid: its bends are masses.
+    falls = np.diff(deltas)
+    masses = np.concatenate(([1.0 - deltas[0]], falls / math.expm1(-interval)))
+    masses[:-1] += falls / math.expm1(interval)
+    known = coarser.remove if coarser else None
+    one = on_grid(interval, -points, np.maximum(masses, 0.0), float(deltas[-1]), known)
+    return LossPair(one, one)

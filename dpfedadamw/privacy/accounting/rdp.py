@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Literal
@@ -16,7 +16,6 @@ from typing import Literal
 import dp_accounting
 import numpy as np
 from dp_accounting.rdp import rdp_privacy_accountant
-from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant
@@ -25,7 +24,11 @@ from dpfedadamw.privacy.composition import SAMPLINGS, Compositions, check_delta,
 __all__ = ["Conversion", "epsilon_rdp"]
 
 Conversion = Literal["improved", "classic"]
-_ORDERS: tuple[float, ...] = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+_ORDERS: tuple[float, ...] = tuple(map(float, rdp_privacy_accountant.DEFAULT_RDP_ORDERS))
+# Kinds of steps for which orders between the whole ones are worth their time.
+_FEW = 4
+_WHOLE = tuple(order for order in _ORDERS if order == round(order))
+_BETWEEN = tuple(order for order in _ORDERS if order != round(order))
 
 
 def epsilon_rdp(
@@ -45,16 +48,44 @@ def epsilon_rdp(
     """
     check_delta(delta)
     parts = merge(composition)
-    rdp = sum((part.steps * _step_rdp(part.key) for part in parts), np.zeros(len(_ORDERS)))
-    if conversion == "improved":
-        return float(rdp_privacy_accountant.compute_epsilon(_ORDERS, rdp, delta)[0])
-    if conversion == "classic":
-        return float(np.min(rdp + math.log(1.0 / delta) / (np.array(_ORDERS) - 1.0)))
-    raise PrivacyError(f"the conversion is 'improved' or 'classic', not '{conversion}'")
+    if conversion not in ("improved", "classic"):
+        raise PrivacyError(f"the conversion is 'improved' or 'classic', not '{conversion}'")
+
+    def at(order: float) -> float:
+        rdp = sum(part.steps * _step_rdp(part.key, order) for part in parts)
+        if conversion == "classic":
+            return rdp + math.log(1.0 / delta) / (order - 1.0)
+        return float(rdp_privacy_accountant.compute_epsilon([order], [rdp], delta)[0])
+
+    best = _valley(at, _WHOLE)
+    # Between whole orders the divergence is a series that takes long, so it is asked for beside the
+    # best one alone, where the least value lies, and for few kinds of steps.
+    beside = (
+        []
+        if len(parts) > _FEW
+        else [order for order in _BETWEEN if abs(order - _WHOLE[best]) < 1.0]
+    )
+    # Where next to nothing is drawn, the improved conversion knows at the least order that ε is 0.
+    return min(at(order) for order in (_ORDERS[0], _WHOLE[best], *beside))
 
 
-@lru_cache(maxsize=1024)
-def _step_rdp(key: tuple[float, float, str]) -> NDArray[np.float64]:
+def _valley(value: Callable[[float], float], orders: Sequence[float]) -> int:
+    """Where the least value lies of a function that first falls and then rises.
+
+    Both conversions are such functions of α, since (α-1)·ε_α is convex in α.
+    """
+    low, high = 0, len(orders) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if value(orders[middle]) <= value(orders[middle + 1]):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@lru_cache(maxsize=1 << 16)
+def _step_rdp(key: tuple[float, float, str], order: float) -> float:
     noise_multiplier, rate, sampling = key
     neighbours = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     event: dp_accounting.DpEvent
@@ -68,12 +99,10 @@ def _step_rdp(key: tuple[float, float, str]) -> NDArray[np.float64]:
     else:
         gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
         event = dp_accounting.PoissonSampledDpEvent(rate, gaussian)
-    accountant = dp_accounting.rdp.RdpAccountant(_ORDERS, neighbours)
-    with _quiet():
+    accountant = dp_accounting.rdp.RdpAccountant([order], neighbours)
+    with _quiet(), np.errstate(all="ignore"):
         accountant.compose(event)
-    rdp: NDArray[np.float64] = accountant.rdp
-    rdp.setflags(write=False)
-    return rdp
+    return float(accountant.rdp[0])
 
 
 @contextmanager

@@ -183,7 +183,7 @@ def claim(
 
     spent, entries, profile, notes = 0.0, [], [(0.0, 0.0)], worst.assumptions
     if spends:
-        server = server_view(spends, delta)
+        server = server_view(spends, delta, bound.everything(per_round))
         spent, notes = server.epsilon.value, server.epsilon.assumptions
         entries = [asdict(entry) for entry in server.clients]
         most = [entry.epsilon[accountant.name] for entry in server.clients].index(spent)

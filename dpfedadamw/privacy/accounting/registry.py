@@ -7,25 +7,31 @@ calibration and the command line take whatever is registered, so a new accountan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.composition import Composition, Compositions, merge
+from dpfedadamw.privacy.composition import Composition, Compositions, covers, merge
 from dpfedadamw.registration import Registry
 
 __all__ = [
     "ACCOUNTANTS",
+    "LARGEST_EPSILON",
     "Accountant",
     "Leading",
     "accountants",
     "as_claimed",
+    "check_epsilon",
     "claimed",
     "epsilons",
     "label_of",
     "leading",
 ]
+
+# Beyond it the accountants of engine and auditor are not compared, and no run is begun.
+LARGEST_EPSILON = 1_000_000.0
 
 
 @dataclass(frozen=True)
@@ -81,8 +87,17 @@ def leading() -> tuple[Accountant, Leading]:
     return found[0]
 
 
-def epsilons(composition: Compositions, delta: float) -> dict[str, float]:
+def epsilons(
+    composition: Compositions, delta: float, most: Compositions | None = None
+) -> dict[str, float]:
     """Return the ε of compositions at a δ, by every accountant that covers them.
+
+    Args:
+        composition: What was done.
+        delta: δ.
+        most: What was foreseen. Where it covers the composition, its ε bounds this one, and the
+            smaller of the two is returned: rounding on grids of their own never lifts a part
+            above the whole, so that no run costs more than its forecast.
 
     Raises:
         PrivacyError: If δ is out of range, or the leading accountant does not cover them.
@@ -92,7 +107,31 @@ def epsilons(composition: Compositions, delta: float) -> dict[str, float]:
     covering = [one for one in accountants() if kinds <= one.samplings]
     if leading()[0] not in covering:
         raise PrivacyError(f"no accountant covers sampling {', '.join(sorted(kinds))}")
-    return {one.name: one.epsilon(parts, delta) for one in covering}
+    found = {one.name: one.epsilon(parts, delta) for one in covering}
+    if most is not None and covers(most, parts):
+        whole = merge(most)
+        found = {one.name: min(found[one.name], one.epsilon(whole, delta)) for one in covering}
+    return found
+
+
+def check_epsilon(epsilon: float, towards: str) -> None:
+    """Refuse the ε of a planned run that is no guarantee.
+
+    Args:
+        epsilon: The most that the run can spend; infinite where no ε holds.
+        towards: Towards whom, for the message.
+
+    Raises:
+        PrivacyError: If it is infinite, or above `LARGEST_EPSILON`.
+    """
+    if not epsilon <= LARGEST_EPSILON:
+        found = f"an epsilon of {epsilon:.3g}" if epsilon < math.inf else "no finite epsilon"
+        raise PrivacyError(
+            f"privacy: this run could spend {found} towards {towards}, where "
+            f"{LARGEST_EPSILON:,.0f} is the most that is accounted for, far above what protects "
+            "anybody; use a larger noise_multiplier, or fewer rounds, local steps or records in "
+            "a batch"
+        )
 
 
 def as_claimed(epsilon: Mapping[str, float]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.registry import epsilons, leading
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
-from dpfedadamw.privacy.composition import Composition, adjacency_of
+from dpfedadamw.privacy.composition import Composition, Compositions, adjacency_of
 
 __all__ = [
     "ClientEpsilon",
@@ -175,19 +175,22 @@ class ThirdPartyView:
     participation: float
 
 
-def server_view(spends: Sequence[ClientSpend], delta: float) -> ServerView:
+def server_view(
+    spends: Sequence[ClientSpend], delta: float, most: Compositions | None = None
+) -> ServerView:
     """Return every client's ε towards the server from what it was really charged.
 
     Args:
         spends: what each client was charged.
         delta: δ of every ε.
+        most: the most that a client was to be charged; see `registry.epsilons`.
 
     Raises:
         PrivacyError: if no client was charged, or no finite ε holds.
     """
     if not spends:
         raise PrivacyError("no client was charged: there is nothing to claim")
-    clients = tuple(_client_epsilon(spend, delta) for spend in spends)
+    clients = tuple(_client_epsilon(spend, delta, most) for spend in spends)
     name = leading()[0].name
     largest = max(entry.epsilon[name] for entry in clients)
     return ServerView(clients, _epsilon(largest, delta, "server", (_SERVER,), _kind(spends)))
@@ -239,8 +242,8 @@ def third_party_view(
     return ThirdPartyView(epsilon, bound.rounds, participation)
 
 
-def _client_epsilon(spend: ClientSpend, delta: float) -> ClientEpsilon:
-    values = epsilons(spend.compositions, delta)
+def _client_epsilon(spend: ClientSpend, delta: float, most: Compositions | None) -> ClientEpsilon:
+    values = epsilons(spend.compositions, delta, most)
     if not all(math.isfinite(value) for value in values.values()):
         raise PrivacyError(f"client {spend.client} has no finite epsilon at delta {delta:g}")
     return ClientEpsilon(

@@ -10,14 +10,24 @@ within the limits is covered, step by step, by the worst one.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.composition import Composition
 
 __all__ = ["Adaptation", "NoiseDecay", "SpendingBound", "charged_steps"]
+
+# Noise levels that are composed one by one; more of them are grouped.
+_LEVELS = 24
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,54 @@ class NoiseDecay:
         """
         decays = max(0, round_index - 1) // self.patience
         return max(self.floor, self.factor**decays)
+
+    def levels(self, rounds: int) -> list[tuple[float, int]]:
+        """Smallest multiples that so many rounds can have, falling, and in how many rounds each.
+
+        Many levels are grouped: a group's rounds count at its smallest multiple, which can only
+        cost more.
+        """
+        decays = max(0, rounds - 2) // self.patience
+        if self.factor < 1.0:
+            # After so many decays nothing falls any more; a margin of 1 is rounding's.
+            lasting = math.log(self.floor) / math.log(self.factor)
+            decays = min(decays, 1 + math.ceil(min(lasting, float(decays))))
+        else:
+            decays = 0
+        multiples = np.maximum(self.floor, self.factor ** np.arange(decays + 1, dtype=np.float64))
+        counts = np.full(decays + 1, self.patience, dtype=np.int64)
+        counts[0] += 1
+        counts[-1] = rounds - int(counts[:-1].sum())
+        groups = _groups(multiples) if decays >= _LEVELS else np.arange(decays + 1)
+        found: dict[float, int] = {}
+        for group in np.unique(groups):
+            inside = groups == group
+            # Python's own power, as `least` takes it, so that a level is the round's multiple.
+            last = int(np.flatnonzero(inside)[-1])
+            least = max(self.floor, self.factor**last)
+            found[least] = found.get(least, 0) + int(counts[inside].sum())
+        return list(found.items())
+
+
+@lru_cache(maxsize=16)
+def _course(decay: NoiseDecay, rounds: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The round before which each group of levels ends, and its smallest multiple."""
+    levels = decay.levels(rounds)
+    ends = accumulate(count for _, count in levels)
+    return tuple(ends), tuple(least for least, _ in levels)
+
+
+def _groups(multiples: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The group of each of many falling multiples, at most `_LEVELS` of them.
+
+    What a step costs grows about as 1/σ², and levels of a geometric decay lie as densely in 1/σ²
+    as 1/σ² is small; groups of equal width in 1/σ then add least.
+    """
+    inverse = 1.0 / multiples
+    width = (inverse[-1] - inverse[0]) / _LEVELS
+    # The last group ends with the smallest multiple, at which most rounds of a long run are.
+    found: NDArray[np.int64] = np.ceil((inverse - inverse[0]) / width - 1e-9).astype(np.int64)
+    return found
 
 
 @dataclass(frozen=True)
@@ -101,6 +159,16 @@ class SpendingBound:
         decay = self.adaptation.decay if self.adaptation else None
         return self.noise_multiplier * (decay.least(round_index) if decay else 1.0)
 
+    def counted_noise_multiplier(self, round_index: int) -> float:
+        """The noise multiplier at which a round counts: the least of its group of levels."""
+        decay = self.adaptation.decay if self.adaptation else None
+        if decay is None:
+            return self.noise_multiplier
+        ends, multiples = _course(decay, self.rounds)
+        return (
+            self.noise_multiplier * multiples[min(bisect_right(ends, round_index), len(ends) - 1)]
+        )
+
     def everything(self, per_round: Composition) -> tuple[Composition, ...]:
         """The most that a client in every round can spend.
 
@@ -122,16 +190,11 @@ class SpendingBound:
         Args:
             per_round: as for `everything`.
         """
-        counts: dict[float, int] = {}
         decay = self.adaptation.decay if self.adaptation else None
-        if decay is None:
-            counts[self.noise_multiplier] = self.rounds
-        else:
-            for index in range(self.rounds):
-                noise = self.noise_multiplier_of(index)
-                counts[noise] = counts.get(noise, 0) + 1
+        levels = [(1.0, self.rounds)] if decay is None else decay.levels(self.rounds)
         return tuple(
-            (replace(per_round, noise_multiplier=noise), rounds) for noise, rounds in counts.items()
+            (replace(per_round, noise_multiplier=self.noise_multiplier * least), rounds)
+            for least, rounds in levels
         )
 
     def accounted(self, entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -153,7 +216,7 @@ class SpendingBound:
             if self.adaptation.step_limit is not None:
                 after = min(after, self.adaptation.step_limit)
             spent[entry["client"]] = after
-            noise = self.noise_multiplier_of(entry["round"])
+            noise = self.counted_noise_multiplier(entry["round"])
             counted.append({**entry, "steps": after - before, "noise_multiplier": noise})
         return counted
 

@@ -7,14 +7,18 @@ from typing import Any, ClassVar
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
-from dpfedadamw.privacy.accounting.client_level import client_level_claim
+from dpfedadamw.privacy.accounting.client_level import (
+    client_level_claim,
+    server_compositions,
+    third_party_compositions,
+)
 from dpfedadamw.privacy.accounting.epsilon_limit import (
     Rounds,
     Watch,
     rounds_that_fit,
     too_low,
 )
-from dpfedadamw.privacy.accounting.registry import claimed
+from dpfedadamw.privacy.accounting.registry import check_epsilon, claimed, leading
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, plain_batches, private_fields
 from dpfedadamw.privacy.sampling import PoissonSampling
@@ -59,27 +63,20 @@ class WholeClients(PrivacyUnit):
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
         spends = [entry for entry in entries if entry["kind"] == "spend"]
-        claim = client_level_claim(spends, len(plan.records), plan.claimed_delta)
+        most = server_compositions([_most_of_a_round(plan)], plan.rounds).get(0)
+        clients, delta = len(plan.records), plan.claimed_delta
+        claim = client_level_claim(spends, clients, delta, most=most)
         return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
         """The claim if every client is in every round, which concerns the server's view alone.
 
-        Towards a third party participation is part of the mechanism.
+        Towards a third party participation is part of the mechanism. Towards the server an upload
+        holds the less noise the more clients share it, and of independently drawn clients all can
+        take part in a round.
         """
-        by_clients = plan.noise_added_by == "clients"
-        spend = {
-            "noise_multiplier": plan.noise_multiplier,
-            "sampling_rate": plan.participation,
-            "noise_added_by": plan.noise_added_by,
-            # One client stands for all: each is assumed to be in every round, with S-1 others.
-            "clients": [0] if by_clients else [],
-            "upload_noise_multiplier": plan.noise_multiplier / plan.clients_per_round**0.5,
-        }
-        rounds = plan.rounds
-        if plan.max_epsilon is not None:
-            rounds = _rounds_that_fit(plan, plan.max_epsilon)
-        return client_level_claim([spend] * rounds, len(plan.records), plan.claimed_delta)
+        spends, clients = [_most_of_a_round(plan)], len(plan.records)
+        return client_level_claim(spends, clients, plan.claimed_delta, _most_rounds(plan))
 
     def watch(self, plan: PrivacyPlan, limit: float) -> Watch:
         """Says before each round whether it keeps to a limit on ε towards a third party.
@@ -87,6 +84,14 @@ class WholeClients(PrivacyUnit):
         A round costs the same whoever takes part, so the end is fixed before the run begins.
         """
         return Rounds(plan.spending_bound, _one_round(plan), limit, plan.claimed_delta, True)
+
+    def check_cost(self, plan: PrivacyPlan) -> None:
+        """Refuse a plan whose ε towards anybody who is claimed to learn little is no guarantee."""
+        spends, epsilon = [_most_of_a_round(plan)], leading()[0].epsilon
+        rounds, delta = _most_rounds(plan), plan.claimed_delta
+        check_epsilon(epsilon(third_party_compositions(spends, rounds), delta), "a third party")
+        for own in server_compositions(spends, rounds).values():
+            check_epsilon(epsilon(own, delta), "the server")
 
     def planned_run(self, plan: PrivacyPlan, _view: str) -> PlannedRun:
         """The plan as the solvers take it, towards a third party.
@@ -142,3 +147,21 @@ def _rounds_that_fit(plan: PrivacyPlan, limit: float) -> int:
 def _one_round(plan: PrivacyPlan) -> Composition:
     rate = plan.participation
     return Composition(plan.noise_multiplier, rate, 1, 1, "full" if rate == 1.0 else "poisson")
+
+
+def _most_rounds(plan: PrivacyPlan) -> int:
+    """Rounds of a run that is not cut off."""
+    return plan.rounds if plan.max_epsilon is None else _rounds_that_fit(plan, plan.max_epsilon)
+
+
+def _most_of_a_round(plan: PrivacyPlan) -> Mapping[str, Any]:
+    """The spend line of a round with every client in it."""
+    by_clients = plan.noise_added_by == "clients"
+    return {
+        "noise_multiplier": plan.noise_multiplier,
+        "sampling_rate": plan.participation,
+        "noise_added_by": plan.noise_added_by,
+        # One client stands for all: each is assumed to be in every round, with all others.
+        "clients": [0] if by_clients else [],
+        "upload_noise_multiplier": plan.noise_multiplier / len(plan.records) ** 0.5,
+    }

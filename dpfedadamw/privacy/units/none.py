@@ -42,6 +42,9 @@ class Nothing(PrivacyUnit):
         """That there is none."""
         return no_claim()
 
+    def check_cost(self, _plan: PrivacyPlan) -> None:
+        """Refuse nothing: nothing is spent."""
+
     def check_target(self, _view: str, _solve: str) -> NoReturn:
         """Refuse."""
         raise PrivacyError("privacy.unit: none: this spec claims no privacy to calibrate")

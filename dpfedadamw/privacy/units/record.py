@@ -16,9 +16,9 @@ from dpfedadamw.privacy.accounting.epsilon_limit import (
     rounds_that_fit,
     too_low,
 )
-from dpfedadamw.privacy.accounting.registry import claimed
+from dpfedadamw.privacy.accounting.registry import check_epsilon, claimed, leading
 from dpfedadamw.privacy.accounting.views import ClientSpend
-from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, private_fields
 from dpfedadamw.privacy.sampling import (
     FixedSizeSampling,
@@ -85,12 +85,9 @@ class SingleRecords(PrivacyUnit):
 
     def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
         """The claim if every client takes part in every round."""
-        bound, rounds = plan.spending_bound, plan.rounds
-        if plan.max_epsilon is not None:
-            rounds = _rounds_that_fit(plan, plan.max_epsilon)
-        everything = replace(bound, rounds=rounds).everything
+        bound = _most_rounds(plan)
         spends = [
-            ClientSpend(client, records, rounds, everything(plan.composition(client)))
+            ClientSpend(client, records, bound.rounds, bound.everything(plan.composition(client)))
             for client, records in enumerate(plan.records)
         ]
         return _claim(plan, spends)
@@ -108,6 +105,11 @@ class SingleRecords(PrivacyUnit):
             limit,
             plan.claimed_delta,
         )
+
+    def check_cost(self, plan: PrivacyPlan) -> None:
+        """Refuse a plan whose ε towards the server, which bounds all others, is no guarantee."""
+        everything = _most_rounds(plan).everything(plan.composition(plan.smallest_client))
+        check_epsilon(leading()[0].epsilon(everything, plan.claimed_delta), "the server")
 
     def planned_run(self, plan: PrivacyPlan, view: str) -> PlannedRun:
         """The plan as the solvers take it, towards the server or a third party."""
@@ -166,6 +168,13 @@ def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
         client_sampling=plan.client_sampling,
         max_epsilon=plan.max_epsilon,
     )
+
+
+def _most_rounds(plan: PrivacyPlan) -> SpendingBound:
+    """The most that a run can spend that is not cut off."""
+    if plan.max_epsilon is None:
+        return plan.spending_bound
+    return replace(plan.spending_bound, rounds=_rounds_that_fit(plan, plan.max_epsilon))
 
 
 def _rounds_that_fit(plan: PrivacyPlan, limit: float) -> int:

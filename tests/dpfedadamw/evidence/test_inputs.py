@@ -80,3 +80,11 @@ def test_records_without_rows_are_all_of_them(tmp_path):
     write_partition(tmp_path, np.zeros(40, np.int64), [StoredRecords(PIXELS, None, FORM)])
     with np.load(tmp_path / "partition.npz") as file:
         assert np.array_equal(file["held"], np.arange(40))
+
+
+def test_a_number_whose_square_float32_does_not_hold_has_finite_moments(tmp_path):
+    values = RNG.normal(size=(40, 6)).astype(np.float32)
+    values[3, 1] = 3e38
+    write_inputs(tmp_path, held(values, None))
+    exact = values.astype(np.float64)
+    assert inputs(tmp_path)["deviation"][-1] == pytest.approx(exact.std(), rel=1e-6)

@@ -47,7 +47,7 @@ def test_spec_errors_are_errors_of_the_engine():
         spec.loads("")
 
 
-NUMBER = "a number greater than 0 and at most 1000000000"
+NUMBER = "a number from 0.0001 to 1000000000"
 SAMPLING = "{kind: poisson, expected_batch_size: 32}"
 
 
@@ -100,7 +100,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             "delta: 1.0e-5",
             "delta: 1",
-            "11:10: privacy.delta: found 1; must be a number greater than 0 and less than 1; a "
+            "11:10: privacy.delta: found 1; must be a number at least 1e-10 and less than 1; a "
             "delta of 1/n or more would allow publishing a record outright: take it well below "
             "1/n, with n the number of records",
         ),

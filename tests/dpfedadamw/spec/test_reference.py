@@ -29,7 +29,7 @@ def test_a_row_says_type_default_range_and_unit():
     assert (row.type, row.default, row.range, row.unit) == (
         "number or null",
         "null",
-        "> 0, ≤ 1000000",
+        "≥ 0.001, ≤ 1000000",
         "1",
     )
     row = rows()["model.hidden", "model.name is mlp"]

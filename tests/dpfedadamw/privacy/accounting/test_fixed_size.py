@@ -13,7 +13,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
 from audit.accounting.budget import Steps, ThirdParty, budget
-from dpfedadamw.privacy.accounting.fixed_size import fixed_size_pld, fixed_size_profile
+from dpfedadamw.privacy.accounting.fixed_size import fixed_size_losses, fixed_size_profile
 from dpfedadamw.privacy.accounting.pld import epsilon_pld, mixture_epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
 from dpfedadamw.privacy.composition import Composition
@@ -76,8 +76,8 @@ def test_the_profile_is_a_profile() -> None:
 
 
 def test_a_finer_grid_changes_little_and_only_downwards() -> None:
-    coarse, fine = (fixed_size_pld(0.5, 0.1, width) for width in (2e-3, 5e-4))
-    epsilons = [one.self_compose(50).get_epsilon_for_delta(DELTA) for one in (coarse, fine)]
+    coarse, fine = (fixed_size_losses(0.5, 0.1, width) for width in (2e-3, 5e-4))
+    epsilons = [one.repeated(50, 0, 1e-15).epsilon(DELTA) for one in (coarse, fine)]
     assert epsilons[1] <= epsilons[0] <= epsilons[1] * 1.001
 
 

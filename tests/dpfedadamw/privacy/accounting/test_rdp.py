@@ -12,6 +12,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from opacus.accountants import RDPAccountant
 
+from audit.accounting.budget import Steps, budget
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
@@ -135,3 +136,35 @@ def test_other_conversions_and_mixed_adjacencies_are_refused() -> None:
         epsilon_rdp(REFERENCE, 1e-5, "best")
     with pytest.raises(PrivacyError, match="different adjacencies"):
         epsilon_rdp([REFERENCE, Composition(1.0, 0.1, 1, sampling="fixed-size")], 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_search_finds_the_least_over_all_orders(seed: int) -> None:
+    draw = random.Random(seed)
+    composition = Composition(
+        10 ** draw.uniform(-0.5, 1.0), 10 ** draw.uniform(-4, -0.1), 10 ** draw.randint(0, 5)
+    )
+    event = dp_accounting.PoissonSampledDpEvent(
+        composition.sampling_rate, dp_accounting.GaussianDpEvent(composition.noise_multiplier)
+    )
+    # The direct call looks at every order, and does not search.
+    direct = RdpAccountant().compose(event, composition.steps)
+    for delta in (1e-3, 1e-8):
+        assert epsilon_rdp(composition, delta) == pytest.approx(direct.get_epsilon(delta), rel=1e-9)
+
+
+def test_where_next_to_nothing_is_drawn_engine_and_auditor_know_that_it_costs_nothing() -> None:
+    # Total variation is at most √(1 - e^-KL) (Bretagnolle & Huber 1979), here below δ.
+    for rate in (1e-5, 1e-4):
+        ours = epsilon_rdp(Composition(1.0, rate, 9), 1e-3)
+        theirs = budget([Steps(rate, 1.0, 9)], 1e-3).by_accountant["rdp"]
+        assert ours == theirs.least == 0.0
+    # At a smaller δ the same composition costs something, by both.
+    assert epsilon_rdp(Composition(1.0, 1e-4, 9), 1e-6) > 0.01
+    assert budget([Steps(1e-4, 1.0, 9)], 1e-6).by_accountant["rdp"].least > 0.01
+
+
+@pytest.mark.filterwarnings("error")
+def test_overflow_at_a_high_order_is_not_told_on_the_terminal() -> None:
+    assert epsilon_rdp(Composition(1.0, 0.5, 10_000), 1e-5) > 1000.0
+    assert epsilon_pld(Composition(0.01, 0.5, 10_000), 1e-5) > 1000.0
