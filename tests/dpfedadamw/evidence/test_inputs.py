@@ -85,6 +85,6 @@ def test_records_without_rows_are_all_of_them(tmp_path):
 def test_a_number_whose_square_float32_does_not_hold_has_finite_moments(tmp_path):
     values = RNG.normal(size=(40, 6)).astype(np.float32)
     values[3, 1] = 3e38
-    write_inputs(tmp_path, held(values, None))
+    write_inputs(tmp_path, held(values, ImagePreprocessing()))
     exact = values.astype(np.float64)
     assert inputs(tmp_path)["deviation"][-1] == pytest.approx(exact.std(), rel=1e-6)
