@@ -22,7 +22,7 @@ listing() {
   done
   if [ -e .unfinished ]; then no '.unfinished: a write was cut off here, or is going on'; fi
   if [ -e checkpoint ]; then no 'checkpoint: is not signed; a finished run has none'; fi
-  find . -path "./$private" -prune -o -path ./checkpoint -prune \
+  find . "${private[@]}" -o -path ./checkpoint -prune \
     -o -type f ! -path "./$last.json" ! -path "./$last.json.tsr" -print \
     | sed 's|^\./||' | sort > "$work/present"
 }
@@ -209,8 +209,9 @@ check() {
     no 'mktemp: no folder to work in'
     return
   fi
-  last=attestation private=evidence
-  if [ "$kind" = public ]; then last=attestation-public private=''; fi
+  last=attestation private=(-path ./evidence -prune)
+  # Nothing private belongs to the public files, and nothing is a file and a folder.
+  if [ "$kind" = public ]; then last=attestation-public private=(-type f -type d); fi
   if [ ! -e "$last.json" ]; then
     no "$last.json: is missing; this must run in the folder that it signs"
     return

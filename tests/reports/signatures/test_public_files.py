@@ -265,6 +265,7 @@ def test_a_stranger_checks_the_public_files_with_their_own_page(handed: Handed) 
         return stranger.check(handed.folder, page, **known).last
 
     assert last() == "ALL HOLD"
+    assert "warning" not in stranger.check(handed.folder, page, **known).text
     said = stranger.check(handed.folder, page)
     assert (said.code, said.last) == (
         3,
