@@ -84,6 +84,7 @@ LEDGER: Mapping[str, Shape] = {
         "accountant": dict.fromkeys(("library", "version")),
         "sparsification": dict.fromkeys(("kind", "size", "kept", "seed")),
         "canaries": dict.fromkeys(("count", "kind", "audited")),
+        "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
         "adaptation": {
             **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
             "decay": dict.fromkeys(("factor", "patience", "floor")),
@@ -107,6 +108,7 @@ LEDGER: Mapping[str, Shape] = {
         "server_worst_case": dict.fromkeys(_VIEW),
         "third_party": dict.fromkeys(_THIRD_PARTY),
         "closed_forms": dict.fromkeys(_FORMS),
+        "budget": dict.fromkeys(("epsilon", "delta", "charged")),
         "stopped": dict.fromkeys(("rounds", "max_epsilon")),
     },
 }

@@ -44,6 +44,14 @@ class Canaries:
 
 
 @dataclass(frozen=True)
+class SharedBudget:
+    """What all runs on the data set may spend together, as the header declares it."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
 class Stopped:
     """That a limit on ε ended the run, as its claim says.
 
@@ -85,6 +93,7 @@ class Header:
     adaptation: Adaptation | None = None
     canaries: Canaries | None = None
     max_epsilon: float | None = None
+    budget: SharedBudget | None = None
 
     @property
     def course(self) -> Course:
@@ -301,6 +310,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         ),
         adaptation=read_adaptation(entry),
         canaries=_optional(entry, "canaries", lambda: _canaries(fields.mapping(entry, "canaries"))),
+        budget=_optional(entry, "budget", lambda: _budget(fields.mapping(entry, "budget"))),
         max_epsilon=_optional(entry, "max_epsilon", lambda: fields.positive(entry, "max_epsilon")),
     )
 
@@ -310,6 +320,12 @@ def _canaries(entry: Mapping[str, Any]) -> Canaries:
         fields.integer(entry, "count", least=1, most=MOST_CANARIES),
         fields.choice(entry, "kind", ("gradient", "label")),
         _optional(entry, "audited", lambda: fields.text(entry, "audited", pattern=_RUN)),
+    )
+
+
+def _budget(entry: Mapping[str, Any]) -> SharedBudget:
+    return SharedBudget(
+        fields.positive(entry, "epsilon"), fields.positive(entry, "delta", most=1.0)
     )
 
 

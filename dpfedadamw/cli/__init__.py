@@ -17,7 +17,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from dpfedadamw import __version__
-from dpfedadamw.cli import audit, budget, compare, export, keys, run, signatures, spec
+from dpfedadamw.cli import audit, budget, compare, cost, export, keys, run, signatures, spec
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, signals
 from dpfedadamw.cli.streams import steady
 from dpfedadamw.cli.terminal import (
@@ -56,6 +56,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 spec_app = typer.Typer(help="Check, show and explain specs.", no_args_is_help=True)
+budget_app = typer.Typer(help="Show what all runs on the same data spend.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
 
 for command in (
@@ -66,8 +67,8 @@ for command in (
     signatures.sign,
     compare.compare,
     export.export,
-    budget.epsilon,
-    budget.calibrate,
+    cost.epsilon,
+    cost.calibrate,
 ):
     app.command()(command)
 app.command("list")(spec.list_)
@@ -75,6 +76,8 @@ app.add_typer(spec_app, name="spec")
 spec_app.command("validate")(spec.spec_validate)
 spec_app.command("show")(spec.spec_show)
 spec_app.command("schema")(spec.spec_schema)
+app.add_typer(budget_app, name="budget")
+budget_app.command("show")(budget.budget_show)
 app.add_typer(keys_app, name="keys")
 keys_app.command("new")(keys.keys_new)
 keys_app.command("import")(keys.keys_import)

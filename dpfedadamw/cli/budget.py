@@ -1,100 +1,102 @@
-"""``epsilon`` and ``calibrate``: what a spec costs, and what keeps to a budget."""
+"""``budget show``: what all runs on a data set may spend together, and what is left of it."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
 from dpfedadamw.cli import display
-from dpfedadamw.cli.options import (
-    JsonOption,
-    SetOption,
-    SolveName,
-    SpecArgument,
-    ViewName,
-)
-from dpfedadamw.cli.terminal import (
-    out,
-    print_json,
-    refuse,
-    status,
-)
+from dpfedadamw.cli.options import JsonOption
+from dpfedadamw.cli.terminal import out, print_json, status
+
+if TYPE_CHECKING:
+    from dpfedadamw.privacy.budget.reservations import Standing
+
+DEFAULT = Path("budget.sqlite")
 
 
-def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False) -> None:
-    """Say what a spec will cost in privacy, before anything is trained.
-
-    Every client is assumed to take part in every round; a run can only cost less.
-    """
-    from dpfedadamw import spec as specs
-    from dpfedadamw.experiment import pick_device, prepare
-
-    with status("accounting", quiet=as_json):
-        experiment = prepare(specs.load(spec, changes or ()), pick_device("cpu"))
-        claim = experiment.plan.expected_claim()
-    if as_json:
-        print_json({**claim, "noise_multiplier": experiment.plan.noise_multiplier})
-        return
-    summary, by_client = display.cost(experiment.spec.name, experiment.plan, claim)
-    out.print(summary)
-    if by_client is not None:
-        out.print(by_client)
-
-
-def calibrate(
-    spec: SpecArgument,
-    target_epsilon: Annotated[
-        float, typer.Option("--target-epsilon", metavar="E", help="ε to keep to, at the spec's δ.")
-    ],
-    view: Annotated[
-        ViewName, typer.Option(help="Towards whom it holds: server, or third-party.")
-    ] = ViewName.server,
-    solve: Annotated[
-        SolveName, typer.Option(help="What may change: noise, rounds, rate or local-steps.")
-    ] = SolveName.noise,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the spec."),
-    ] = None,
-    changes: SetOption = None,
+def budget_show(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The budget's file, as budget.file of a spec.")
+    ] = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the noise, rounds, rate or local steps that keep to a target ε, and write the spec.
+    """Show what every run has spent or holds of a budget, and what is left for each data set.
 
-    The accountant is inverted and then asked again about the written spec: noise and rate end
-    within 0.5 % below the target, never above. An existing file is never overwritten.
+    A run that stopped keeps what it reserved until it is resumed, or until the next run on the
+    same data reserves: then it counts at what its ledger says. Nothing is changed here.
     """
-    from dpfedadamw import spec as specs
+    from dpfedadamw.privacy.budget.reservations import standings
 
-    loaded = specs.load(spec, changes or ())
-    from dpfedadamw.run.calibrate import Solve, View
-    from dpfedadamw.run.calibrate import calibrate as solve_for
-
-    path = output or Path(f"{loaded.name}-calibrated.yaml")
-    if path.exists():
-        refuse(f"--output {path}: exists and is never overwritten; choose another name")
-    with status("inverting the accountant", quiet=as_json):
-        found = solve_for(loaded, target_epsilon, View(view.value), Solve(solve.value))
-    try:
-        path.write_text(specs.dump(found.spec), encoding="utf-8")
-    except OSError as error:
-        refuse(f"--output {path}: cannot be written ({error.strerror}); choose another place")
+    with status("composing all runs", quiet=as_json):
+        found = standings(file)
     if as_json:
-        print_json(
-            {"spec": str(path), "key": found.key, "value": found.value, "epsilon": found.epsilon}
-        )
+        print_json({"file": str(file), "budgets": [_plain(one) for one in found]})
         return
-    towards = "the server" if view is ViewName.server else "a third party"
-    out.print(
-        display.facts(
-            [
-                (found.key, Text(f"{found.value:g}", style="bold")),
-                (f"ε towards {towards}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
-                ("δ", f"{found.spec.privacy.delta:g}"),
-                ("spec", str(path)),
-            ]
-        )
+    if not found:
+        out.print(Text(f"{file}: no run has reserved anything yet"))
+    for one in found:
+        out.print(_shown(one))
+
+
+def _plain(one: Standing) -> dict[str, Any]:
+    from dpfedadamw.privacy.budget.charges import epsilon_of, to_plain
+
+    account = one.account
+    return {
+        "data_sha256": account.data_sha256,
+        "dataset": account.dataset,
+        "unit": account.unit,
+        "adjacency": account.adjacency,
+        "epsilon": account.epsilon,
+        "delta": account.delta,
+        "spent": one.spent,
+        "charged": one.epsilon,
+        "charged_by_accountant": one.by_accountant,
+        "left": one.left,
+        "runs": [
+            {
+                "run": run.run,
+                "directory": run.directory,
+                "reservation": run.identifier,
+                "state": str(condition),
+                "settled": run.state == "settled",
+                "epsilon_alone": epsilon_of([run.cost], account.delta),
+                "events": to_plain(run.cost),
+            }
+            for run, condition in one.reservations
+        ],
+    }
+
+
+def _shown(one: Standing) -> Panel:
+    from dpfedadamw.privacy.budget.charges import epsilon_of
+
+    account = one.account
+    towards = "the server" if account.unit == "record" else "a third party"
+    facts = display.facts(
+        [
+            ("budget", f"ε = {account.epsilon:g} at δ = {account.delta:g}, towards {towards}"),
+            ("protects", f"one {account.unit}, {account.adjacency}"),
+            ("spent", display.epsilon_text(one.spent)),
+            ("spent or reserved", Text(display.epsilon_text(one.epsilon), style="bold")),
+            ("left", f"{math.floor(one.left * 1000) / 1000:.3f}"),
+        ]
     )
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "state", "ε alone", ""):
+        table.add_column(name, justify="right" if name == "ε alone" else "left")
+    for run, condition in one.reservations:
+        alone = display.epsilon_text(epsilon_of([run.cost], account.delta))
+        kind = "spent" if run.state == "settled" else "reserved"
+        table.add_row(Text(run.run), Text(str(condition)), alone, kind)
+    title = f"[bold]{escape(account.dataset)}[/] {account.data_sha256[:12]}…"
+    return Panel(Group(facts, Text(), table), title=title, title_align="left")

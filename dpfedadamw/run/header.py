@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
@@ -44,6 +45,7 @@ def header(
     created: datetime,
     randomness: RandomSource,
     order: CanaryOrder | None = None,
+    reserved: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The ledger's first entry: what the run promises, and from which spec and data.
 
@@ -54,6 +56,7 @@ def header(
         created: Time of creation, UTC.
         randomness: For the commitment to its key.
         order: What canaries are planted; None in a run that is no audit run.
+        reserved: What is reserved of the data set's budget; None where there is none.
     """
     spec, plan = experiment.spec, experiment.plan
     private = plan.private
@@ -82,6 +85,7 @@ def header(
         "sparsification": asdict(plan.sparsification) if plan.sparsification else None,
         "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
         **({"max_epsilon": plan.max_epsilon} if plan.max_epsilon is not None else {}),
+        **({"budget": reserved} if reserved is not None else {}),
         "precision": spec.compute.precision,
         "randomness": spec.randomness.mode,
         "qualifications": qualifications(spec, order),

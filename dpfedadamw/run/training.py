@@ -34,7 +34,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReproducibleRandomness,
 )
 from dpfedadamw.privacy.performance import PerformanceOptions
-from dpfedadamw.run import checkpoints
+from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation, evaluate
 from dpfedadamw.run.header import (
@@ -155,15 +155,20 @@ def start(
     flat = FlatParameters(experiment.model)
     state = experiment.algorithm.server.start(flat.vector)
     text = specs.dump(experiment.spec).encode()
-    with starting(experiment.spec.name, parent, created) as (hidden, lock):
+    # The budget is asked while the hidden folder is held, so that nobody takes the run for dead.
+    with (
+        budget.opening(experiment) as spending,
+        starting(experiment.spec.name, parent, created) as (hidden, lock),
+    ):
         # Salted, the evidence's digest can be published: nobody can test guesses of it.
         write_atomically(hidden.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE)
         write_model_config(experiment, hidden, canaries)
         evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+        reserved = spending.reserve(appeared(hidden))
         begin(
             hidden,
             text,
-            header(experiment, hidden, text, created, randomness, canaries),
+            header(experiment, hidden, text, created, randomness, canaries, reserved),
             metrics_line(0, evaluation, None, _published(experiment, 0.0), canaries),
         )
     run = appeared(hidden)
@@ -235,6 +240,7 @@ def _resume(run: RunDirectory, device: torch.device, engine: str, lock: RunLock)
     state, numbers = server.start(flat.vector), None
     if found.state is not None:
         state, numbers = checkpoints.unpack_state(found.state, server, flat.vector)
+    budget.reserve_again(experiment, run, course.ledger.entries, found.completed)
     randomness = _randomness(experiment.spec)
     course.ledger.append("resume", {"round": found.completed, "commitment": randomness.commitment})
     point_latest(run)
@@ -335,7 +341,11 @@ def _published(experiment: Experiment, seconds: float | None) -> float | None:
 
 def close_claim(training: Training) -> dict[str, Any]:
     """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
-    fields = training.experiment.plan.realised_claim(training.ledger.entries)
+    entries = training.ledger.entries
+    fields = {
+        **training.experiment.plan.realised_claim(entries),
+        **budget.settle(training.experiment, entries),
+    }
     training.journal.close(fields)
     return fields
 

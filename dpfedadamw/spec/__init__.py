@@ -44,11 +44,19 @@ from dpfedadamw.spec.reading import (
     shipped,
 )
 from dpfedadamw.spec.section import Section, key, one_of
-from dpfedadamw.spec.sections import ComputeSpec, EvaluationSpec, FederationSpec, ReportSpec, Spec
+from dpfedadamw.spec.sections import (
+    BudgetSpec,
+    ComputeSpec,
+    EvaluationSpec,
+    FederationSpec,
+    ReportSpec,
+    Spec,
+)
 from dpfedadamw.spec.vocabulary import schema
 
 __all__ = [
     "AlgorithmSpec",
+    "BudgetSpec",
     "ComputeSpec",
     "DataSpec",
     "EvaluationSpec",

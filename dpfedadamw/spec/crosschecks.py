@@ -32,16 +32,27 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _registered(get)
     yield from _sampling(get)
     yield from _adaptive(get)
-    yield from _limit(get)
+    yield from _spending(get)
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
             yield (noise, "missing; give noise_multiplier, or target_epsilon to have it solved for")
 
 
-def _limit(get: Values) -> Contradictions:
-    """What limits a run's ε."""
-    if get("privacy", "unit") == "none" and get("federation", "max_epsilon") is not None:
+def _spending(get: Values) -> Contradictions:
+    """What limits a run's ε, or that of all runs on its data."""
+    keys = ("file", "epsilon", "delta")
+    given = [name for name in keys if get("budget", name) is not None]
+    for name in keys if given else ():
+        path = ("budget", name)
+        if name not in given and path not in get.bad:
+            yield path, f"missing beside budget.{given[0]}; give file, epsilon and delta, or none"
+    if get("privacy", "unit") != "none":
+        return
+    if given:
+        message = "a run without privacy spends without bound on the data that it protects"
+        yield ("budget", given[0]), f"{message}; use privacy.unit record or client"
+    if get("federation", "max_epsilon") is not None:
         message = "with privacy.unit none there is no epsilon to limit; leave it out"
         yield ("federation", "max_epsilon"), message
 

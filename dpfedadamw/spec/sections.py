@@ -72,6 +72,39 @@ class FederationSpec(Section, title="Federation"):
     )
 
 
+class BudgetSpec(Section, title="Budget"):
+    """What all runs on the same data set may spend together; null for each run by itself.
+
+    A run that could exceed it is refused before it begins. Give all three keys or none.
+    """
+
+    file: str | None = key(
+        None,
+        "The budget's file, an SQLite database on a local disk; the first run makes it. A relative "
+        "path starts where the command is run. Null for no budget.",
+        min_length=1,
+        max_length=4096,
+        examples=(None, "budget.sqlite"),
+    )
+    epsilon: float | None = key(
+        None,
+        "ε that all runs together may spend, composed from their events: towards the server with "
+        "privacy.unit record, towards a third party with client. Every run on these data says the "
+        "same.",
+        gt=0,
+        le=1000,
+        examples=(None, 8),
+    )
+    delta: float | None = key(
+        None,
+        "δ of all runs together, at which their ε is computed. Every run on these data says the "
+        "same.",
+        ge=1e-10,
+        lt=1,
+        examples=(None, 1e-05),
+    )
+
+
 class EvaluationSpec(Section, title="Evaluation"):
     """When the global model is tested."""
 
@@ -158,6 +191,7 @@ class Spec(Section, title="Experiment"):
         "Where sampling and noise come from; the bare name of a mode is a short form.",
         examples=("release", "reproducible", {"mode": "reproducible", "seed": 7}),
     )
+    budget: BudgetSpec = BudgetSpec()
     evaluation: EvaluationSpec = EvaluationSpec()
     compute: ComputeSpec = ComputeSpec()
     report: ReportSpec = ReportSpec()

@@ -26,8 +26,9 @@ SignatureState = Literal["holds", "broken", "unsigned"]
 HOLDS: Final = "holds"
 BROKEN: Final = "broken"
 UNSIGNED: Final = "unsigned"
-# What may differ between repetitions of one spec: how it is called and explained, and the seed.
-_NOT_OF_THE_EXPERIMENT = ("name", "description", "report")
+# What may differ between repetitions of one spec: how it is called and explained, what budget it
+# spends of, and the seed.
+_NOT_OF_THE_EXPERIMENT = ("name", "description", "report", "budget")
 # Where the data lies does not change what is in it; its digest says what is.
 _PLACES = ("path",)
 _MARKS = ("spec.yaml", "ledger.jsonl")

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from reports import formatting
-from reports.content import adaptation
+from reports.content import adaptation, shared_budget
 from reports.content.guarantee import NO_PRIVACY
 from reports.content.identity import Identity, settings
 from reports.content.parts import (
@@ -98,7 +98,7 @@ class Sampling(Part):
 
 
 @part("mechanism", Mechanism)
-def mechanism(source: RunSource, _audience: str) -> Mechanism:
+def mechanism(source: RunSource, audience: str) -> Mechanism:
     """Return what was done to gradients or updates."""
     header, unit, private = source.header, unit_of(source), source.private
     algorithm = mapping(source.spec.get("algorithm"))
@@ -107,7 +107,9 @@ def mechanism(source: RunSource, _audience: str) -> Mechanism:
     )
     return Mechanism(
         algorithm=clean(algorithm.get("name"), 100) or "unknown",
-        statement=unit.mechanism(source) if private else without,
+        statement=f"{unit.mechanism(source)}{shared_budget.statement(source, audience)}"
+        if private
+        else without,
         clipping_norm=number(header.get("clipping_norm")) if private else None,
         noise_multiplier=number(header.get("noise_multiplier")) if private else None,
         expected_batch_size=unit.batch(source) if private else None,

@@ -114,6 +114,9 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         privacy["noise_multiplier"] = 1.0
     if privacy["unit"] == "none":
         federation["max_epsilon"] = None
+    shared = mapping["budget"]
+    if privacy["unit"] == "none" or None in shared.values():
+        mapping["budget"] = dict.fromkeys(shared)
     if privacy["unit"] == "record":
         privacy["adjacency"] = crosschecks._PAIRINGS[privacy["sampling"]["kind"]][0]
     if privacy["unit"] == "client":

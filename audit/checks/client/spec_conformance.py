@@ -22,6 +22,7 @@ from audit.checks.shared.agreement import (
     word_faults,
 )
 from audit.checks.shared.epsilon_limit import limit_faults
+from audit.checks.shared.shared_budget import budget_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -111,7 +112,9 @@ def _judge(bundle: Bundle) -> Judgement:
         again = len(ledger.round_spends) - ledger.rounds_to_finish
         why = f" ({again} rounds were charged again after a crash)" if again > 0 else ""
         target_fault(spec, ledger, "third_party", reasons, why)
-        limit_faults(spec, ledger, "third_party", {0: third_party_history(ledger)}, reasons)
+        past = third_party_history(ledger)
+        limit_faults(spec, ledger, "third_party", {0: past}, reasons)
+        budget_faults(spec, ledger, [past], reasons)
     except FieldError as error:
         reasons.append(str(error))
     try:

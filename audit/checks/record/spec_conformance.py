@@ -23,6 +23,7 @@ from audit.checks.shared.agreement import (
     word_faults,
 )
 from audit.checks.shared.epsilon_limit import limit_faults
+from audit.checks.shared.shared_budget import budget_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -147,7 +148,9 @@ def _judge(bundle: Bundle) -> Judgement:
                 adaptive.affordable(spec, ledger, header, reasons)
             _delta(ledger, header, reasons)
             target_fault(spec, ledger, "server", reasons)
-            limit_faults(spec, ledger, "server", histories(ledger, header), reasons)
+            past = histories(ledger, header)
+            limit_faults(spec, ledger, "server", past, reasons)
+            budget_faults(spec, ledger, past.values(), reasons)
     except FieldError as error:
         reasons.append(str(error))
     unreadable: list[str] = []
@@ -190,7 +193,8 @@ SPEC_CONFORMANCE = Check(
     "round with other steps or noise than the rule gives it; a limit on epsilon that was exceeded, "
     "or that ended the run a round too early",
     limits="Client sizes, and with them B/n, are taken as public metadata. The released values "
-    "that adaptive rules go by are read from the ledger.",
+    "that adaptive rules go by are read from the ledger. What other runs spent of a budget is not "
+    "in this run's files.",
     rule=_judge,
     judges_no_claim=True,
 )

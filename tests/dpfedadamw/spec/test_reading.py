@@ -92,6 +92,7 @@ def test_defaults_are_those_of_the_vocabulary():
             "gaussian_sampler": "box-muller",
         },
         "randomness": {"mode": "release", "seed": None},
+        "budget": {"file": None, "epsilon": None, "delta": None},
         "evaluation": {"every": 1},
         "compute": {"physical_batch_size": 512, "precision": "float32"},
         "report": {

@@ -1,0 +1,100 @@
+"""``epsilon`` and ``calibrate``: what a spec costs, and what keeps to a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import (
+    JsonOption,
+    SetOption,
+    SolveName,
+    SpecArgument,
+    ViewName,
+)
+from dpfedadamw.cli.terminal import (
+    out,
+    print_json,
+    refuse,
+    status,
+)
+
+
+def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False) -> None:
+    """Say what a spec will cost in privacy, before anything is trained.
+
+    Every client is assumed to take part in every round; a run can only cost less.
+    """
+    from dpfedadamw import spec as specs
+    from dpfedadamw.experiment import pick_device, prepare
+
+    with status("accounting", quiet=as_json):
+        experiment = prepare(specs.load(spec, changes or ()), pick_device("cpu"))
+        claim = experiment.plan.expected_claim()
+    if as_json:
+        print_json({**claim, "noise_multiplier": experiment.plan.noise_multiplier})
+        return
+    summary, by_client = display.cost(experiment.spec.name, experiment.plan, claim)
+    out.print(summary)
+    if by_client is not None:
+        out.print(by_client)
+
+
+def calibrate(
+    spec: SpecArgument,
+    target_epsilon: Annotated[
+        float, typer.Option("--target-epsilon", metavar="E", help="ε to keep to, at the spec's δ.")
+    ],
+    view: Annotated[
+        ViewName, typer.Option(help="Towards whom it holds: server, or third-party.")
+    ] = ViewName.server,
+    solve: Annotated[
+        SolveName, typer.Option(help="What may change: noise, rounds, rate or local-steps.")
+    ] = SolveName.noise,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write the spec."),
+    ] = None,
+    changes: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the noise, rounds, rate or local steps that keep to a target ε, and write the spec.
+
+    The accountant is inverted and then asked again about the written spec: noise and rate end
+    within 0.5 % below the target, never above. An existing file is never overwritten.
+    """
+    from dpfedadamw import spec as specs
+
+    loaded = specs.load(spec, changes or ())
+    from dpfedadamw.run.calibrate import Solve, View
+    from dpfedadamw.run.calibrate import calibrate as solve_for
+
+    path = output or Path(f"{loaded.name}-calibrated.yaml")
+    if path.exists():
+        refuse(f"--output {path}: exists and is never overwritten; choose another name")
+    with status("inverting the accountant", quiet=as_json):
+        found = solve_for(loaded, target_epsilon, View(view.value), Solve(solve.value))
+    try:
+        path.write_text(specs.dump(found.spec), encoding="utf-8")
+    except OSError as error:
+        refuse(f"--output {path}: cannot be written ({error.strerror}); choose another place")
+    if as_json:
+        print_json(
+            {"spec": str(path), "key": found.key, "value": found.value, "epsilon": found.epsilon}
+        )
+        return
+    towards = "the server" if view is ViewName.server else "a third party"
+    out.print(
+        display.facts(
+            [
+                (found.key, Text(f"{found.value:g}", style="bold")),
+                (f"ε towards {towards}", f"{found.epsilon:.4f}  (target {target_epsilon:g})"),
+                ("δ", f"{found.spec.privacy.delta:g}"),
+                ("spec", str(path)),
+            ]
+        )
+    )

@@ -1,0 +1,143 @@
+"""The budget's file: whole or not there, and whatever is not a budget is refused in one line."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from dpfedadamw.privacy.budget import database, reservations
+from dpfedadamw.privacy.budget.database import BudgetError
+from tests.dpfedadamw.privacy.budget.fake_runs import ROUNDS, cost, request
+
+
+def made(path):
+    wanted = request(path.parent / "run", 5.0, cost(5.0, ROUNDS))
+    return reservations.reserve(path, wanted)
+
+
+def sql(path, text):
+    with sqlite3.connect(path) as connection:
+        connection.executescript(text)
+    connection.close()
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def halved(path):
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def text_instead(path):
+    path.write_text("ε = 8\n" * 100)
+
+
+def of_somebody_else(path):
+    path.unlink()
+    sql(path, "CREATE TABLE reservation (name TEXT);")
+
+
+def of_a_later_version(path):
+    sql(path, "PRAGMA user_version = 7;")
+
+
+def no_composition(path):
+    sql(path, """UPDATE reservation SET cost = '[{"noise_multiplier": 0}]';""")
+
+
+def another_type(path):
+    sql(path, "UPDATE account SET epsilon = 1e999;")
+
+
+def a_blob(path):
+    sql(path, "UPDATE account SET dataset = x'00ff';")
+
+
+HARMS = (
+    emptied,
+    halved,
+    text_instead,
+    of_somebody_else,
+    of_a_later_version,
+    no_composition,
+    another_type,
+    a_blob,
+)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_is_no_budget_is_refused_in_one_line_and_left_as_it_is(harm, tmp_path):
+    path = tmp_path / "budget.sqlite"
+    made(path)
+    harm(path)
+    before = path.read_bytes()
+    for use in (made, reservations.standings):
+        with pytest.raises(BudgetError) as caught:
+            use(path)
+        assert len(str(caught.value).splitlines()) == 1
+        assert str(path) in str(caught.value)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["budget.sqlite"]
+
+
+def test_a_budget_that_is_not_there_is_not_made_by_looking_at_it(tmp_path):
+    with pytest.raises(BudgetError, match="no such file"):
+        reservations.standings(tmp_path / "budget.sqlite")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["missing/budget.sqlite", "file/budget.sqlite", "."])
+def test_a_budget_that_cannot_be_made_is_one_line(place, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BudgetError) as caught:
+        made(tmp_path / place)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_budget_is_its_owners_alone_whatever_the_umask(tmp_path):
+    path = tmp_path / "budget.sqlite"
+    made(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("database is locked", "other processes have kept it locked"),
+        ("database or disk is full", "the disk is full"),
+        ("attempt to write a readonly database", "it cannot be written"),
+        ("disk I/O error", "it cannot be read or written"),
+    ],
+)
+def test_what_ails_the_disk_is_said_in_one_line_and_nothing_is_reserved(
+    text, words, tmp_path, monkeypatch
+):
+    path = tmp_path / "budget.sqlite"
+    made(path)
+
+    def fails(self, one):
+        raise sqlite3.OperationalError(text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database.Budget, "write", fails)
+        with pytest.raises(BudgetError, match=words):
+            made(path)
+    (standing,) = reservations.standings(path)
+    assert len(standing.reservations) == 1
+
+
+def forget_and_fail(path):
+    with database.change(path) as budget:
+        budget.connection.execute("DELETE FROM reservation")
+        raise ZeroDivisionError
+
+
+def test_a_transaction_that_fails_changes_nothing(tmp_path):
+    path = tmp_path / "budget.sqlite"
+    made(path)
+    before = path.read_bytes()
+    with pytest.raises(ZeroDivisionError):
+        forget_and_fail(path)
+    assert path.read_bytes() == before

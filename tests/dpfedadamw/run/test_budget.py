@@ -1,0 +1,224 @@
+"""Whole runs on one budget: reserved before they begin, settled when they end, and audited."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from dpfedadamw import spec as specs
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.errors import SpecError
+from dpfedadamw.federation import rounds
+from dpfedadamw.privacy.budget import reservations
+from dpfedadamw.privacy.budget.charges import epsilon_of, reserved
+from dpfedadamw.privacy.budget.database import BudgetError
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.rundir import open_existing
+from tests.audit.synthetic_run import rewrite_ledger
+from tests.runs import attest, begin, call, failing, small_spec, train, verdicts
+
+
+def spec_of(folder, epsilon=4.0, algorithm="dp-fedavg", overrides=(), **more):
+    budget = f"budget={{file: {folder / 'budget.sqlite'}, epsilon: {epsilon}, delta: 1.0e-5}}"
+    return small_spec(algorithm, overrides=(budget, *overrides), **more)
+
+
+def standing(folder):
+    (found,) = reservations.standings(folder / "budget.sqlite")
+    return found
+
+
+def audited(training):
+    filing.attest_training(training.run, filing.load_signers(None, None))
+    return filing.audit(training.run).to_json()
+
+
+def test_a_run_is_settled_says_so_and_passes_and_its_report_tells_what_is_left(tmp_path):
+    training, outcome = train(spec_of(tmp_path), tmp_path / "runs")
+    header = training.ledger.entries[0]
+    assert header["budget"].keys() == {"epsilon", "delta", "reservation"}
+    found = standing(tmp_path)
+    # One run alone: the budget holds what its claim says of the worst client, or a little more.
+    assert found.spent == found.epsilon == outcome.claim["budget"]["charged"]
+    assert outcome.claim["server"]["epsilon"]["pld"] <= found.spent <= 4.0
+    findings = audited(training)
+    assert findings["verdict"] == "PASS", failing(findings)
+    filing.file_report(training.run, filing.audit(training.run), _auditor())
+    internal = json.loads((training.run.path / "report.json").read_text())
+    assert "was left." in internal["mechanism"]["statement"]
+    assert call("report", str(training.run.path), "--audience", "public") == 0
+    public = json.loads((training.run.path / "report-public.json").read_text())
+    assert "kept to a budget of ε = 4" in public["mechanism"]["statement"]
+    assert "was left" not in public["mechanism"]["statement"]
+
+
+def _auditor():
+    return filing.load_signers(None, None).auditor
+
+
+def test_a_run_that_does_not_fit_is_refused_and_leaves_nothing(tmp_path):
+    train(spec_of(tmp_path, epsilon=1.9), tmp_path / "runs")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(BudgetError, match=r"is left, and \d+ rounds? would fit instead of 4"):
+        begin(spec_of(tmp_path, epsilon=1.9), tmp_path / "runs")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_start_that_fails_gives_back_what_it_reserved(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(engine_run, "begin", full)
+    with pytest.raises(OSError, match="No space"):
+        begin(spec_of(tmp_path), tmp_path / "runs")
+    assert standing(tmp_path).epsilon == 0.0
+
+
+def stopped_after(spec, parent, monkeypatch, after):
+    training = begin(spec, parent)
+    answer, answered = rounds.Worker.take_part, 0
+
+    def failing_once(self, *arguments):
+        nonlocal answered
+        answered += 1
+        if answered == after:
+            raise KeyboardInterrupt
+        return answer(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds.Worker, "take_part", failing_once)
+        with pytest.raises(KeyboardInterrupt):
+            engine_run.train(training)
+    return training
+
+
+def test_a_run_that_is_cut_off_goes_on_within_the_budget(tmp_path, monkeypatch):
+    spec = spec_of(tmp_path, clients_per_round=5)
+    cut = stopped_after(spec, tmp_path / "runs", monkeypatch, 8)
+    most = epsilon_of([reserved(cut.experiment.plan)], 1e-5)
+    assert standing(tmp_path).epsilon == most
+    resumed = engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+    # The second round was charged and is charged again.
+    assert standing(tmp_path).epsilon > most
+    outcome = engine_run.train(resumed)
+    assert outcome.claim["budget"]["charged"] == standing(tmp_path).spent <= 4.0
+    attest(resumed)
+    findings = filing.audit(resumed.run).to_json()
+    assert findings["verdict"] == "PASS", failing(findings)
+
+
+def test_a_cut_off_run_that_was_settled_meanwhile_asks_again_and_may_be_refused(
+    tmp_path, monkeypatch
+):
+    spec = spec_of(tmp_path, epsilon=2.2)
+    cut = stopped_after(spec, tmp_path / "runs", monkeypatch, 3)
+    small = spec_of(tmp_path, epsilon=2.2, rounds=2)
+    train(small, tmp_path / "runs")
+    assert [str(condition) for _, condition in standing(tmp_path).reservations] == ["settled"] * 2
+    train(small, tmp_path / "runs")
+    lines = cut.run.ledger.read_bytes()
+    with pytest.raises(BudgetError, match="is left"):
+        engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+    assert cut.run.ledger.read_bytes() == lines
+    assert standing(tmp_path).epsilon <= 2.2
+
+
+def test_clients_are_protected_together_only_where_they_hold_the_same_records(tmp_path):
+    def spec(*overrides):
+        return spec_of(tmp_path, epsilon=8.0, algorithm="fed-smp", overrides=overrides)
+
+    training, outcome = train(spec(), tmp_path / "runs")
+    assert standing(tmp_path).account.unit == "client"
+    findings = audited(training)
+    assert findings["verdict"] == "PASS", failing(findings)
+    assert outcome.claim["budget"]["charged"] <= 8.0
+    train(spec("algorithm.learning_rate=0.2"), tmp_path / "runs")
+    with pytest.raises(BudgetError, match=r"data\.partition: divides the records otherwise"):
+        begin(spec("data.partition.alpha=0.5"), tmp_path / "runs")
+    with pytest.raises(BudgetError, match=r"privacy\.unit: is record"):
+        begin(spec_of(tmp_path, epsilon=8.0), tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "words"),
+    [
+        ("budget.file=b.sqlite", "budget.epsilon", "missing beside budget.file"),
+        ("budget={epsilon: 3, delta: 1.0e-5}", "budget.file", "missing beside budget.epsilon"),
+    ],
+)
+def test_a_budget_has_all_of_its_keys(override, path, words):
+    with pytest.raises(SpecError) as caught:
+        small_spec(overrides=(override,))
+    found = {problem.path: problem.message for problem in caught.value.problems}
+    assert words in found[path]
+
+
+def test_a_run_without_privacy_takes_no_part_in_a_budget():
+    text = specs.dump(small_spec("fedavg"))
+    with pytest.raises(SpecError, match="spends without bound on the data"):
+        specs.loads(text, overrides=("budget={file: b.sqlite, epsilon: 3, delta: 1.0e-5}",))
+
+
+def _another(entries):
+    entries[0]["budget"]["epsilon"] = 40.0
+
+
+def _none(entries):
+    del entries[0]["budget"]
+
+
+def _less(entries):
+    entries[-1]["budget"]["charged"] = 0.5
+
+
+def _more(entries):
+    entries[-1]["budget"]["charged"] = 4.5
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (_another, "budget: the ledger's is not the spec's"),
+        (_none, "budget: only one of spec and ledger names one"),
+        (_less, "less than this run cost"),
+        (_more, "more than the 4"),
+    ],
+)
+def test_a_ledger_that_contradicts_its_budget_fails(lie, words, tmp_path):
+    training, _ = train(spec_of(tmp_path), tmp_path / "runs")
+    rewrite_ledger(training.run.path, lie)
+    findings = audited(training)
+    assert verdicts(findings)["promise"] == "FAIL"
+    said = next(one["measurement"] for one in findings["checks"] if one["name"] == "promise")
+    assert words in said
+
+
+def test_a_budget_is_shown_and_a_file_that_is_none_is_one_line(tmp_path, capsys):
+    training, _ = train(spec_of(tmp_path), tmp_path / "runs")
+    path = str(tmp_path / "budget.sqlite")
+    capsys.readouterr()
+    assert call("budget", "show", path) == 0
+    shown = capsys.readouterr().out
+    assert "left" in shown
+    assert training.run.identifier in shown
+    assert call("budget", "show", path, "--json") == 0
+    told = json.loads(capsys.readouterr().out)["budgets"][0]
+    assert told["epsilon"] == 4.0
+    assert told["left"] == pytest.approx(4.0 - told["charged"])
+    assert told["runs"][0]["state"] == "settled"
+    for wrong in (str(training.run.spec), str(tmp_path / "none.sqlite")):
+        assert call("budget", "show", wrong) == 2
+        error = capsys.readouterr().err
+        assert len(error.strip().splitlines()) == 1
+        assert wrong in error
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+def test_the_resolved_spec_names_the_budget_as_it_was_given(tmp_path):
+    training = begin(spec_of(tmp_path), tmp_path / "runs")
+    written = yaml.safe_load(training.run.spec.read_text())["budget"]
+    assert written == {"file": str(tmp_path / "budget.sqlite"), "epsilon": 4.0, "delta": 1e-5}
+    training.lock.release()
