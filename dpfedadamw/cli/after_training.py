@@ -26,7 +26,7 @@ from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.lock import RunLock
 from reports.errors import KeyFileError, TimestampError
-from reports.signatures import bundles, keys, signing
+from reports.signatures import bundles, handing_over, keys, signing
 from reports.signatures.trust import keyring, signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Authority
@@ -219,6 +219,20 @@ def filed_verdict(run: RunDirectory) -> str:
         return str(json.loads((run.path / "audit.json").read_bytes())["verdict"])
     except (OSError, ValueError, KeyError, TypeError):
         return "NOT VERIFIED"
+
+
+def refuse_erased(run: RunDirectory) -> None:
+    """Refuse to judge a run anew whose evidence was erased: its findings would be lost.
+
+    Raises:
+        FilingError: If a record says that it was.
+    """
+    when = handing_over.erased_at(run.path)
+    if when is not None:
+        raise FilingError(
+            f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
+            "what was found before stands, signed, in audit.json"
+        )
 
 
 @contextlib.contextmanager

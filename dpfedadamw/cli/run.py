@@ -115,6 +115,7 @@ def _resume(
 
     run = open_existing(run_dir)
     with RunLock(run.path) as lock, resumable(run.path):
+        after_training.refuse_erased(run)
         trained = after_training.trained(run)
         if trained is None:
             from dpfedadamw.experiment import pick_device
