@@ -123,10 +123,25 @@ def starting(name: str, parent: Path, created: datetime) -> Iterator[tuple[RunDi
         disk.rename(hidden.path, appeared(hidden).path)
         lock.moved(appeared(hidden).path)
         disk.sync_folder(parent)
-    except BaseException:
+    except BaseException as error:
         lock.release()
-        shutil.rmtree(hidden.path, ignore_errors=True)
+        run = appeared(hidden)
+        if run.path.is_dir():
+            mark_resumable(error, run.path)
+        else:
+            shutil.rmtree(hidden.path, ignore_errors=True)
         raise
+
+
+def mark_resumable(error: BaseException, folder: Path) -> None:
+    """Let an exception that ends a run in progress name the command that continues it.
+
+    It is a note (PEP 678), which is told with the exception itself. An I/O error that names no file
+    is said to be in the run's folder.
+    """
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(folder)
+    error.add_note(f"continue with: dpfedadamw run --resume {folder}")
 
 
 def appeared(hidden: RunDirectory) -> RunDirectory:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,25 @@ from audit.verdict import Findings
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
+from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import KeyFileError, TimestampError
-from reports.signatures import bundles, handing_over, keys, signing
+from reports.signatures import bundles, keys, signing, verification
+from reports.signatures.inventory import Problem
 from reports.signatures.trust import keyring, signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Authority
 
 PASSPHRASE_VARIABLE = "DPFEDADAMW_PASSPHRASE"
 PIN_VARIABLE = "DPFEDADAMW_PIN"
+_STEMS = {INTERNAL: "report", PUBLIC: "report-public"}
+_TRAINERS = (
+    signing.TRAINING_ENVELOPE,
+    signing.TRAINING_ENVELOPE + signing.STAMP_SUFFIX,
+    signing.TRAINER_KEY,
+    signing.TRAINER_ROTATIONS,
+)
 
 
 class FilingError(DpfedadamwError):
@@ -208,9 +218,37 @@ def is_attested(run: RunDirectory) -> bool:
     return (run.path / signing.TRAINING_ENVELOPE).is_file()
 
 
-def is_finished(run: RunDirectory) -> bool:
-    """Whether the auditor's signature, the last thing that a run writes, is there."""
-    return all((run.path / name).is_file() for name in (signing.RUN_ENVELOPE, "audit.json"))
+def is_filed(run: RunDirectory) -> bool:
+    """Whether all that ends a run is there: both signatures, and the findings."""
+    names = (signing.TRAINING_ENVELOPE, signing.RUN_ENVELOPE, "audit.json")
+    return all((run.path / name).is_file() for name in names)
+
+
+def problems(run: RunDirectory) -> tuple[Problem, ...]:
+    """What does not hold of a run that is filed, which the caller holds for writing.
+
+    A write that failed half way, of an audit, a report or a signature, leaves new files beside a
+    signature over the old ones.
+
+    Raises:
+        reports.errors.ReportError: If the key folder cannot be used.
+    """
+    found = verification.verify(run.path).problems
+    return tuple(problem for problem in found if problem.file != UNFINISHED)
+
+
+def changed_since_training(found: Iterable[Problem]) -> Problem | None:
+    """The first problem that the auditor cannot mend by judging and signing anew, if there is one.
+
+    What the trainer signed is not what lies there, or the trainer's signature itself does not hold.
+    """
+    for problem in found:
+        of_trainer = signing.TRAINING_ENVELOPE in problem.reason
+        # A trainer's new signature that the auditor's does not cover yet is none.
+        uncovered = f" {signing.RUN_ENVELOPE}" in problem.reason
+        if of_trainer or (problem.file in _TRAINERS and not uncovered):
+            return problem
+    return None
 
 
 def filed_verdict(run: RunDirectory) -> str:
@@ -219,20 +257,6 @@ def filed_verdict(run: RunDirectory) -> str:
         return str(json.loads((run.path / "audit.json").read_bytes())["verdict"])
     except (OSError, ValueError, KeyError, TypeError):
         return "NOT VERIFIED"
-
-
-def refuse_erased(run: RunDirectory) -> None:
-    """Refuse to judge a run anew whose evidence was erased: its findings would be lost.
-
-    Raises:
-        FilingError: If a record says that it was.
-    """
-    when = handing_over.erased_at(run.path)
-    if when is not None:
-        raise FilingError(
-            f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
-            "what was found before stands, signed, in audit.json"
-        )
 
 
 @contextlib.contextmanager
@@ -278,16 +302,28 @@ def file_report(
     run: RunDirectory,
     findings: Findings | None,
     key: SigningKey,
-    audience: str = "internal",
+    audience: str = INTERNAL,
     authority: Authority | None = None,
 ) -> Filed:
-    """Write findings (where given) and the report, and sign all of it as the auditor."""
+    """Write findings (where given) and the report, and sign all of it as the auditor.
+
+    With findings, a report for the other audience that lies there is written anew as well.
+    """
     if findings is not None:
         auditor.write_findings(run.path, findings)
-    files = reports.build_report(run.path, audience)
-    _refuse_leaks(run, files)
+    files = _report(run, audience)
+    other = PUBLIC if audience == INTERNAL else INTERNAL
+    if findings is not None and any(run.path.glob(f"{_STEMS[other]}.*")):
+        # It tells of earlier findings, or is half of one whose writing was cut off.
+        _report(run, other)
     unstamped = stamped(lambda by: signing.sign(run.path, auditor=key, authority=by), authority)
     return Filed(files, unstamped)
+
+
+def _report(run: RunDirectory, audience: str) -> reports.ReportFiles:
+    files = reports.build_report(run.path, audience)
+    _refuse_leaks(run, files)
+    return files
 
 
 def _refuse_leaks(run: RunDirectory, files: reports.ReportFiles) -> None:

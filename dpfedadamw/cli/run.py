@@ -21,6 +21,7 @@ from dpfedadamw.cli.options import (
     TrainerKeyOption,
 )
 from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
     err,
     exit_by,
     out,
@@ -31,6 +32,7 @@ from dpfedadamw.cli.terminal import (
     relative,
     resumable,
     status,
+    stop,
 )
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def run(
         experiment = prepare(wanted, chosen)
         filing = _filing(trainer_key, auditor_key, timestamp)
         training = start(experiment, out_dir, engine, escrow=escrow)
-    with training.lock, resumable(training.run.path):
+    with resumable(training.run.path), training.lock:
         _finish(_train(training, as_json), filing, as_json)
 
 
@@ -114,8 +116,7 @@ def _resume(
     from dpfedadamw.storage.lock import RunLock
 
     run = open_existing(run_dir)
-    with RunLock(run.path) as lock, resumable(run.path):
-        after_training.refuse_erased(run)
+    with resumable(run.path), RunLock(run.path) as lock:
         trained = after_training.trained(run)
         if trained is None:
             from dpfedadamw.experiment import pick_device
@@ -127,11 +128,16 @@ def _resume(
             if training.note is not None:
                 err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
             trained = _train(training, as_json)
-        elif after_training.is_finished(run) and not lock.cut_off:
-            err.print(Text("this run is finished; nothing was left to do", style="dim"))
-            exit_by(after_training.filed_verdict(run))
-            return
         else:
+            if after_training.is_filed(run) and not lock.cut_off:
+                found = after_training.problems(run)
+                changed = after_training.changed_since_training(found)
+                if changed is not None:
+                    stop(f"error: {changed}; nothing was signed anew", EXIT_NOT_PASSED)
+                if not found:
+                    err.print(Text("this run is finished; nothing was left to do", style="dim"))
+                    exit_by(after_training.filed_verdict(run))
+                    return
             filing = _filing(trainer_key, auditor_key, timestamp)
         _finish(trained, filing, as_json)
 

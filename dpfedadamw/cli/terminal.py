@@ -22,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from dpfedadamw.rundir import RunDirectory, newest, open_existing
+from dpfedadamw.rundir import RunDirectory, mark_resumable, newest, open_existing
 
 EXIT_NOT_PASSED = 1
 EXIT_WRONG_INPUT = 2
@@ -53,20 +53,18 @@ class Stop(typer.Exit):
 def resumable(folder: Path) -> Iterator[None]:
     """Let whatever ends a run in progress name the command that continues it.
 
-    Signals, full disks, want of memory and our own bugs alike get it as a note (PEP 678), which is
-    told with the exception itself. An exit that was decided on (`stop`, `refuse`) stays as it is.
+    Signals, full disks, want of memory and our own bugs alike get it (`rundir.mark_resumable`). An
+    exit that was decided on (`stop`, `refuse`) stays as it is.
 
     Args:
-        folder: The run's folder; an I/O error that names no file is said to be there.
+        folder: The run's folder.
     """
     try:
         yield
     except typer.Exit:
         raise
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(folder)
-        error.add_note(f"continue with: dpfedadamw run --resume {folder}")
+        mark_resumable(error, folder)
         raise
 
 
@@ -130,7 +128,7 @@ def status(text: str, quiet: bool) -> Iterator[None]:
 
 
 def progress_bar(quiet: bool) -> Progress:
-    """A progress bar for long work."""
+    """A progress bar for long work, on a terminal; elsewhere it would print an empty line."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -139,7 +137,7 @@ def progress_bar(quiet: bool) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=err,
-        disable=quiet,
+        disable=quiet or not err.is_terminal,
         transient=True,
     )
 
@@ -156,18 +154,6 @@ def refuse_unstamped(reason: str | None, folder: Path) -> None:
             f"error: {reason}; all is signed, but without a timestamp: add one with "
             f"dpfedadamw sign {folder} --timestamp URL"
         )
-
-
-def ask(what: str) -> None:
-    """Ask whether something that cannot be undone is meant; end if it is not, or nobody is there.
-
-    Args:
-        what: What would be done, as an order: "revoke the key".
-    """
-    if not sys.stdin.isatty():
-        refuse(f"this would {what}; give --yes if that is meant")
-    if not typer.confirm(f"{what}?", err=True):
-        refuse("nothing was done")
 
 
 def stop(message: str, code: int) -> NoReturn:

@@ -46,7 +46,13 @@ from dpfedadamw.run.header import (
 )
 from dpfedadamw.run.journal import Journal, begin
 from dpfedadamw.run.units import unit_of
-from dpfedadamw.rundir import RunDirectory, appeared, point_latest, starting
+from dpfedadamw.rundir import (
+    RunDirectory,
+    appeared,
+    mark_resumable,
+    point_latest,
+    starting,
+)
 from dpfedadamw.spec import Spec
 from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
 from dpfedadamw.storage.lock import RunLock
@@ -172,21 +178,27 @@ def start(
             metrics_line(0, evaluation, None, _published(experiment, 0.0), canaries),
         )
     run = appeared(hidden)
-    if canaries is None:
-        point_latest(run)
-    return _training(
-        experiment=experiment,
-        run=run,
-        lock=lock,
-        journal=Journal(run),
-        performance=performance,
-        engine=summing,
-        flat=flat,
-        randomness=randomness,
-        state=state,
-        completed=0,
-        drawn=drawn,
-    )
+    try:
+        if canaries is None:
+            point_latest(run)
+        return _training(
+            experiment=experiment,
+            run=run,
+            lock=lock,
+            journal=Journal(run),
+            performance=performance,
+            engine=summing,
+            flat=flat,
+            randomness=randomness,
+            state=state,
+            completed=0,
+            drawn=drawn,
+        )
+    except BaseException as error:
+        lock.release()
+        if canaries is None:
+            mark_resumable(error, run.path)
+        raise
 
 
 def resume(

@@ -47,11 +47,14 @@ class Disk:
     def create(self, path: Path, mode: int) -> OpenFile:
         """Open a file that does not exist yet, with these permission bits whatever the umask."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _WHOLE_BYTES, mode)
-        file = OpenFile(path, descriptor)
-        if hasattr(os, "fchmod"):
-            with _named(path):
-                os.fchmod(descriptor, mode)
-        return file
+        try:
+            if hasattr(os, "fchmod"):
+                with _named(path):
+                    os.fchmod(descriptor, mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return OpenFile(path, descriptor)
 
     def open_end(self, path: Path) -> OpenFile:
         """Open a file that exists, to write at its end."""
@@ -167,10 +170,13 @@ def write_atomically(
         disk: Where it is written.
         settle: Whether to wait until the name, too, is on the disk. Whoever writes many files may
             do so once, by `Disk.sync_folder`, before anything that relies on them.
+
+    Raises:
+        OSError: It cannot be written; its `filename` is `path`.
     """
     temporary = _place(path, disk) / f".{path.name}-{secrets.token_hex(4)}"
-    file = disk.create(temporary, mode)
     try:
+        file = disk.create(temporary, mode)
         try:
             disk.write(file, content)
             disk.sync(file)

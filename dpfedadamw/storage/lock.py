@@ -61,16 +61,25 @@ class RunLock:
         self._place = folder / UNFINISHED
 
     def release(self) -> None:
-        """Remove the place for unfinished files and let others write."""
+        """Remove the place for unfinished files and let others write.
+
+        What the disk refuses of it stays, as after a crash.
+        """
+        with contextlib.suppress(OSError):
+            self._let_go()
+
+    def _let_go(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
-        with contextlib.suppress(OSError):
+        try:
             self._sweep()
             # Windows cannot remove a file that is open; there an empty place is left.
-            (self._place / _LOCK).unlink(missing_ok=True)
-            self._place.rmdir()
-        os.close(descriptor)
+            with contextlib.suppress(PermissionError):
+                (self._place / _LOCK).unlink(missing_ok=True)
+                self._place.rmdir()
+        finally:
+            os.close(descriptor)
 
     def __enter__(self) -> Self:
         """Return the lock, which is held already."""
@@ -82,13 +91,21 @@ class RunLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go, however the work ended."""
-        self.release()
+        """Let go, however the work ended.
+
+        Raises:
+            OSError: If the place cannot be removed after work that ended well: what is left there
+                looks like work that was cut off.
+        """
+        if error is None:
+            self._let_go()
+        else:
+            self.release()
 
     def __del__(self) -> None:
         """Let go when nobody refers to it any more; what is unfinished stays, as after a crash."""
         if getattr(self, "_descriptor", None) is not None:
-            os.close(self._descriptor)  # type: ignore[arg-type]  # None was looked for
+            _close(self._descriptor)  # type: ignore[arg-type]  # None was looked for
             self._descriptor = None
 
     def _acquire(self) -> int:
@@ -110,9 +127,9 @@ class RunLock:
                     self._sign(descriptor)
                     return descriptor
             except BaseException:
-                os.close(descriptor)
+                _close(descriptor)
                 raise
-            os.close(descriptor)
+            _close(descriptor)
         raise LockedError(f"{self._folder}: other processes keep locking it; try again")
 
     def _lock(self, descriptor: int) -> bool:
@@ -161,6 +178,12 @@ class RunLock:
                 shutil.rmtree(entry.path)
             else:
                 os.unlink(entry.path)
+
+
+def _close(descriptor: int) -> None:
+    """Close a lock, which gives it free even where closing fails: what else failed is told."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 def is_held(folder: Path) -> bool:

@@ -14,7 +14,8 @@ from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
-from reports.signatures import pades
+from reports.errors import SourceError
+from reports.signatures import pades, signing
 from reports.signatures.audiences import files_for
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 from tests.specs.strategies import broken_specs
@@ -296,3 +297,39 @@ def test_300_broken_specs_are_refused_readably_and_leave_nothing(broken, tmp_pat
     assert "Traceback" not in error
     assert "internal error" not in error
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_report_whose_signing_fails_is_finished_by_resume(changed, monkeypatch, capsys):
+    def full(*_arguments, **_more):
+        raise SourceError("attestation.json: cannot be written (No space left on device)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signing, "sign", full)
+        assert call("report", str(changed), "--audience", "public") == 2
+    (changed / "report-public.pdf").unlink()
+    assert call("verify", str(changed)) == 1
+    assert call("run", "--resume", str(changed)) == 0
+    capsys.readouterr()
+    assert call("verify", str(changed)) == 0
+    assert (changed / "report-public.pdf").is_file()
+    assert call("run", "--resume", str(changed)) == 0
+    assert "this run is finished" in capsys.readouterr().err
+
+
+def test_resume_signs_nothing_that_was_changed_since_training(changed, capsys):
+    with open(changed / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write("\n")
+    before = {path: path.read_bytes() for path in changed.glob("*.*")}
+    assert call("run", "--resume", str(changed)) == 1
+    assert capsys.readouterr().err == (
+        "error: metrics.jsonl: changed since training.attestation.json was signed; nothing was "
+        "signed anew\n"
+    )
+    assert {path: path.read_bytes() for path in changed.glob("*.*")} == before
+
+
+def test_a_new_signature_of_the_trainer_is_followed_by_the_auditors(changed):
+    assert call("sign", str(changed), "--role", "trainer") == 0
+    assert call("verify", str(changed)) == 1
+    assert call("run", "--resume", str(changed)) == 0
+    assert call("verify", str(changed)) == 0

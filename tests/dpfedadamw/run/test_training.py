@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import stat
 
 import numpy as np
@@ -18,6 +20,7 @@ from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
+from dpfedadamw.storage.disk import UNFINISHED
 from tests.runs import begin, judged, small_spec, train
 
 
@@ -127,6 +130,21 @@ def test_the_ledger_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(oracle, "add_gaussian_noise", checking)
     engine_run.train(training)
     assert missing == []
+
+
+def test_a_start_that_fails_once_the_run_is_there_names_the_command_that_goes_on(
+    tmp_path, monkeypatch
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(engine_run, "write_partition", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        begin(small_spec(), tmp_path)
+    run = (tmp_path / "latest").resolve()
+    assert caught.value.__notes__ == [f"continue with: dpfedadamw run --resume {run}"]
+    assert caught.value.filename == str(run)
+    assert not (run / UNFINISHED).exists()
 
 
 def test_a_finished_run_cannot_be_resumed(tmp_path):

@@ -75,7 +75,7 @@ def test_permissions_are_the_wanted_ones_whatever_the_umask(umask, tmp_path):
     assert modes == {"public": 0o644, "private": 0o600, "folder": 0o700}
 
 
-@pytest.mark.parametrize("step", ["write", "fsync"])
+@pytest.mark.parametrize("step", ["fchmod", "write", "fsync"])
 def test_a_write_that_fails_leaves_the_old_content_and_names_the_file(step, tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"old")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -97,3 +98,38 @@ def test_a_file_that_is_not_whole_lies_in_the_runs_place_for_such_files(tmp_path
         write_atomically(tmp_path / "evidence" / "below", b"2")
     write_atomically(tmp_path / "file", b"3")
     assert seen == [(UNFINISHED, "file"), (UNFINISHED, "below"), (tmp_path.name, "file")]
+
+
+@pytest.fixture
+def failing_removal(monkeypatch):
+    def rmdir(path, *_rest, **_more):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+
+
+def test_a_place_that_stays_after_work_that_ended_well_is_told(failing_removal, tmp_path):
+    with pytest.raises(OSError, match=rf"error: '.*{UNFINISHED}'"), RunLock(tmp_path):
+        pass
+    assert not is_held(tmp_path)
+
+
+def test_what_ended_the_work_is_told_rather_than_what_its_lock_left(failing_removal, tmp_path):
+    with pytest.raises(KeyError, match="of the work"), RunLock(tmp_path):
+        raise KeyError("of the work")
+    assert not is_held(tmp_path)
+
+
+def test_a_lock_that_cannot_be_closed_hides_nothing(monkeypatch, tmp_path):
+    lock = RunLock(tmp_path)
+    close = os.close
+
+    def closing(descriptor):
+        close(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", closing)
+        lock.release()
+    assert not is_held(tmp_path)
+    assert os.listdir(tmp_path) == []
