@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from importlib.metadata import version
 from typing import Any
 
 from torch import nn
@@ -92,7 +91,8 @@ def header(
         **({"canaries": asdict(order)} if order is not None else {}),
         "commitment": randomness.commitment,
         "seed": spec.randomness.seed,
-        "accountant": {"library": "dp-accounting", "version": version("dp-accounting")},
+        # Loss distributions, which carry the claim, are composed here; RDP is dp-accounting's.
+        "accountant": {"library": "dpfedadamw", "version": __version__},
         "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
     }
 
