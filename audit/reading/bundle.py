@@ -33,10 +33,14 @@ from audit.reading.record_evidence import Holdings, Moments, read_holdings, read
 from audit.reading.units import CLIENT, RECORD, Unit
 from audit.untrusted.archives import read_archive
 from audit.untrusted.arrays import Arrays
-from audit.untrusted.documents import DocumentError, parse_json, parse_yaml
+from audit.untrusted.documents import (
+    MAXIMUM_YAML_BYTES,
+    DocumentError,
+    parse_json,
+    parse_yaml,
+)
 
 # Parsing YAML takes seconds for every 100 kB; a resolved spec has a few.
-MAXIMUM_SPEC_BYTES = 1 << 17
 MAXIMUM_LEDGER_BYTES = 1 << 28
 MAXIMUM_LAYOUT_BYTES = 1 << 26
 MAXIMUM_EVIDENCE_BYTES = 1 << 30
@@ -308,7 +312,7 @@ def open_bundle(run_dir: Path) -> Bundle:
             problems.append(error)
         return None
 
-    spec = read("spec.yaml", MAXIMUM_SPEC_BYTES, _parse_spec)
+    spec = read("spec.yaml", MAXIMUM_YAML_BYTES, _parse_spec)
     spec_sha256 = inputs.get("spec.yaml")
     ledger = read("ledger.jsonl", MAXIMUM_LEDGER_BYTES, read_ledger)
     for name in HASHED_FILES:

@@ -18,6 +18,8 @@ import yaml
 from audit.untrusted.errors import UntrustedError
 
 MAXIMUM_DEPTH = 32
+# A resolved spec has a few thousand bytes; PyYAML takes seconds for each megabyte.
+MAXIMUM_YAML_BYTES = 1 << 17
 # A text of JSON, which may lack its end, or a bracket outside of one.
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
@@ -164,9 +166,11 @@ def parse_yaml(raw: bytes) -> Any:
     """Parse one YAML document of plain mappings, lists, texts and numbers.
 
     Raises:
-        DocumentError: not UTF-8, not YAML, an anchor or alias, a duplicate key, too deep or a
-            number that is not finite.
+        DocumentError: too long, not UTF-8, not YAML, an anchor or alias, a duplicate key, too deep
+            or a number that is not finite.
     """
+    if len(raw) > MAXIMUM_YAML_BYTES:
+        raise DocumentError(f"is larger than {MAXIMUM_YAML_BYTES} bytes")
     text = _decoded(raw)
     try:
         value = yaml.load(text, Loader=_StrictLoader)

@@ -7,7 +7,6 @@ half without a terminal.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
 from reports.content.parts import INTERNAL, PUBLIC
-from reports.errors import KeyFileError, TimestampError
+from reports.errors import KeyFileError, SourceError, TimestampError
+from reports.reading.files import mapping, parse_json, read_bytes
 from reports.signatures import bundles, keys, signing, verification
 from reports.signatures.inventory import Problem
 from reports.signatures.trust import keyring, signer
@@ -253,10 +253,7 @@ def changed_since_training(found: Iterable[Problem]) -> Problem | None:
 
 def filed_verdict(run: RunDirectory) -> str:
     """The verdict that was filed with a run."""
-    try:
-        return str(json.loads((run.path / "audit.json").read_bytes())["verdict"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "NOT VERIFIED"
+    return str(mapping(_filed(run)).get("verdict", "NOT VERIFIED"))
 
 
 @contextlib.contextmanager
@@ -364,8 +361,12 @@ def stamped(act: Callable[[Authority | None], object], authority: Authority | No
 
 def same_as_filed(run: RunDirectory, findings: Findings) -> bool:
     """Whether the audit.json beside the run says exactly what these findings say."""
+    return bool(_filed(run) == findings.to_json())
+
+
+def _filed(run: RunDirectory) -> Any:
+    """What the audit.json beside a run says, whoever wrote it; None where it cannot be read."""
     try:
-        filed = json.loads((run.path / "audit.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return bool(filed == findings.to_json())
+        return parse_json(read_bytes(run.path / "audit.json"), "audit.json")
+    except SourceError:
+        return None

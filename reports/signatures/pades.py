@@ -39,6 +39,7 @@ from reports.signatures.trust.timestamps import (
 )
 
 FIELD, ATTACHMENT = "Auditor", "report.json"
+_END = re.compile(rb"startxref\s{1,2}[0-9]{1,20}\s{1,2}%%EOF\s{0,2}\Z")
 _ALT_TEXT = "Certification signature of the auditor"
 _REASON = "Certifies this privacy report as the auditor filed it; no change is allowed"
 _ESIC = "ESIC"
@@ -147,6 +148,17 @@ def sign(data: bytes, key: SigningKey, where: str, authority: Authority | None =
     return bytes(result.getvalue())
 
 
+def _reader(data: bytes) -> PdfFileReader:
+    """Open a PDF that may be hostile.
+
+    Raises:
+        ValueError: It does not end as a PDF does; pyHanko would look for the end byte by byte.
+    """
+    if _END.search(data[-128:]) is None:
+        raise ValueError("it does not end as a PDF does")
+    return PdfFileReader(io.BytesIO(data))
+
+
 def unsigned(data: bytes, where: str) -> bytes:
     """Return a PDF as it was before `sign` added to it; an unsigned one as it is.
 
@@ -154,7 +166,7 @@ def unsigned(data: bytes, where: str) -> bytes:
         PdfSignatureError: The bytes are no PDF, or were changed by something else than `sign`.
     """
     try:
-        reader = PdfFileReader(io.BytesIO(data))
+        reader = _reader(data)
         revisions = reader.xrefs.total_revisions
         if revisions == 1:
             return data
@@ -191,7 +203,7 @@ def check(data: bytes, where: str, roots: tuple[x509.Certificate, ...] = ()) -> 
 
 
 async def _check(data: bytes, where: str, roots: tuple[x509.Certificate, ...]) -> PdfSignature:
-    reader = PdfFileReader(io.BytesIO(data))
+    reader = _reader(data)
     found = reader.embedded_signatures
     if not found:
         raise PdfSignatureError(f"{where}: is not signed")
@@ -275,7 +287,7 @@ def attached(data: bytes, where: str) -> bytes:
         PdfSignatureError: It carries none.
     """
     try:
-        reader = PdfFileReader(io.BytesIO(data))
+        reader = _reader(data)
         for entry in reader.root["/AF"]:
             file = entry.get_object()
             if file["/F"] == ATTACHMENT:

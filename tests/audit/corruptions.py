@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import io
@@ -10,6 +11,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import struct
 import zipfile
 from collections.abc import Callable
@@ -20,6 +22,7 @@ import numpy as np
 
 ATTESTED = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
 ENVELOPE = "training.attestation.json"
+_HUGE = 2**26
 
 
 def attest(run: Path) -> Path:
@@ -59,14 +62,19 @@ def files(run: Path) -> list[Path]:
 def corrupt(run: Path, other: Path, rng: random.Random) -> str:
     """Spoil one file of `run` in one way; `other` is another run. Says what was done."""
     while True:
-        path = rng.choice(files(run))
+        # What was made huge before is not read again.
+        path = rng.choice([one for one in files(run) if one.stat().st_size < _HUGE])
         name = str(path.relative_to(run))
         how = rng.choice(_ALL)
         before = path.read_bytes()
         how(path, other / name, rng)
-        unchanged = path.is_file() and not path.is_symlink() and path.read_bytes() == before
-        if not unchanged:
+        if _size(path) != len(before) or path.is_symlink() or path.read_bytes() != before:
             return f"{how.__name__} {name}"
+
+
+def _size(path: Path) -> int | None:
+    """The size of a plain file; None for anything else."""
+    return path.stat().st_size if path.is_file() else None
 
 
 def flip(path: Path, other: Path, rng: random.Random) -> None:
@@ -220,6 +228,63 @@ def nudge_array(path: Path, other: Path, rng: random.Random) -> None:
     return None
 
 
+def sparse(path: Path, other: Path, rng: random.Random) -> None:
+    """A file that says it is huge and takes no room: longer, or nothing but a hole."""
+    size = rng.choice([_HUGE, 2**29, 2**40])
+    if rng.random() < 0.5:
+        path.write_bytes(b"")
+    os.truncate(path, max(size, path.stat().st_size + 1))
+
+
+def edit_json(path: Path, other: Path, rng: random.Random) -> None:
+    """Change one value of a JSON file, or of one line, and write it anew."""
+    lines = path.read_bytes().splitlines() if path.suffix == ".jsonl" else [path.read_bytes()]
+    at = rng.randrange(max(1, len(lines)))
+    try:
+        document = json.loads(lines[at])
+    except (ValueError, IndexError):
+        return flip(path, other, rng)
+    places: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        pairs = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, inner in list(pairs):
+            places.append((node, key))
+            if isinstance(inner, dict | list):
+                walk(inner)
+
+    if isinstance(document, dict | list):
+        walk(document)
+    if not places:
+        return flip(path, other, rng)
+    node, key = rng.choice(places)
+    old = node[key]
+    new: list[Any] = [None, [], {}, "", -1, 0, 1e308, 10**400, "\ud800", [old], {"a": old}, not old]
+    node[key] = rng.choice([value for value in new if value != old])
+    if rng.random() < 0.1:
+        del node[key]
+    lines[at] = json.dumps(document).encode()
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return None
+
+
+def reformat_json(path: Path, other: Path, rng: random.Random) -> None:
+    """The same JSON in other bytes."""
+    try:
+        documents = [json.loads(line) for line in path.read_bytes().splitlines()]
+    except ValueError:
+        return append(path, other, rng)
+    path.write_bytes(b"".join(json.dumps(one).encode() + b"  \r\n" for one in documents))
+    return None
+
+
+def device(path: Path, other: Path, rng: random.Random) -> None:
+    """A socket in the file's place."""
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as one, contextlib.suppress(OSError):
+        one.bind(str(path))
+
+
 _ALL: tuple[Callable[[Path, Path, random.Random], None], ...] = (
     flip,
     flip,
@@ -241,6 +306,11 @@ _ALL: tuple[Callable[[Path, Path, random.Random], None], ...] = (
     absurd_header,
     nudge_array,
     nudge_array,
+    sparse,
+    edit_json,
+    edit_json,
+    reformat_json,
+    device,
 )
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
-from audit.untrusted.documents import MAXIMUM_DEPTH, DocumentError, parse_json, parse_yaml
+from audit.untrusted.documents import (
+    MAXIMUM_DEPTH,
+    MAXIMUM_YAML_BYTES,
+    DocumentError,
+    parse_json,
+    parse_yaml,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +85,12 @@ def test_the_detail_of_a_refusal_names_the_key_or_number() -> None:
         with pytest.raises(DocumentError) as caught:
             parse_json(raw)
         assert detail in caught.value.detail
+
+
+def test_a_yaml_text_is_refused_by_its_length_before_it_is_parsed() -> None:
+    """A megabyte takes the parser seconds, whatever it says."""
+    text = b"a: [" + b"1," * (MAXIMUM_YAML_BYTES // 2) + b"1]"
+    started = time.process_time()
+    with pytest.raises(DocumentError, match="is larger than 131072 bytes"):
+        parse_yaml(text)
+    assert time.process_time() - started < 0.1

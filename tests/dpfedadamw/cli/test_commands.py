@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
+import random
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ from dpfedadamw.run import training as engine_run
 from reports.errors import SourceError
 from reports.signatures import pades, signing
 from reports.signatures.audiences import files_for
+from tests.audit.corruptions import corrupt
+from tests.limits import MOST_BYTES, MOST_SECONDS, address_space, measured
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 from tests.specs.strategies import broken_specs
 
@@ -279,6 +284,54 @@ def test_wrong_input_gives_exit_code_2_one_line_and_no_run(
     assert "Traceback" not in error
     assert len(error.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
+
+
+def same(run: Path, other: Path) -> bool:
+    """Whether two folders hold the same plain files, and nothing else."""
+    names = [
+        {path.relative_to(one) for path in one.rglob("*") if path.is_symlink() or not path.is_dir()}
+        for one in (run, other)
+    ]
+    return names[0] == names[1] and all(
+        (run / name).is_file() and filecmp.cmp(run / name, other / name, shallow=False)
+        for name in names[0]
+    )
+
+
+def spoil(run_dir: Path, folder: Path, seeds: range, capsys) -> None:
+    """Spoil copies of a finished run; audit and verify must notice, and end in order."""
+    for seed in seeds:
+        rng = random.Random(seed)
+        run = folder / run_dir.name
+        shutil.copytree(run_dir, run, symlinks=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # two members of one name, on purpose
+            done = [corrupt(run, run_dir, rng) for _ in range(rng.choice((1, 1, 1, 2)))]
+        codes = []
+        for command in ("audit", "verify"):
+            capsys.readouterr()
+            with measured() as spent:
+                codes.append(call(command, str(run), "--json"))
+            printed = capsys.readouterr()
+            assert codes[-1] in (0, 1, 2), (seed, done, printed.err)
+            assert "Traceback" not in printed.out + printed.err, (seed, done)
+            assert json.loads(printed.out), (seed, done)
+            assert spent.seconds < MOST_SECONDS, (seed, done, command, spent)
+            assert spent.bytes < MOST_BYTES, (seed, done, command, spent)
+        # Of two changes, the second may have undone the first.
+        assert any(codes) or same(run, run_dir), (seed, done)
+        shutil.rmtree(run)
+
+
+def test_sixteen_spoilt_bundles_are_noticed_readably(run_dir, tmp_path, capsys):
+    with address_space(4 * 2**30):
+        spoil(run_dir, tmp_path, range(16), capsys)
+
+
+@pytest.mark.slow
+def test_two_thousand_spoilt_bundles_are_noticed_readably(run_dir, tmp_path, capsys):
+    with address_space(4 * 2**30):
+        spoil(run_dir, tmp_path, range(10_000, 12_000), capsys)
 
 
 @given(broken=broken_specs())

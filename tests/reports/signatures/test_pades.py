@@ -6,6 +6,7 @@ import datetime
 import io
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -222,3 +223,13 @@ def test_a_chain_of_certificates_travels_in_the_pdf(pages: bytes) -> None:
     chain = chain_of(private)
     found = pades.check(pades.sign(pages, SigningKey("auditor", private, chain), NAME), NAME)
     assert found.chain == chain
+
+
+@pytest.mark.parametrize("behind", [b"\0" * 2**22, b"\n" * 2**22, b" %%EOF" * 10])
+def test_what_does_not_end_as_a_pdf_does_is_refused_at_once(signed: bytes, behind: bytes) -> None:
+    """The parser walks back over empty bytes one by one, a second for each few megabytes."""
+    started = time.process_time()
+    for act in (pades.check, pades.unsigned, pades.attached):
+        with pytest.raises(PdfSignatureError):
+            act(signed + behind, "report.pdf")
+    assert time.process_time() - started < 0.2
