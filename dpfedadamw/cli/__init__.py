@@ -17,7 +17,18 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from dpfedadamw import __version__
-from dpfedadamw.cli import audit, budget, compare, cost, export, keys, run, signatures, spec
+from dpfedadamw.cli import (
+    audit,
+    budget,
+    compare,
+    cost,
+    export,
+    handing_over,
+    keys,
+    run,
+    signatures,
+    spec,
+)
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, signals
 from dpfedadamw.cli.streams import steady
 from dpfedadamw.cli.terminal import (
@@ -67,6 +78,8 @@ for command in (
     signatures.sign,
     compare.compare,
     export.export,
+    handing_over.bundle,
+    handing_over.erase,
     cost.epsilon,
     cost.calibrate,
 ):

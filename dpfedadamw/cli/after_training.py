@@ -28,7 +28,7 @@ from dpfedadamw.storage.lock import RunLock
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import KeyFileError, SourceError, TimestampError
 from reports.reading.files import mapping, parse_json, read_bytes
-from reports.signatures import bundles, keys, signing, verification
+from reports.signatures import bundles, handing_over, keys, signing, verification
 from reports.signatures.inventory import Problem
 from reports.signatures.trust import keyring, signer
 from reports.signatures.trust.signer import SigningKey
@@ -254,6 +254,20 @@ def changed_since_training(found: Iterable[Problem]) -> Problem | None:
 def filed_verdict(run: RunDirectory) -> str:
     """The verdict that was filed with a run."""
     return str(mapping(_filed(run)).get("verdict", "NOT VERIFIED"))
+
+
+def refuse_erased(run: RunDirectory) -> None:
+    """Refuse to judge a run anew whose evidence was erased: its findings would be lost.
+
+    Raises:
+        FilingError: If a record says that it was.
+    """
+    when = handing_over.erased_at(run.path)
+    if when is not None:
+        raise FilingError(
+            f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
+            "what was found before stands, signed, in audit.json"
+        )
 
 
 @contextlib.contextmanager

@@ -106,6 +106,8 @@ def audit(
     from dpfedadamw.cli import after_training
 
     found_run = find_run(run_dir, out_dir)
+    if write:
+        after_training.refuse_erased(found_run)
     # The key is read before anything is written.
     key = after_training.load_key("auditor", auditor_key, []) if write else None
     authority = after_training.authority(timestamp)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from dpfedadamw.cli import display
 from dpfedadamw.cli.options import JsonOption, Role, TimestampOption
-from dpfedadamw.cli.terminal import err, out, print_json, refuse
+from dpfedadamw.cli.terminal import ask, err, out, print_json, refuse
 
 if TYPE_CHECKING:
     from reports.signatures.keys import KeyFiles
@@ -172,7 +171,7 @@ def keys_revoke(
 
     folder = directory or keys.default_directory()
     if not yes:
-        _ask(f"revoke {key or f'the present {role.value} key'} of {folder} for good")
+        ask(f"revoke {key or f'the present {role.value} key'} of {folder} for good")
     path, entry = keyring.revoke(
         role.value,
         folder,
@@ -192,13 +191,6 @@ def keys_revoke(
         return
     out.print(display.facts([(name, str(value)) for name, value in found.items()]))
     err.print(Text(f"give {path.name} to everybody who has the public key", style="yellow"))
-
-
-def _ask(what: str) -> None:
-    if not sys.stdin.isatty():
-        refuse(f"this would {what}; give --yes if that is meant")
-    if not typer.confirm(f"{what}?", err=True):
-        refuse("nothing was done")
 
 
 def _moment(value: str | None) -> datetime | None:

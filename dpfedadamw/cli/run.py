@@ -116,6 +116,7 @@ def _resume(
     from dpfedadamw.storage.lock import RunLock
 
     run = open_existing(run_dir)
+    after_training.refuse_erased(run)
     with resumable(run.path), RunLock(run.path) as lock:
         trained = after_training.trained(run)
         if trained is None:

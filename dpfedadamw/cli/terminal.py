@@ -156,6 +156,18 @@ def refuse_unstamped(reason: str | None, folder: Path) -> None:
         )
 
 
+def ask(what: str) -> None:
+    """Ask whether something that cannot be undone is meant; end if it is not, or nobody is there.
+
+    Args:
+        what: What would be done, as an order: "revoke the key".
+    """
+    if not sys.stdin.isatty():
+        refuse(f"this would {what}; give --yes if that is meant")
+    if not typer.confirm(f"{what}?", err=True):
+        refuse("nothing was done")
+
+
 def stop(message: str, code: int) -> NoReturn:
     """End with a message and an exit code."""
     raise Stop(message, code)

@@ -13,7 +13,7 @@ from reports.errors import PdfSignatureError, SourceError, local
 from reports.reading.files import clean, mapping, parse_json, sequence
 from reports.reading.snapshot import Snapshot
 from reports.reading.source import RunSource
-from reports.signatures import pades, signing
+from reports.signatures import handing_over, pades, signing
 from reports.signatures.dsse import SALTED, SHA256, Statement
 from reports.signatures.inventory import (
     CHECKPOINT,
@@ -131,7 +131,9 @@ def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found
         if name != signing.PUBLIC_ENVELOPE
     }
     if not has_evidence(run_dir):
-        if any(signed.values()):
+        if (erased := handing_over.erased_at(run_dir)) is not None:
+            found.say(f"The evidence was erased on {clean(erased, 40)}, as erasure.json says.")
+        elif any(signed.values()):
             found.say("The evidence is not here, so its signed digest could not be checked.")
         return
     try:

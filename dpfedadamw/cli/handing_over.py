@@ -1,0 +1,134 @@
+"""``bundle`` and ``erase``: what of a run others get, and what of it is destroyed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display, signatures
+from dpfedadamw.cli.options import (
+    RUNS,
+    AuditorKeyOption,
+    JsonOption,
+    OutOption,
+    RunArgument,
+    TimestampOption,
+)
+from dpfedadamw.cli.terminal import ask, err, find_run, out, print_json, refuse, relative, status
+
+
+class Recipient(StrEnum):
+    """Who gets a copy."""
+
+    public = "public"
+    auditor = "auditor"
+    archive = "archive"
+
+
+_HOLDS = {
+    Recipient.public: "nothing in it tells who took part; everybody may have it",
+    Recipient.archive: "restricted: ledger and internal report tell who took part how often",
+    Recipient.auditor: "private: the evidence is in it; hand it to the auditor and nobody else",
+}
+
+
+def bundle(
+    run_dir: RunArgument = None,
+    out_dir: OutOption = RUNS,
+    audience: Annotated[
+        Recipient,
+        typer.Option(
+            help="public: model and public report; archive: all but the evidence; auditor: all.",
+            show_default=False,
+        ),
+    ] = ...,  # type: ignore[assignment]  # typer's way to say that it must be given
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="The folder to make; RUN_DIR-AUDIENCE if left out.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy out of a run exactly what a reader may have, as a folder that verifies as it stands.
+
+    public needs the public report: dpfedadamw report RUN_DIR --audience public. The copy is checked
+    like any run, and not kept where it does not hold. An existing folder is never overwritten.
+    """
+    from dpfedadamw.cli import after_training
+    from reports.signatures import handing_over
+    from reports.signatures.verification import Outcome, verify
+
+    run = find_run(run_dir, out_dir)
+    target = output or run.path.with_name(f"{run.identifier}-{audience.value}")
+    with after_training.writing(run), status("copying and checking", quiet=as_json):
+        names = handing_over.copy(run.path, audience.value, target)
+        result = verify(target)
+    if result.outcome is Outcome.NOT_VALID:
+        handing_over.discard(target)
+        if not as_json:
+            out.print(signatures.verification(result))
+        refuse(f"error: {run.path}: does not hold, so no copy was kept; see dpfedadamw verify")
+    if as_json:
+        print_json(
+            {
+                "run": run.identifier,
+                "audience": audience.value,
+                "directory": str(target),
+                "files": list(names),
+                "outcome": result.outcome.value,
+            }
+        )
+        return
+    rows = [
+        ("copy", str(relative(target.resolve()))),
+        ("files", f"{len(names)}"),
+        ("holds", result.outcome.value),
+        ("check it", f"dpfedadamw verify {relative(target.resolve())}"),
+    ]
+    out.print(display.facts(rows))
+    err.print(Text(_HOLDS[audience], style="dim" if audience is Recipient.public else "yellow"))
+
+
+def erase(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run's folder.")],
+    reason: Annotated[
+        str, typer.Option(help="Why, for the record: who asked for it, or which period has ended.")
+    ] = "the evidence is not needed any more",
+    auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a run's private evidence for good, and sign a record of it (erasure.json).
+
+    What was found by the evidence stays, signed anew by the auditor; nobody can audit the run
+    again. Files are deleted as the operating system deletes them: copies, backups and the blocks
+    of the disk are for their owner to see to.
+    """
+    from dpfedadamw.cli import after_training
+    from dpfedadamw.rundir import open_existing
+    from reports.signatures import handing_over
+
+    run = open_existing(run_dir)
+    if handing_over.is_erased(run.path):
+        err.print(Text(f"erased already, on {handing_over.erased_at(run.path)}", style="dim"))
+        return
+    key = after_training.load_key("auditor", auditor_key, [])
+    authority = after_training.authority(timestamp)
+    if not yes:
+        ask(f"delete the evidence of {run.identifier} for good")
+    with after_training.writing(run), status("deleting and signing", quiet=as_json):
+        handing_over.erase(run.path, key, reason, authority)
+    when = handing_over.erased_at(run.path)
+    if as_json:
+        print_json({"run": run.identifier, "erased": when, "record": handing_over.ERASURE})
+        return
+    out.print(display.facts([("evidence", f"erased on {when}"), ("record", handing_over.ERASURE)]))

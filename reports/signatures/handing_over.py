@@ -1,0 +1,161 @@
+"""Hands a signed run out, whole for its reader, and takes the private part of a run away.
+
+`copy` writes a folder with exactly the files that an audience may hold. `erase` deletes the
+evidence once it is not needed any more, and files under the auditor's signature that it did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from reports.errors import ReportError, SourceError
+from reports.reading.files import mapping, parse_json, read_bytes, write_atomic
+from reports.reading.source import load
+from reports.signatures import signing
+from reports.signatures.audiences import Audience, files_for
+from reports.signatures.dsse import RUN_TYPE, SHA256, parse_envelope, parse_statement
+from reports.signatures.inventory import EVIDENCE, has_evidence
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.trust.timestamps import Authority
+
+# Says that the evidence was erased, when and why.
+ERASURE = "erasure.json"
+_FORMAT = 1
+_CHUNK = 1 << 20
+
+
+def copy(run_dir: Path, audience: Audience, target: Path) -> tuple[str, ...]:
+    """Write a folder that holds what an audience may have of a run, and nothing else.
+
+    It appears once it is whole. What is not public is readable by its owner alone.
+
+    Args:
+        run_dir: A signed run.
+        audience: "public", "auditor" or "archive".
+        target: The folder to make; it must not exist yet.
+
+    Returns:
+        The names of the files, sorted.
+
+    Raises:
+        SourceError: The folder exists or cannot be written, or a file cannot be read.
+        ReportError: The run has not what this audience needs.
+    """
+    names = files_for(run_dir, audience)
+    if os.path.lexists(target):
+        raise SourceError(f"{target}: exists and is never overwritten; choose another name")
+    partial = target.with_name(f".{target.name}.partial")
+    folder_mode, file_mode = (0o755, 0o644) if audience == "public" else (0o700, 0o600)
+    with _removed_if_it_fails(partial, target):
+        partial.mkdir(parents=True, mode=0o700)
+        for name in names:
+            place = partial / name
+            place.parent.mkdir(exist_ok=True, mode=0o700)
+            _copy_file(run_dir, name, place, file_mode)
+        partial.chmod(folder_mode)
+        partial.rename(target)
+    return names
+
+
+def discard(target: Path) -> None:
+    """Remove a copy again."""
+    shutil.rmtree(target)
+
+
+@contextmanager
+def _removed_if_it_fails(partial: Path, target: Path) -> Iterator[None]:
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        yield
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise SourceError(f"{target}: cannot be written ({error.strerror})") from error
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _copy_file(run_dir: Path, name: str, place: Path, mode: int) -> None:
+    """Copy one file piece by piece, through to the disk."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        source = os.open(run_dir / name, flags)
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read ({error.strerror})") from error
+    with os.fdopen(source, "rb") as read, place.open("xb") as write:
+        while piece := read.read(_CHUNK):
+            write.write(piece)
+        write.flush()
+        os.fsync(write.fileno())
+    place.chmod(mode)
+
+
+def erased_at(run_dir: Path) -> str | None:
+    """When a run's evidence was erased, as its record says; None where there is no record."""
+    if not os.path.lexists(run_dir / ERASURE):
+        return None
+    record = mapping(parse_json(read_bytes(run_dir / ERASURE), ERASURE))
+    return str(record.get("erased"))
+
+
+def is_erased(run_dir: Path) -> bool:
+    """Whether the evidence is gone and the auditor's signature covers the record of it."""
+    if erased_at(run_dir) is None or has_evidence(run_dir):
+        return False
+    name = signing.RUN_ENVELOPE
+    payload = parse_envelope(read_bytes(run_dir / name), name).payload
+    signed = parse_statement(payload, RUN_TYPE, name).subjects
+    digest = hashlib.sha256(read_bytes(run_dir / ERASURE)).hexdigest()
+    return signed.get(ERASURE) == (SHA256, digest) and EVIDENCE not in signed
+
+
+def erase(
+    run_dir: Path, auditor: SigningKey, reason: str, authority: Authority | None = None
+) -> None:
+    """Delete a run's evidence for good, and sign that it was done.
+
+    First the record is written, then the evidence goes, then the auditor signs anew: wherever that
+    is cut off, doing it again finishes it. The record does not say what the evidence was.
+
+    Args:
+        run_dir: A run that is finished and signed.
+        auditor: The key that signs what is left.
+        reason: Why, for the record.
+        authority: Timestamps the signature.
+
+    Raises:
+        ReportError: The run is not signed, or cannot be written to.
+    """
+    source = load(run_dir)
+    if not os.path.lexists(run_dir / signing.RUN_ENVELOPE):
+        raise ReportError(
+            f"{signing.RUN_ENVELOPE}: missing; evidence is erased from finished runs only, and "
+            "what was found by it must be signed before"
+        )
+    if erased_at(run_dir) is None:
+        record: dict[str, Any] = {
+            "format": _FORMAT,
+            "run": source.run,
+            "what": EVIDENCE,
+            "reason": reason,
+            "erased": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        }
+        text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+        write_atomic(run_dir / ERASURE, text.encode("utf-8"))
+    folder = run_dir / EVIDENCE
+    try:
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.is_dir():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise ReportError(f"{EVIDENCE}: cannot be deleted ({error.strerror})") from error
+    signing.sign(run_dir, auditor=auditor, authority=authority)

@@ -1,0 +1,155 @@
+"""``bundle`` and ``erase``: each reader gets what is meant for her, and it holds as it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+
+import pytest
+
+from reports.signatures import handing_over, keys
+from reports.signatures.verification import remembered
+from tests.runs import call
+
+PUBLIC = {
+    "model.safetensors",
+    "model.json",
+    "metrics.jsonl",
+    "report-public.json",
+    "report-public.pdf",
+    "report-public.html",
+    "trainer.pub",
+    "auditor.pub",
+    "VERIFY-public.md",
+    "attestation-public.json",
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A whole run with its public report."""
+    out = tmp_path_factory.mktemp("finished")
+    small = ("federation.rounds=2", "federation.clients_per_round=3", "federation.local_steps=2")
+    sets = [option for change in small for option in ("--set", change)]
+    assert call("run", "quickstart", *sets, "--out", str(out)) == 0
+    assert call("report", str(out / "latest"), "--audience", "public") == 0
+    return (out / "latest").resolve()
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    # Each test has a course of its own; `verify` would remember the others'.
+    (keys.default_directory() / remembered.FILE).unlink(missing_ok=True)
+    return shutil.copytree(finished, tmp_path / finished.name)
+
+
+def names(folder) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("audience", ["public", "archive", "auditor"])
+def test_each_audience_gets_its_files_and_no_others_and_they_hold(audience, run):
+    assert call("bundle", str(run), "--audience", audience) == 0
+    copy = run.with_name(f"{run.name}-{audience}")
+    everything = names(run)
+    evidence = {name for name in everything if name.startswith("evidence/")}
+    assert evidence
+    expected = {"public": PUBLIC, "archive": everything - evidence, "auditor": everything}
+    assert names(copy) == expected[audience]
+    assert call("verify", str(copy)) == 0
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in copy.rglob("*") if path.is_file()}
+    assert modes == ({0o644} if audience == "public" else {0o600})
+    assert stat.S_IMODE(copy.stat().st_mode) == (0o755 if audience == "public" else 0o700)
+
+
+def test_the_auditors_copy_can_be_audited_and_gives_the_same_verdict(run, capsys):
+    assert call("bundle", str(run), "--audience", "auditor") == 0
+    capsys.readouterr()
+    assert call("audit", str(run.with_name(f"{run.name}-auditor")), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
+
+
+def test_no_copy_is_made_without_an_audience_over_a_folder_or_of_a_run_that_does_not_hold(
+    run, capsys
+):
+    assert call("bundle", str(run)) == 2
+    target = run.with_name("taken")
+    target.mkdir()
+    assert call("bundle", str(run), "--audience", "archive", "-o", str(target)) == 2
+    assert "is never overwritten" in capsys.readouterr().err
+    with (run / "model.safetensors").open("ab") as file:
+        file.write(b"x")
+    assert call("bundle", str(run), "--audience", "public", "-o", str(run.with_name("new"))) == 2
+    assert {path.name for path in run.parent.iterdir()} == {run.name, "taken"}
+
+
+def test_a_copy_that_cannot_be_finished_leaves_nothing(run, monkeypatch, capsys):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(handing_over.os, "fsync", full)
+    with monkeypatch.context() as patch:
+        patch.setattr(handing_over.os, "fsync", full)
+        assert call("bundle", str(run), "--audience", "public") == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in run.parent.iterdir()] == [run.name]
+
+
+def test_the_public_copy_needs_the_public_report(run, capsys):
+    os.remove(run / "attestation-public.json")
+    assert call("bundle", str(run), "--audience", "public") == 2
+    assert "report RUN_DIR --audience public" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_evidence_is_erased_with_a_signed_record_and_the_findings_stay(run, capsys):
+    before = (run / "audit.json").read_bytes()
+    assert call("erase", str(run), "--reason", "two years are over", "--yes") == 0
+    assert not (run / "evidence").exists()
+    record = json.loads((run / "erasure.json").read_text())
+    assert (record["run"], record["reason"]) == (run.name, "two years are over")
+    capsys.readouterr()
+    assert call("verify", str(run)) == 0
+    assert "The evidence was erased on" in " ".join(capsys.readouterr().out.split())
+    assert (run / "audit.json").read_bytes() == before
+    for command in (("audit", str(run), "--write"), ("run", "--resume", str(run))):
+        assert call(*command) == 2
+        assert "cannot be audited any more" in capsys.readouterr().err
+    assert (run / "audit.json").read_bytes() == before
+    assert call("audit", str(run)) == 1
+    assert call("erase", str(run)) == 0
+    assert "erased already" in capsys.readouterr().err
+
+
+def test_a_changed_record_of_an_erasure_is_noticed(run):
+    assert call("erase", str(run), "--yes") == 0
+    record = (run / "erasure.json").read_text()
+    (run / "erasure.json").write_text(record.replace("not needed", "needed"))
+    assert call("verify", str(run)) == 1
+
+
+def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch):
+    class PowerCutError(Exception):
+        """The power goes."""
+
+    def cut(*_, **__):
+        raise PowerCutError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handing_over.signing, "sign", cut)
+        assert call("erase", str(run), "--yes") == 70
+    first = (run / "erasure.json").read_bytes()
+    assert call("verify", str(run)) == 1
+    assert call("erase", str(run), "--yes") == 0
+    assert (run / "erasure.json").read_bytes() == first
+    assert call("verify", str(run)) == 0
+
+
+def test_nothing_is_erased_unasked_or_from_a_run_that_is_not_signed(run, capsys):
+    assert call("erase", str(run)) == 2
+    assert "give --yes if that is meant" in capsys.readouterr().err
+    os.remove(run / "attestation.json")
+    assert call("erase", str(run), "--yes") == 2
+    assert "must be signed before" in capsys.readouterr().err.replace("\n", " ")
+    assert (run / "evidence").is_dir()
