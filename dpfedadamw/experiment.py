@@ -5,6 +5,7 @@ Nothing here touches a run's directory, so a spec that cannot run leaves nothing
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 
@@ -72,12 +73,20 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
 
     Solves for the noise multiplier where the spec gives ``target_epsilon``. Writes nothing.
 
+    Args:
+        spec: What to prepare.
+        device: Where tensors live. On torch's device "meta" a model has shapes and no weights,
+            which is enough for its plan and takes no memory.
+
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
     dataset, owner = divide(spec)
     records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
-    model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
+    # Published weights are loaded all the same: without them, the spec cannot run.
+    fresh = models.MODELS[spec.model.name].without_weights(spec.model) == spec.model
+    with device if device.type == "meta" and fresh else contextlib.nullcontext():
+        model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
     algorithm = algorithms.build(
         spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm
     )
@@ -110,7 +119,7 @@ def check(spec: Spec) -> str | None:
     """
     absent = datasets.absent(spec.data)
     if absent is None:
-        prepare(spec, torch.device("cpu"))
+        prepare(spec, torch.device("meta"))
     elif spec.privacy.unit == "client":
         # What a client is charged does not depend on how many records it has.
         records = (1,) * spec.data.clients

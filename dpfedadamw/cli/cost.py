@@ -29,11 +29,13 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
 
     Every client is assumed to take part in every round; a run can only cost less.
     """
+    import torch
+
     from dpfedadamw import spec as specs
-    from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.experiment import prepare
 
     with status("accounting", quiet=as_json):
-        experiment = prepare(specs.load(spec, changes or ()), pick_device("cpu"))
+        experiment = prepare(specs.load(spec, changes or ()), torch.device("meta"))
         claim = experiment.plan.expected_claim()
     if as_json:
         print_json({**claim, "noise_multiplier": experiment.plan.noise_multiplier})

@@ -77,7 +77,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
                 "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
             )
         given = specs.replace_noise_multiplier(spec, 1.0)
-    plan = prepare(given, torch.device("cpu")).plan
+    plan = prepare(given, torch.device("meta")).plan
     if plan.adaptation is not None and plan.adaptation.step_limit is not None:
         return _budgeted(given, target_epsilon, view, solve)
     run = plan.planned_run(view.value)
@@ -98,7 +98,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             if not isinstance(plan.sampling, PoissonSampling):
                 key, value = "privacy.sampling.batch_size", int(value)
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
-    epsilon = unit.spent(prepare(changed, torch.device("cpu")).plan.expected_claim(), view)
+    epsilon = unit.spent(prepare(changed, torch.device("meta")).plan.expected_claim(), view)
     if epsilon > target_epsilon:
         raise PrivacyError(
             f"{key} = {value:g} spends {epsilon:.6g}, more than the target {target_epsilon:g}; "
@@ -117,5 +117,5 @@ def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibratio
         )
     key = "privacy.target_epsilon"
     changed = specs.loads(specs.dump(spec), source=spec.name, overrides=[f"{key}={target!r}"])
-    plan = prepare(changed, torch.device("cpu")).plan
+    plan = prepare(changed, torch.device("meta")).plan
     return Calibration(changed, key, target, plan.unit.spent(plan.expected_claim(), view))
