@@ -15,6 +15,8 @@ from tests.mutation.mutants import Mutant
 # Seconds of tests in each process of a mutant: most mutants fall to the first few tests, and the
 # others are worth waiting for.
 _FIRST: Final = 8.0
+# More than any path has parts: a file of tests that is called like the module.
+_OWN: Final = 100
 
 
 def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
@@ -66,7 +68,7 @@ def _nearness(test_file: str, module: str) -> int:
             break
         common += 1
     names = PurePath(test_file).stem.removeprefix("test_") == PurePath(module).stem
-    return common + 100 * names
+    return common + _OWN * names
 
 
 def batches(
@@ -74,8 +76,8 @@ def batches(
 ) -> list[tuple[list[str], float]]:
     """Return the tests that reach some lines of a module, in groups to run one after the other.
 
-    Tests that reach the lines themselves come first, those of the module's own file before others;
-    then whole files that reached them while they were imported or a fixture was made.
+    The module's own file of tests comes first. Tests that reach the lines themselves come before
+    the other tests of files that reached them while they were imported or a fixture was made.
 
     Args:
         module: path of the module.
@@ -86,8 +88,7 @@ def batches(
     Returns:
         Groups of node identifiers with their seconds. None where no test reaches the lines.
     """
-    exact: list[tuple[tuple[float, ...], str, float]] = []
-    whole: list[tuple[tuple[float, ...], str, float]] = []
+    asked: list[tuple[tuple[float, ...], str, float]] = []
     for tests in maps:
         reached = tests.lines.get(module, {})
         found = frozenset[int]().union(
@@ -99,14 +100,15 @@ def batches(
         # A file whose tests run much of the module says more about it than one that imports it.
         used = sum(1 for by in reached.values() if by - {WHOLE})
         for number, (name, seconds) in enumerate(zip(tests.names, tests.seconds, strict=True)):
+            others = near < _OWN
             if number in found:
-                exact.append(((-near, seconds), name, seconds))
-            elif WHOLE in found and (used or near >= 100):
-                whole.append(((-near, -used, seconds), name, seconds))
+                asked.append(((others, False, -near, 0, seconds), name, seconds))
+            elif WHOLE in found and (used or not others):
+                asked.append(((others, True, -near, -used, seconds), name, seconds))
     groups: list[tuple[list[str], float]] = []
     group: list[str] = []
     total, here, limit = 0.0, 0.0, _FIRST
-    for _, name, seconds in [*sorted(exact), *sorted(whole)]:
+    for _, name, seconds in sorted(asked):
         if total and total + seconds > most_seconds:
             continue
         if group and here + seconds > limit:

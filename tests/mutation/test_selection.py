@@ -68,6 +68,12 @@ def test_a_file_that_reached_a_line_in_a_fixture_is_asked_as_a_whole_unless_it_o
     assert groups == [(["near::b"], 30.0), (["near::a"], 0.5)]
 
 
+def test_the_modules_own_file_is_asked_as_a_whole_before_single_tests_of_others():
+    made = TestFile(OWN.path, ("own::any",), (3.0,), {MODULE: {7: frozenset({WHOLE})}})
+    other = TestFile("tests/dpfedadamw/run/test_training.py", ("t",), (1.0,), OWN.lines)
+    assert batches(MODULE, (7, 7), [other, made], 3.0) == [(["own::any"], 3.0)]
+
+
 def test_tests_beyond_the_seconds_are_left_out_but_never_the_first():
     assert batches(MODULE, (7, 7), [OWN], 2.0) == [(["own::fast"], 1.0)]
     assert batches(MODULE, (8, 8), [NEAR], 2.0) == [(["near::b"], 30.0)]

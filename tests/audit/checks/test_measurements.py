@@ -19,6 +19,7 @@ from tests.audit.synthetic_run import (
     build_run,
     read_entries,
     rewrite_ledger,
+    rewrite_round,
     save,
 )
 
@@ -179,6 +180,9 @@ def test_the_counts_of_a_run_of_single_records_are_those_of_its_settings(
     assert noise["tests"] == 1 + s.clients + len(s.sizes)
     uploads = record_run["uploads"].details
     assert (uploads["participations"], uploads["replayed"]) == (charges, charges)
+    could_hide = record_run["uploads"].private["largest_share_of_a_clean_gradient_that_could_hide"]
+    # Float32 has 24 bits, and a step adds up a few numbers.
+    assert 2.0**-24 < could_hide < 1e-3
     assert (uploads["rounds_combined"], uploads["coordinates"]) == (s.rounds, parameters)
     accounting = record_run["accounting"].details
     assert accounting["delta"] == s.delta
@@ -222,6 +226,42 @@ def test_the_counts_of_a_run_of_whole_clients_are_those_of_its_settings(
     assert client_run["accounting"].details["third_party"]["rounds"] == s.rounds
     assert client_run["disclosure"].details["lines_of_metrics"] == s.rounds + 1
     assert client_run["publication"].details["lines"] == s.rounds
+
+
+def test_where_clients_add_the_noise_each_clients_uploads_are_counted(tmp_path: Path) -> None:
+    run = build_client_run(tmp_path / "run", ClientSettings(noise_added_by="clients"))
+    findings = found(run)
+    rows = findings["accounting"].details["clients"]
+    rounds = cohorts(run)
+    assert {row["client"]: row["participations"] for row in rows} == {
+        client: sum(client in cohort for cohort in rounds)
+        for client in {client for cohort in rounds for client in cohort}
+    }
+    for row in rows:
+        assert set(row) == {"client", "participations", "epsilon", "claimed"}
+        # Two accountants, each within 0.1 %.
+        assert row["claimed"] == pytest.approx(row["epsilon"]["pld"], rel=2e-3)
+    uploads = {f"noise of client {row['client']}" for row in rows}
+    assert uploads < set(findings["noise-scale"].private["variance_ratios"])
+
+
+def test_noise_with_a_part_that_never_changes_is_told_by_all_that_it_runs_along(
+    tmp_path: Path,
+) -> None:
+    s = Settings(rounds=4, clients_per_round=5)
+    run = build_run(tmp_path / "run", s)
+    lasting = np.random.default_rng(1).normal(size=s.sample)
+
+    def share(arrays: dict[str, Any]) -> None:
+        arrays["noise_sample"][:] = (
+            0.8 * arrays["noise_sample"] + 0.6 * s.noise_multiplier * lasting
+        )
+
+    for index in range(s.rounds):
+        rewrite_round(run, index, share)
+    measurement = found(run)["noise-scale"].measurement
+    for along in ("clients", "steps", "rounds"):
+        assert f"noise is correlated between {along}" in measurement
 
 
 # Who takes part.

@@ -106,3 +106,67 @@ def test_numbers_that_are_not_finite_are_never_written(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         ledger.append("claim", {"epsilon": float("inf")})
     assert (tmp_path / "ledger.jsonl").read_bytes() == b""
+
+
+def test_the_one_form_of_an_entry_is_sorted_tight_and_utf_8():
+    assert canonical({"b": [1, 0.5], "a": "σ"}) == '{"a":"σ","b":[1,0.5]}'.encode()
+
+
+def test_entries_are_found_by_their_kind_in_order(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("header", {"rounds": 20})
+    ledger.append("spend", {"client": 3})
+    ledger.append("spend", {"client": 1})
+    assert [entry["client"] for entry in ledger.of_kind("spend")] == [3, 1]
+    assert [entry["client"] for entry in Ledger(tmp_path / "ledger.jsonl").of_kind("spend")] == [
+        3,
+        1,
+    ]
+
+
+def test_a_new_ledger_is_an_empty_public_file(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert (ledger.size, ledger.entries) == (0, [])
+    assert (tmp_path / "ledger.jsonl").stat().st_mode & 0o777 == 0o644
+
+
+def written(path) -> tuple[bytes, list[int]]:
+    """A ledger of three lines, and how many bytes it has after each."""
+    ledger = Ledger(path)
+    sizes = []
+    for client in range(3):
+        ledger.append("spend", {"client": client})
+        sizes.append(ledger.size)
+    content = path.read_bytes()
+    ends = [index + 1 for index, byte in enumerate(content) if byte == ord("\n")]
+    assert sizes == ends
+    return content, sizes
+
+
+def test_a_ledger_that_is_opened_again_knows_its_size(tmp_path):
+    _, sizes = written(tmp_path / "ledger.jsonl")
+    assert Ledger(tmp_path / "ledger.jsonl").size == sizes[-1]
+
+
+@pytest.mark.parametrize("fewer", [0, 1, 5])
+def test_all_bytes_that_were_paid_for_must_be_there_and_need_not_be_all(fewer, tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    content, sizes = written(path)
+    assert len(Ledger(path, synced=sizes[-1] - fewer).entries) == 3
+    with pytest.raises(PrivacyError, match=f": {fewer + 1} bytes that were written are missing"):
+        Ledger(path, synced=sizes[-1] + fewer + 1)
+    assert path.read_bytes() == content
+
+
+def test_a_broken_line_is_dropped_only_behind_what_was_paid_for(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    content, sizes = written(path)
+    broken = content[: sizes[1]] + content[sizes[1] :].replace(b'"client":2', b'"client":7')
+    path.write_bytes(broken)
+    with pytest.raises(PrivacyError, match="line 3: the hash chain is broken"):
+        Ledger(path, synced=sizes[1] + 1)
+    assert path.read_bytes() == broken
+    kept = Ledger(path, synced=sizes[1])
+    assert (len(kept.entries), kept.size) == (2, sizes[1])
+    kept.append("spend", {"client": 2})
+    assert path.read_bytes() == content
