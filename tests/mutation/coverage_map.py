@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -75,21 +75,36 @@ class _Contexts:
 
     def __init__(self, measured: Any) -> None:
         self.measured = measured
+        self.context = ""
         self.seconds: dict[str, float] = {}
         self.passed: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        # What is set up for the first test of a file may be what others look at too.
-        self.measured.switch_context("")
+        self._enter("")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        self.measured.switch_context(item.nodeid)
+        self._enter(item.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        self.measured.switch_context("")
+        self._enter("")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        # What is made in the first test that asks for it is what others look at too.
+        before = self.context
+        if fixturedef.scope != "function":
+            self._enter("")
+        try:
+            return (yield)
+        finally:
+            self._enter(before)
+
+    def _enter(self, context: str) -> None:
+        self.context = context
+        self.measured.switch_context(context)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration

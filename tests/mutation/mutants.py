@@ -7,7 +7,8 @@ or a module (bounds of keys, defaults, tables, registrations).
 What a person reads is left alone, since another wording is no weaker protection, and tests compare
 the texts that matter as they are printed: docstrings, all that stands in a `raise`, f-strings,
 literals with a space in them, and the arguments of `warnings.warn`. Annotations, `__all__`, imports
-and what stands under `TYPE_CHECKING` have no behaviour; a registration's `place` is a mere rank.
+and what stands under `TYPE_CHECKING` do nothing; the `place` of a registration is a mere rank, and
+the type checker holds the options of `@dataclass`.
 """
 
 from __future__ import annotations
@@ -233,6 +234,8 @@ class _Places:
                 yield self._replace(node, "continue", "loop")
             case ast.Continue():
                 yield self._replace(node, "break", "loop")
+            case ast.Call(func=ast.Name(id="dataclass")):
+                pass
             case ast.Call():
                 yield from self._call(node)
             case _:
@@ -337,6 +340,9 @@ def _is_for_people(parent: ast.AST, child: ast.AST) -> bool:
     """Whether a part of a node is not executed for its value."""
     match parent:
         case ast.Assign(targets=[ast.Name(id="__all__")]):
+            return True
+        case ast.Call(func=ast.Name(id="dataclass")):
+            # Whether instances are frozen is held by the type checker.
             return True
         case ast.keyword(arg="place"):
             # A rank in an order: the one beside it puts nothing in another place.

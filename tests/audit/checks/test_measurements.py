@@ -248,14 +248,13 @@ def test_where_clients_add_the_noise_each_clients_uploads_are_counted(tmp_path: 
 def test_noise_with_a_part_that_never_changes_is_told_by_all_that_it_runs_along(
     tmp_path: Path,
 ) -> None:
-    s = Settings(rounds=4, clients_per_round=5)
+    s = Settings(rounds=8, clients_per_round=5)
     run = build_run(tmp_path / "run", s)
-    lasting = np.random.default_rng(1).normal(size=s.sample)
+    # A tenth of the variance, which leaves the shape as it is.
+    lasting = 0.1**0.5 * s.noise_multiplier * np.tile([1.0, -1.0], s.sample // 2)
 
     def share(arrays: dict[str, Any]) -> None:
-        arrays["noise_sample"][:] = (
-            0.8 * arrays["noise_sample"] + 0.6 * s.noise_multiplier * lasting
-        )
+        arrays["noise_sample"][:] = 0.9**0.5 * arrays["noise_sample"] + lasting
 
     for index in range(s.rounds):
         rewrite_round(run, index, share)
@@ -292,6 +291,19 @@ def test_a_run_is_told_when_it_is_too_short_to_show_a_fixed_cohort(tmp_path: Pat
     for rounds, told in ((4, "not in this run"), (5, "seen here")):
         run = build_run(tmp_path / str(rounds), Settings(rounds=rounds))
         assert found(run)["participation"].power.endswith(f"from 5 rounds on ({told})")
+
+
+def test_clients_shared_by_independent_rounds_are_counted_in_pairs_of_their_own(
+    tmp_path: Path,
+) -> None:
+    s = ClientSettings(rounds=7)
+    run = build_client_run(tmp_path / "run", s)
+    rounds = [set(cohort) for cohort in cohorts(run)]
+    together = sum(len(rounds[index] & rounds[index + 1]) for index in (0, 2, 4))
+    law = stats.binom(3 * s.clients, (s.clients_per_round / s.clients) ** 2)
+    due = min(1.0, 2 * min(law.cdf(together), law.sf(together - 1)))
+    finding = found(run)["participation"]
+    assert finding.private["overlap_p_value"] == pytest.approx(due, rel=1e-9)
 
 
 def test_every_client_in_every_round_needs_no_law_and_one_left_out_fails(tmp_path: Path) -> None:

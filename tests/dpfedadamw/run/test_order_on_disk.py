@@ -42,6 +42,9 @@ def test_a_charge_is_in_the_ledger_before_it_is_noted_as_paid(journal):
     assert journal._disk.steps == ["content of ledger.jsonl", "content of paid"]
     journal.charge([])
     assert len(journal._disk.steps) == 2
+    last = (journal._run.checkpoint / "paid").read_bytes().splitlines(keepends=True)[-1]
+    size = b"%d" % journal._run.ledger.stat().st_size
+    assert last == size + b" " + hashlib.sha256(size).hexdigest().encode() + b"\n"
 
 
 def test_a_round_is_over_once_its_evidence_and_the_state_after_it_are_on_the_disk(journal):

@@ -61,6 +61,21 @@ def test_numbers_that_are_not_finite_are_refused(number, tmp_path):
     assert not (tmp_path / "file").exists()
 
 
+def test_a_cut_is_on_the_disk_when_it_returns(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    sizes = []
+    monkeypatch.setattr(os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
+    DISK.cut(tmp_path / "file", 4)
+    assert (tmp_path / "file").read_bytes() == b"0123"
+    assert sizes == [4]
+
+
+def test_the_place_goes_though_somebody_removed_the_lock(tmp_path):
+    with RunLock(tmp_path):
+        (tmp_path / UNFINISHED / "lock").unlink()
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_a_writer_left_unfinished_goes_when_it_lets_go(tmp_path):
     with RunLock(tmp_path):
         (tmp_path / UNFINISHED / "half").write_text("half")
