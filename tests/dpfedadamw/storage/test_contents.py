@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -61,6 +62,13 @@ def test_numbers_that_are_not_finite_are_refused(number, tmp_path):
     assert not (tmp_path / "file").exists()
 
 
+def test_a_file_that_is_created_was_not_there_before(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        DISK.create(tmp_path / "file", PUBLIC_MODE)
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
 def test_a_cut_is_on_the_disk_when_it_returns(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"0123456789")
     sizes = []
@@ -68,6 +76,23 @@ def test_a_cut_is_on_the_disk_when_it_returns(tmp_path, monkeypatch):
     DISK.cut(tmp_path / "file", 4)
     assert (tmp_path / "file").read_bytes() == b"0123"
     assert sizes == [4]
+
+
+def test_a_file_that_was_cut_is_closed(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    closed = []
+    close = os.close
+    monkeypatch.setattr(os, "close", lambda file: (closed.append(file), close(file)))
+    DISK.cut(tmp_path / "file", 4)
+    assert len(closed) == 1
+
+
+def test_a_lock_says_who_holds_it_and_since_when(tmp_path):
+    with RunLock(tmp_path):
+        said = json.loads((tmp_path / UNFINISHED / "lock").read_bytes())
+    assert set(said) == {"process", "machine", "started"}
+    assert said["process"] == os.getpid()
+    assert said["started"].endswith(" UTC")
 
 
 def test_the_place_goes_though_somebody_removed_the_lock(tmp_path):
