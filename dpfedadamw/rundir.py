@@ -6,7 +6,6 @@ import contextlib
 import io
 import re
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, Disk, write_atomically
+from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, Disk, make_folders, write_atomically
 from dpfedadamw.storage.lock import LockedError, RunLock
 
 LATEST = "latest"
 _STARTING = ".starting"
+_ATTEMPTS = 5
 _RUN_NAME = re.compile(r".+-\d{8}T\d{6}Z-[0-9a-f]{8}$")
 
 
@@ -83,7 +83,9 @@ class RunDirectory:
 
 
 @contextlib.contextmanager
-def starting(name: str, parent: Path, created: datetime) -> Iterator[tuple[RunDirectory, RunLock]]:
+def starting(
+    name: str, parent: Path, created: datetime, disk: Disk = DISK
+) -> Iterator[tuple[RunDirectory, RunLock]]:
     """Make a new run's folder, which appears under its own name only once it is whole.
 
     What the caller writes into it is on the disk before the name is. A crash before that leaves a
@@ -93,6 +95,7 @@ def starting(name: str, parent: Path, created: datetime) -> Iterator[tuple[RunDi
         name: The spec's name.
         parent: Folder that holds runs; made if missing.
         created: Time of creation, UTC.
+        disk: Where it lies.
 
     Yields:
         The folder, for its first files, and its lock. After the block it lies at `appeared`.
@@ -100,15 +103,10 @@ def starting(name: str, parent: Path, created: datetime) -> Iterator[tuple[RunDi
     Raises:
         RunDirectoryError: If the folder cannot be made.
     """
-    identifier = f"{name}-{created:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
-    hidden = RunDirectory(parent / f".{identifier}{_STARTING}")
-    disk = hidden.disk
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        _sweep_starts(parent)
-        # Ledger and internal report tell who took part how often: the folder is its owner's alone.
-        disk.make_folder(hidden.path)
-        lock = RunLock(hidden.path)
+        make_folders(parent, disk)
+        _sweep_starts(parent, disk)
+        hidden, lock = _hidden(f"{name}-{created:%Y%m%dT%H%M%SZ}", parent, disk)
     except OSError as error:
         raise RunDirectoryError(
             f"--out {parent}: cannot make a run directory there ({error.strerror}); use a folder "
@@ -126,10 +124,10 @@ def starting(name: str, parent: Path, created: datetime) -> Iterator[tuple[RunDi
     except BaseException as error:
         lock.release()
         run = appeared(hidden)
-        if run.path.is_dir():
+        if disk.is_folder(run.path):
             mark_resumable(error, run.path)
         else:
-            shutil.rmtree(hidden.path, ignore_errors=True)
+            disk.remove_tree(hidden.path)
         raise
 
 
@@ -149,15 +147,31 @@ def appeared(hidden: RunDirectory) -> RunDirectory:
     return replace(hidden, path=hidden.path.with_name(hidden.identifier))
 
 
-def _sweep_starts(parent: Path) -> None:
+def _hidden(began: str, parent: Path, disk: Disk) -> tuple[RunDirectory, RunLock]:
+    """Make a run's folder under a name that no other has, and lock it."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        hidden = RunDirectory(parent / f".{began}-{secrets.token_hex(4)}{_STARTING}", disk)
+        # Ledger and internal report tell who took part how often: the folder is its owner's alone.
+        disk.make_folder(hidden.path)
+        try:
+            return hidden, RunLock(hidden.path, disk)
+        except (LockedError, FileNotFoundError):
+            # Another start took it for one that was killed, and sweeps it up.
+            disk.remove_tree(hidden.path)
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _sweep_starts(parent: Path, disk: Disk) -> None:
     """Remove what starts left that were killed before their run appeared."""
-    for entry in parent.iterdir():
-        began = entry.name.removesuffix(_STARTING)
-        if began == entry.name or not _RUN_NAME.match(began) or entry.is_symlink():
+    for name in disk.names(parent):
+        began, folder = name.removesuffix(_STARTING), parent / name
+        if began == name or not _RUN_NAME.match(began) or not disk.is_folder(folder):
             continue
         # Another start may be at work in it.
-        with contextlib.suppress(LockedError, OSError), RunLock(entry):
-            shutil.rmtree(entry, ignore_errors=True)
+        with contextlib.suppress(LockedError, OSError), RunLock(folder, disk):
+            disk.remove_tree(folder)
 
 
 def point_latest(run: RunDirectory) -> None:

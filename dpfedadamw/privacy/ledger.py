@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, Disk, append
+from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, Disk, append, settle
 
 GENESIS = "0" * 64
 
@@ -69,7 +69,7 @@ class Ledger:
         # When this returns, a crash cannot forget the spend. If it fails, what was written of it is
         # dropped or counted when the ledger is opened again, and this one is not used any more.
         content = b"".join(lines)
-        append(self._path, content, self._disk)
+        append(self._path, content, self.size, self._disk)
         self._previous = previous
         self.entries += entries
         self.size += len(content)
@@ -102,6 +102,8 @@ class Ledger:
         # drawing waits until the line is on the disk.
         if self.size != len(content):
             self._disk.cut(self._path, self.size)
+        # Lines of a writer that was killed may have been read from memory alone.
+        settle(self._path, self._disk)
 
     def _entry(self, line: bytes) -> dict[str, Any] | None:
         """The next line's entry; None if it does not continue the chain."""

@@ -16,6 +16,7 @@ Nothing here knows what a state is, or trains anything; tests drive it on disks 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -33,6 +34,7 @@ from dpfedadamw.storage.disk import (
     PUBLIC_MODE,
     append,
     json_line,
+    settle,
     write_atomically,
 )
 
@@ -71,6 +73,9 @@ class Journal:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run, self._disk = run, run.disk
+        self._paid_size = 0
+        self._metrics_size: int | None = None
+        self._require(run.ledger)
         self.ledger = Ledger(run.ledger, run.disk, self._synced())
         if not self.ledger.of_kind("header"):
             raise RunDirectoryError(f"{run.path}: the ledger has no header; start a new run")
@@ -98,7 +103,9 @@ class Journal:
         if not spends:
             return
         self.ledger.append_all("spend", spends)
-        append(_paid(self._run), _record(self.ledger.size), self._disk)
+        record = _record(self.ledger.size)
+        append(_paid(self._run), record, self._paid_size, self._disk)
+        self._paid_size += len(record)
 
     def complete(self, entry: Mapping[str, Any], state: bytes) -> None:
         """Say that a round is over, once all of it is on the disk.
@@ -120,7 +127,11 @@ class Journal:
 
     def measure(self, line: Mapping[str, Any]) -> None:
         """Append a line of public metrics."""
-        append(self._run.metrics, json_line(line), self._disk)
+        if self._metrics_size is None:
+            self._metrics_size = self._disk.size(self._run.metrics)
+        content = json_line(line)
+        append(self._run.metrics, content, self._metrics_size, self._disk)
+        self._metrics_size += len(content)
 
     def close(self, claim: Mapping[str, Any]) -> None:
         """Append the claim, once model and evidence are on the disk; the checkpoint goes."""
@@ -142,9 +153,12 @@ class Journal:
         """Find the state to go on from, and forget what was written after it.
 
         Raises:
-            RunDirectoryError: If spec.yaml or the metrics were changed, or neither of the last two
-                states is there as the ledger names it.
+            RunDirectoryError: If the metrics were changed, a file that the run wrote is missing, or
+                neither of the last two states is there as the ledger names it.
         """
+        self._require(self._run.metrics)
+        self._require(_paid(self._run))
+        self._settle()
         found = self._last_good_state()
         self._forget_evidence(found.completed)
         self._forget_metrics(found.completed)
@@ -172,6 +186,7 @@ class Journal:
         Raises:
             RunDirectoryError: With what was changed, where the run's own copy tells.
         """
+        self._require(self._run.spec)
         found = self._disk.read(self._run.spec)
         wanted = self.header.get("spec_sha256")
         if hashlib.sha256(found).hexdigest() == wanted:
@@ -187,6 +202,26 @@ class Journal:
             f"{self._run.spec}: was edited since the run began ({_changes(kept, found)}); put it "
             f"back with: cp {copy} {self._run.spec}; to run the changed spec, start a new run"
         )
+
+    def _require(self, path: Path) -> None:
+        """Refuse a run that lost a file which it wrote before anything was spent."""
+        if not self._disk.is_file(path):
+            raise RunDirectoryError(
+                f"{path}: is missing, and without it this run cannot be continued; put it back, or "
+                "start a new run"
+            )
+
+    def _settle(self) -> None:
+        """What a writer that was killed left in memory alone, a crash to come must not take back.
+
+        The run's own name is part of it: a start may have been killed before that was on the disk.
+        """
+        # Where the folder above cannot be read, the run was not started there.
+        with contextlib.suppress(PermissionError):
+            self._disk.sync_folder(self._run.path.parent)
+        for folder in (self._run.path, self._run.checkpoint):
+            self._disk.sync_folder(folder)
+        settle(self._run.metrics, self._disk)
 
     def _last_good_state(self) -> Recovery:
         over = self.completed
@@ -231,6 +266,7 @@ class Journal:
                 kept.append(line)
         if b"".join(kept) != content:
             write_atomically(path, b"".join(kept), PUBLIC_MODE, self._disk)
+        self._metrics_size = len(b"".join(kept))
 
     def _states(self) -> list[int]:
         """Rounds after which a state is kept."""
@@ -245,11 +281,14 @@ class Journal:
         path = _paid(self._run)
         if not self._disk.is_file(path):
             return None
-        for record in reversed(self._disk.read(path).split(b"\n")):
+        content = self._disk.read(path)
+        synced = None
+        for record in content.splitlines(keepends=True):
             number = record.partition(b" ")[0]
-            if number.isdigit() and record + b"\n" == _record(int(number)):
-                return int(number)
-        return None
+            if number.isdigit() and record == _record(int(number)):
+                synced = int(number)
+                self._paid_size = content.index(record) + len(record)
+        return synced
 
 
 def begin(

@@ -167,7 +167,9 @@ def start(
         starting(experiment.spec.name, parent, created) as (hidden, lock),
     ):
         # Salted, the evidence's digest can be published: nobody can test guesses of it.
-        write_atomically(hidden.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE)
+        write_atomically(
+            hidden.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE, hidden.disk
+        )
         write_model_config(experiment, hidden, canaries)
         evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
         reserved = spending.reserve(appeared(hidden))

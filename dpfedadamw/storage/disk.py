@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -56,14 +57,23 @@ class Disk:
             raise
         return OpenFile(path, descriptor)
 
-    def open_end(self, path: Path) -> OpenFile:
-        """Open a file that exists, to write at its end."""
-        return OpenFile(path, os.open(path, os.O_WRONLY | os.O_APPEND | _WHOLE_BYTES))
+    def open(self, path: Path) -> OpenFile:
+        """Open a file that exists, to write in it."""
+        return OpenFile(path, os.open(path, os.O_WRONLY | _WHOLE_BYTES))
 
-    def write(self, file: OpenFile, content: bytes) -> None:
-        """Write all of the content; it may be lost until `sync`."""
+    def open_or_create(self, path: Path, mode: int) -> OpenFile:
+        """Open a file to write in it, made with these permission bits if missing; no link."""
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | _WHOLE_BYTES
+        return OpenFile(path, os.open(path, flags, mode))
+
+    def write(self, file: OpenFile, content: bytes, offset: int = 0) -> None:
+        """Write all of the content from an offset on; it may be lost until `sync`.
+
+        Because the place is given, a write that something below repeats changes nothing.
+        """
         rest = memoryview(content)
         with _named(file.path):
+            os.lseek(file.descriptor, offset, os.SEEK_SET)
             while rest:
                 rest = rest[os.write(file.descriptor, rest) :]
 
@@ -87,6 +97,32 @@ class Disk:
         finally:
             self.close(file)
 
+    def lock(self, file: OpenFile) -> None:
+        """Lock an open file for its holder alone, without waiting, until it is closed.
+
+        Raises:
+            OSError: If another holds it (BlockingIOError, on Windows PermissionError), or there are
+                no locks.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            import msvcrt
+
+            # Beyond what is written there, because a locked part cannot be read by others.
+            os.lseek(file.descriptor, 1 << 20, os.SEEK_SET)
+            lock = msvcrt.locking  # type: ignore[attr-defined]  # on Windows
+            lock(file.descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # on Windows
+            return
+        fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def is_named(self, file: OpenFile) -> bool:
+        """Whether the file that was opened still has its name."""
+        try:
+            return os.path.samestat(os.fstat(file.descriptor), os.stat(file.path))
+        except FileNotFoundError:
+            return False
+
     def rename(self, old: Path, new: Path) -> None:
         """Give a file or a folder another name, in the place of a file that has it."""
         old.replace(new)
@@ -95,14 +131,21 @@ class Disk:
         """Remove a file."""
         path.unlink()
 
-    def make_folder(self, path: Path) -> None:
-        """Make a folder for its owner alone, whatever the umask."""
+    def make_folder(self, path: Path, private: bool = True) -> None:
+        """Make a folder: for its owner alone whatever the umask, or as the umask says."""
+        if not private:
+            path.mkdir()
+            return
         path.mkdir(mode=FOLDER_MODE)
         path.chmod(FOLDER_MODE)
 
     def remove_folder(self, path: Path) -> None:
         """Remove an empty folder."""
         path.rmdir()
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder with all in it, as far as that can be done."""
+        shutil.rmtree(path, ignore_errors=True)
 
     def sync_folder(self, path: Path) -> None:
         """Wait until the folder's names are on the disk, where the operating system can."""
@@ -118,6 +161,18 @@ class Disk:
     def read(self, path: Path) -> bytes:
         """Return a file's content."""
         return path.read_bytes()
+
+    def size(self, path: Path) -> int:
+        """Return how many bytes a file has."""
+        return path.stat().st_size
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is anything of that name, be it a link to nowhere."""
+        return os.path.lexists(path)
+
+    def is_link(self, path: Path) -> bool:
+        """Whether there is a link."""
+        return self._kind(path, stat.S_ISLNK)
 
     def is_file(self, path: Path) -> bool:
         """Whether there is a plain file, not a link."""
@@ -203,14 +258,48 @@ def _place(path: Path, disk: Disk) -> Path:
     return path.parent
 
 
-def append(path: Path, content: bytes, disk: Disk = DISK) -> None:
-    """Write at the end of a file that exists, and wait until that is on the disk."""
-    file = disk.open_end(path)
+def append(path: Path, content: bytes, end: int, disk: Disk = DISK) -> None:
+    """Write at the end of a file that exists, and wait until that is on the disk.
+
+    Args:
+        path: The file.
+        content: What is added.
+        end: How many bytes the file has, as its one writer knows. What lies behind them was torn
+            from an earlier append, and is written over.
+        disk: Where it lies.
+    """
+    file = disk.open(path)
     try:
-        disk.write(file, content)
+        disk.write(file, content, end)
         disk.sync(file)
     finally:
         disk.close(file)
+
+
+def settle(path: Path, disk: Disk = DISK) -> None:
+    """Wait until a file is on the disk as it is read: its last writer may have been killed."""
+    file = disk.open(path)
+    try:
+        disk.sync(file)
+    finally:
+        disk.close(file)
+
+
+def make_folders(path: Path, disk: Disk = DISK) -> None:
+    """Make a folder and those above it where they are missing, and wait until they are on the disk.
+
+    Permissions are as the umask says.
+    """
+    missing = [folder for folder in (path, *path.parents) if not disk.exists(folder)]
+    # The last that is there may have been made by somebody who was killed before it was synced.
+    there = missing[-1].parent if missing else path
+    # Where the folder above cannot be read, it was not made by us.
+    with contextlib.suppress(PermissionError):
+        disk.sync_folder(there.parent)
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            disk.make_folder(folder, private=False)
+        disk.sync_folder(folder.parent)
 
 
 def write_json(path: Path, content: Mapping[str, Any], mode: int = PUBLIC_MODE) -> None:

@@ -9,20 +9,22 @@ however it ends.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import platform
-import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.storage.disk import FOLDER_MODE, PRIVATE_MODE, UNFINISHED
+from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, UNFINISHED, Disk, OpenFile
 
 _LOCK = "lock"
 _ATTEMPTS = 20
+_SIGNATURE_BYTES = 400
 
 
 class LockedError(DpfedadamwError):
@@ -34,6 +36,7 @@ class RunLock:
 
     Args:
         folder: The run directory.
+        disk: Where it lies.
 
     Attributes:
         cut_off: Whether an earlier writer was killed while it wrote.
@@ -43,22 +46,25 @@ class RunLock:
         OSError: If the place for unfinished files cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Disk = DISK) -> None:
         self._folder = folder
+        self._disk = disk
         self._place = folder / UNFINISHED
-        self.cut_off = os.path.lexists(self._place)
-        self._descriptor: int | None = self._acquire()
+        self.cut_off = disk.exists(self._place)
+        self._file: OpenFile | None = self._acquire()
         self._sweep()
 
     @property
     def held(self) -> bool:
         """Whether it was not let go of yet."""
-        return self._descriptor is not None
+        return self._file is not None
 
     def moved(self, folder: Path) -> None:
         """Take note that the run directory has another name now."""
         self._folder = folder
         self._place = folder / UNFINISHED
+        if self._file is not None:
+            self._file = replace(self._file, path=self._place / _LOCK)
 
     def release(self) -> None:
         """Remove the place for unfinished files and let others write.
@@ -69,17 +75,29 @@ class RunLock:
             self._let_go()
 
     def _let_go(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None:
+        file, self._file = self._file, None
+        if file is None:
             return
         try:
-            self._sweep()
-            # Windows cannot remove a file that is open; there an empty place is left.
-            with contextlib.suppress(PermissionError):
-                (self._place / _LOCK).unlink(missing_ok=True)
-                self._place.rmdir()
+            # Whoever was sweeping up the folder may have removed this lock; another's is not ours.
+            if self._disk.is_named(file):
+                self._sweep()
+                # Windows cannot remove a file that is open; there an empty place is left.
+                with contextlib.suppress(PermissionError):
+                    self._disk.remove(self._place / _LOCK)
+                    self._remove_place()
         finally:
-            os.close(descriptor)
+            self._disk.close(file)
+
+    def _remove_place(self) -> None:
+        try:
+            self._disk.remove_folder(self._place)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            # The next holder may have made a lock there already.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def __enter__(self) -> Self:
         """Return the lock, which is held already."""
@@ -104,42 +122,47 @@ class RunLock:
 
     def __del__(self) -> None:
         """Let go when nobody refers to it any more; what is unfinished stays, as after a crash."""
-        if getattr(self, "_descriptor", None) is not None:
-            _close(self._descriptor)  # type: ignore[arg-type]  # None was looked for
-            self._descriptor = None
+        file = getattr(self, "_file", None)
+        if file is not None:
+            self._file = None
+            self._close(file)
 
-    def _acquire(self) -> int:
+    def _acquire(self) -> OpenFile:
         for _ in range(_ATTEMPTS):
-            if self._place.is_symlink():
+            if self._disk.is_link(self._place):
                 raise LockedError(f"{self._place}: is a link; remove it")
-            self._place.mkdir(mode=FOLDER_MODE, exist_ok=True)
             try:
-                descriptor = os.open(
-                    self._place / _LOCK,
-                    os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0),
-                    PRIVATE_MODE,
-                )
+                with contextlib.suppress(FileExistsError):
+                    self._disk.make_folder(self._place)
+                file = self._disk.open_or_create(self._place / _LOCK, PRIVATE_MODE)
             except FileNotFoundError:
+                if not self._disk.is_folder(self._folder):
+                    raise
                 # Its last holder has just removed the place.
                 continue
             try:
-                if self._lock(descriptor):
-                    self._sign(descriptor)
-                    return descriptor
+                if self._lock(file):
+                    self._sign(file)
+                    return file
             except BaseException:
-                _close(descriptor)
+                self._close(file)
                 raise
-            _close(descriptor)
+            self._close(file)
         raise LockedError(f"{self._folder}: other processes keep locking it; try again")
 
-    def _lock(self, descriptor: int) -> bool:
+    def _close(self, file: OpenFile) -> None:
+        """Close a lock, which gives it free even where closing fails: what else failed is told."""
+        with contextlib.suppress(OSError):
+            self._disk.close(file)
+
+    def _lock(self, file: OpenFile) -> bool:
         """Lock the open file; False if its holder has removed it meanwhile."""
         try:
-            _exclusive(descriptor)
+            self._disk.lock(file)
         except (BlockingIOError, PermissionError):
             raise LockedError(
                 f"{self._folder}: another process is writing to this run"
-                f"{self._holder(descriptor)}; wait until it has ended"
+                f"{self._holder()}; wait until it has ended"
             ) from None
         except OSError as error:
             raise LockedError(
@@ -147,75 +170,45 @@ class RunLock:
                 "processes that write to one run would spend its budget twice; use a folder on "
                 "another file system"
             ) from None
-        with contextlib.suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(descriptor), os.stat(self._place / _LOCK))
-        return False
+        return self._disk.is_named(file)
 
-    @staticmethod
-    def _sign(descriptor: int) -> None:
+    def _sign(self, file: OpenFile) -> None:
         mine = {
             "process": os.getpid(),
             "machine": platform.node(),
             "started": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
         }
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps(mine).encode())
+        # Padded, it covers whatever an earlier holder wrote.
+        self._disk.write(file, json.dumps(mine).encode().ljust(_SIGNATURE_BYTES))
 
-    @staticmethod
-    def _holder(descriptor: int) -> str:
+    def _holder(self) -> str:
         try:
-            found = json.loads(os.read(descriptor, 1000))
+            found = json.loads(self._disk.read(self._place / _LOCK)[:_SIGNATURE_BYTES])
             who = f"process {int(found['process'])} on {found['machine']}, since {found['started']}"
         except (OSError, ValueError, KeyError, TypeError):
             return ""
         return f" ({who})" if who.isprintable() else ""
 
     def _sweep(self) -> None:
-        for entry in os.scandir(self._place):
-            if entry.name == _LOCK:
+        for name in self._disk.names(self._place):
+            if name == _LOCK:
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
+            if self._disk.is_folder(self._place / name):
+                self._disk.remove_tree(self._place / name)
             else:
-                os.unlink(entry.path)
-
-
-def _close(descriptor: int) -> None:
-    """Close a lock, which gives it free even where closing fails: what else failed is told."""
-    with contextlib.suppress(OSError):
-        os.close(descriptor)
+                self._disk.remove(self._place / name)
 
 
 def is_held(folder: Path) -> bool:
     """Whether some process holds the lock of a run directory at this moment."""
     try:
-        descriptor = os.open(folder / UNFINISHED / _LOCK, os.O_RDWR)
+        file = DISK.open(folder / UNFINISHED / _LOCK)
     except OSError:
         return False
     try:
-        _exclusive(descriptor)
+        DISK.lock(file)
     except OSError:
         return True
     finally:
-        os.close(descriptor)
+        DISK.close(file)
     return False
-
-
-def _exclusive(descriptor: int) -> None:
-    """Lock an open file for this process alone, without waiting.
-
-    Raises:
-        OSError: If another holds it (BlockingIOError, on Windows PermissionError), or there are no
-            locks.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
-
-        # Beyond what is written there, because a locked part cannot be read by others.
-        os.lseek(descriptor, 1 << 20, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]  # on Windows
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,9 +17,9 @@ class Watched(Disk):
     def __init__(self):
         self.steps = []
 
-    def write(self, file, content):
+    def write(self, file, content, offset=0):
         self.steps.append("write")
-        super().write(file, content)
+        super().write(file, content, offset)
 
     def sync(self, file):
         self.steps.append("sync")
@@ -43,7 +43,7 @@ def test_content_is_on_the_disk_before_the_name_and_the_name_before_it_returns(t
 def test_an_append_returns_once_it_is_on_the_disk(tmp_path):
     (tmp_path / "file").write_bytes(b"1")
     disk = Watched()
-    append(tmp_path / "file", b"2", disk)
+    append(tmp_path / "file", b"2", 1, disk)
     assert disk.steps == ["write", "sync"]
     assert (tmp_path / "file").read_bytes() == b"12"
 
@@ -58,7 +58,7 @@ def test_every_step_reaches_the_operating_system(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", watching)
     write_atomically(tmp_path / "file", b"content")
-    append(tmp_path / "file", b"more")
+    append(tmp_path / "file", b"more", 7)
     assert synced == [stat.S_IFREG, stat.S_IFDIR, stat.S_IFREG]
 
 

@@ -1,0 +1,409 @@
+"""A toy in the place of everything that computes, under the product's own start, resume and train.
+
+The order of all that reaches the disk is the product's: `run.training` opens, resumes and finishes
+the run, `federation.rounds` charges each round and then lets clients work, the units of protection
+say what is charged, `run.journal` writes. What a client answers is one digest over what it was sent
+and what it drew; the model is a digest over all answers, so that it tells its whole history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfedadamw import rundir
+from dpfedadamw.algorithms.base import ServerState, Upload
+from dpfedadamw.federation import rounds
+from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
+from dpfedadamw.federation.record import RecordLevel
+from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.privacy.noise.randomness import (
+    RandomSource,
+    ReleaseRandomness,
+    ReproducibleRandomness,
+    Stream,
+)
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.sampling import PoissonSampling
+from dpfedadamw.privacy.units.client import WholeClients
+from dpfedadamw.privacy.units.record import SingleRecords
+from dpfedadamw.run import checkpoints, training
+from dpfedadamw.run.evaluation import Evaluation
+from dpfedadamw.run.journal import Journal
+from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.storage import disk as storage
+from dpfedadamw.storage import lock
+from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
+from dpfedadamw.storage.lock import RunLock
+from tests.simulation.machine import Machine, SimulatedDisk
+
+PARENT = Path("/of/runs")
+CLIENTS = 3
+_WIDTH = 16
+
+
+@dataclass(frozen=True)
+class Toy:
+    """What is trained.
+
+    Attributes:
+        unit: What is protected, "record" or "client".
+        rounds: T.
+        per_round: S of three clients.
+        cohort: How clients are drawn, "fixed-size" or "poisson".
+        mode: "release" or "reproducible".
+    """
+
+    unit: str
+    rounds: int
+    per_round: int
+    cohort: str
+    mode: str
+
+    @functools.cached_property
+    def plan(self) -> PrivacyPlan:
+        """The product's plan, but for its accountants."""
+        return _Plan(
+            unit=SingleRecords() if self.unit == "record" else WholeClients(),
+            adjacency="add-remove",
+            clipping_norm=1.0,
+            noise_multiplier=1.0,
+            delta=1e-5,
+            sampling=PoissonSampling(10),
+            records=(100,) * CLIENTS,
+            rounds=self.rounds,
+            local_steps=1,
+            clients_per_round=self.per_round,
+            queries_per_step=1,
+            client_sampling=self.cohort,
+            noise_added_by="clients" if self.unit == "client" else None,
+        )
+
+    def experiment(self) -> Any:
+        """What `experiment.prepare` would give."""
+        spec = SimpleNamespace(
+            name="toy",
+            algorithm=SimpleNamespace(learning_rate=0.1, schedule="constant"),
+            federation=SimpleNamespace(rounds=self.rounds),
+            evaluation=SimpleNamespace(every=1),
+            budget=SimpleNamespace(file=None),
+            randomness=SimpleNamespace(mode=self.mode, seed=1),
+            compute=SimpleNamespace(physical_batch_size=1, precision="float32"),
+        )
+        server = SimpleNamespace(
+            start=lambda vector: ServerState(vector.clone(), {}), combine=_combine
+        )
+        return SimpleNamespace(
+            spec=spec,
+            plan=self.plan,
+            model=SimpleNamespace(train=lambda: None, flat=None),
+            dataset=SimpleNamespace(sha256="records", train=None),
+            owner=np.zeros(0, np.int64),
+            device=None,
+            algorithm=SimpleNamespace(server=server, local=None, round_schedule=None),
+        )
+
+
+class _Plan(PrivacyPlan):
+    def realised_claim(self, entries: Any) -> dict[str, Any]:
+        return {"spends": sum(entry["kind"] == "spend" for entry in entries)}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Noise that was drawn.
+
+    Attributes:
+        run: The run's name.
+        round: From 0.
+        client: Its index; -1 for the server.
+        attempt: From 1.
+        purpose: What for.
+        commitment: Of the key; None for the seed.
+    """
+
+    run: str
+    round: int
+    client: int
+    attempt: int
+    purpose: str
+    commitment: str | None
+
+
+@dataclass
+class World:
+    """What the toys share with whoever watches them.
+
+    Attributes:
+        machine: Where they run.
+        toy: What they train.
+        now: The clock.
+        evidence: What was written into evidence, by path.
+        follows: The model before, by run, round and the model after it.
+        noted: Called with every draw, and what is noised by it, before it is made.
+    """
+
+    machine: Machine
+    toy: Toy
+    now: datetime = datetime(2026, 1, 2, tzinfo=UTC)
+    evidence: dict[Path, bytes] = field(default_factory=dict)
+    follows: dict[tuple[str, int, bytes], bytes] = field(default_factory=dict)
+    noted: Callable[[Draw, bytes], None] = lambda draw, data: None
+
+    @property
+    def disk(self) -> SimulatedDisk:
+        """The disk as the process sees it whose turn it is."""
+        return SimulatedDisk(self.machine, self.machine.current)
+
+    def write_evidence(self, path: Path, content: bytes) -> None:
+        """Write a file as `rundir.write_arrays` does."""
+        self.evidence[path] = content
+        write_atomically(path, content, PRIVATE_MODE, self.disk, settle=False)
+
+    def set_clock(self) -> None:
+        """Move the clock on, or to where somebody sets it."""
+        days = self.machine.rng.choice((0, 0, 0, 1, -400, 20000))
+        self.now = datetime(2026, 1, 2, tzinfo=UTC) + timedelta(days=days)
+
+
+WORLD = World(Machine(random.Random(0)), Toy("record", 1, 1, "fixed-size", "release"))
+
+
+def _digest(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+
+
+def _tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content[:_WIDTH]), dtype=torch.uint8)
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.numpy().tobytes()
+
+
+def _combine(state: ServerState, uploads: list[Upload], _broadcast: object) -> ServerState:
+    after = _digest(_bytes(state.parameters), *(_bytes(upload.update) for upload in uploads))
+    return ServerState(_tensor(after), {})
+
+
+class _Flat:
+    """The model as one vector."""
+
+    def __init__(self, model: Any) -> None:
+        self.vector = torch.zeros(_WIDTH, dtype=torch.uint8)
+        model.flat = self
+
+    def assign(self, vector: Tensor) -> None:
+        self.vector = vector
+
+
+class _Randomness:
+    """The product's source, which says who draws what for which data."""
+
+    def __init__(self, source: RandomSource) -> None:
+        self._source = source
+        self.mode, self.commitment = source.mode, source.commitment
+
+    def stream(self, purpose: str, round: int, client: int, attempt: int = 1) -> Stream:
+        return self._source.stream(purpose, round, client, attempt)
+
+    def noise(self, run: str, current: Round, client: int, purpose: str, data: bytes) -> bytes:
+        draw = Draw(run, current.index, client, current.attempt, purpose, self.commitment)
+        WORLD.noted(draw, data)
+        return self.stream(purpose, current.index, client, current.attempt).bytes(8)
+
+
+class _Worker:
+    """Runs clients, as `federation.worker.Worker` does."""
+
+    def __init__(self, **parts: Any) -> None:
+        self.unit, self.engine, self.flat = parts["unit"], parts["engine"], parts["flat"]
+        self.randomness = parts["randomness"]
+
+    def take_part(self, part: Participation) -> Answer:
+        current, client = part.current, part.client
+        data = _digest(current.message, b"%d" % client)
+        drawn = data
+        if isinstance(self.unit, RecordLevel):
+            run = self.unit.directory.parent.name
+            drawn += self.randomness.noise(run, current, client, "noise", data)
+        result = LocalResult(
+            upload=Upload(_tensor(_digest(drawn))), state={}, steps=1, queries=1, evidence=None
+        )
+        return self.unit.answer(part, result)
+
+
+class _Evidence:
+    """What both units write down, where and when the product does."""
+
+    directory: Path
+    randomness: _Randomness
+
+    @classmethod
+    def open(cls, setup: UnitSetup) -> Any:
+        unit = cls()
+        vars(unit).update(directory=setup.directory, randomness=setup.randomness)
+        if setup.completed:
+            last = setup.directory / f"round-{setup.completed - 1:05d}.npz"
+            assert WORLD.disk.read(last) == WORLD.evidence[last]
+        WORLD.write_evidence(setup.directory / "layout.json", b"layout")
+        return unit
+
+    @staticmethod
+    def engine(*_: object) -> Any:
+        return SimpleNamespace(explain=lambda: "toy")
+
+    def note(self, name: str, content: bytes) -> None:
+        WORLD.write_evidence(self.directory / name, content)
+
+    def close(self, current: Round) -> Mapping[str, str]:
+        after = current.state.parameters
+        before, _ = unpack(current.message, after)
+        run = self.directory.parent.name
+        WORLD.follows[run, current.index, _bytes(after)] = _bytes(before)
+        self.note(f"round-{current.index:05d}.npz", b"attempt %d" % current.attempt)
+        return {}
+
+
+class _Records(_Evidence, RecordLevel):
+    """Each client's gradients are noised."""
+
+    def __init__(self) -> None:
+        pass
+
+    def took_part(self, part: Participation, answer: Answer) -> None:
+        self.note(f"upload-{part.current.index:05d}-{part.client:05d}.npz", answer.message)
+
+
+class _Clients(_Evidence, ClientLevel):
+    """The clients add their noise to their updates, and the server its own where there are none."""
+
+    moved_by_empty_rounds: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        pass
+
+    def answer(self, part: Participation, result: LocalResult) -> Answer:
+        sent, run = _bytes(result.upload.update), self.directory.parent.name
+        noise = self.randomness.noise(run, part.current, part.client, "upload noise", sent)
+        return Answer(message=pack(_tensor(_digest(sent, noise)), {}), result=result)
+
+    def receive(self, current: Round) -> list[Upload]:
+        data = _digest(current.message, *(answer.message for answer in current.answers))
+        run = self.directory.parent.name
+        noise = self.randomness.noise(run, current, -1, "release noise", data)
+        return [Upload(_tensor(_digest(data, noise)))]
+
+    def traffic(self, current: Round) -> tuple[int | None, int | None]:
+        return None, None
+
+
+def _source(spec: Any) -> _Randomness:
+    if spec.randomness.mode == "reproducible":
+        return _Randomness(ReproducibleRandomness(spec.randomness.seed))
+    return _Randomness(ReleaseRandomness(WORLD.machine.rng.randbytes(32)))
+
+
+def _evaluate(model: Any, *_: object) -> Evaluation:
+    return Evaluation(told(_bytes(model.flat.vector)), None)
+
+
+def told(model: bytes) -> float:
+    """What metrics say of a model: another number for each."""
+    return int.from_bytes(model[:6], "big") / 2**48
+
+
+def _write_weights(path: Path, model: Any) -> None:
+    write_atomically(path, _bytes(model.flat.vector), disk=WORLD.disk)
+
+
+def first_run() -> RunDirectory:
+    """Start a run and finish it."""
+    opened = training.start(WORLD.toy.experiment(), PARENT, created=WORLD.now)
+    with opened.lock:
+        training.train(opened, before_claim=_probe)
+    return opened.run
+
+
+def resumed(path: Path) -> None:
+    """Finish a run as `run --resume` does."""
+    run = RunDirectory(path, WORLD.disk)
+    with RunLock(path, run.disk) as held:
+        journal = Journal(run)
+        if journal.claim is not None:
+            journal.tidy()
+            return
+        opened = training.resume(run, torch.device("cpu"), lock=held)
+        training.train(opened, before_claim=_probe)
+
+
+def _probe(opened: training.Training) -> None:
+    """Leave what the claim must not precede."""
+    WORLD.write_evidence(opened.run.evidence / "probe.npz", b"probe")
+
+
+@contextlib.contextmanager
+def toys() -> Iterator[None]:
+    """Let the product train toys, in this process, until the end of the block."""
+    replaced: dict[Any, dict[str, Any]] = {
+        training: {
+            "specs": SimpleNamespace(dump=lambda _: "toy: 1\n", load=lambda path: None),
+            "prepare": lambda *_: WORLD.toy.experiment(),
+            "FlatParameters": _Flat,
+            "evaluate": _evaluate,
+            "header": lambda experiment, run, text, *_, **__: {
+                "spec_sha256": hashlib.sha256(text).hexdigest(),
+                "data_sha256": experiment.dataset.sha256,
+                "created": f"{WORLD.now:%Y-%m-%d}",
+            },
+            "write_model_config": lambda _, run, __: write_atomically(
+                run.model_config, b"{}", disk=WORLD.disk
+            ),
+            "origin_of": lambda _: None,
+            "recorded_origin": lambda _: None,
+            "point_latest": lambda _: None,
+            "client_data": lambda *_: [SimpleNamespace(inputs=None)] * CLIENTS,
+            "write_partition": lambda folder, *_: WORLD.write_evidence(
+                folder / "partition.npz", b"partition"
+            ),
+            "write_inputs": lambda *_: None,
+            "unit_of": lambda plan: SimpleNamespace(
+                rounds=_Records if WORLD.toy.unit == "record" else _Clients
+            ),
+            "Worker": _Worker,
+            "_randomness": _source,
+            "_determinism": lambda _: contextlib.nullcontext(),
+            "starting": lambda name, parent, created: rundir.starting(
+                name, parent, created, WORLD.disk
+            ),
+        },
+        checkpoints: {"write_weights": _write_weights},
+        rounds: {"time": SimpleNamespace(perf_counter=lambda: 0.0)},
+        lock: {"datetime": SimpleNamespace(now=lambda _: WORLD.now)},
+    }
+    with contextlib.ExitStack() as stack:
+        for module, names in replaced.items():
+            for name, value in names.items():
+                stack.enter_context(mock.patch.object(module, name, value))
+        tokens = SimpleNamespace(
+            token_hex=lambda count: WORLD.machine.rng.randbytes(count).hex(),
+            token_bytes=lambda count: WORLD.machine.rng.randbytes(count),
+        )
+        for module in (storage, rundir, training):
+            stack.enter_context(mock.patch.object(module, "secrets", tokens))
+        yield
