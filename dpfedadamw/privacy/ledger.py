@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, Disk, append, settle
 
 GENESIS = "0" * 64
+_CHAIN = frozenset(("previous", "digest"))
+# Names of a line's fields, each combination once.
+_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {}
 
 
 def canonical(entry: Mapping[str, Any]) -> bytes:
@@ -24,6 +27,35 @@ def canonical(entry: Mapping[str, Any]) -> bytes:
         entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
     return text.encode()
+
+
+class Spend(Mapping[str, Any]):
+    """A line that was paid, without its chain, in a third of the memory that a dictionary takes.
+
+    A run has one for each client and round, and keeps them all.
+    """
+
+    __slots__ = ("_names", "_values")
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        names = tuple(name for name in fields if name not in _CHAIN)
+        self._names = _NAMES.setdefault(names, names)
+        self._values = tuple(fields[name] for name in names)
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a field."""
+        try:
+            return self._values[self._names.index(name)]
+        except ValueError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the fields."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """How many fields there are."""
+        return len(self._names)
 
 
 class Ledger:
@@ -36,6 +68,10 @@ class Ledger:
             torn behind them paid for nothing, and is cut off. None if it is not known; then only a
             last line without its end is.
 
+    Attributes:
+        entries: Its lines in order; those of kind "spend" without their chain.
+        size: Bytes written.
+
     Raises:
         PrivacyError: If an existing ledger's chain is broken.
     """
@@ -44,7 +80,7 @@ class Ledger:
         self._path = path
         self._disk = disk
         self._previous = GENESIS
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Mapping[str, Any]] = []
         self.size = 0
         if disk.is_file(path):
             self._recover(synced)
@@ -64,7 +100,7 @@ class Ledger:
             entry["digest"] = hashlib.sha256(canonical(entry)).hexdigest()
             line = canonical(entry)
             previous = hashlib.sha256(line).hexdigest()
-            entries.append(entry)
+            entries.append(_kept(entry))
             lines.append(line + b"\n")
         # When this returns, a crash cannot forget the spend. If it fails, what was written of it is
         # dropped or counted when the ledger is opened again, and this one is not used any more.
@@ -74,7 +110,7 @@ class Ledger:
         self.entries += entries
         self.size += len(content)
 
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+    def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
         """All entries of one kind, in order."""
         return [entry for entry in self.entries if entry["kind"] == kind]
 
@@ -90,7 +126,7 @@ class Ledger:
                     f"{self._path}, line {number}: the hash chain is broken, it was changed "
                     "after it was written; this run cannot be continued"
                 )
-            self.entries.append(entry)
+            self.entries.append(_kept(entry))
             self._previous = hashlib.sha256(line).hexdigest()
             self.size += len(line) + 1
         if synced is not None and self.size < synced:
@@ -118,3 +154,8 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
         return entry if good else None
+
+
+def _kept(entry: dict[str, Any]) -> Mapping[str, Any]:
+    """A line as it is kept in memory."""
+    return Spend(entry) if entry["kind"] == "spend" else entry

@@ -89,7 +89,7 @@ class Journal:
     def claim(self) -> dict[str, Any] | None:
         """The run's claim; None while it trains."""
         claims = self.ledger.of_kind("claim")
-        return claims[-1] if claims else None
+        return dict(claims[-1]) if claims else None
 
     @property
     def completed(self) -> int:

@@ -170,3 +170,14 @@ def test_a_broken_line_is_dropped_only_behind_what_was_paid_for(tmp_path):
     assert (len(kept.entries), kept.size) == (2, sizes[1])
     kept.append("spend", {"client": 2})
     assert path.read_bytes() == content
+
+
+def test_a_spend_is_kept_without_its_chain_and_reads_like_its_line(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("spend", {"round": 0, "client": 3})
+    for kept in (ledger.entries[0], Ledger(tmp_path / "ledger.jsonl").entries[0]):
+        assert kept == {"round": 0, "client": 3, "kind": "spend"}
+        assert {**kept, "client": 4}["client"] == 4
+        assert kept.get("digest") is None
+        with pytest.raises(KeyError):
+            kept["previous"]

@@ -1,0 +1,47 @@
+"""Memory over a run's rounds: what is kept of each is small, whatever is trained in it."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import torch
+
+from dpfedadamw.experiment import prepare
+from dpfedadamw.run.training import start, train
+from tests.runs import small_spec
+
+CLIENTS, ROUNDS, SETTLED = 30, 9, 5
+# A participation leaves a line of the ledger (about 270 bytes), the names of its streams (a bit
+# each) and three numbers in its round's line; a round a few lines besides.
+MOST_BYTES = 700
+
+
+def test_a_participation_leaves_less_than_seven_hundred_bytes_in_memory(tmp_path):
+    spec = small_spec(
+        rounds=ROUNDS,
+        clients_per_round=CLIENTS,
+        mode="release",
+        overrides=(
+            f"data.clients={CLIENTS}",
+            "data.partition={kind: iid}",
+            "federation.local_steps=1",
+            "evaluation.every=100",
+        ),
+    )
+    training = start(prepare(spec, torch.device("cpu")), tmp_path)
+    held: dict[int, int] = {}
+
+    def look(result, _evaluation):
+        gc.collect()
+        held[result.completed] = tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        with training.lock:
+            train(training, on_round=look)
+    finally:
+        tracemalloc.stop()
+    last = ROUNDS - 1
+    grown = (held[last] - held[SETTLED]) / (last - SETTLED) / CLIENTS
+    assert grown < MOST_BYTES
