@@ -152,13 +152,16 @@ def _hidden(began: str, parent: Path, disk: Disk) -> tuple[RunDirectory, RunLock
     for attempt in range(1, _ATTEMPTS + 1):
         hidden = RunDirectory(parent / f".{began}-{secrets.token_hex(4)}{_STARTING}", disk)
         # Ledger and internal report tell who took part how often: the folder is its owner's alone.
-        disk.make_folder(hidden.path)
         try:
+            disk.make_folder(hidden.path)
             return hidden, RunLock(hidden.path, disk)
-        except (LockedError, FileNotFoundError):
-            # Another start took it for one that was killed, and sweeps it up.
+        except FileExistsError:
+            raise
+        except BaseException as error:
             disk.remove_tree(hidden.path)
-            if attempt == _ATTEMPTS:
+            # Another start may have taken it for one that was killed, and sweep it up.
+            swept = isinstance(error, LockedError | FileNotFoundError)
+            if not swept or attempt == _ATTEMPTS:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
@@ -179,10 +182,17 @@ def point_latest(run: RunDirectory) -> None:
     link = run.path.parent / LATEST
     if link.exists() and not link.is_symlink():
         return
-    temporary = link.with_name(f".{LATEST}-{secrets.token_hex(4)}")
     with contextlib.suppress(OSError):
-        temporary.symlink_to(run.path.name, target_is_directory=True)
-        temporary.replace(link)
+        # What a process left that was killed between the next two steps.
+        for stray in link.parent.glob(f".{LATEST}-*"):
+            if stray.is_symlink():
+                stray.unlink(missing_ok=True)
+        temporary = link.with_name(f".{LATEST}-{secrets.token_hex(4)}")
+        try:
+            temporary.symlink_to(run.path.name, target_is_directory=True)
+            temporary.replace(link)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def open_existing(path: Path) -> RunDirectory:

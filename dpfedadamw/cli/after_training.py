@@ -27,7 +27,7 @@ from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import KeyFileError, SourceError, TimestampError
-from reports.reading.files import mapping, parse_json, read_bytes
+from reports.reading.files import mapping, parse_json, read_bytes, write_atomic
 from reports.signatures import bundles, handing_over, keys, signing, verification
 from reports.signatures.inventory import Problem
 from reports.signatures.trust import keyring, signer
@@ -148,7 +148,9 @@ def load_key(role: keys.Role, named: str | Path | None, made: list[Path]) -> Sig
                 raise
     present = keyring.current(role, folder)
     assert present is not None
-    return signer.load(role, present.private, passphrase())
+    key = signer.load(role, present.private, passphrase())
+    keys.complete(present.private, key.public)
+    return key
 
 
 def refuse_foreign(run: RunDirectory, role: keys.Role) -> None:
@@ -196,6 +198,20 @@ def attest_training(
 ) -> None:
     """Sign what was run."""
     signing.sign(run.path, trainer=signers.trainer, authority=authority)
+
+
+def stamp_training(run: RunDirectory, authority: Authority | None) -> None:
+    """Add the timestamp to the trainer's signature of a run that was cut off before it came.
+
+    The signature stays as it is.
+
+    Raises:
+        TimestampError: If the authority fails.
+    """
+    envelope = run.path / signing.TRAINING_ENVELOPE
+    stamp = envelope.with_name(envelope.name + signing.STAMP_SUFFIX)
+    if authority is not None and not stamp.exists():
+        write_atomic(stamp, authority.stamp(read_bytes(envelope)))
 
 
 def trained(run: RunDirectory) -> Trained | None:

@@ -183,14 +183,18 @@ def _finish(trained: Trained, filing: Filing, as_json: bool) -> None:
     """Attest, audit, report and sign; all of it can be done again."""
     from dpfedadamw.cli import after_training
 
-    run, unstamped = trained.run, None
+    run = trained.run
     with status("auditing", quiet=as_json):
         # Signed once, right after training: what was changed since must not be signed anew.
-        if not after_training.is_attested(run):
-            unstamped = after_training.stamped(
-                lambda by: after_training.attest_training(run, filing.signers, by),
-                filing.authority,
-            )
+        attested = after_training.is_attested(run)
+        unstamped = after_training.stamped(
+            lambda by: (
+                after_training.stamp_training(run, by)
+                if attested
+                else after_training.attest_training(run, filing.signers, by)
+            ),
+            filing.authority,
+        )
         findings = after_training.audit(run)
     with status("writing and signing the report", quiet=as_json):
         filed = after_training.file_report(

@@ -87,7 +87,7 @@ class RunLock:
                     self._disk.remove(self._place / _LOCK)
                     self._remove_place()
         finally:
-            self._disk.close(file)
+            self._close(file)
 
     def _remove_place(self) -> None:
         try:

@@ -133,7 +133,12 @@ def store(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_open(directory)
         for name, (data, mode) in files.items():
-            create(directory / name, data, mode)
+            try:
+                create(directory / name, data, mode)
+            except FileExistsError:
+                # Who finds a private key without its public half writes that (`complete`).
+                if name != f"{stem}.pub" or (directory / name).read_bytes() != data:
+                    raise
             made.append(directory / name)
     except OSError as error:
         for path in made:
@@ -146,6 +151,26 @@ def store(
     return KeyFiles(
         directory / f"{stem}.key", directory / f"{stem}.pub", fingerprint(private.public_key())
     )
+
+
+def complete(private: Path, public: ec.EllipticCurvePublicKey) -> None:
+    """Write the public half of a stored key where the process that made the pair was killed before.
+
+    Args:
+        private: The private key's file.
+        public: Its public key.
+
+    Raises:
+        KeyFileError: It is missing and cannot be written.
+    """
+    path = private.with_suffix(".pub")
+    try:
+        if not os.path.lexists(path):
+            create(path, public_pem(public), 0o644)
+    except FileExistsError:
+        pass  # By whoever made the key, or by another process that found it so.
+    except OSError as error:
+        raise KeyFileError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _read(path: Path, *, secret: bool) -> bytes:

@@ -9,14 +9,16 @@ in a real process.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import signal
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,6 +26,7 @@ from dpfedadamw import cli
 from dpfedadamw.privacy.noise import streams
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.run import training
+from dpfedadamw.storage.disk import UNFINISHED
 from tests.crashes.watching import ERRORS, Operation, Watch, failure
 from tests.runs import key_of_a_test
 
@@ -94,7 +97,7 @@ class Branch:
         operation: Before which it was copied.
         fate: What ended it.
         ended: How.
-        case: The copy of all that it touched.
+        case: The copy of all that it touched, or an equal one that another copy left.
     """
 
     operation: Operation
@@ -132,22 +135,22 @@ def branches(
         fates: What befalls copies before an operation; nothing where it is passed by.
 
     Returns:
-        How the command itself ended, all its operations, and the copies.
+        How the command itself ended, all its operations, and the copies. Of those that left the
+        same on the disk, one is kept.
     """
     results.mkdir(parents=True)
     number = os.fork()
     if number == 0:
         _be(process, _Brancher(process, results, fates))
-    ended = end(number, process)
+    whole = end(number, process)
     lines = (results / "operations").read_text().splitlines()
     operations = [Operation(**json.loads(line)) for line in lines]
     found = []
     for line in (results / "branches").read_text().splitlines():
-        at, name, lasting, code, folder = json.loads(line)
+        at, name, lasting, ended_as, folder = json.loads(line)
         case = results / folder
-        told = _told(code, replace(process, case=case))
-        found.append(Branch(operations[at - 1], Fate(name, lasting), told, case))
-    return ended, operations, found
+        found.append(Branch(operations[at - 1], Fate(name, lasting), Ended(*ended_as), case))
+    return whole, operations, found
 
 
 class _Brancher:
@@ -187,10 +190,13 @@ class _Brancher:
             if number == 0:
                 self._suffer(fate, operation)
                 return
-            code = _code(number)
-            folder = f"{operation.number:04d}-{fate.name}{'-for-good' if fate.lasting else ''}"
+            ended = end(number, self._process)
+            folder = _state(case)
+            # Of equal states the last is kept, whose place for unfinished files holds the most.
+            shutil.rmtree(self._results / folder, ignore_errors=True)
             os.rename(case, self._results / folder)
-            self._note("branches", [operation.number, fate.name, fate.lasting, code, folder])
+            note = [operation.number, fate.name, fate.lasting, astuple(ended), folder]
+            self._note("branches", note)
         os.rename(aside, case)
 
     def _suffer(self, fate: Fate, operation: Operation) -> None:
@@ -208,6 +214,28 @@ class _Brancher:
     def _note(self, name: str, value: object) -> None:
         with open(self._results / name, "a", encoding="utf-8") as file:
             file.write(json.dumps(value) + "\n")
+
+
+def _state(case: Path) -> str:
+    """A digest of names, permissions and content of everything in a case.
+
+    What lies in a run's place for unfinished files is left out, because every writer sweeps it
+    before it does anything else; that the place is there is not. So whoever finishes one of two
+    cases with equal digests reads the same.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(case.rglob("*")):
+        if UNFINISHED in path.parent.parts or path.name in ("said", "told"):
+            continue
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            content = path.read_bytes()
+        else:
+            content = os.fsencode(os.readlink(path)) if stat.S_ISLNK(mode) else b""
+        name = os.fsencode(path.relative_to(case))
+        for part in (name, b"%o" % mode, content):
+            digest.update(b"%d " % len(part) + part)
+    return digest.hexdigest()
 
 
 def _be(process: Process, brancher: _Brancher | None = None) -> NoReturn:
@@ -233,6 +261,9 @@ def _be(process: Process, brancher: _Brancher | None = None) -> NoReturn:
         cli.main(list(process.arguments))
     except SystemExit as exit:
         code = int(exit.code or 0)
+    except KeyboardInterrupt:
+        # Before the command began, or after it had ended.
+        code = 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc()
     finally:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dpfedadamw.storage.disk import UNFINISHED
 from tests.crashes import cases
 from tests.crashes.branching import Branch, Fate, Process, branches
 from tests.crashes.cases import Whole
@@ -21,14 +22,12 @@ _TEMPORARY = re.compile(r"\.(.+)(?:-[0-9a-f]{8}|\.[0-9a-f]{12}\.tmp)")
 _CHOSEN = "CRASHES_AT"
 
 
-def every(*fates: Fate, part: int = 0, parts: int = 1) -> Callable[[Operation], Sequence[Fate]]:
-    """All of the fates before each operation, or before each of a part of them."""
+def every(*fates: Fate) -> Callable[[Operation], Sequence[Fate]]:
+    """All of the fates before each operation."""
     chosen = {int(number) for number in os.environ.get(_CHOSEN, "").split(",") if number}
 
     def which(operation: Operation) -> Sequence[Fate]:
-        if chosen:
-            return fates if operation.number in chosen else ()
-        return fates if operation.number % parts == part else ()
+        return fates if not chosen or operation.number in chosen else ()
 
     return which
 
@@ -53,22 +52,25 @@ def survive(
         How many copies ended early.
     """
     finish = finish or (lambda case: cases.finish(case, reference))
-    ended, _, found = branches(process, results, fates)
-    wrong = [] if ended.code == 0 else [f"the command itself: {ended}"]
-    seen: list[dict[str, tuple[int, bytes]]] = []
+    whole, _, found = branches(process, results, fates)
+    wrong = [] if whole.code == 0 else [f"the command itself: {whole}"]
+    by_case: dict[Path, list[Branch]] = {}
     for branch in found:
-        faults = how_it_ended(branch, process)
-        # A process that was killed is always finished; of the others one for each state of the
-        # disk, which is all that the one that finishes them can see.
-        left = cases.state(branch.case)
-        if branch.fate == KILL or left not in seen:
-            seen.append(left)
-            faults += finish(branch.case)
-        shutil.rmtree(branch.case)
-        wrong += [f"{branch.operation}, {branch.fate}: {fault}" for fault in faults]
+        by_case.setdefault(branch.case, []).append(branch)
+        wrong += [f"{_of(branch)}: {fault}" for fault in how_it_ended(branch, process)]
+    for case, alike in by_case.items():
+        left = f"{_of(alike[-1])}, and {len(alike) - 1} that left the same"
+        wrong += [f"{left}: {fault}" for fault in finish(case)]
+        shutil.rmtree(case)
+    told = f"{len(found)} processes ended early and left {len(by_case)} states of the disk"
+    print(f"{told}, {len(wrong)} faults")
     hint = f"repeat one with {_CHOSEN}=NUMBER in the environment"
-    assert not wrong, "\n\n".join((f"{len(wrong)} of {len(found)}; {hint}", *wrong))
+    assert not wrong, "\n\n".join((f"{told}; {hint}", *wrong))
     return len(found)
+
+
+def _of(branch: Branch) -> str:
+    return f"{branch.operation}, {branch.fate}"
 
 
 def how_it_ended(branch: Branch, process: Process) -> list[str]:
@@ -85,6 +87,9 @@ def how_it_ended(branch: Branch, process: Process) -> list[str]:
         name in lines[0] for name in _names(branch.operation, process.case)
     ):
         wrong.append(f"the file is not named: {lines[0]}")
+    if not branch.fate.lasting and not _of_lock(branch.operation):
+        hidden = [path for path in (branch.case / "runs").rglob("*") if path.name.startswith(".")]
+        wrong += [f"is left: {path.relative_to(branch.case)}" for path in hidden]
     if process.arguments[0] == "run":
         for run in cases.appeared(branch.case):
             hint = f"dpfedadamw run --resume {process.case / 'runs' / run.name}"
@@ -94,8 +99,21 @@ def how_it_ended(branch: Branch, process: Process) -> list[str]:
 
 
 def _may_fail(operation: Operation) -> bool:
-    """Whether a run goes on without an operation: the link to the newest run is a convenience."""
-    return any("latest" in Path(path).name for path in _paths(operation))
+    """Whether a run goes on without an operation.
+
+    The link to the newest run is a convenience; a key's file gets its name in another way where
+    there are no hard links, and is used where its temporary name cannot be removed; the place of a
+    lock may be there already, and what is given free need not be closed.
+    """
+    if (operation.call, Path(operation.path).name) in (("mkdir", UNFINISHED), ("close", "lock")):
+        return True
+    of_key = operation.call in ("link", "unlink") and Path(operation.path).suffix == ".tmp"
+    return of_key or any("latest" in path.name for path in _paths(operation))
+
+
+def _of_lock(operation: Operation) -> bool:
+    """Whether it takes or gives up a lock, whose place may be there before, and stay after."""
+    return Path(operation.path).name in (UNFINISHED, "lock")
 
 
 def _names(operation: Operation, case: Path) -> list[str]:
@@ -105,8 +123,8 @@ def _names(operation: Operation, case: Path) -> list[str]:
         found = _TEMPORARY.fullmatch(path.name)
         names.append(found[1] if found else path.name)
         # Nobody knows the parts of a lock, of a folder that has not appeared, or of a key.
-        if path.name == "lock":
-            names.append(path.parent.parent.name)
+        if _of_lock(operation):
+            names.append(path.parent.parent.name if path.name == "lock" else path.parent.name)
         if any(part.endswith(".starting") for part in path.parts):
             names.append(f"--out {case / 'runs'}")
         if path.is_relative_to(case / "keys"):

@@ -19,7 +19,6 @@ from tests.crashes.cases import KINDS, whole
 from tests.crashes.matrix import KILL, SIGNALS, every, how_it_ended, survive
 from tests.crashes.watching import ERRORS, Operation
 
-PARTS = 4
 ERROR_FATES = tuple(Fate(name, lasting) for name in ERRORS for lasting in (False, True))
 SIGNAL_FATES = tuple(map(Fate, SIGNALS))
 
@@ -67,42 +66,14 @@ def test_whatever_fails_or_stops_a_run_is_one_line_with_the_command_that_goes_on
 
 
 @pytest.mark.crashes
-@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("kind", KINDS)
 @apart
-def test_a_kill_before_any_operation(tmp_path, kind, part):
+def test_whatever_befalls_a_run_at_any_operation(tmp_path, kind):
     reference = whole(kind)
     survive(
         cases.first(reference.spec, tmp_path / "case"),
         tmp_path / "results",
-        every(KILL, part=part, parts=PARTS),
-        reference,
-    )
-
-
-@pytest.mark.crashes
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("kind", KINDS)
-@apart
-def test_an_error_in_any_operation(tmp_path, kind, part):
-    reference = whole(kind)
-    survive(
-        cases.first(reference.spec, tmp_path / "case"),
-        tmp_path / "results",
-        every(*ERROR_FATES, part=part, parts=PARTS),
-        reference,
-    )
-
-
-@pytest.mark.crashes
-@pytest.mark.parametrize("kind", KINDS)
-@apart
-def test_a_signal_before_any_operation(tmp_path, kind):
-    reference = whole(kind)
-    survive(
-        cases.first(reference.spec, tmp_path / "case"),
-        tmp_path / "results",
-        every(*SIGNAL_FATES),
+        every(KILL, *ERROR_FATES, *SIGNAL_FATES),
         reference,
     )
 

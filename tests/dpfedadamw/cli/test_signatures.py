@@ -128,6 +128,17 @@ def test_a_run_can_be_timestamped_from_the_start(tmp_path, authority, capsys):
     assert call("verify", str(run), "--tsa-root", str(authority.root)) == 0
 
 
+def test_a_signature_that_was_cut_off_before_its_timestamp_gets_it_and_stays(case, authority):
+    run, _ = case
+    (Path(run) / "attestation.json").unlink()
+    envelope = (Path(run) / "training.attestation.json").read_bytes()
+    with authority.serve() as url:
+        assert call("run", "--resume", run, "--timestamp", url) == 0
+    assert (Path(run) / "training.attestation.json").read_bytes() == envelope
+    assert (Path(run) / "training.attestation.json.tsr").exists()
+    assert call("verify", run, "--tsa-root", str(authority.root)) == 0
+
+
 def test_the_model_can_be_signed_by_itself(case, capsys):
     pytest.importorskip("model_signing")
     run, _ = case

@@ -55,6 +55,34 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     assert before
 
 
+def test_a_public_half_that_a_killed_process_did_not_write_is_written_once(tmp_path: Path) -> None:
+    made = create("trainer", tmp_path)
+    whole = made.public.read_bytes()
+    made.public.unlink()
+    public = keys.load_private(made.private).public_key()
+    keys.complete(made.private, public)
+    assert made.public.read_bytes() == whole
+    made.public.write_bytes(b"another's")
+    keys.complete(made.private, public)
+    assert made.public.read_bytes() == b"another's"
+
+
+def test_a_public_half_that_another_process_wrote_first_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = keys.create
+
+    def overtaken(path: Path, content: bytes, mode: int) -> None:
+        if path.suffix == ".pub":
+            write(path, content, mode)
+        write(path, content, mode)
+
+    monkeypatch.setattr(keys, "create", overtaken)
+    made = create("trainer", tmp_path)
+    assert made.private.is_file()
+    assert keys.fingerprint(keys.load_public(made.public)) == made.fingerprint
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     made = create("trainer", tmp_path)
