@@ -86,6 +86,8 @@ class RunLock:
                 with contextlib.suppress(PermissionError):
                     self._disk.remove(self._place / _LOCK)
                     self._remove_place()
+            elif not self._disk.exists(self._place / _LOCK):
+                self._remove_place()
         finally:
             self._close(file)
 
