@@ -210,7 +210,7 @@ MUTATIONS = (
     Mutation(
         "a start that is swept up by another gives up",
         rundir._hidden,
-        "if attempt == _ATTEMPTS:",
+        "if not swept or attempt == _ATTEMPTS:",
         "if True:",
     ),
 )
