@@ -251,19 +251,23 @@ class Journal:
                 self._disk.remove(self._run.evidence / name)
 
     def _forget_metrics(self, completed: int) -> None:
-        """Drop metrics of rounds after the state; they will be run again."""
+        """Drop metrics of rounds after the state, which will be run again, and what a crash tore.
+
+        A crash may leave anything behind the lines that were synced, other files' bytes included.
+        """
         path = self._run.metrics
         content = self._disk.read(path)
-        kept, lines = [], content.splitlines(keepends=True)
-        for number, line in enumerate(lines, start=1):
-            index = _round_of(line) if line.endswith(b"\n") else None
-            if index is None and number < len(lines):
-                raise RunDirectoryError(
-                    f"{path}, line {number}: is no line of metrics; it was damaged after it was "
-                    "written, put it back"
-                )
-            if index is not None and index <= completed:
-                kept.append(line)
+        kept: list[bytes] = []
+        for line in content.splitlines(keepends=True)[: completed + 1]:
+            if not line.endswith(b"\n") or _round_of(line) != len(kept):
+                break
+            kept.append(line)
+        # The line of the last round may not have been written yet, and is made again.
+        if len(kept) < completed:
+            raise RunDirectoryError(
+                f"{path}, line {len(kept) + 1}: is no line of metrics of round {len(kept)}; it was "
+                "damaged after it was written, put it back"
+            )
         if b"".join(kept) != content:
             write_atomically(path, b"".join(kept), PUBLIC_MODE, self._disk)
         self._metrics_size = len(b"".join(kept))

@@ -96,6 +96,22 @@ def test_a_missing_line_of_metrics_is_noticed_and_a_torn_one_dropped(run):
     assert rounds_measured(run) == [0, 1, 2]
 
 
+def test_lines_that_a_crash_left_of_other_files_behind_the_metrics_are_dropped(run):
+    lines = run.metrics.read_bytes().splitlines(keepends=True)
+    run.metrics.write_bytes(b"".join(lines[:-1]) + b'\0torn\n{"round":0}\n{"round":3}\n')
+    journal = Journal(run)
+    journal.recover()
+    assert journal.lacks_metrics(3)
+    assert rounds_measured(run) == [0, 1, 2]
+
+
+def test_metrics_that_lost_lines_which_were_safe_are_refused(run):
+    lines = run.metrics.read_bytes().splitlines(keepends=True)
+    run.metrics.write_bytes(b"".join(lines[:-2]))
+    with pytest.raises(DpfedadamwError, match=r"metrics\.jsonl, line 3"):
+        Journal(run).recover()
+
+
 def test_damaged_metrics_are_refused_by_line(run):
     lines = run.metrics.read_bytes().splitlines(keepends=True)
     run.metrics.write_bytes(b"".join([lines[0], b"{torn\n", *lines[2:]]))
