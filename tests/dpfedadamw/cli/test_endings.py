@@ -144,8 +144,11 @@ def test_what_a_command_decides_itself_is_not_called_resumable():
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_signal_ends_the_main_thread_in_order(name):
+def test_a_signal_ends_the_main_thread_in_order(name, request):
     number = getattr(signal, name)
+    # Under nohup the tests would have inherited that it is ignored.
+    before = signal.signal(number, signal.SIG_DFL)
+    request.addfinalizer(lambda: signal.signal(number, before))
     put_in_order = []
 
     def work():
