@@ -34,7 +34,11 @@ def journal(tmp_path):
     with starting("toy", tmp_path, datetime(2026, 1, 2, tzinfo=UTC)) as (hidden, lock):
         begin(hidden, b"rounds: 1\n", {"rounds": 1}, {"round": 0})
     lock.release()
-    return Journal(replace(appeared(hidden), disk=Watched()))
+    opened = Journal(replace(appeared(hidden), disk=Watched()))
+    # What it found is put on the disk before anything relies on it.
+    assert opened._disk.steps == ["content of ledger.jsonl"]
+    opened._disk.steps.clear()
+    return opened
 
 
 def test_a_charge_is_in_the_ledger_before_it_is_noted_as_paid(journal):
