@@ -47,8 +47,8 @@ _HEADER = (
     "format", "run", "spec_sha256", "data_sha256", "package", "created", "unit", "adjacency",
     "delta", "rounds", "local_steps", "clients", "clients_per_round", "client_sampling", "records",
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
-    "noise_added_by", "precision", "randomness", "qualifications", "commitment", "seed",
-    "parameters", "max_epsilon",
+    "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
+    "seed", "parameters", "max_epsilon",
 )  # fmt: skip
 
 _SPEND = (

@@ -20,6 +20,7 @@ from dpfedadamw.federation.release import public_coordinates, release_mean_updat
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
+from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -135,7 +136,7 @@ class ClientLevel(Unprotected):
                 clipped,
                 plan.update_noise_standard_deviation,
                 len(current.chosen),
-                self.randomness.stream("upload noise", current.index, part.client, current.attempt),
+                current.stream(self.randomness, "upload noise", part.client),
                 plan.gaussian_sampler,
             )
             update = noised.to(update.dtype)
@@ -144,7 +145,7 @@ class ClientLevel(Unprotected):
 
     def receive(self, current: Round) -> list[Upload]:
         """The noised mean update, as the one upload that the server rule sees."""
-        noise = self.randomness.stream("release noise", current.index, -1, current.attempt)
+        noise = current.stream(self.randomness, "release noise", SERVER)
         release = release_mean_update(current, noise)
         if self.observer is not None:
             clipped = [one.clipped for one in current.answers if one.clipped is not None]

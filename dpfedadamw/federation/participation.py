@@ -10,7 +10,8 @@ from torch import Tensor
 from dpfedadamw.algorithms.base import Broadcast, ServerState, Upload
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.record_level import ClientEvidence
-from dpfedadamw.privacy.noise.randomness import Stream
+from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
+from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate
 
@@ -79,6 +80,7 @@ class Round:
     Attributes:
         index: t, from 0.
         attempt: 1, or more after a resume: a repeated round draws fresh noise.
+        history: The ledger's once the round is charged, 32 bytes: what its noise is bound to.
         plan: The privacy plan under this round's steps and noise.
         chosen: The clients that take part.
         broadcast: The round's plain numbers, and what the server sends.
@@ -90,6 +92,7 @@ class Round:
 
     index: int
     attempt: int
+    history: bytes = NO_HISTORY
     plan: PrivacyPlan
     chosen: tuple[int, ...]
     broadcast: Broadcast
@@ -97,6 +100,10 @@ class Round:
     answers: tuple[Answer, ...] = ()
     uploads: tuple[Upload, ...] = ()
     state: ServerState
+
+    def stream(self, randomness: RandomSource, purpose: str, client: int) -> Stream:
+        """Open a stream of this attempt for a client, or for the server, which is client -1."""
+        return randomness.stream(purpose, self.index, client, self.attempt, self.history)
 
 
 @dataclass(frozen=True, kw_only=True)

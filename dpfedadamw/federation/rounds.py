@@ -28,6 +28,7 @@ from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.accounting.epsilon_limit import Watch
 from dpfedadamw.privacy.accounting.worst_case import charged_steps
 from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.spec import Spec
 
@@ -166,6 +167,7 @@ class Federation:
         started = time.perf_counter()
         current = self._begin(plan, state, index)
         self.charge(self.unit.charges(current))
+        current = replace(current, history=self.ledger.history)
         answers: list[Answer] = []
         memories = dict(state.memories)
         for place, client in enumerate(current.chosen):
@@ -241,7 +243,9 @@ class Federation:
         """The clients of a round, and how often the round has been begun, this time included."""
         begun = {e["attempt"] for e in self.ledger.of_kind("spend") if e["round"] == index}
         attempt = 1 + max(begun, default=0)
-        stream = self.worker.randomness.stream("clients", index, -1, attempt)
+        # Who takes part is drawn before it can be charged, under what was charged before.
+        history = self.ledger.history
+        stream = self.worker.randomness.stream("clients", index, SERVER, attempt, history)
         drawn = self.plan.cohort.draw(len(self.clients), stream)
         return [int(client) for client in drawn], attempt
 

@@ -42,7 +42,7 @@ class Worker:
         current, client = part.current, part.client
 
         def stream(purpose: str) -> Stream:
-            return self.randomness.stream(purpose, current.index, client, current.attempt)
+            return current.stream(self.randomness, purpose, client)
 
         parameters, state = unpack(current.message, self.flat.vector)
         evidence = self.unit.evidence_of_client()

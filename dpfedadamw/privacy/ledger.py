@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, Disk, append, settle
 
 GENESIS = "0" * 64
 _CHAIN = frozenset(("previous", "digest"))
+# What of a finished round an auditor can compute again, and so is part of the history.
+_EXCHANGED = (
+    "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
+)  # fmt: skip
 # Names of a line's fields, each combination once.
 _NAMES: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -27,6 +32,26 @@ def canonical(entry: Mapping[str, Any]) -> bytes:
         entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
     return text.encode()
+
+
+def extended(history: bytes, entry: Mapping[str, Any]) -> bytes:
+    """The history after one more entry: a hash chain over charges and finished rounds.
+
+    Noise is bound to it, so that none can exist before its round was charged and the round before
+    was exchanged. Only what an auditor computes again is in it: of the chain that holds all fields
+    a trainer could choose some, such as a time, until the noise suited.
+
+    Args:
+        history: The history so far, 32 bytes.
+        entry: The ledger's next, with or without its chain.
+    """
+    if entry["kind"] == "spend":
+        counted = {name: entry[name] for name in entry if name not in _CHAIN}
+    elif entry["kind"] == "round":
+        counted = {name: entry[name] for name in _EXCHANGED if name in entry}
+    else:
+        return history
+    return hashlib.sha256(history + canonical(counted)).digest()
 
 
 class Spend(Mapping[str, Any]):
@@ -71,6 +96,7 @@ class Ledger:
     Attributes:
         entries: Its lines in order; those of kind "spend" without their chain.
         size: Bytes written.
+        history: Digest of what was charged and exchanged so far, 32 bytes; see `extended`.
 
     Raises:
         PrivacyError: If an existing ledger's chain is broken.
@@ -82,6 +108,7 @@ class Ledger:
         self._previous = GENESIS
         self.entries: list[Mapping[str, Any]] = []
         self.size = 0
+        self.history = NO_HISTORY
         if disk.is_file(path):
             self._recover(synced)
         else:
@@ -94,19 +121,21 @@ class Ledger:
 
     def append_all(self, kind: str, many: Iterable[Mapping[str, Any]]) -> None:
         """Append entries of one kind and wait, once, until all are on disk."""
-        previous, entries, lines = self._previous, [], []
+        previous, entries, lines, history = self._previous, [], [], self.history
         for fields in many:
             entry: dict[str, Any] = {**fields, "kind": kind, "previous": previous}
             entry["digest"] = hashlib.sha256(canonical(entry)).hexdigest()
             line = canonical(entry)
             previous = hashlib.sha256(line).hexdigest()
             entries.append(_kept(entry))
+            history = extended(history, entry)
             lines.append(line + b"\n")
         # When this returns, a crash cannot forget the spend. If it fails, what was written of it is
         # dropped or counted when the ledger is opened again, and this one is not used any more.
         content = b"".join(lines)
         append(self._path, content, self.size, self._disk)
         self._previous = previous
+        self.history = history
         self.entries += entries
         self.size += len(content)
 
@@ -128,6 +157,7 @@ class Ledger:
                 )
             self.entries.append(_kept(entry))
             self._previous = hashlib.sha256(line).hexdigest()
+            self.history = extended(self.history, entry)
             self.size += len(line) + 1
         if synced is not None and self.size < synced:
             raise PrivacyError(

@@ -14,6 +14,7 @@ from torch import nn
 from dpfedadamw import __version__
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import Experiment
+from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.units.registry import UNITS
 from dpfedadamw.run.checkpoints import RoundNumbers
@@ -90,6 +91,7 @@ def header(
         "qualifications": qualifications(spec, order),
         **({"canaries": asdict(order)} if order is not None else {}),
         "commitment": randomness.commitment,
+        **({"streams": DERIVATION} if randomness.mode == "release" else {}),
         "seed": spec.randomness.seed,
         # Loss distributions, which carry the claim, are composed here; RDP is dp-accounting's.
         "accountant": {"library": "dpfedadamw", "version": __version__},

@@ -24,6 +24,7 @@ from typing import NoReturn
 
 from dpfedadamw import cli
 from dpfedadamw.privacy.noise import streams
+from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.run import training
 from dpfedadamw.storage.disk import UNFINISHED
@@ -297,8 +298,10 @@ def _count_draws(file: Path) -> None:
 
 
 def _noted(real: Callable[..., streams.Stream], names: dict[int, tuple[streams.Stream, str]]):
-    def stream(self, purpose: str, round: int, client: int, attempt: int = 1) -> streams.Stream:
-        opened = real(self, purpose, round, client, attempt)
+    def stream(
+        self, purpose: str, round: int, client: int, attempt: int = 1, history: bytes = NO_HISTORY
+    ) -> streams.Stream:
+        opened = real(self, purpose, round, client, attempt, history)
         # The stream is kept, so that its number stays its own.
         names[id(opened)] = opened, f"{round} {client} {attempt}"
         return opened

@@ -32,6 +32,7 @@ from dpfedadamw.federation.messages import pack, unpack
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import (
     RandomSource,
     ReleaseRandomness,
@@ -219,13 +220,15 @@ class _Randomness:
         self._source = source
         self.mode, self.commitment = source.mode, source.commitment
 
-    def stream(self, purpose: str, round: int, client: int, attempt: int = 1) -> Stream:
-        return self._source.stream(purpose, round, client, attempt)
+    def stream(
+        self, purpose: str, round: int, client: int, attempt: int = 1, history: bytes = NO_HISTORY
+    ) -> Stream:
+        return self._source.stream(purpose, round, client, attempt, history)
 
     def noise(self, run: str, current: Round, client: int, purpose: str, data: bytes) -> bytes:
         draw = Draw(run, current.index, client, current.attempt, purpose, self.commitment)
         WORLD.noted(draw, data)
-        return self.stream(purpose, current.index, client, current.attempt).bytes(8)
+        return current.stream(self, purpose, client).bytes(8)
 
 
 class _Worker:

@@ -6,6 +6,10 @@ in the same way, so that a run can be repeated, and is a privacy guarantee to no
 seed. Both hand out one independent `Stream` for each (purpose, round, client, attempt), each under
 a key of its own, so that no two streams overlap and nothing depends on the order in which clients
 are run.
+
+In release mode every round and client has a leaf key (`key_tree`), and streams follow from it, from
+the auditor's nonce and from what the ledger was charged before. `OpenedRandomness` hands out the
+same streams to whoever was shown some leaf keys, without the key.
 """
 
 from __future__ import annotations
@@ -14,15 +18,31 @@ import hashlib
 import hmac
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.noise.key_tree import (
+    KEY_BYTES,
+    NO_COIN,
+    NO_HISTORY,
+    KeyTree,
+    PublicCoin,
+    key_commitment,
+    leaf_key,
+    stream_key,
+)
 from dpfedadamw.privacy.noise.streams import Stream
+from dpfedadamw.storage.disk import DISK, PRIVATE_MODE
 
-__all__ = ["RandomSource", "ReleaseRandomness", "ReproducibleRandomness", "Stream"]
-
-_KEY_BYTES = 32
+__all__ = [
+    "OpenedRandomness",
+    "RandomSource",
+    "ReleaseRandomness",
+    "ReproducibleRandomness",
+    "Stream",
+]
 
 
 class RandomSource(Protocol):
@@ -38,8 +58,15 @@ class RandomSource(Protocol):
         """The key's commitment as sha256 hex, or None where there is no secret."""
         ...
 
-    def stream(self, purpose: str, round: int, client: int, attempt: int = 1) -> Stream:
-        """Open the stream of one purpose, round, client and attempt."""
+    def stream(
+        self,
+        purpose: str,
+        round: int,
+        client: int,
+        attempt: int = 1,
+        history: bytes = NO_HISTORY,
+    ) -> Stream:
+        """Open the stream of one purpose, round, client and attempt, under a ledger's history."""
         ...
 
 
@@ -48,25 +75,27 @@ class ReleaseRandomness:
 
     mode = "release"
 
-    def __init__(self, key: bytes | None = None) -> None:
+    def __init__(self, key: bytes | None = None, coin: PublicCoin = NO_COIN) -> None:
         """Take a key, or draw one from the operating system.
 
         Args:
             key: 32 secret bytes (from an escrow file); None draws fresh ones.
+            coin: What an auditor's nonce binds the streams to, if there is one.
 
         Raises:
             PrivacyError: if the key does not have 32 bytes.
         """
-        key = os.urandom(_KEY_BYTES) if key is None else key
-        if len(key) != _KEY_BYTES:
-            raise PrivacyError(f"a release key has {_KEY_BYTES} bytes, not {len(key)}")
+        key = os.urandom(KEY_BYTES) if key is None else key
+        if len(key) != KEY_BYTES:
+            raise PrivacyError(f"a release key has {KEY_BYTES} bytes, not {len(key)}")
         self._key = bytes(key)
+        self.coin = coin
         # One bit a client: a run opens streams by the ten thousand, and remembers all of them.
         self._opened: dict[tuple[str, int, int], int] = {}
         self._opening = threading.Lock()
 
     @classmethod
-    def from_escrow(cls, path: str | Path) -> ReleaseRandomness:
+    def from_escrow(cls, path: str | Path, coin: PublicCoin = NO_COIN) -> ReleaseRandomness:
         """Read a key that `write_escrow` wrote, to replay a run's noise.
 
         Raises:
@@ -76,7 +105,7 @@ class ReleaseRandomness:
             key = bytes.fromhex(Path(path).read_text(encoding="ascii").strip())
         except (OSError, ValueError) as error:
             raise PrivacyError(f"{path} is not a readable key escrow of 64 hex digits") from error
-        return cls(key)
+        return cls(key, coin)
 
     def __repr__(self) -> str:
         """Show the commitment, and never the key."""
@@ -85,9 +114,28 @@ class ReleaseRandomness:
     @property
     def commitment(self) -> str:
         """The sha256 hex digest of the key behind a domain separator."""
-        return hashlib.sha256(b"dpfedadamw release key commitment 1\x00" + self._key).hexdigest()
+        return key_commitment(self._key)
 
-    def stream(self, purpose: str, round: int, client: int, attempt: int = 1) -> Stream:
+    def tree(self, rounds: int, clients: int) -> KeyTree:
+        """The tree over the leaf keys of all rounds and clients.
+
+        Raises:
+            PrivacyError: if it would be too large.
+        """
+        return KeyTree(self._key, rounds, clients)
+
+    def leaf(self, round: int, client: int) -> bytes:
+        """The key that opens the streams of one round and client, and no others; -1: the server."""
+        return leaf_key(self._key, round, client)
+
+    def stream(
+        self,
+        purpose: str,
+        round: int,
+        client: int,
+        attempt: int = 1,
+        history: bytes = NO_HISTORY,
+    ) -> Stream:
         """Open a stream that was not opened before.
 
         Args:
@@ -95,6 +143,7 @@ class ReleaseRandomness:
             round: the round, from 0; -1 where no round is meant.
             client: the client, from 0; -1 for the server.
             attempt: 1, and one more each time a round is run again after a crash.
+            history: digest of what the ledger was charged (`Ledger.history`), 32 bytes.
 
         Raises:
             PrivacyError: if this stream was opened before in this process: the same noise on two
@@ -110,25 +159,78 @@ class ReleaseRandomness:
                 f"the stream '{purpose}' of round {round}, client {client}, attempt {attempt} was "
                 "already used; a repeated round needs the next attempt number"
             )
-        return Stream(_stream_key(self._key, purpose, round, client, attempt))
+        leaf = self.leaf(round, client)
+        return Stream(stream_key(leaf, self.coin, purpose, round, client, attempt, history))
 
     def write_escrow(self, path: str | Path) -> None:
-        """Write the key as hex to a new file that only its owner can read.
+        """Write the key as hex to a new file that only its owner can read, and wait for the disk.
 
         Whoever holds this file can subtract the noise of the whole run.
 
         Raises:
             PrivacyError: if the file exists already or cannot be created.
         """
+        path = Path(path)
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            file = DISK.create(path, PRIVATE_MODE)
+            try:
+                DISK.write(file, self._key.hex().encode() + b"\n")
+                DISK.sync(file)
+            except BaseException:
+                # Half a key is none.
+                DISK.remove(path)
+                raise
+            finally:
+                DISK.close(file)
+            DISK.sync_folder(path.parent)
         except OSError as error:
             reason = error.strerror or "it cannot be created"
             raise PrivacyError(f"cannot write the key escrow {path}: {reason}") from error
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(self._key.hex() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+
+
+class OpenedRandomness:
+    """The streams of a release run as far as their leaf keys were opened, for whoever replays it.
+
+    Args:
+        leaves: Leaf keys, 32 bytes each, by (round, client); client -1 is the server.
+        coin: Nonce and identifier of the run.
+    """
+
+    mode = "release"
+    commitment: str | None = None
+
+    def __init__(self, leaves: Mapping[tuple[int, int], bytes], coin: PublicCoin = NO_COIN) -> None:
+        self._leaves = dict(leaves)
+        self.coin = coin
+
+    def __repr__(self) -> str:
+        """Show how many keys are open, and none of them."""
+        return f"OpenedRandomness(leaves={len(self._leaves)})"
+
+    def stream(
+        self,
+        purpose: str,
+        round: int,
+        client: int,
+        attempt: int = 1,
+        history: bytes = NO_HISTORY,
+    ) -> Stream:
+        """Open a stream, as often as one likes: nothing new is released by a replay.
+
+        Args:
+            purpose: what the bits are for.
+            round: the round, from 0.
+            client: the client, from 0; -1 for the server.
+            attempt: the attempt that the ledger charged.
+            history: digest of what the ledger was charged when the stream was first opened.
+
+        Raises:
+            PrivacyError: if the leaf key of this round and client was not opened.
+        """
+        leaf = self._leaves.get((round, client))
+        if leaf is None:
+            raise PrivacyError(f"the key of round {round}, client {client} was not opened")
+        return Stream(stream_key(leaf, self.coin, purpose, round, client, attempt, history))
 
 
 class ReproducibleRandomness:
@@ -146,7 +248,14 @@ class ReproducibleRandomness:
         """Show the seed, which is public."""
         return f"ReproducibleRandomness(seed={self.seed})"
 
-    def stream(self, purpose: str, round: int, client: int, attempt: int = 1) -> Stream:
+    def stream(
+        self,
+        purpose: str,
+        round: int,
+        client: int,
+        attempt: int = 1,
+        history: bytes = NO_HISTORY,
+    ) -> Stream:
         """Open a stream; opening it again gives the same numbers.
 
         Args:
@@ -155,8 +264,9 @@ class ReproducibleRandomness:
             client: the client, from 0; -1 for the server.
             attempt: ignored, so that a round run again replays the identical noise on the
                 identical batch and the resumed run equals one that was never interrupted.
+            history: ignored for the same reason.
         """
-        del attempt
+        del attempt, history
         return Stream(_stream_key(self._root, purpose, round, client, 1))
 
 
