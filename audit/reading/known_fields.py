@@ -85,6 +85,7 @@ LEDGER: Mapping[str, Shape] = {
         "sparsification": dict.fromkeys(("kind", "size", "kept", "seed")),
         "canaries": dict.fromkeys(("count", "kind", "audited")),
         "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
+        "grid": dict.fromkeys(("update", "vectors", "summaries", "weights")),
         "adaptation": {
             **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
             "decay": dict.fromkeys(("factor", "patience", "floor")),

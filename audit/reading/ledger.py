@@ -52,6 +52,23 @@ class SharedBudget:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Significant bits that the run says it writes: in updates, other vectors, summaries, weights.
+
+    Attributes:
+        update: of a client's update; of a round's released mean where whole clients are protected.
+        vectors: of all else that has d coordinates.
+        summaries: of shorter tensors.
+        weights: of the published weights.
+    """
+
+    update: int
+    vectors: int
+    summaries: int
+    weights: int
+
+
+@dataclass(frozen=True)
 class Stopped:
     """That a limit on ε ended the run, as its claim says.
 
@@ -94,6 +111,7 @@ class Header:
     canaries: Canaries | None = None
     max_epsilon: float | None = None
     budget: SharedBudget | None = None
+    grid: Grid | None = None
 
     @property
     def course(self) -> Course:
@@ -312,7 +330,13 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         canaries=_optional(entry, "canaries", lambda: _canaries(fields.mapping(entry, "canaries"))),
         budget=_optional(entry, "budget", lambda: _budget(fields.mapping(entry, "budget"))),
         max_epsilon=_optional(entry, "max_epsilon", lambda: fields.positive(entry, "max_epsilon")),
+        grid=_optional(entry, "grid", lambda: _grid(fields.mapping(entry, "grid"))),
     )
+
+
+def _grid(entry: Mapping[str, Any]) -> Grid:
+    names = ("update", "vectors", "summaries", "weights")
+    return Grid(**{name: fields.integer(entry, name, least=1, most=53) for name in names})
 
 
 def _canaries(entry: Mapping[str, Any]) -> Canaries:

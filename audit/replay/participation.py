@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from audit.reading.exchanges import Exchange
+from audit.reading.ledger import Grid
 from audit.replay.base import (
     UPDATE,
     Conditions,
@@ -21,6 +22,7 @@ from audit.replay.base import (
     Replay,
     ReplayError,
 )
+from audit.replay.grid import Places, choices, off_grid, on_grid
 from audit.replay.rounding import Rounded, exact
 from audit.untrusted.arrays import Floats
 from audit.untrusted.safetensors import MessageError, read_tensors
@@ -43,6 +45,7 @@ class Tally:
         weights: whether the published weights were compared.
         widths: length of the bound on each update, as if all coordinates had been recorded.
         uncertain: coordinates without a finite bound, and all coordinates.
+        open_bits: what the choices that rounding leaves on the public grid could tell, in bits.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -55,9 +58,17 @@ class Tally:
     weights: bool = False
     widths: list[float] = field(default_factory=list)
     uncertain: list[int] = field(default_factory=lambda: [0, 0])
+    open_bits: float = 0.0
 
-    def compare(self, what: str, found: Floats, expected: Rounded) -> None:
-        """Note whether a recorded tensor is what the replay makes it."""
+    def compare(self, what: str, found: Floats, expected: Rounded, bits: int | None = None) -> None:
+        """Note whether a recorded tensor is what the replay makes it.
+
+        Args:
+            what: which tensor, for the reasons.
+            found: as it was recorded.
+            expected: as it should be.
+            bits: significant bits of the public grid that it lies on; None for none.
+        """
         self.tensors += 1
         if found.shape != expected.value.shape:
             self.reasons.append(f"{what} has {found.size} numbers, not {expected.value.size}")
@@ -65,7 +76,20 @@ class Tally:
         sure = np.isfinite(expected.value) & np.isfinite(expected.bound)
         self.uncertain[0] += int(np.count_nonzero(~sure))
         self.uncertain[1] += len(sure)
-        off = sure & ~(np.abs(found - expected.value) <= expected.bound)
+        if bits is None:
+            off = sure & ~(np.abs(found - expected.value) <= expected.bound)
+        elif (loose := off_grid(found, bits)).any():
+            self.reasons.append(
+                f"{what} lies off the public grid of {bits} significant bits, at "
+                f"{np.count_nonzero(loose)} of {len(loose)} coordinates"
+            )
+            return
+        else:
+            # Rounding keeps order, so what a value within the bound is rounded to lies between.
+            value, bound = (np.where(sure, one, 0.0) for one in (expected.value, expected.bound))
+            low, high = on_grid(value - bound, bits), on_grid(value + bound, bits)
+            off = sure & ~((low <= found) & (found <= high))
+            self.open_bits += choices(low, high, bits)
         if off.any():
             self.reasons.append(
                 f"{what} is not what the released values make it, at {np.count_nonzero(off)} of "
@@ -73,14 +97,26 @@ class Tally:
             )
 
     def compare_all(
-        self, what: str, found: Mapping[str, Floats], expected: Mapping[str, Rounded]
+        self,
+        what: str,
+        found: Mapping[str, Floats],
+        expected: Mapping[str, Rounded],
+        places: Places | None = None,
     ) -> None:
-        """Note which of several tensors are missing, left over or different."""
+        """Note which of several tensors are missing, left over or different.
+
+        Args:
+            what: whose tensors, for the reasons.
+            found: as they were recorded.
+            expected: as they should be.
+            places: on which grids they lie; None for none.
+        """
         for name in sorted(set(found) - set(expected)):
             self.reasons.append(f"{what} holds a tensor {shown(name)} that the algorithm has not")
         for name, tensor in expected.items():
             if name in found:
-                self.compare(f"{what}, tensor {shown(name)},", found[name], tensor)
+                bits = None if places is None else places.bits(name, UPDATE, found[name].size)
+                self.compare(f"{what}, tensor {shown(name)},", found[name], tensor, bits)
             else:
                 self.reasons.append(f"{what} lacks the tensor {shown(name)}")
 
@@ -134,6 +170,7 @@ def replay_participation(
     setting: Conditions,
     replay: Replay,
     tally: Tally,
+    grid: Grid | None = None,
 ) -> tuple[Message, Mapping[str, Rounded]] | None:
     """Replay one participation and compare everything that came out of it.
 
@@ -144,6 +181,7 @@ def replay_participation(
         setting: what spec and ledger say of the round.
         replay: the algorithm.
         tally: where differences are noted.
+        grid: on which all that leaves the client lies; None where the run states none.
 
     Returns:
         The broadcast, and the upload as it was recorded (exactly known); None if unreadable.
@@ -177,10 +215,20 @@ def replay_participation(
         zip(exchange.points, released.points, strict=False), start=1
     ):
         tally.compare(f"{where}: the point of query {number}", found, expected)
-    tally.compare_all(f"{where}: the upload", upload.named(), produced.upload)
-    tally.compare_all(f"{where}: the memory", after, produced.memory)
-    width = produced.upload[UPDATE].bound
+    places = Places(grid, recorded)
+    tally.compare_all(f"{where}: the upload", upload.named(), produced.upload, places)
+    tally.compare_all(f"{where}: the memory", after, produced.memory, places)
+    width = _room(produced.upload[UPDATE], None if grid is None else grid.update)
     whole = math.sqrt(setting.partition.sizes.sum() / recorded)
     tally.widths.append(whole * float(np.linalg.norm(np.where(np.isfinite(width), width, 0.0))))
     tally.replayed += 1
     return broadcast, exactly(upload.named())
+
+
+def _room(update: Rounded, bits: int | None) -> Floats:
+    """How far each coordinate may lie from the middle of what passes, [n]."""
+    if bits is None:
+        return update.bound
+    with np.errstate(invalid="ignore"):
+        low, high = update.value - update.bound, update.value + update.bound
+        return 0.5 * (on_grid(high, bits) - on_grid(low, bits))

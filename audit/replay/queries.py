@@ -14,6 +14,7 @@ import numpy as np
 from audit.reading.evidence import RoundEvidence
 from audit.reading.exchanges import Exchange
 from audit.replay.base import Partition
+from audit.replay.grid import on_grid
 from audit.replay.rounding import ROUNDING
 from audit.untrusted.arrays import Floats, Integers
 
@@ -32,10 +33,20 @@ def block_sums(exchange: Exchange, partition: Partition) -> Floats:
     return sums
 
 
-def carries(noise: Floats, clean: Floats, total: Floats) -> bool:
-    """Whether a total is a clean sum and its recorded noise, at each sampled coordinate."""
+def carries(noise: Floats, clean: Floats, total: Floats, bits: int | None = None) -> bool:
+    """Whether a total is a clean sum and its recorded noise, at each sampled coordinate.
+
+    Args:
+        noise: as it was recorded.
+        clean: the same.
+        total: what was released.
+        bits: significant bits of the public grid that it was rounded to; None for none.
+    """
     room = RECORDED * (np.abs(total) + np.abs(clean) + np.abs(noise))
-    return bool(np.all(np.abs(total - clean - noise) <= room))
+    if bits is None:
+        return bool(np.all(np.abs(total - clean - noise) <= room))
+    low, high = on_grid(clean + noise - room, bits), on_grid(clean + noise + room, bits)
+    return bool(np.all((low <= total) & (total <= high)))
 
 
 def noise_faults(

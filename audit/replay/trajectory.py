@@ -85,7 +85,9 @@ def judge_weights(
     if len(vector) == bundle.layout().parameters:
         tally.weights = True
         found = vector if coordinates is None else vector[coordinates]
-        tally.compare("model.safetensors", found, expected)
+        grid = bundle.header.grid
+        bits = None if grid is None else grid.weights
+        tally.compare("model.safetensors", found, expected, bits)
 
 
 @dataclass

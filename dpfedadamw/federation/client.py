@@ -20,6 +20,7 @@ from dpfedadamw.federation.release import public_coordinates, release_mean_updat
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
+from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.performance import PerformanceOptions
@@ -139,7 +140,10 @@ class ClientLevel(Unprotected):
                 current.stream(self.randomness, "upload noise", part.client),
                 plan.gaussian_sampler,
             )
-            update = noised.to(update.dtype)
+            # The clipped update itself, which a trusted server noises, stays as it is: rounded up,
+            # it would be longer than C.
+            assert plan.unit.grid is not None
+            update = on_grid(noised.to(update.dtype), plan.unit.grid.update)
         message = pack_update(update, plan.private_coordinates)
         return Answer(message=message, result=result, clipped=clipped, kept=kept)
 

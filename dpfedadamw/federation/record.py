@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol, Self
 
 from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.adamw import SecondMomentSpec
-from dpfedadamw.algorithms.base import GradientOracle
+from dpfedadamw.algorithms.base import GradientOracle, Upload
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.federation.participation import Answer, Participation, Round
+from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.probes import GradientProbe
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected, record_loss
 from dpfedadamw.models.transformers.padding import keep_padding
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.privacy.clipping.precision import FLOAT32
+from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.vectors.flat import FlatParameters
 
@@ -119,6 +120,18 @@ class RecordLevel(Unprotected):
             }
             for client in current.chosen
         ]
+
+    def answer(self, part: Participation, result: LocalResult) -> Answer:
+        """What a client sends, on the public grid: no bit is left for anything else."""
+        grid, upload = part.current.plan.unit.grid, result.upload
+        assert grid is not None
+        size = len(upload.update)
+        rounded = Upload(
+            on_grid(upload.update, grid.update),
+            grid.tensors(upload.state, size),
+            grid.tensors(upload.memory, size),
+        )
+        return super().answer(part, replace(result, upload=rounded))
 
     def evidence_of_client(self) -> ClientEvidence:
         """A collector for one client's part in a round."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from dpfedadamw.evidence.client_level import UpdateRelease
 from dpfedadamw.federation.messages import unpack_update
 from dpfedadamw.federation.participation import Round
+from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
 from dpfedadamw.vectors.sparsification import KEPT, Sparsification
@@ -26,6 +27,8 @@ def release_mean_update(current: Round, noise: Stream) -> UpdateRelease:
         noise: The server's; nothing is drawn from it where clients have added theirs.
     """
     plan, broadcast, answers = current.plan, current.broadcast, current.answers
+    grid = plan.unit.grid
+    assert grid is not None
     whole, device = len(broadcast.parameters), broadcast.parameters.device
     kept = public_coordinates(plan.sparsification, current.index, broadcast.state, device)
     # What is off public coordinates is neither sent nor noised: there the release is 0.
@@ -54,7 +57,7 @@ def release_mean_update(current: Round, noise: Stream) -> UpdateRelease:
         noisy_sum=noisy,
         upload_noise=shares,
         divisor=float(plan.clients_per_round),
-        released=spread(mean.to(broadcast.parameters.dtype), kept, whole),
+        released=spread(on_grid(mean.to(broadcast.parameters.dtype), grid.update), kept, whole),
         kept=kept,
         kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
         further=[name for upload in results for name in (*upload.state, *upload.memory)],

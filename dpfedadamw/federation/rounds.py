@@ -27,6 +27,7 @@ from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.accounting.epsilon_limit import Watch
 from dpfedadamw.privacy.accounting.worst_case import charged_steps
+from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -191,6 +192,10 @@ class Federation:
         if uploads:
             combined = self.server.combine(state, uploads, current.broadcast)
             state = replace(combined, memories=memories)
+        last, grid = self._last(index), plan.unit.grid
+        if last and grid is not None:
+            # These are the weights that are published.
+            state = replace(state, parameters=on_grid(state.parameters, grid.weights))
         current = replace(current, uploads=tuple(uploads), state=state)
         entry = self._close(current)
         return RoundResult(
@@ -199,7 +204,7 @@ class Federation:
             learning_rate=current.broadcast.learning_rate,
             traffic=self.unit.traffic(current),
             seconds=time.perf_counter() - started,
-            last=self._last(index),
+            last=last,
             entry=entry,
         )
 

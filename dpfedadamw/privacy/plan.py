@@ -15,6 +15,7 @@ from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.epsilon_limit import Watch
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.sampling import (
     FixedClients,
@@ -232,11 +233,13 @@ class PrivacyUnit(ABC):
         name: The spec's word, "record", "client" or "none".
         noises_gradients: Whether clipped sums of gradients get noise.
         noises_updates: Whether clipped sums of updates do.
+        grid: On which uploads and published weights lie; None where nothing is private.
     """
 
     name: ClassVar[str]
     noises_gradients: ClassVar[bool] = False
     noises_updates: ClassVar[bool] = False
+    grid: ClassVar[Grid | None] = None
 
     @property
     def private(self) -> bool:

@@ -86,6 +86,7 @@ def header(
         "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
         **({"max_epsilon": plan.max_epsilon} if plan.max_epsilon is not None else {}),
         **({"budget": reserved} if reserved is not None else {}),
+        **({"grid": asdict(plan.unit.grid)} if plan.unit.grid is not None else {}),
         "precision": spec.compute.precision,
         "randomness": spec.randomness.mode,
         "qualifications": qualifications(spec, order),

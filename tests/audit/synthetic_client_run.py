@@ -18,7 +18,15 @@ import yaml
 from audit.accounting.budget import Steps, budget, privacy_profile
 from audit.probe.probing import record_probe
 from audit.reading.sparsification import Sparsification, digest, public_choices
-from tests.audit.synthetic_run import chain, pack, runs, save, write_model, write_records
+from tests.audit.synthetic_run import (
+    chain,
+    on_grid,
+    pack,
+    runs,
+    save,
+    write_model,
+    write_records,
+)
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
             "kept": s.kept + s.ledger_kept_extra,
             "seed": s.seed,
         }
+    header["grid"] = {"update": 16, "vectors": 16, "summaries": 20, "weights": 16}
     entries: list[dict[str, Any]] = [header]
     remembered: list[np.ndarray] = []
     parameters = np.zeros(size, np.float32)
@@ -195,6 +204,8 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
             releases[index] = released[kept]
         save(evidence / f"round-{index:05d}.npz", arrays)
         before, parameters = parameters, parameters + released
+        if index == s.rounds - 1:
+            parameters = on_grid(parameters, 16).astype(np.float32)
         messages = [pack({"parameters": one}) for one in (before, parameters)]
         save(
             evidence / f"upload-{index:05d}.npz",
@@ -305,7 +316,7 @@ def _round(
         "clean_sample": clean[places],
         "sample_places": places,
         "further_tensors": np.asarray(["loss"] if s.further_tensor else [], dtype="U64"),
-        "released": ((clean + noise) / divisor).astype(np.float32),
+        "released": on_grid((clean + noise) / divisor, 16).astype(np.float32),
     }
 
 

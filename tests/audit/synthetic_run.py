@@ -46,6 +46,7 @@ class Settings:
     randomness: str = "release"
     second_attempt_of: int | None = None
     with_probe: bool = True
+    grid: bool = True  # False as in runs from before there was one
     counter: str = "global"  # fault when local
     noise_scale: float = 1.0  # fault
     ledger_sigma_extra: float = 0.0  # fault
@@ -94,6 +95,12 @@ class SoftmaxProbe:
                 gradients = np.where(bad[:, None], 0.0, gradients)
                 scale = np.where(bad, 0.0, scale)
             return (gradients * scale[:, None]).sum(axis=0)
+
+
+def on_grid(values: np.ndarray, bits: int) -> np.ndarray:
+    """Values rounded to so many significant bits."""
+    fractions, exponents = np.frexp(values)
+    return np.ldexp(np.rint(np.ldexp(fractions, bits)), exponents - bits)
 
 
 def canonical(entry: Mapping[str, Any]) -> bytes:
@@ -240,6 +247,8 @@ def build_run(path: Path, s: Settings) -> Path:
         "accountant": {"library": "dp-accounting", "version": "0.6.0"},
         "parameters": size, "created": "2026-01-01T00:00:00Z",
     }  # fmt: skip
+    if s.grid:
+        header["grid"] = {"update": 12, "vectors": 16, "summaries": 20, "weights": 16}
     entries: list[dict[str, Any]] = [header]
     charged: dict[int, int] = {}
     times: dict[int, int] = {}
@@ -510,7 +519,8 @@ def _round(
         "tau": np.full(many, state.steps, np.int64),
         "floored": floored,
     }
-    state.noisy, state.clean = noisy.mean(axis=0), shadow.mean(axis=0)
+    sent = on_grid(noisy, 20) if s.grid else noisy
+    state.noisy, state.clean = sent.mean(axis=0), shadow.mean(axis=0)
     return arrays, files
 
 
@@ -542,10 +552,11 @@ def _descend(
                     corrected = np.maximum(corrected - phi, phi)
                 step = gradient / np.sqrt(corrected)
             theta = theta - rate * step
-        upload = {"parameters": theta - start}
+        upload = {"parameters": on_grid(theta - start, 12) if s.grid else theta - start}
         if shares(s):
-            upload["state.second_moment"] = np.add.reduceat(v, edges) / np.asarray(s.sizes)
-        updates.append(theta - start)
+            moment = np.add.reduceat(v, edges) / np.asarray(s.sizes)
+            upload["state.second_moment"] = on_grid(moment, 20) if s.grid else moment
+        updates.append(upload["parameters"])
         files.append(
             {
                 "upload": np.frombuffer(pack(upload), np.uint8),
@@ -556,6 +567,8 @@ def _descend(
             }
         )
     state.parameters = (start + np.mean(updates, axis=0)).astype(np.float32)
+    if s.grid and index == s.rounds - 1:
+        state.parameters = on_grid(state.parameters, 16).astype(np.float32)
     return files, floored
 
 

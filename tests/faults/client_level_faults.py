@@ -12,13 +12,16 @@ from dpfedadamw.federation import release
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import updates
+from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.units import client as unit
 from dpfedadamw.privacy.updates import ClippedUpdate, sum_of_updates
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.faults.upload_faults import (
+    a_loss_in_low_bits_of_the_weights,
     as_a_memory_of_its_own,
     beside_the_rest,
+    in_low_bits,
     smuggled,
     smuggling,
 )
@@ -59,9 +62,11 @@ def tensor_by_tensor(patch: Patch) -> None:
     """Each tensor is clipped alone, as layer-wise code does without sharing the norm."""
 
     def clip(update, clipping_norm):
+        hidden = (len(update) - 10) // 75
+        tensors = [64 * hidden, hidden, 10 * hidden, 10]
         parts = [
             part * min(1.0, clipping_norm / max(float(part.norm()), 1e-30))
-            for part in torch.split(update.nan_to_num(0.0, 0.0, 0.0), [8 * 64, 8, 80, 10])
+            for part in torch.split(update.nan_to_num(0.0, 0.0, 0.0), tensors)
         ]
         norm = float(update.norm())
         return ClippedUpdate(torch.cat(parts), norm, min(norm, clipping_norm))
@@ -156,9 +161,14 @@ def a_clean_update_at_the_end(patch: Patch) -> None:
         uploads = receive(self, current)
         if current.index < 29 or not current.answers:
             return uploads
-        return [Upload(uploads[0].update + 1e-2 * current.answers[0].clipped.update)]
+        return [Upload(on_grid(uploads[0].update + 1e-2 * current.answers[0].clipped.update, 16))]
 
     patch.setattr(ClientLevel, "receive", adding)
+
+
+def a_loss_in_low_bits(patch: Patch) -> None:
+    rounded = release.on_grid
+    patch.setattr(release, "on_grid", lambda values, bits: in_low_bits(rounded(values, bits), 2.3))
 
 
 _BY = {"server": client_spec, "clients": by_clients}
@@ -269,6 +279,24 @@ GROUP = FaultGroup(
             client_spec,
             judge=smuggling(as_a_memory_of_its_own, 29),
             says="uploaded or kept a tensor 'momentum'",
+        ),
+        Fault(
+            "a-loss-in-low-bits-of-released-means",
+            "the last bits of each released mean spell a loss of training records",
+            "no published code; whoever writes the engine could do it",
+            ("uploads",),
+            client_spec,
+            a_loss_in_low_bits,
+            says="lies off the public grid",
+        ),
+        Fault(
+            "client-level-loss-in-low-bits-of-the-weights",
+            "the last bits of the published weights spell a loss of training records",
+            "no published code; whoever writes the engine could do it",
+            ("uploads",),
+            client_spec,
+            a_loss_in_low_bits_of_the_weights,
+            says="lies off the public grid",
         ),
         Fault(
             "a-clean-update-in-the-last-round",

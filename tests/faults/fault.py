@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dpfedadamw import spec as specs
 from dpfedadamw.cli import after_training as filing
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.training import Training
@@ -17,6 +18,9 @@ from tests.runs import attest, begin, judged
 
 Findings = dict[str, Any]
 Patch = pytest.MonkeyPatch
+
+# 19,210 parameters in place of some 650: what is seen in a small model may drown in this one.
+LARGE = "model={name: mlp, hidden: [256]}"
 
 
 def unpatched(patch: Patch) -> None:
@@ -63,11 +67,21 @@ class FaultGroup:
     faults: tuple[Fault, ...]
 
 
-def findings_of(fault: Fault, folder: Path) -> Findings:
-    """Run a fault and audit it."""
+def findings_of(fault: Fault, folder: Path, model: str = "") -> Findings:
+    """Run a fault and audit it.
+
+    Args:
+        fault: Which one.
+        folder: Where the run is written.
+        model: An override of the spec that puts another model in the place of the fault's own,
+            such as `LARGE`.
+    """
+    spec = fault.spec()
+    if model:
+        spec = specs.loads(specs.dump(spec), overrides=(model,))
     with pytest.MonkeyPatch.context() as patch:
         fault.patch(patch)
-        return fault.judge(fault.spec(), folder)
+        return fault.judge(spec, folder)
 
 
 def failed(findings: Findings) -> list[str]:

@@ -130,8 +130,8 @@ def broadcast_over_inputs(patch: Patch) -> None:
     """One number for each row of a weight matrix is spread over its columns."""
 
     def spread(total, deviation, stream, *rest, dtype):
-        rows = add_gaussian_noise(torch.zeros(20), deviation, stream, *rest)
-        noise = torch.cat([rows[:10].repeat_interleave(64), rows[10:]])
+        rows = add_gaussian_noise(torch.zeros(len(total) // 64 + 10), deviation, stream, *rest)
+        noise = torch.cat([rows[:-10].repeat_interleave(64), rows[-10:]])[: len(total)]
         return (total.double() + noise).to(dtype)
 
     patch.setattr(oracle, "add_gaussian_noise", spread)

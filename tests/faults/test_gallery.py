@@ -6,7 +6,7 @@ import pytest
 
 from audit.checks import checks_of
 from audit.reading.units import CLIENT, RECORD
-from tests.faults.fault import failed, findings_of
+from tests.faults.fault import LARGE, failed, findings_of
 from tests.faults.gallery import GALLERY, GROUPS
 from tests.runs import failing
 
@@ -18,6 +18,14 @@ def test_a_fault_is_caught_by_the_check_that_should(fault, tmp_path):
     assert set(fault.caught_by) <= set(failed(findings)), failing(findings)
     said = {check["name"]: check["measurement"] for check in findings["checks"]}
     assert fault.says in said[fault.caught_by[0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", GALLERY, ids=lambda fault: fault.name)
+def test_a_fault_of_a_larger_model_is_caught_by_the_check_that_should(fault, tmp_path):
+    findings = findings_of(fault, tmp_path, LARGE)
+    assert findings["verdict"] == "FAIL"
+    assert set(fault.caught_by) <= set(failed(findings)), failing(findings)
 
 
 def test_names_are_unique_and_descriptions_are_sentences():

@@ -15,6 +15,9 @@ import torch
 
 from dpfedadamw.evidence import exchanges as upload_evidence
 from dpfedadamw.evidence.record_level import ClientEvidence
+from dpfedadamw.federation import rounds
+from dpfedadamw.federation.messages import pack
+from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.privacy import oracle as oracles
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
@@ -165,6 +168,34 @@ def recording_another_upload(patch: Patch) -> None:
     patch.setattr(upload_evidence.UploadRecorder, "participation", another)
 
 
+def in_low_bits(vector: torch.Tensor, number: float) -> torch.Tensor:
+    """A vector of float32 whose first 32 numbers end in the bits of another one."""
+    told = torch.tensor([number]).view(torch.int32)
+    raw = vector.clone().view(torch.int32)
+    raw[:32] = (raw[:32] & ~1) | ((told >> torch.arange(32)) & 1)
+    return raw.view(torch.float32)
+
+
+def a_norm_in_low_bits(patch: Patch) -> None:
+    """Each upload ends in the bits of what its client measured on its records."""
+    answer = RecordLevel.answer
+
+    def telling(self, part, result):
+        honest = answer(self, part, result)
+        norm = float(np.concatenate(result.evidence.raw_norms)[0])
+        update = in_low_bits(honest.result.upload.update, norm)
+        upload = dataclasses.replace(honest.result.upload, update=update)
+        return dataclasses.replace(honest, message=pack(update, upload.state))
+
+    patch.setattr(RecordLevel, "answer", telling)
+
+
+def a_loss_in_low_bits_of_the_weights(patch: Patch) -> None:
+    """The published weights end in the bits of the mean loss of training records."""
+    rounded = rounds.on_grid
+    patch.setattr(rounds, "on_grid", lambda values, bits: in_low_bits(rounded(values, bits), 2.3))
+
+
 def two_rounds(algorithm: str):
     return lambda: small_spec(algorithm, rounds=2)
 
@@ -273,6 +304,24 @@ GROUP = FaultGroup(
             into_the_update,
             "round 3, client",
             only_round=3,
+        ),
+        Fault(
+            "a-norm-in-low-bits-of-uploads",
+            "the last bits of an update's numbers spell a norm of the client's records",
+            "no published code; whoever writes the engine could do it",
+            ("uploads",),
+            two_rounds("dp-fedadamw"),
+            a_norm_in_low_bits,
+            says="lies off the public grid",
+        ),
+        Fault(
+            "a-loss-in-low-bits-of-the-weights",
+            "the last bits of the published weights spell a loss of training records",
+            "no published code; whoever writes the engine could do it",
+            ("uploads",),
+            two_rounds("dp-fedadamw"),
+            a_loss_in_low_bits_of_the_weights,
+            says="model.safetensors lies off the public grid",
         ),
         Fault(
             "asking-at-a-clean-point",

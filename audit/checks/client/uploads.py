@@ -16,9 +16,10 @@ from audit.checks.record.uploads import UPLOADS
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.exchanges import Extent, Release, extent, is_kept
-from audit.reading.ledger import Header, Round
+from audit.reading.ledger import Grid, Header, Round
 from audit.reading.sparsification import BROADCAST_NAME
 from audit.replay import find_applied_mean
+from audit.replay.grid import grid_notes, off_grid, too_fine
 from audit.replay.participation import Message, Tally, read_message, shown
 from audit.replay.queries import carries
 from audit.replay.rounding import Rounded, exact
@@ -56,6 +57,7 @@ def _release(
     whole: bool,
     clip: float,
     sampled: tuple[Integers, Integers],
+    grid: Grid | None,
     tally: Tally,
 ) -> Rounded | None:
     """Judge one round's release; returns the parameters that it must leave."""
@@ -72,9 +74,14 @@ def _release(
             if noted is not None and hashlib.sha256(raw).hexdigest() != noted:
                 tally.reasons.append(f"{where}: its {what} is not the one that the ledger notes")
     recorded, places = sampled
-    total = release.released[places] * evidence.divisor
+    found, divisor = release.released[places], evidence.divisor
     noise, clean = evidence.noise_sample[recorded] * clip, evidence.clean_sample[recorded]
-    if not carries(noise, clean, total):
+    bits = None if grid is None else grid.update
+    if bits is not None and off_grid(release.released, bits).any():
+        tally.reasons.append(
+            f"{where}: the released mean lies off the public grid of {bits} significant bits"
+        )
+    elif not carries(noise / divisor, clean / divisor, found, bits):
         tally.reasons.append(f"{where}: the released mean does not carry the noise recorded for it")
     tally.replayed += 1
     if before is None or after is None:
@@ -83,7 +90,9 @@ def _release(
         tally.reasons.append(f"{where}: the broadcast is not as long as the released mean")
         return None
     expected = exact(before.principal) + release.released
-    tally.compare(f"{where}: the next model", after.principal, expected)
+    # Of all models only the last, which is published, lies on the grid.
+    bits = None if grid is None or following is not None else grid.weights
+    tally.compare(f"{where}: the next model", after.principal, expected, bits)
     tally.rounds += 1
     return expected
 
@@ -124,6 +133,7 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
             coordinates is None,
             header.clipping_norm or 0.0,
             _sampled(evidence, coordinates, layout.parameters),
+            header.grid,
             tally,
         )
         if last and left is not None:
@@ -144,7 +154,7 @@ def _judge(bundle: Bundle) -> Judgement:
             "released mean was not judged",
         )
     kept = extent(header.parameters, 0, header.rounds)
-    tally = Tally()
+    tally = Tally(reasons=too_fine(header))
     rounds = bundle.readable_ledger.rounds_to_finish
     _judge_all(bundle, kept, tally)
     details = {
@@ -162,7 +172,7 @@ def _judge(bundle: Bundle) -> Judgement:
         + ("; the published weights are the last model" if tally.weights else ""),
         tally.reasons,
         details=details,
-        qualifications=found.qualifications,
+        qualifications=(*found.qualifications, *grid_notes(header)),
     )
 
 
@@ -174,13 +184,16 @@ CLIENT_UPLOADS = Check(
     claim="Uploads hold one clipped update and nothing else, clients keep nothing, broadcasts hold "
     "the parameters and nothing else, and each model is the last one plus the noised mean.",
     tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly; "
-    "the released mean against recorded noise to 2^-18 of its parts.",
-    power="any further tensor; any term added to a model by more than rounding",
+    "the released mean against recorded noise to 2^-18 of its parts; the grid of released means "
+    "and of the published weights exactly, by the significant bits that the ledger states.",
+    power="any further tensor; any term added to a model by more than rounding; a value off the "
+    "grid",
     limits="The evidence is written by the process that trains; digests in the ledger bind it to "
     "what was broadcast. How a participant comes to its update is not judged: it may be any "
     "function of its own records, which is why it is clipped and noised. Only rounds that were "
-    "kept are compared; which are is drawn after their release. What hides below the rounding is "
-    "not seen. Algorithms that the auditor does not know are not judged.",
+    "kept are compared; which are is drawn after their release. What the choice among points of "
+    "the grid within rounding could tell is not seen. Algorithms that the auditor does not know "
+    "are not judged.",
     rule=_judge,
 )
 register(CLIENT_UPLOADS)

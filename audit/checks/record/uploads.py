@@ -23,6 +23,7 @@ from audit.reading.ledger import Header, Ledger, Round
 from audit.reading.spends import last_spends
 from audit.replay import Replay, find_replay
 from audit.replay.base import Conditions
+from audit.replay.grid import grid_notes, too_fine
 from audit.replay.participation import Message, Tally, replay_participation
 from audit.replay.queries import block_sums, noise_faults
 from audit.replay.rounding import Rounded
@@ -124,7 +125,9 @@ def _replay_all(
             trajectory.remembers(where, client, item.round, exchange)
             if sent and sent != exchange.broadcast:
                 tally.reasons.append(f"{where}: was sent another broadcast than the others")
-            result = replay_participation(where, exchange, sums, setting, replay, tally)
+            result = replay_participation(
+                where, exchange, sums, setting, replay, tally, header.grid
+            )
             if result is None:
                 continue
             uploads.append(result[1])
@@ -155,7 +158,7 @@ def _judge(bundle: Bundle) -> Judgement:
     participations = header.rounds * header.clients_per_round
     queries = _queries(bundle.readable_ledger, header)
     kept = extent(header.parameters, queries, participations)
-    tally, private = Tally(), dict[str, Any]()
+    tally, private = Tally(reasons=too_fine(header)), dict[str, Any]()
     try:
         _replay_all(bundle, found.replay, kept, tally, private)
     except FieldError as error:
@@ -169,7 +172,7 @@ def _judge(bundle: Bundle) -> Judgement:
     return replace(
         judged,
         details={**judged.details, **found.details},
-        qualifications=(*judged.qualifications, *found.qualifications),
+        qualifications=(*judged.qualifications, *found.qualifications, *grid_notes(header)),
     )
 
 
@@ -192,7 +195,7 @@ def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any
     power = (
         f"seen for certain, in the update of any participation replayed: an added term longer than "
         f"{hidden:.1e} C (a clean mean gradient is about C long at most); in further tensors "
-        "and points one of the order of 1e-5 of their size"
+        f"and points one of the order of 1e-5 of their size{room_left(tally, header)}"
     )
     if tally.reasons:
         return Judgement(Verdict.FAIL, listed(tally.reasons), details, private, power=power)
@@ -232,6 +235,16 @@ def _conclude(tally: Tally, kept: Extent, header: Header, private: dict[str, Any
     )
 
 
+def room_left(tally: Tally, header: Header) -> str:
+    """What could hide in low-order bits of tensors on a public grid, for a finding's power."""
+    if header.grid is None:
+        return ""
+    return (
+        f"; any value off the public grid, on which rounding leaves {tally.open_bits:.2g} bits to "
+        "choose in all tensors together"
+    )
+
+
 def _served(tally: Tally) -> str:
     """What was seen of the server."""
     if not tally.rounds:
@@ -251,14 +264,16 @@ UPLOADS = Check(
     tolerance="Coordinate by coordinate, the bound of a running error analysis of the same steps "
     "in float32: four roundings (2^-22) an operation, carried through all K steps. Norms and means "
     "of d coordinates: 2^-22 sqrt(d) of themselves; transforms: 2^-19 log2(d) of the root mean "
-    "square. Names, lengths and digests exactly.",
-    power="an added term far shorter than a clean gradient, in any tensor",
+    "square. Names, lengths and digests exactly, and so the grid: significant bits beyond those "
+    "that the ledger states are 0, in uploads, memories and published weights.",
+    power="an added term far shorter than a clean gradient, in any tensor; a value off the grid",
     limits="The evidence is written by the process that trains. Digests in the ledger bind it to "
     "the messages that were combined, and it must agree with the noise and norms that the other "
     "checks judge; a process that lies in all of them alike is not caught. Only participations "
     "that were kept are judged; which are is drawn after each upload, with a key that the training "
-    "process holds. The server is judged in rounds of which every upload was kept. What hides "
-    "below the rounding, such as low-order bits of an update, is not seen. Algorithms that the "
+    "process holds. The server is judged in rounds of which every upload was kept. Where a value "
+    "lies within rounding of the middle between two points of the grid, either passes: the finding "
+    "tells how many bits that leaves. Algorithms that the "
     "auditor does not know are not judged.",
     rule=_judge,
 )

@@ -19,6 +19,7 @@ from dpfedadamw.privacy.accounting.epsilon_limit import (
 from dpfedadamw.privacy.accounting.registry import check_epsilon, claimed, leading
 from dpfedadamw.privacy.accounting.views import ClientSpend
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
+from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, private_fields
 from dpfedadamw.privacy.sampling import (
     FixedSizeSampling,
@@ -41,6 +42,7 @@ class SingleRecords(PrivacyUnit):
 
     name: ClassVar[str] = "record"
     noises_gradients: ClassVar[bool] = True
+    grid: ClassVar[Grid | None] = Grid(update=12)
 
     def plan(
         self,

@@ -6,7 +6,7 @@ evidence is replaced by a list, which keeps each round's cohort and noise for th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +23,10 @@ from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
+from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.units.client import WholeClients
 from dpfedadamw.privacy.units.registry import make_plan
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.runs import played
@@ -32,6 +34,12 @@ from tests.runs import played
 CLIENTS, RECORDS, FEATURES, CLASSES = 9, 6, 3, 2
 SIZE = FEATURES * CLASSES + CLASSES
 ROUNDS, RATE, DECAY, CLIP, EXPECTED, SEED = 3, 0.7, 0.02, 0.4, 5, 11
+
+
+class Ungridded(WholeClients):
+    """Whole clients on a grid that is as fine as float64: what is referred to is the algorithm."""
+
+    grid = Grid(update=52, vectors=52, summaries=52, weights=52)
 
 
 @dataclass
@@ -92,6 +100,7 @@ def play(
     algorithm = build(spec.algorithm, model, CLIENTS, SEED, CLIP)
     sizes = (RECORDS,) * CLIENTS
     plan = make_plan(spec, sizes, algorithm.local.queries_per_step, algorithm.sparsification)
+    plan = replace(plan, unit=Ungridded())
     randomness, recorder = ReproducibleRandomness(5), Recorder()
     worker = Worker(
         rule=algorithm.local,

@@ -11,7 +11,7 @@ from audit.reading.exchanges import Extent
 from audit.verdict import Severity, Verdict
 
 WHOLE = Extent(1.0, None)
-HEADER = SimpleNamespace(clipping_norm=0.5, parameters=24)
+HEADER = SimpleNamespace(clipping_norm=0.5, parameters=24, grid=None)
 
 
 def tally(**found):
@@ -35,7 +35,7 @@ def concluded(kept=WHOLE, header=HEADER, **found):
 def test_what_could_hide_is_twice_the_widest_rounding_in_clipping_norms():
     found = concluded(reasons=["an upload differs"])
     assert found.details["smallest_visible"] == pytest.approx(2 * 3e-6 / 0.5)
-    bare = SimpleNamespace(clipping_norm=None, parameters=24)
+    bare = SimpleNamespace(clipping_norm=None, parameters=24, grid=None)
     unclipped = concluded(header=bare, reasons=["an upload differs"])
     assert unclipped.details["smallest_visible"] == pytest.approx(2 * 3e-6)
     assert concluded(widths=[], reasons=["one"]).details["smallest_visible"] == 0.0
