@@ -75,6 +75,7 @@ class Bundle:
     live_probe: Callable[[], ProbeResults] | None = None
     _cache: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict, repr=False)
     _layout: Layout | None = field(default=None, repr=False)
+    _refused: dict[str, UntrustedFileError] = field(default_factory=dict, repr=False)
 
     @property
     def header(self) -> Header:
@@ -259,8 +260,17 @@ class Bundle:
         return read_bytes(self.root, "model.safetensors", MAXIMUM_EVIDENCE_BYTES)
 
     def _of_archive(self, name: str, read: Callable[[Arrays], _Content]) -> _Content:
+        # Several checks ask for one file: what is large and no archive is read for the first alone.
+        if name in self._refused:
+            raise self._refused[name]
+        try:
+            with refusals_of(name):
+                arrays = read_archive(read_bytes(self.root, name, MAXIMUM_EVIDENCE_BYTES))
+        except UntrustedFileError as error:
+            self._refused[name] = error
+            raise
         with refusals_of(name):
-            return read(read_archive(read_bytes(self.root, name, MAXIMUM_EVIDENCE_BYTES)))
+            return read(arrays)
 
     def _every(self, read: Callable[[int], _Content]) -> Iterator[tuple[int, _Content]]:
         for index in range(self.readable_ledger.rounds_to_finish):

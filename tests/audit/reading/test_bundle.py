@@ -58,6 +58,25 @@ def test_rounds_are_read_only_when_asked_for(tmp_path: Path) -> None:
         bundle.round_evidence(2)
 
 
+def test_what_is_no_archive_is_read_once_however_many_checks_ask(
+    good_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(root: Path, name: str, limit: int) -> bytes:
+        read.append(name)
+        return read_bytes(root, name, limit)
+
+    bundle = open_bundle(good_run)
+    bundle.layout()
+    monkeypatch.setattr("audit.reading.bundle.read_bytes", counted)
+    os.truncate(good_run / "evidence/round-00000.npz", 2**26)
+    for _ in range(3):
+        with pytest.raises(UntrustedFileError, match="is not a readable archive"):
+            bundle.round_evidence(0)
+    assert read == ["evidence/round-00000.npz"]
+
+
 def test_each_fault_of_a_ledger_names_its_line(good_run: Path) -> None:
     lines = (good_run / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     assert read_ledger(b"".join(lines)).faults == ()

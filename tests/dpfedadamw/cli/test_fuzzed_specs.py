@@ -32,7 +32,8 @@ def answer(seeds: range, folder: Path, capsys) -> None:
             printed = capsys.readouterr()
             told = (seed, done, command, printed.err[-1000:])
             assert codes[-1] in (0, 2), told
-            assert all(code == 2 for code in codes) or codes[0] == 0, told
+            # What the data refuse (a batch larger than a client) can still be shown.
+            assert codes[-1] == 2 or codes[0] == 0 or command == ("spec", "show"), told
             assert "Traceback" not in printed.out + printed.err, told
             assert bool(printed.err) == (codes[-1] == 2), told
             assert "Warning" not in printed.err, told
