@@ -25,6 +25,13 @@ class Killed(BaseException):
     """The process is gone; nothing in it may hold this up."""
 
 
+def _locked() -> threading.Lock:
+    """A lock that waits for whoever gives the turn; cheaper than a semaphore."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(eq=False)
 class Process:
     """One process.
@@ -45,7 +52,7 @@ class Process:
     alive: bool = True
     refused: bool = False
     repeated: tuple[Path, File, int | None, bytes] | None = None
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    turn: threading.Lock = field(default_factory=_locked)
 
 
 class Machine:
@@ -80,7 +87,7 @@ class Machine:
             work()
             self._end(self.current)
             return
-        done = threading.Semaphore(0)
+        done = _locked()
 
         def take_part(process: Process, work: Callable[[], None]) -> None:
             process.turn.acquire()
@@ -146,11 +153,15 @@ class Machine:
             del self._locks[file]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Opened(OpenFile):
     """A file that is open, whatever its name is by now."""
 
-    file: File = field(default_factory=File)
+    file: File
+
+    def __init__(self, path: Path, descriptor: int, file: File) -> None:
+        # There are thirty in a schedule, and setting the fields of a frozen class takes long.
+        vars(self).update(path=path, descriptor=descriptor, file=file)
 
 
 class SimulatedDisk(Disk):

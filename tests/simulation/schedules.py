@@ -40,6 +40,7 @@ EVENTS = (KILLED, KILLED, POWER, POWER, POWER, POWER, FAILED, REPEATED)
 # Steps of a run of one round and of each further one, about.
 _FIRST_STEPS, _ROUND_STEPS = 75, 25
 _ZERO = bytes(16)
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 # Shares of schedules in which processes run at once, and in which the disk damages what was safe.
 _TOGETHER, _DAMAGED = 0.12, 0.12
 
@@ -152,10 +153,9 @@ class Watcher:
         self.require(content is not None, "the ledger can still be lost")
         assert content is not None
         found = entries(content)
-        self.require(
-            b"".join(canonical(entry) + b"\n" for entry in found) == content,
-            "the ledger holds more than its chain",
-        )
+        lines = content.splitlines(keepends=True)
+        whole = len(lines) == len(found) and all(map(_is_canonical, lines))
+        self.require(whole, "the ledger holds more than its chain")
         self._is_paid(run, found)
         self.require(found[-1]["kind"] == "claim", "the claim is not the last line")
         self._is_of_the_last_attempts(run, found)
@@ -188,11 +188,20 @@ class Watcher:
 
 def canonical(entry: dict[str, Any]) -> bytes:
     """A line of the ledger, written down once more apart from the product."""
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _CANONICAL.encode(entry).encode()
 
 
+@functools.lru_cache(1000)
+def _is_canonical(line: bytes) -> bool:
+    return line == canonical(json.loads(line)) + b"\n"
+
+
+@functools.lru_cache(100)
 def entries(ledger: bytes) -> list[dict[str, Any]]:
-    """The lines of a ledger as far as its chain holds, read apart from the product."""
+    """The lines of a ledger as far as its chain holds, read apart from the product.
+
+    Nobody may change what is returned: it is kept for whoever asks for the same bytes again.
+    """
     found, previous = [], "0" * 64
     for line in ledger.split(b"\n")[:-1]:
         entry, digest = _line(line)

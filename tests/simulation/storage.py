@@ -17,9 +17,58 @@ import errno
 import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 SECTOR = 512
+
+
+class StoredPath:
+    """What the product asks of a path, put together once: pathlib would be half of a schedule.
+
+    Args:
+        parts: All its names, "/" first.
+        parent: The folder's path; None for the first that is made, below which all others are.
+    """
+
+    __slots__ = ("_children", "_hash", "_parent", "below", "name", "parts")
+
+    def __init__(self, parts: tuple[str, ...], parent: StoredPath | None = None) -> None:
+        self.parts, self.name, self._parent = parts, parts[-1], parent
+        self.below = parts[1:]
+        self._hash = hash(parts)
+        self._children: dict[str, StoredPath] = {}
+
+    @property
+    def parent(self) -> StoredPath:
+        if self._parent is None:
+            self._parent = StoredPath(self.parts[:-1] or self.parts)
+        return self._parent
+
+    @property
+    def parents(self) -> list[StoredPath]:
+        return [self.parent, *self.parent.parents] if len(self.parts) > 1 else []
+
+    def with_name(self, name: str) -> StoredPath:
+        return self.parent / name
+
+    def forget(self) -> None:
+        """Forget the paths below, which no later schedule will ask for again."""
+        self._children = {}
+
+    def __truediv__(self, name: str) -> StoredPath:
+        found = self._children.get(name)
+        if found is None:
+            found = self._children[name] = StoredPath((*self.parts, name), self)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, StoredPath) and self.parts == other.parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return "/" + "/".join(self.parts[1:])
 
 
 class File:
@@ -46,7 +95,7 @@ Node = File | Folder
 Change = list[tuple[Folder, str, Node | None]]
 
 
-def failure(number: int, path: Path) -> OSError:
+def failure(number: int, path: StoredPath) -> OSError:
     """What the operating system would raise."""
     return OSError(number, os.strerror(number), str(path))
 
@@ -59,16 +108,18 @@ class Storage:
         self.unsafe: list[Change] = []
         self.dirty: set[File] = set()
 
-    def find(self, path: Path) -> Node | None:
+    def find(self, path: StoredPath) -> Node | None:
         """What is there."""
-        node: Node | None = self.root
-        for name in path.parts[1:]:
-            if node.__class__ is not Folder:
-                return None
-            node = node.names.get(name)
+        node: Any = self.root
+        try:
+            for name in path.below:
+                node = node.names[name]
+        except (KeyError, AttributeError):
+            # No such name, or it is a file that should be a folder.
+            return None
         return node
 
-    def file(self, path: Path) -> File:
+    def file(self, path: StoredPath) -> File:
         """The file that is there.
 
         Raises:
@@ -79,7 +130,7 @@ class Storage:
             raise failure(errno.ENOENT if node is None else errno.EISDIR, path)
         return node
 
-    def folder(self, path: Path) -> Folder:
+    def folder(self, path: StoredPath) -> Folder:
         """The folder that is there.
 
         Raises:
@@ -90,7 +141,9 @@ class Storage:
             raise failure(errno.ENOENT if node is None else errno.ENOTDIR, path)
         return node
 
-    def link(self, path: Path, node: Node | None, moved_from: Path | None = None) -> None:
+    def link(
+        self, path: StoredPath, node: Node | None, moved_from: StoredPath | None = None
+    ) -> None:
         """Let a name lead to a node, or to nothing; the node may lose another name at once."""
         change: Change = []
         if moved_from is not None:
@@ -120,15 +173,22 @@ class Storage:
         settled: set[tuple[int, str]] = set()
         left: list[Change] = []
         for change in reversed(self.unsafe):
-            if any(where is folder for where, _, _ in change):
-                for where, name, node in change:
-                    if (id(where), name) not in settled:
-                        _put(where, name, node)
-                        settled.add((id(where), name))
-            # What a later change has replaced cannot come back.
-            elif rest := [one for one in change if (id(one[0]), one[1]) not in settled]:
-                left.append(rest)
-        self.unsafe = left[::-1]
+            for where, _, _ in change:
+                if where is folder:
+                    break
+            else:
+                # What a later change has replaced cannot come back.
+                if settled:
+                    change = [one for one in change if (id(one[0]), one[1]) not in settled]
+                if change:
+                    left.append(change)
+                continue
+            for where, name, node in change:
+                if (id(where), name) not in settled:
+                    _put(where, name, node)
+                    settled.add((id(where), name))
+        if settled:
+            self.unsafe = left[::-1]
 
     def lose_power(self, rng: random.Random) -> None:
         """Keep what is safe, and of all else what chance keeps."""
@@ -147,10 +207,10 @@ class Storage:
             else:
                 node.content = node.durable
 
-    def durable(self, path: Path) -> bytes | None:
+    def durable(self, path: StoredPath) -> bytes | None:
         """A file's bytes that no crash can take; None if a crash could take or change them."""
         node: Node | None = self.root
-        for name in path.parts[1:]:
+        for name in path.below:
             if not isinstance(node, Folder):
                 return None
             found = node.durable.get(name)
