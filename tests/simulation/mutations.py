@@ -159,6 +159,7 @@ MUTATIONS = (
         Ledger._recover,
         "if synced is not None and self.size < synced:",
         "if False:",
+        seed=1700,
     ),
     Mutation(
         "a claim in memory alone is believed", Ledger._recover, "settle(self._path, self._disk)"
