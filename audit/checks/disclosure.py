@@ -36,7 +36,7 @@ from audit.untrusted.safetensors import MessageError, read_names
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
 _MOST_NAMES = 3
-# Evidence is private anyway; what is being written at this moment is not written yet.
+# Evidence is private anyway; of what is being written only the writer's lock is known.
 _NOT_OF_THE_RUN = ("evidence", UNFINISHED)
 
 
@@ -127,16 +127,25 @@ def _copies(bundle: Bundle, reasons: list[str]) -> None:
         )
 
 
+def _finished(bundle: Bundle) -> bool:
+    return bundle.ledger is not None and any(kind == "claim" for _, kind in bundle.ledger.kinds)
+
+
 def _strange_files(bundle: Bundle) -> list[str]:
     """Names of files outside the evidence that no run writes.
 
     A checkpoint is a run's own until its ledger has the claim; it holds clients' memories, so a
     finished run keeps none.
     """
-    finished = bundle.ledger is not None and any(kind == "claim" for _, kind in bundle.ledger.kinds)
+    finished = _finished(bundle)
     checkpoint = bundle.root / "checkpoint"
     try:
         names = [one.name for one in os.scandir(bundle.root) if one.name not in _NOT_OF_THE_RUN]
+        place = bundle.root / UNFINISHED
+        if place.is_dir() and not place.is_symlink():
+            names += [f"{UNFINISHED}/{one.name}" for one in os.scandir(place)]
+        elif os.path.lexists(place):
+            names.append(UNFINISHED)
         if checkpoint.is_dir() and not checkpoint.is_symlink():
             states = [f"checkpoint/{one.name}" for one in os.scandir(checkpoint)]
             if states or not finished:
@@ -150,6 +159,11 @@ def _strange_files(bundle: Bundle) -> list[str]:
     )
 
 
+def _left_over(bundle: Bundle, name: str) -> bool:
+    """Whether a strange file is a checkpoint of a run that is over."""
+    return _finished(bundle) and name.partition("/")[0] == "checkpoint"
+
+
 def _judge(bundle: Bundle) -> Judgement:
     reasons: list[str] = []
     unjudged: list[str] = []
@@ -161,7 +175,14 @@ def _judge(bundle: Bundle) -> Judgement:
             unjudged.append(str(error))
     try:
         lines = _metrics(bundle, reasons)
-        strange = [shown(name) for name in _strange_files(bundle)]
+        names = _strange_files(bundle)
+        strange = [shown(name) for name in names if not _left_over(bundle, name)]
+        left = [shown(name) for name in names if _left_over(bundle, name)]
+        if left:
+            reasons.append(
+                f"a finished run keeps no checkpoint, which holds what clients remember, and there "
+                f"is {', '.join(left[:_MOST_NAMES])}"
+            )
     except AuditError as error:
         strange = []
         unjudged.append(str(error))

@@ -38,6 +38,7 @@ MODEL: Shape = {
     "input_shape": None,
     "classes": None,
     "parameters": None,
+    "tensors": dict.fromkeys(("name", "shape", "dtype", "trained", "sha256")),
     "base": None,
     "qualifications": None,
     "canaries": None,
@@ -48,7 +49,7 @@ _HEADER = (
     "delta", "rounds", "local_steps", "clients", "clients_per_round", "client_sampling", "records",
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
-    "seed", "parameters", "max_epsilon",
+    "seed", "parameters", "tensors_sha256", "max_epsilon",
 )  # fmt: skip
 
 _SPEND = (
@@ -59,7 +60,7 @@ _SPEND = (
 
 _ROUND = (
     "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
-    "state_sha256",
+    "state_sha256", "parameters_sha256",
 )  # fmt: skip
 
 # A claim's numbers, also as they once stood; that ε holds numbers alone is for its readers.
@@ -120,6 +121,7 @@ RUN_FILES = (
     r"(audit\.json|report(-[a-z]+)?\.(json|pdf|html)|VERIFY(-public)?\.md)",
     r"((training\.attestation|attestation(-public)?)\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
     r"(model\.sig|erasure\.json)",
+    r"\.unfinished/lock",
 )
 # What a run goes on from, while its ledger has no claim; a finished run keeps none of it.
 CHECKPOINT_FILES = (r"checkpoint/(spec\.yaml|paid|state-\d{5,}\.safetensors)",)

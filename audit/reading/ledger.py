@@ -83,7 +83,11 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Header:
-    """First line: what the run declares about itself."""
+    """First line: what the run declares about itself.
+
+    `tensors` is the sha256 (hex) of model.json's list of tensors; None in runs from before it was
+    noted.
+    """
 
     run: str
     spec_sha256: str
@@ -112,6 +116,7 @@ class Header:
     max_epsilon: float | None = None
     budget: SharedBudget | None = None
     grid: Grid | None = None
+    tensors: str | None = None
 
     @property
     def course(self) -> Course:
@@ -133,6 +138,8 @@ class Round:
         exchanged: sha256 (hex) over the digests of all uploads, at client level of the released
             mean; None where it is not noted.
         released: what an adaptive rule goes by from here on.
+        parameters: sha256 (hex) of the parameters after the round, as float32; None where it is not
+            noted.
     """
 
     line: int
@@ -143,6 +150,7 @@ class Round:
     broadcast: str | None = None
     exchanged: str | None = None
     released: Mapping[str, Any] = field(default_factory=dict)
+    parameters: str | None = None
 
 
 @dataclass(frozen=True)
@@ -331,6 +339,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         budget=_optional(entry, "budget", lambda: _budget(fields.mapping(entry, "budget"))),
         max_epsilon=_optional(entry, "max_epsilon", lambda: fields.positive(entry, "max_epsilon")),
         grid=_optional(entry, "grid", lambda: _grid(fields.mapping(entry, "grid"))),
+        tensors=_digest(entry, "tensors_sha256"),
     )
 
 
@@ -370,20 +379,22 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
     steps, queries = fields.integers(entry, "steps"), fields.integers(entry, "queries")
     if not len(clients) == len(steps) == len(queries) == len(set(clients)):
         raise FieldError("clients, steps and queries do not have one entry a client")
-    digests = ("broadcast_sha256", "uploads_sha256", "released_sha256")
-    broadcast, uploads, mean = (
-        fields.text(entry, key, pattern=_HEX) if key in entry else None for key in digests
-    )
+    uploads, mean = _digest(entry, "uploads_sha256"), _digest(entry, "released_sha256")
     return Round(
         line,
         fields.integer(entry, "round"),
         clients,
         steps,
         queries,
-        broadcast,
+        _digest(entry, "broadcast_sha256"),
         uploads or mean,
         fields.mapping(entry, "released") if "released" in entry else {},
+        _digest(entry, "parameters_sha256"),
     )
+
+
+def _digest(entry: Mapping[str, Any], key: str) -> str | None:
+    return fields.text(entry, key, pattern=_HEX) if key in entry else None
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any], int], Any]] = {

@@ -74,20 +74,24 @@ def judge_weights(
 ) -> None:
     """Compare the published weights with the parameters that the last round left.
 
-    Weights that are stored under other names are left alone; the finding says so.
+    Weights that do not have the names or lengths of the trained tensors are the matter of the
+    check "weights", which fails them.
     """
     try:
         tensors = read_tensors(bundle.weights(), metadata=True)
-    except MessageError:
+    except MessageError as error:
+        tally.unjudged.append(f"model.safetensors {error}")
         return
     parts = [tensors.get(name, np.zeros(0)) for name, _ in bundle.layout().tensors]
+    if [len(part) for part in parts] != [size for _, size in bundle.layout().tensors]:
+        tally.reasons.append("model.safetensors does not have the tensors that were trained")
+        return
     vector: Floats = np.concatenate(parts)
-    if len(vector) == bundle.layout().parameters:
-        tally.weights = True
-        found = vector if coordinates is None else vector[coordinates]
-        grid = bundle.header.grid
-        bits = None if grid is None else grid.weights
-        tally.compare("model.safetensors", found, expected, bits)
+    tally.weights = True
+    found = vector if coordinates is None else vector[coordinates]
+    grid = bundle.header.grid
+    bits = None if grid is None else grid.weights
+    tally.compare("model.safetensors", found, expected, bits)
 
 
 @dataclass
@@ -139,6 +143,8 @@ class Trajectory:
         uploads: Sequence[Mapping[str, Rounded]],
     ) -> None:
         """Combine a round's uploads, if all of them are at hand; close the round."""
+        if not item.clients:
+            return  # an empty round changes nothing
         self.after = None
         if setting is not None and broadcast is not None and len(uploads) == len(item.clients):
             state = exactly(broadcast.state)

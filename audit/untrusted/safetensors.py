@@ -8,7 +8,8 @@ might travel in them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,21 @@ from audit.untrusted.fields import FieldError
 MAXIMUM_HEADER_BYTES = 1 << 24
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _WHOLE = {"I64": "<i8", "I32": "<i4"}
+_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2"), 1),
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as it is stored: its type's name, its shape and its bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: memoryview
 
 
 class MessageError(UntrustedError):
@@ -46,6 +62,20 @@ def read_tensors(
         if header.pop("__metadata__", None) is not None and not metadata:
             raise MessageError("carries texts beside its tensors")
         return _tensors(header, data, whole)
+    except (DocumentError, FieldError) as error:
+        raise MessageError(f"has a malformed header ({error})") from error
+
+
+def read_stored(raw: bytes) -> dict[str, Stored]:
+    """All tensors by name as they are stored, whatever their type; texts beside them are allowed.
+
+    Raises:
+        MessageError: the message is malformed, or holds bytes that belong to no tensor.
+    """
+    try:
+        header, data = _opened(raw)
+        header.pop("__metadata__", None)
+        return dict(_stored(header, memoryview(data)))
     except (DocumentError, FieldError) as error:
         raise MessageError(f"has a malformed header ({error})") from error
 
@@ -82,18 +112,26 @@ def _opened(raw: bytes) -> tuple[dict[str, Any], bytes]:
 
 def _tensors(header: Mapping[str, Any], data: bytes, whole: str | None) -> dict[str, Floats]:
     tensors: dict[str, Floats] = {}
+    for name, stored in _stored(header, memoryview(data)):
+        types = _WHOLE if name == whole else _TYPES
+        kind = np.dtype(types[fields.choice(header[name], "dtype", tuple(types))])
+        tensors[name] = np.frombuffer(stored.content, dtype=kind).astype(np.float64)
+    return tensors
+
+
+def _stored(header: Mapping[str, Any], data: memoryview) -> Iterator[tuple[str, Stored]]:
+    """Tensors in the order of their bytes, which they must share out among them."""
     covered = 0
     places = {name: fields.integers(entry, "data_offsets") for name, entry in header.items()}
     if any(len(place) != 2 for place in places.values()):
         raise MessageError("has a tensor without a place")
     for name, (start, stop) in sorted(places.items(), key=lambda item: item[1]):
-        types = _WHOLE if name == whole else _TYPES
-        kind = np.dtype(types[fields.choice(header[name], "dtype", tuple(types))])
-        count = math.prod(fields.integers(header[name], "shape"))
-        if start != covered or stop - start != count * kind.itemsize or stop > len(data):
+        dtype = fields.choice(header[name], "dtype", tuple(_BYTES))
+        shape = fields.integers(header[name], "shape")
+        size = math.prod(shape) * _BYTES[dtype]
+        if start != covered or stop - start != size or stop > len(data):
             raise MessageError("has bytes that belong to no tensor, or to two")
         covered = stop
-        tensors[name] = np.frombuffer(data[start:stop], dtype=kind).astype(np.float64)
+        yield name, Stored(dtype, tuple(shape), data[start:stop])
     if covered != len(data):
         raise MessageError("has bytes that belong to no tensor")
-    return tensors

@@ -220,7 +220,7 @@ class UploadRecorder:
             messages: The serialised broadcast of this round and of the next.
             released: The noised mean update, [d].
         """
-        if not self._kept(round_index, (0, 1), -1, released_digest(released)):
+        if not self._kept(round_index, (0, 1), -1, vector_digest(released)):
             return
         kept = released if self.coordinates is None else released[self.coordinates]
         arrays: dict[str, NDArray[Any]] = {
@@ -253,9 +253,9 @@ def upload_file(round_index: int, client: int | None) -> str:
     return f"upload-{round_index:05d}" + ("" if client is None else f"-{client:05d}") + ".npz"
 
 
-def released_digest(released: Tensor) -> bytes:
-    """Sha256 of a released vector as float32, little endian."""
-    raw = released.detach().float().cpu().numpy().astype("<f4").tobytes()
+def vector_digest(vector: Tensor) -> bytes:
+    """Sha256 of a released vector or of parameters [d] as float32, little endian."""
+    raw = vector.detach().float().cpu().numpy().astype("<f4").tobytes()
     return hashlib.sha256(raw).digest()
 
 

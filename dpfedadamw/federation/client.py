@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.evidence.client_level import ClientLevelEvidence
-from dpfedadamw.evidence.exchanges import released_digest
+from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack, pack_update
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
@@ -164,7 +164,7 @@ class ClientLevel(Unprotected):
         self.evidence.uploads.release(current.index, (current.message, after), upload.update)
         return {
             "broadcast_sha256": sha256(current.message).hexdigest(),
-            "released_sha256": released_digest(upload.update).hex(),
+            "released_sha256": vector_digest(upload.update).hex(),
         }
 
     def traffic(self, current: Round) -> tuple[int | None, int | None]:

@@ -21,6 +21,7 @@ from dpfedadamw.algorithms.base import (
     cosine_learning_rate,
 )
 from dpfedadamw.data.datasets import Records
+from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import Unprotected
@@ -265,6 +266,8 @@ class Federation:
             "clients": list(current.chosen),
             "steps": [result.steps for result in results],
             "queries": [result.queries for result in results],
+            # Ties the published weights to the last round, whatever else of it is kept.
+            "parameters_sha256": vector_digest(current.state.parameters).hex(),
             **noted,
         }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -77,12 +79,7 @@ def write_weights(path: Path, model: nn.Module) -> None:
     Tensors that come unchanged from pinned, published weights (``model.fetched``) are left out:
     beside a frozen backbone, only its low-rank pairs and the head are written.
     """
-    fetched: frozenset[str] = getattr(model, "fetched", frozenset())
-    tensors = {
-        name: value.detach().cpu().clone()
-        for name, value in model.state_dict().items()
-        if name not in fetched
-    }
+    tensors = {name: value.detach().cpu().clone() for name, value in _written(model).items()}
     # One entry only: safetensors writes several in no fixed order, and the bytes would differ.
     write_atomically(path, save(tensors, metadata={"format": "pt"}))
 
@@ -97,11 +94,48 @@ def read_weights(path: Path, model: nn.Module) -> None:
         tensors = load(path.read_bytes())
     except Exception as error:
         raise RunDirectoryError(f"{path}: not a readable safetensors file ({error})") from None
-    expected = {
-        name: value.shape
-        for name, value in model.state_dict().items()
-        if name not in getattr(model, "fetched", frozenset())
-    }
+    expected = {name: value.shape for name, value in _written(model).items()}
     if {name: value.shape for name, value in tensors.items()} != expected:
         raise RunDirectoryError(f"{path}: its tensors are not those of the model in model.json")
     model.load_state_dict(tensors, strict=False)
+
+
+def tensor_list(model: nn.Module) -> list[dict[str, Any]]:
+    """What `write_weights` will write, tensor by tensor, said before training begins.
+
+    Trained tensors stand in the order of the flat vector, all others after them with the sha256 of
+    their numbers, which training must not change.
+
+    Returns:
+        By tensor its name, shape and type as safetensors call it, and whether it is trained.
+    """
+    written = _written(model)
+    trained = [name for name, one in model.named_parameters() if one.requires_grad]
+    # A second name of a trained tensor changes with it.
+    moving = {written[name].data_ptr() for name in trained if written[name].numel()}
+    listed = []
+    for name in [*trained, *sorted(set(written) - set(trained))]:
+        value = written[name].detach().cpu().contiguous()
+        kind = json.loads(save({"one": value.reshape(-1)[:0].clone()})[8:])["one"]["dtype"]
+        entry = {
+            "name": name,
+            "shape": list(value.shape),
+            "dtype": kind,
+            "trained": name in trained,
+        }
+        if not entry["trained"] and written[name].data_ptr() not in moving:
+            entry["sha256"] = _content_digest(value)
+        listed.append(entry)
+    return listed
+
+
+def _written(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model that its file of weights holds."""
+    fetched: frozenset[str] = getattr(model, "fetched", frozenset())
+    return {name: value for name, value in model.state_dict().items() if name not in fetched}
+
+
+def _content_digest(value: Tensor) -> str:
+    """Sha256 (hex) of a tensor's numbers as safetensors has them."""
+    content = save({"one": value})
+    return hashlib.sha256(content[8 + int.from_bytes(content[:8], "little") :]).hexdigest()

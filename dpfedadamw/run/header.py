@@ -17,7 +17,7 @@ from dpfedadamw.experiment import Experiment
 from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.units.registry import UNITS
-from dpfedadamw.run.checkpoints import RoundNumbers
+from dpfedadamw.run.checkpoints import RoundNumbers, tensor_list
 from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec import Spec
@@ -97,6 +97,8 @@ def header(
         # Loss distributions, which carry the claim, are composed here; RDP is dp-accounting's.
         "accountant": {"library": "dpfedadamw", "version": __version__},
         "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
+        # What the published weights will be called, before there are any.
+        "tensors_sha256": _tensors_digest(experiment.model),
     }
 
 
@@ -164,9 +166,16 @@ def write_model_config(
         "input_shape": list(experiment.dataset.input_shape),
         "classes": experiment.dataset.classes,
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
+        "tensors": tensor_list(experiment.model),
         # Which published weights the file with the trained ones belongs to.
         "base": origin_of(experiment.model),
         "qualifications": qualifications(experiment.spec, order),
         **({"canaries": order.count} if order is not None else {}),
     }
     write_json(run.model_config, config)
+
+
+def _tensors_digest(model: nn.Module) -> str:
+    """Sha256 (hex) of the list of the model's tensors, as canonical JSON."""
+    text = json.dumps(tensor_list(model), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

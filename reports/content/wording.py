@@ -38,6 +38,10 @@ CHECK_MEANINGS = {
     "uploads": (
         "If it fails, something that was never noised left a client: the guarantee does not hold."
     ),
+    "weights": (
+        "If it fails, the published model is not the one that was trained, and nothing here is "
+        "said of it."
+    ),
     "accounting": "If it fails, the stated loss is not what the ledger's queries cost.",
     "views": "If it fails, a loss is stated towards the wrong reader.",
     "participation": (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.audit.corruptions import attest
 from tests.audit.synthetic_run import Settings, build_run
 
 HERE = Path(__file__).parent
@@ -28,4 +29,4 @@ collect_ignore = [
 @pytest.fixture
 def good_run(tmp_path: Path) -> Path:
     """A small correct run."""
-    return build_run(tmp_path / "run", Settings())
+    return attest(build_run(tmp_path / "run", Settings()))

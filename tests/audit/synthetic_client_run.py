@@ -24,6 +24,7 @@ from tests.audit.synthetic_run import (
     pack,
     runs,
     save,
+    vector_digest,
     write_model,
     write_records,
 )
@@ -223,7 +224,8 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
                 "released_sha256": hashlib.sha256(released.tobytes()).hexdigest(),
             }
         )  # fmt: skip
-    write_model(path, parameters, s.sizes)
+    entries[0]["tensors_sha256"] = write_model(path, parameters, s.sizes)
+    entries[-1]["parameters_sha256"] = vector_digest(parameters)
     entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))
     (path / "ledger.jsonl").write_bytes(chain(entries))
     metrics = [{"round": 0, "test_accuracy": 0.1, "bytes_up": 0, "seconds": 0.0}]

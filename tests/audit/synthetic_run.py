@@ -103,7 +103,7 @@ def on_grid(values: np.ndarray, bits: int) -> np.ndarray:
     return np.ldexp(np.rint(np.ldexp(fractions, bits)), exponents - bits)
 
 
-def canonical(entry: Mapping[str, Any]) -> bytes:
+def canonical(entry: Any) -> bytes:
     return json.dumps(
         entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
@@ -289,7 +289,8 @@ def build_run(path: Path, s: Settings) -> Path:
                 "uploads_sha256": hashlib.sha256(b"".join(digests)).hexdigest(),
             }
         )
-    write_model(path, state.parameters, s.sizes)
+    header["tensors_sha256"] = write_model(path, state.parameters, s.sizes)
+    entries[-1]["parameters_sha256"] = vector_digest(state.parameters)
     entries.append(_claim(s, sigma, records, charged, times))
     (path / "ledger.jsonl").write_bytes(chain(entries))
     (evidence / "salt").write_bytes(bytes(32))
@@ -321,12 +322,23 @@ def write_records(evidence: Path, owner: np.ndarray, clients: int) -> None:
     )
 
 
-def write_model(path: Path, parameters: np.ndarray, sizes: tuple[int, ...]) -> None:
-    """The published weights, one tensor a layer, and their configuration."""
+def write_model(path: Path, parameters: np.ndarray, sizes: tuple[int, ...]) -> str:
+    """The published weights, one tensor a layer, and their configuration; the list's digest."""
     parts = np.split(parameters, np.cumsum(sizes)[:-1])
     tensors = {f"layer-{index}": part for index, part in enumerate(parts)}
     (path / "model.safetensors").write_bytes(pack(tensors))
-    (path / "model.json").write_text(json.dumps({"format": 1, "parameters": len(parameters)}))
+    listed = [
+        {"name": name, "shape": list(part.shape), "dtype": "F32", "trained": True}
+        for name, part in tensors.items()
+    ]
+    configuration = {"format": 1, "parameters": len(parameters), "tensors": listed}
+    (path / "model.json").write_text(json.dumps(configuration))
+    return hashlib.sha256(canonical(listed)).hexdigest()
+
+
+def vector_digest(vector: np.ndarray) -> str:
+    """What the ledger notes of a vector."""
+    return hashlib.sha256(vector.astype("<f4").tobytes()).hexdigest()
 
 
 def _charge(

@@ -22,7 +22,7 @@ from audit.__main__ import main, render
 from audit.checks import checks_for
 from audit.reading.bundle import open_bundle
 from audit.verdict import Finding, Findings, Severity, Verdict
-from tests.audit.corruptions import flip
+from tests.audit.corruptions import attest, flip
 from tests.audit.synthetic_run import Settings, SoftmaxProbe, build_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,7 +209,7 @@ def test_hostile_texts_cannot_steer_the_terminal() -> None:
 
 def test_a_long_run_of_fifty_clients_is_audited_quickly(tmp_path: Path) -> None:
     settings = Settings(rounds=100, clients=50, clients_per_round=5, local_steps=4, smallest=300)
-    run = build_run(tmp_path / "run", settings)
+    run = attest(build_run(tmp_path / "run", settings))
     findings = audit_run(run)
     assert findings.verdict is Verdict.PASS
     assert len(findings.named("accounting").details["over_rounds"]) == 40

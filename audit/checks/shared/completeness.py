@@ -17,9 +17,12 @@ from audit.reading.ledger import Header, Ledger, Resume, Round
 from audit.reading.spends import RoundSpend, Spend
 
 _MOST_UNREADABLE = 100
+# The command line lets the trainer sign before it audits; only a run whose signature was never
+# made, or was deleted, comes here without.
 UNATTESTED = (
-    "no attestation by the trainer lies beside the run: model, metrics and most of the evidence "
-    "were compared with no digest of theirs, so changes to them would not be seen"
+    "nothing ties these files to the trainer: no attestation lies beside them, so that changes to "
+    "model, metrics and most of the evidence would not be seen; `dpfedadamw sign --role trainer` "
+    "makes one"
 )
 
 
@@ -50,6 +53,8 @@ def judge_run(
         rounds(ledger, header, reasons)
         evidence(bundle, header, reasons, unreadable)
     attested = attestation_faults(bundle.root, reasons, unreadable)
+    if not attested:
+        unreadable.insert(0, UNATTESTED)
     details = {
         "ledger_lines": len(ledger.kinds) if ledger else 0,
         "rounds": len(ledger.rounds) if ledger else 0,
@@ -59,7 +64,7 @@ def judge_run(
     judged = conclude(
         "every line of the ledger names the digest of the line before and its own, the spec is the "
         "one the header names, all rounds are charged before they end, and all evidence is there"
-        + ("; every file is the one that the trainer attested to" if attested else ""),
+        "; every file is the one that the trainer attested to",
         reasons,
         unreadable,
         details=details,

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit import audit_run
 from audit.checks import checks_for, checks_of
 from audit.checks.randomness import REPRODUCIBLE
-from audit.checks.shared.completeness import UNATTESTED
 from audit.reading.bundle import open_bundle
 from audit.reading.units import RECORD
 from audit.verdict import Findings, Verdict
 from tests.audit import synthetic_run
+from tests.audit.corruptions import audit_attested as audit_run
 from tests.audit.synthetic_run import (
     Settings,
     SoftmaxProbe,
@@ -273,7 +272,7 @@ def test_a_record_in_the_wrong_client_is_caught(good_run: Path) -> None:
 def test_reproducible_mode_is_disclosed(tmp_path: Path) -> None:
     findings = audit_run(build_run(tmp_path / "run", replace(GOOD, randomness="reproducible")))
     assert findings.verdict is Verdict.PASS
-    assert findings.qualifications == (UNATTESTED, REPRODUCIBLE)
+    assert findings.qualifications == (REPRODUCIBLE,)
 
 
 def test_closed_forms_are_read_as_theory_says(tmp_path: Path) -> None:
@@ -320,7 +319,9 @@ def test_a_run_without_privacy_makes_no_claim(good_run: Path) -> None:
         entries[0].update(unit="none", spec_sha256=spec, noise_multiplier=None, delta=None)
         entries[-1] = {"kind": "claim", "view_headline": "none"}
 
-    shutil.rmtree(good_run / "evidence")
+    for path in (good_run / "evidence").iterdir():
+        if path.name != "salt":
+            path.unlink()
     rewrite_ledger(good_run, strip)
     rewrite_spec(
         good_run,

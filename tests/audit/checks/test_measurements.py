@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit import audit_run
 from audit.statistics.intervals import FALSE_ALARM
 from audit.verdict import Finding, Verdict
+from tests.audit.corruptions import audit_attested as audit_run
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import (
     Settings,
@@ -55,6 +55,7 @@ RECORD = {
         "participations replayed tensors rounds_combined coordinates smallest_visible",
         "largest_share_of_a_clean_gradient_that_could_hide",
     ),
+    "weights": ("tensors trained", ""),
     "accounting": (
         "delta epsilon clients[].client clients[].participations "
         + " ".join(f"clients[].{name}" for name in _VIEW.split())
@@ -104,6 +105,7 @@ CLIENT = {
         RECORD["noise-scale"][1],
     ),
     "uploads": ("rounds replayed coordinates", ""),
+    "weights": ("tensors trained", ""),
     "accounting": (
         "delta epsilon "
         + " ".join(f"third_party.{name}" for name in _VIEW.split())
@@ -166,7 +168,7 @@ def test_the_counts_of_a_run_of_single_records_are_those_of_its_settings(
         "ledger_lines": 1 + charges + s.rounds + 1,
         "rounds": s.rounds,
         "charges": charges,
-        "attested": False,
+        "attested": True,
     }
     assert record_run["promise"].details["charges"] == charges
     assert record_run["partition"].details["clients"] == s.clients
@@ -212,7 +214,7 @@ def test_the_counts_of_a_run_of_whole_clients_are_those_of_its_settings(
         "ledger_lines": 1 + 2 * s.rounds + 1,
         "rounds": s.rounds,
         "charges": s.rounds,
-        "attested": False,
+        "attested": True,
     }
     assert client_run["promise"].details == {
         "delta_clients": pytest.approx(s.delta * s.clients, rel=1e-12),

@@ -15,12 +15,13 @@ from audit.reading.units import CLIENT, NONE, RECORD, UNITS
 
 ORDER = {
     "record": (
-        "integrity promise partition sensitivity noise-scale uploads accounting views "
+        "integrity promise partition sensitivity noise-scale uploads weights accounting views "
         "participation publication disclosure second-moment randomness outside-budget canaries"
     ),
     "client": (
         "integrity promise partition sensitivity participation coordinates noise-scale uploads "
-        "accounting views publication disclosure second-moment randomness outside-budget canaries"
+        "weights accounting views publication disclosure second-moment randomness outside-budget "
+        "canaries"
     ),
 }
 

@@ -129,8 +129,9 @@ def test_an_audit_without_any_attestation_says_so(runs: tuple[Path, Path], tmp_p
     metrics = run / "metrics.jsonl"
     metrics.write_bytes(metrics.read_bytes().replace(b'"test_accuracy":0.', b'"test_accuracy":0.9'))
     found = audit_run(run)
-    assert found.verdict is Verdict.PASS
-    assert UNATTESTED in found.qualifications
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert found.named("integrity").verdict is Verdict.NOT_VERIFIED
+    assert UNATTESTED in found.to_json()["qualifications"]
     assert f"note     {UNATTESTED}" in render(found)
 
 

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit import UpdateProbe, audit_run, record_probe
+from audit import UpdateProbe, record_probe
 from audit.accounting.budget import Steps, budget
 from audit.checks import checks_for, checks_of
 from audit.checks.client.accounting import composed_multiplier
 from audit.checks.client.views import TRUSTED_SERVER
-from audit.checks.shared.completeness import UNATTESTED
 from audit.probe.update_probing import UPDATE_KINDS, run_update_probe
 from audit.reading.bundle import open_bundle
 from audit.reading.units import CLIENT
 from audit.statistics.participation import dispersion_p_value, rounds_to_see_constant_counts
 from audit.verdict import Findings, Verdict
+from tests.audit.corruptions import attest
+from tests.audit.corruptions import audit_attested as audit_run
 from tests.audit.synthetic_client_run import ClientSettings, SumProbe, build_client_run
 from tests.audit.synthetic_run import (
     Settings,
@@ -49,7 +50,7 @@ def unverified(findings: Findings) -> set[str]:
 
 @pytest.fixture
 def good_client_run(tmp_path: Path) -> Path:
-    return build_client_run(tmp_path / "run", GOOD)
+    return attest(build_client_run(tmp_path / "run", GOOD))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_a_correct_run_passes(tmp_path: Path, settings: ClientSettings) -> None:
     assert [f.name for f in findings.findings] == [check.name for check in asked]
     assert findings.named("second-moment").verdict is Verdict.NOT_APPLICABLE
     trusted = settings.noise_added_by == "server"
-    assert findings.qualifications == (UNATTESTED, *((TRUSTED_SERVER,) if trusted else ()))
+    assert findings.qualifications == ((TRUSTED_SERVER,) if trusted else ())
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_a_run_without_evidence_is_not_verified(good_client_run: Path) -> None:
     shutil.rmtree(good_client_run / "evidence")
     findings = audit_run(good_client_run)
     evidence = {"integrity", "promise", "sensitivity", "coordinates", "noise-scale", "uploads"}
-    evidence |= {"partition", "disclosure", "outside-budget"}
+    evidence |= {"partition", "disclosure", "outside-budget", "weights"}
     assert unverified(findings) == evidence
     assert findings.named("accounting").verdict is Verdict.PASS
 

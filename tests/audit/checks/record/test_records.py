@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit import audit_run
 from audit.checks.randomness import obvious_commitments
 from audit.reading.known_fields import LEDGER, METRICS, unknown_fields
 from audit.statistics.floors import Floor, floor_faults
 from audit.verdict import Verdict
+from tests.audit.corruptions import audit_attested as audit_run
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, pack, rewrite_ledger, rewrite_round, save
 
@@ -171,18 +171,24 @@ def test_a_tensor_that_was_not_trained_is_found(run: Path, name: str) -> None:
         for key, entry in header.items()
     }
     (run / "model.safetensors").write_bytes(pack({**tensors, name: np.ones(3, np.float32)}))
-    assert failing(run) == {"disclosure"}
+    assert failing(run) == {"disclosure", "weights"}
 
 
-@pytest.mark.parametrize(
-    "name", ["losses.csv", "checkpoint/optimizer.pt", "checkpoint/state-00002.safetensors"]
-)
+@pytest.mark.parametrize("name", ["losses.csv", ".unfinished/losses.csv"])
 def test_a_file_that_no_run_writes_is_not_judged_and_said(run: Path, name: str) -> None:
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_text("0.7")
     found = audit_run(run)
     assert found.verdict is Verdict.NOT_VERIFIED
     assert name in found.named("disclosure").measurement
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "state-00002.safetensors"])
+def test_a_checkpoint_in_a_finished_run_fails(run: Path, name: str) -> None:
+    (run / "checkpoint").mkdir()
+    (run / "checkpoint" / name).write_text("0.7")
+    assert failing(run) == {"disclosure"}
+    assert f"'checkpoint/{name}'" in audit_run(run).named("disclosure").measurement
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder"])

@@ -1,0 +1,144 @@
+"""The check "weights": names, shapes, types and digests of the published model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.checks.base import Judgement
+from audit.checks.weights import NOT_NOTED, WEIGHTS
+from audit.errors import AuditError
+from audit.reading.bundle import open_bundle
+from audit.untrusted.safetensors import read_tensors
+from audit.verdict import Finding, Severity, Verdict
+from tests.audit.synthetic_client_run import ClientSettings, build_client_run
+from tests.audit.synthetic_run import Settings, build_run, canonical, pack, rewrite_ledger
+
+Tensors = dict[str, np.ndarray]
+
+
+@pytest.fixture(params=["record", "client"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "record":
+        return build_run(tmp_path / "run", Settings(rounds=2))
+    return build_client_run(tmp_path / "run", ClientSettings(rounds=2))
+
+
+def weights(run: Path) -> Finding:
+    try:
+        return WEIGHTS.finding(WEIGHTS.judge(open_bundle(run)))
+    except AuditError as error:
+        return WEIGHTS.finding(Judgement(Verdict.NOT_VERIFIED, str(error)))
+
+
+def renamed(tensors: Tensors) -> None:
+    tensors.update({f"module.{name}": tensors.pop(name) for name in list(tensors)})
+
+
+def changed_in_one_bit(numbers: np.ndarray) -> None:
+    numbers[3] = np.nextafter(numbers[3], np.float32(9))
+
+
+def rewrite(run: Path, change: Callable[[Tensors], object]) -> None:
+    path = run / "model.safetensors"
+    tensors = {
+        name: value.astype(np.float32) for name, value in read_tensors(path.read_bytes()).items()
+    }
+    change(tensors)
+    path.write_bytes(pack(tensors))
+
+
+def relist(run: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Change the list of tensors and the digest that the ledger names: a consistent lie."""
+    path = run / "model.json"
+    config = json.loads(path.read_text())
+    change(config["tensors"])
+    path.write_text(json.dumps(config))
+    digest = hashlib.sha256(canonical(config["tensors"])).hexdigest()
+    rewrite_ledger(run, lambda entries: entries[0].update(tensors_sha256=digest))
+
+
+def test_the_last_rounds_parameters_under_the_names_that_were_said_pass(run: Path) -> None:
+    found = weights(run)
+    assert (found.verdict, found.details) == (Verdict.PASS, {"tensors": 3, "trained": 3})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda tensors: renamed(tensors), "'module.layer-0'"),
+        (lambda t: t.pop("layer-1"), "lacks the tensor 'layer-1'"),
+        (lambda t: t.update(more=np.ones(2, np.float32)), "holds a tensor 'more'"),
+        (lambda t: t.update({"layer-1": t["layer-1"].reshape(1, -1)}), "another shape or type"),
+        (
+            lambda t: t["layer-2"].__setitem__(3, np.nextafter(t["layer-2"][3], np.float32(9))),
+            "left",
+        ),
+    ],
+    ids=["renamed", "missing", "further", "reshaped", "one bit"],
+)
+def test_any_other_weights_fail(run: Path, change: Callable[[Tensors], object], says: str) -> None:
+    rewrite(run, change)
+    found = weights(run)
+    assert found.verdict is Verdict.FAIL
+    assert says in found.measurement
+
+
+def test_a_list_that_is_not_the_headers_fails(run: Path) -> None:
+    path = run / "model.json"
+    original = path.read_text()
+    path.write_text(original.replace("layer-0", "layer-9"))
+    assert "not the one that the ledger's header names" in weights(run).measurement
+    path.write_text(json.dumps({"format": 1, "parameters": 340}))
+    assert weights(run).verdict is Verdict.FAIL
+
+
+def test_a_list_that_calls_trained_tensors_others_fails(run: Path) -> None:
+    relist(run, lambda tensors: tensors[0].update(trained=False))
+    found = weights(run)
+    assert found.verdict is Verdict.FAIL
+    assert "not as many numbers as were trained" in found.measurement
+
+
+def test_what_was_not_to_be_trained_stays_what_it_was(run: Path) -> None:
+    frozen = np.arange(4, dtype=np.float32)
+    digest = hashlib.sha256(frozen.tobytes()).hexdigest()
+    entry = {"name": "frozen", "shape": [4], "dtype": "F32", "trained": False, "sha256": digest}
+    relist(run, lambda tensors: tensors.append(entry))
+    rewrite(run, lambda tensors: tensors.update(frozen=frozen))
+    assert weights(run).verdict is Verdict.PASS
+    rewrite(run, lambda tensors: tensors.update(frozen=frozen + 1))
+    assert "'frozen' was not to be trained" in weights(run).measurement
+
+
+def test_a_ledger_that_does_not_note_what_the_last_round_left_fails(run: Path) -> None:
+    rewrite_ledger(run, lambda entries: entries[-2].pop("parameters_sha256"))
+    assert weights(run).verdict is Verdict.FAIL
+
+
+def test_a_run_from_before_is_judged_as_far_as_it_goes(run: Path) -> None:
+    (run / "model.json").write_text(json.dumps({"format": 1, "parameters": 340}))
+
+    def older(entries: list[dict[str, Any]]) -> None:
+        entries[0].pop("tensors_sha256")
+        entries[-2].pop("parameters_sha256")
+
+    rewrite_ledger(run, older)
+    found = weights(run)
+    assert (found.verdict, found.severity) == (Verdict.NOT_VERIFIED, Severity.THEORETICAL)
+    assert found.qualifications == (NOT_NOTED,)
+    rewrite(
+        run, lambda tensors: tensors.update({f"module.{n}": tensors.pop(n) for n in list(tensors)})
+    )
+    assert weights(run).verdict is Verdict.FAIL
+
+
+def test_weights_that_cannot_be_read_are_not_verified(run: Path) -> None:
+    (run / "model.safetensors").write_bytes(b"none")
+    assert weights(run).verdict is Verdict.NOT_VERIFIED

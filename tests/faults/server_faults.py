@@ -1,0 +1,234 @@
+"""Servers that do more than combine, weights that are not the last round's, and what is left over.
+
+Each fault is planted at record level and, where it applies, at client level. `larger` gives the
+same fault in a model of 19,210 parameters, of whose run only a share is kept as evidence.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save, save_file
+from torch import Tensor, nn
+
+from dpfedadamw.algorithms.base import Broadcast, ServerState
+from dpfedadamw.evidence.client_level import ClientLevelEvidence
+from dpfedadamw.evidence.record_level import ClientEvidence
+from dpfedadamw.federation.rounds import Federation, RoundResult
+from dpfedadamw.run import checkpoints
+from dpfedadamw.run.training import Training
+from dpfedadamw.spec import Spec
+from tests.faults.fault import Fault, FaultGroup, Findings, Patch, filed, unpatched, with_training
+from tests.runs import small_spec, train
+
+# Ten steps, so that so few whole participations are kept that no round has all of its own.
+LARGER = ("model.hidden=[256]", "federation.local_steps=10")
+Change = Callable[[ServerState, Broadcast], Tensor]
+
+
+def on_records() -> Spec:
+    return small_spec("dp-fedavg")
+
+
+def on_clients() -> Spec:
+    return small_spec("blur", rounds=10)
+
+
+def larger(fault: Fault) -> Fault:
+    """The same in a model of 19,210 parameters and as many rounds as do not all fit."""
+    if fault.spec is on_records:
+        spec = small_spec("dp-fedavg", rounds=20, overrides=LARGER)
+    else:
+        spec = small_spec("blur", rounds=150, overrides=LARGER)
+    return dataclasses.replace(fault, name=f"{fault.name}-larger", spec=lambda: spec)
+
+
+@dataclasses.dataclass(frozen=True)
+class Meddling:
+    """A server that combines correctly, and then changes the parameters."""
+
+    server: Any
+    change: Change
+
+    def start(self, parameters: Tensor) -> ServerState:
+        return self.server.start(parameters)
+
+    def combine(self, state: ServerState, uploads: Any, broadcast: Broadcast) -> ServerState:
+        combined = self.server.combine(state, uploads, broadcast)
+        return dataclasses.replace(combined, parameters=self.change(combined, broadcast))
+
+
+def meddled(spec: Spec, folder: Path, change: Callable[[Training], Change]) -> Findings:
+    """Findings on a run whose server meddles."""
+
+    def prepare(training: Training) -> None:
+        federation = training.federation
+        server = Meddling(federation.server, change(training))
+        training.federation = dataclasses.replace(federation, server=server)
+
+    return with_training(spec, folder, prepare)
+
+
+# The noise of a round, noted by whoever adds it and read by a server that should not know it.
+_NOISE: list[Tensor] = []
+
+
+def noting_the_noise(patch: Patch) -> None:
+    _NOISE.clear()
+    query, write_round = ClientEvidence.query, ClientLevelEvidence.write_round
+
+    def of_a_query(self, real):
+        _NOISE.append((real.noisy_sum - real.clean_sum) / real.divisor)
+        query(self, real)
+
+    def of_a_round(self, index, attempt, clients, release):
+        _NOISE.append((release.noisy_sum - release.clean_sum) / release.divisor)
+        write_round(self, index, attempt, clients, release)
+
+    patch.setattr(ClientEvidence, "query", of_a_query)
+    patch.setattr(ClientLevelEvidence, "write_round", of_a_round)
+
+
+def without_the_noise(training: Training) -> Change:
+    private = training.experiment.plan.unit.name == "record"
+
+    def change(combined: ServerState, broadcast: Broadcast) -> Tensor:
+        total = torch.stack(_NOISE).sum(0).to(combined.parameters.dtype)
+        _NOISE.clear()
+        # Record level: θ moved by −η·mean of the clients' noised gradients.
+        share = -broadcast.learning_rate / 4.0 if private else 1.0
+        return combined.parameters - share * total
+
+    return change
+
+
+def trained_without_noise(training: Training, steps: int = 5) -> Tensor:
+    """The parameters of the same model after plain gradient descent on all records."""
+    model = copy.deepcopy(training.experiment.model)
+    clients = training.federation.clients
+    inputs = torch.cat([one.inputs[torch.arange(len(one.labels))][:] for one in clients])
+    labels = torch.cat([one.labels for one in clients])
+    moved = [one for one in model.parameters() if one.requires_grad]
+    for _ in range(steps):
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        for one, gradient in zip(moved, torch.autograd.grad(loss, moved), strict=True):
+            one.data -= 0.5 * gradient
+    return torch.cat([one.detach().reshape(-1) for one in moved])
+
+
+def averaged_with_another(training: Training) -> Change:
+    plain = trained_without_noise(training)
+    return lambda combined, _: 0.9 * combined.parameters + 0.1 * plain
+
+
+def best_round_published(patch: Patch) -> None:
+    """After the last round an earlier one is written out, as early stopping does."""
+    seen: list[Tensor] = []
+    run, write = Federation.run, checkpoints.write_weights
+
+    def noted(self, *some: Any) -> Iterator[RoundResult]:
+        for result in run(self, *some):
+            seen.append(result.state.parameters.clone())
+            yield result
+
+    def another(path: Path, model: nn.Module) -> None:
+        best, start = seen[len(seen) // 2], 0
+        for one in model.parameters():
+            one.data.copy_(best[start : start + one.numel()].view_as(one))
+            start += one.numel()
+        write(path, model)
+
+    patch.setattr(Federation, "run", noted)
+    patch.setattr(checkpoints, "write_weights", another)
+
+
+def under_other_names(patch: Patch) -> None:
+    """Another model, under the names that a wrapper for several devices gives its tensors."""
+
+    def another(path: Path, model: nn.Module) -> None:
+        tensors = {f"module.{name}": 2.0 * one for name, one in model.state_dict().items()}
+        path.write_bytes(save(tensors, metadata={"format": "pt"}))
+
+    patch.setattr(checkpoints, "write_weights", another)
+
+
+def leaving_a_clean_gradient(spec: Spec, folder: Path) -> Findings:
+    """A state that a finished run leaves behind, with what a client's optimiser remembers."""
+    training, _ = train(spec, folder)
+    left = training.run.checkpoint / "state-00003.safetensors"
+    left.parent.mkdir()
+    save_file({"exp_avg": trained_without_noise(training, 1) - training.flat.vector}, left)
+    return filed(training)
+
+
+def _at_both_levels(
+    name: str,
+    breaks: str,
+    seen: str,
+    check: str,
+    patch: Callable[[Patch], None] = unpatched,
+    change: Callable[[Training], Change] | None = None,
+    judge: Callable[[Spec, Path], Findings] | None = None,
+    says: str = "",
+) -> tuple[Fault, ...]:
+    judged = {}
+    if change is not None:
+        judged["judge"] = lambda spec, folder: meddled(spec, folder, change)
+    elif judge is not None:
+        judged["judge"] = judge
+    return tuple(
+        Fault(f"{name}-of-{level}", breaks, seen, (check,), spec, patch, says=says, **judged)
+        for level, spec in (("records", on_records), ("clients", on_clients))
+    )
+
+
+GROUP = FaultGroup(
+    75,
+    "Servers and published weights",
+    (
+        *_at_both_levels(
+            "noise-subtracted-by-the-server",
+            "the server knows the noise and takes it off again before it goes on",
+            "simulations in which one process plays server and clients",
+            "uploads",
+            noting_the_noise,
+            without_the_noise,
+        ),
+        *_at_both_levels(
+            "averaged-with-a-model-without-noise",
+            "each round's model is averaged with one that was trained on the records without noise",
+            "warm starts and teachers that nobody accounts for",
+            "uploads",
+            change=averaged_with_another,
+        ),
+        *_at_both_levels(
+            "best-round-published",
+            "the weights of an earlier round are published, chosen by its test accuracy",
+            "training loops that keep the best checkpoint",
+            "weights",
+            best_round_published,
+            says="not the model that the last round left",
+        ),
+        *_at_both_levels(
+            "weights-under-other-names",
+            "the file of weights holds another model, under names that no reader compares",
+            "wrappers that call each tensor module.NAME",
+            "weights",
+            under_other_names,
+            says="'module.",
+        ),
+        *_at_both_levels(
+            "clean-gradient-left-in-a-checkpoint",
+            "a finished run leaves a checkpoint with an optimiser's clean moments",
+            "trainers that save their optimiser beside the model",
+            "disclosure",
+            judge=leaving_a_clean_gradient,
+            says="checkpoint/",
+        ),
+    ),
+)
