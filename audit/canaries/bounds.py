@@ -72,7 +72,7 @@ class Outcome:
 
 
 def judge(
-    guesses: Sequence[Guesses], mechanism: Mechanism, delta: float, views: int = 1
+    guesses: Sequence[Guesses], mechanism: Mechanism, delta: float, views: float = 1
 ) -> Outcome:
     """Judge the guesses on one view's canaries.
 
@@ -80,7 +80,8 @@ def judge(
         guesses: by several numbers of guesses, which share the level.
         mechanism: the claimed steps.
         delta: δ at which ε is bounded.
-        views: how many views share the level of a contradiction.
+        views: how many views share the level of a contradiction; larger by a share of it that is
+            spent elsewhere.
     """
     allowed = cache(lambda factor: of_losses(mechanism(factor)))
     claimed, flawless = allowed(1.0), perfect(guesses[0].canaries)
@@ -94,7 +95,7 @@ def judge(
     )
 
 
-def canaries_needed(mechanism: Mechanism, views: int = 1) -> int | None:
+def canaries_needed(mechanism: Mechanism, views: float = 1) -> int | None:
     """How many canaries could contradict the claimed steps at all, within a factor of 1.05.
 
     Args:

@@ -12,6 +12,13 @@ import numpy as np
 
 from audit.accounting.budget import Steps, budget, merge, privacy_profile
 from audit.canaries.bounds import Mechanism, Shares, scaled
+from audit.canaries.e_values import (
+    LEAST_NOISE,
+    TOO_LITTLE_NOISE,
+    Scores,
+    collected,
+    of_one_draw,
+)
 from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
 from audit.canaries.views import View, beginning
 from audit.errors import UnverifiedError
@@ -44,6 +51,24 @@ def client_views(
         found.append(View("beginning", words, _mechanism(part, delta), _scores(evidence, part)))
     reduction = loss_reduction(evidence.loss_before, evidence.loss_after)
     return [*found, View("final-model", "the final model", whole, reduction)]
+
+
+def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Scores | str:
+    """The scores of every release, whose law the ledger states; or why there are none."""
+    del header
+    at = {spend.round: spend for spend in ledger.round_spends}
+    parts = []
+    for number, _, canaries, projections in evidence.rows():
+        if number not in at:
+            continue
+        noise = at[number].noise_multiplier
+        if noise < LEAST_NOISE:
+            return TOO_LITTLE_NOISE
+        included = evidence.included[canaries].astype(np.float64)
+        parts += of_one_draw(
+            projections[None] / noise, included * at[number].sampling_rate, included / noise
+        )
+    return collected(parts)
 
 
 def _history(charged: Sequence[RoundSpend]) -> tuple[Steps, ...]:

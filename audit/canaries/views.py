@@ -17,6 +17,13 @@ from audit.accounting.budget import Steps, ThirdParty, budget, merge, privacy_pr
 from audit.accounting.sampling import cost_of
 from audit.accounting.worst_case import most_spent, participation
 from audit.canaries.bounds import Mechanism, Shares, scaled
+from audit.canaries.e_values import (
+    LEAST_NOISE,
+    TOO_LITTLE_NOISE,
+    Scores,
+    collected,
+    of_one_draw,
+)
 from audit.canaries.scores import log_likelihood_ratio, loss_reduction, noise_shown
 from audit.errors import UnverifiedError
 from audit.reading.canary_evidence import CanaryEvidence
@@ -25,6 +32,8 @@ from audit.reading.spends import Spend
 from audit.untrusted.arrays import Floats
 
 _BEGINNING, _BEGINNING_OF_FEW, _FEW = 2.0, 1.0, 200
+# Samplers that do not draw each record by itself.
+_DEPENDENT = ("fixed-size", "shuffled")
 # More different clients than that are put into groups, each counted as its worst.
 _MOST_HISTORIES = 12
 # Of more clients than that, what their beginnings spend is estimated from above.
@@ -125,6 +134,44 @@ def _scores(evidence: CanaryEvidence, charges: _Charges) -> Floats:
             evidence.opposed,
         )
     return scores
+
+
+def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Scores | str:
+    """The scores of every answer, whose law the ledger states; or why there are none.
+
+    Raises:
+        UnverifiedError: the ledger does not charge what the evidence shows.
+    """
+    assert header.canaries is not None
+    if header.canaries.kind == "label":
+        return "canaries with wrong labels have no direction of their own"
+    charged = _charges(ledger, header, evidence)
+    at = {(spend.round, client): spend for client, events in charged.items() for spend, _ in events}
+    answers: dict[tuple[int, int, int], list[Floats]] = {}
+    places: dict[tuple[int, int, int], slice] = {}
+    rest = evidence.others_by_row()
+    for (number, step, canaries, projections), others in zip(evidence.rows(), rest, strict=True):
+        key = (number, step, int(evidence.client[canaries.start]))
+        if (number, key[2]) not in at:
+            continue
+        if at[number, key[2]].sampling == "fixed-size" and not evidence.others.size:
+            return "the evidence does not say what other records put in"
+        answers.setdefault(key, []).append(projections - others)
+        places[key] = canaries
+    parts = []
+    for (number, step, client), together in answers.items():
+        spend, canaries = at[number, client], places[number, step, client]
+        if spend.noise_multiplier < LEAST_NOISE:
+            return TOO_LITTLE_NOISE
+        signs = np.where(evidence.included[canaries], 1.0, -1.0 if evidence.opposed else 0.0)
+        rates = np.where(signs == 0.0, 0.0, spend.sampling_rate)
+        parts += of_one_draw(
+            np.array(together) / spend.noise_multiplier,
+            rates,
+            signs / spend.noise_multiplier,
+            independent=spend.sampling not in _DEPENDENT,
+        )
+    return collected(parts)
 
 
 def _mechanism(charges: _Charges, planted: Mapping[int, int], delta: float) -> Mechanism:

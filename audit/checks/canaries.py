@@ -1,8 +1,11 @@
 """Check "canaries": do planted records betray more than the claim allows?
 
 Made for audit runs alone: the ledger's header says that canaries were planted. From what every
-release said of them (`audit.canaries`) coins are guessed, and the right guesses bound ε from below.
-What is found concerns planted records only, so that nothing of it is private.
+release said of them (`audit.canaries`) two things are made. All scores together are held against
+the law that the ledger's steps give them (`e_values`): that tells noise, clipping and rate. And
+coins are guessed, and the right guesses bound ε from below: that holds for any mechanism. Of the
+level the first has a tenth, which costs it little, and the second the rest. What is found concerns
+planted records only, so that nothing of it is private.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from audit.canaries.bounds import (
     judge,
 )
 from audit.canaries.client_views import client_views
+from audit.canaries.client_views import observations as client_observations
+from audit.canaries.e_values import Evaluation, Scores, judge_scores
 from audit.canaries.guessing import guess
-from audit.canaries.views import View, views
+from audit.canaries.views import View, observations, views
 from audit.checks.base import AT_CLIENT_LEVEL, AT_RECORD_LEVEL, Check, Judgement, listed, register
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
@@ -33,13 +38,19 @@ from audit.verdict import Verdict
 
 PLANTED = "audit run with {} planted canaries: its model is not for release"
 _FAIR = 1e-6
+# Of the level.
+_SHARE_OF_SCORES = 0.1
+# Scores that show half the noise are enough for a verdict.
+_LEAST_SEEN = 0.5
+_LEAST_RATIO, _MOST_RATIO = 1 / 32, 32.0
 
 
 Views = Callable[[CanaryEvidence, Ledger, Header, float], list[View]]
+Observe = Callable[[CanaryEvidence, Ledger, Header], Scores | str]
 Missing = Callable[[CanaryEvidence, Ledger], str | None]
 
 
-def _judge(see: Views, missing: Missing, bundle: Bundle) -> Judgement:
+def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Judgement:
     header, ledger = bundle.header, bundle.readable_ledger
     if header.canaries is None:
         raise UnverifiedError("the ledger's header names no canaries")
@@ -51,11 +62,13 @@ def _judge(see: Views, missing: Missing, bundle: Bundle) -> Judgement:
     if fault is not None:
         return Judgement(Verdict.NOT_VERIFIED, fault, qualifications=said)
     seen = see(evidence, ledger, header, header.delta)
+    observed = observe(evidence, ledger, header)
+    scores = None
+    if not isinstance(observed, str):
+        scores = judge_scores(observed, _SHARE_OF_SCORES * FALSE_ALARM, 1.0 - CONFIDENCE)
+    shared = len(seen) if scores is None else len(seen) / (1.0 - _SHARE_OF_SCORES)
     outcomes = [
-        (
-            view,
-            judge(guess(view.scores, evidence.included), view.mechanism, header.delta, len(seen)),
-        )
+        (view, judge(guess(view.scores, evidence.included), view.mechanism, header.delta, shared))
         for view in seen
     ]
     details: dict[str, Any] = {
@@ -68,6 +81,19 @@ def _judge(see: Views, missing: Missing, bundle: Bundle) -> Judgement:
         "delta": header.delta,
         "views": [_details(view, outcome, header.delta) for view, outcome in outcomes],
     }
+    refuted: list[str] = []
+    if scores is not None:
+        details["scores"] = _score_details(scores, seen[0], header.delta)
+        if scores.contradicted:
+            shown = f"noise of {scores.noise:.3g} times the ledger's"
+            if scores.noise_interval is None:
+                shown += f", and {scores.contribution:.3g} times the clipping norm from a canary"
+            refuted.append(
+                f"the ledger's steps do not explain the {scores.scores} scores, which show "
+                f"{shown}: {_bound_words(details['scores'])}"
+            )
+    else:
+        details["scores_missing"] = observed
     contradicted = [
         f"{view.words}: {_words(outcome.bound)}, but the claim is "
         f"{epsilon(view.mechanism(1.0), header.delta):.2f}"
@@ -75,16 +101,17 @@ def _judge(see: Views, missing: Missing, bundle: Bundle) -> Judgement:
         if outcome.contradicted
     ]
     if contradicted:
-        text = f"contradicts the claim: {listed(contradicted)}"
-        return Judgement(Verdict.FAIL, text, details, qualifications=said)
-    if not any(outcome.can_contradict for _, outcome in outcomes):
-        needed = min(
-            (canaries_needed(view.mechanism, len(seen)) or 10**9 for view in seen), default=0
-        )
+        refuted.append(f"contradicts the claim: {listed(contradicted)}")
+    if refuted:
+        return Judgement(Verdict.FAIL, "; ".join(refuted), details, qualifications=said)
+    seeing = scores is not None and scores.seen >= _LEAST_SEEN
+    if not seeing and not any(outcome.can_contradict for _, outcome in outcomes):
+        needed = min((canaries_needed(view.mechanism, shared) or 10**9 for view in seen), default=0)
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"{header.canaries.count} canaries are too few: even if every guess were right they "
-            f"could not contradict this claim; plant at least {needed}",
+            "could not contradict this claim, and their scores could not show noise of half its "
+            f"size; plant at least {needed}",
             details,
             qualifications=said,
         )
@@ -96,11 +123,58 @@ def _judge(see: Views, missing: Missing, bundle: Bundle) -> Judgement:
         for view, outcome in outcomes
     ]
     text = (
-        "not contradicted. Lower bounds on epsilon for any mechanism, and for these steps if the "
+        "not contradicted. "
+        + _fits(scores, details, observed)
+        + " By guesses, lower bounds on epsilon for any mechanism, and for these steps if the "
         f"noise alone is in question, of what {header.canaries.count} canaries could show at most: "
         + "; ".join(told)
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)
+
+
+def _fits(scores: Evaluation | None, details: dict[str, Any], observed: Scores | str) -> str:
+    if scores is None:
+        return f"Scores were not tested: {observed}."
+    found = details["scores"]
+    text = f"The ledger's steps explain the {scores.scores} scores"
+    if scores.noise_interval is not None:
+        low, high = scores.noise_interval
+        text += f", with noise between {low:.3f} and {high:.3f} times the ledger's"
+    return (
+        f"{text}; {_bound_words(found)}. Noise at most {scores.seen:.2f} times the ledger's would "
+        "have been seen in 999 of 1,000 runs."
+    )
+
+
+def _bound_words(found: dict[str, Any]) -> str:
+    return (
+        f"epsilon >= {found['epsilon_these_steps']:.2f} of these steps, "
+        f"{found['epsilon_any_contribution']:.2f} if a canary may add less than the clipping norm, "
+        f"claimed {found['claimed_epsilon']:.2f}"
+    )
+
+
+def _score_details(scores: Evaluation, view: View, delta: float) -> dict[str, Any]:
+    interval = scores.noise_interval
+
+    def at(ratio: float) -> float:
+        # So much more noise than claimed says nothing of privacy lost.
+        least = max(ratio, _LEAST_RATIO)
+        return epsilon(view.mechanism(least), delta) if least < _MOST_RATIO else 0.0
+
+    any_contribution = at(scores.largest_ratio)
+    return {
+        "scores": scores.scores,
+        "log10_e_value": scores.log10_e_value,
+        "contradicted": scores.contradicted,
+        "noise": scores.noise,
+        "contribution": scores.contribution,
+        "noise_interval": list(interval) if interval is not None else None,
+        "claimed_epsilon": epsilon(view.mechanism(1.0), delta),
+        "epsilon_these_steps": at(interval[1]) if interval is not None else any_contribution,
+        "epsilon_any_contribution": any_contribution,
+        "noise_seen": scores.seen,
+    }
 
 
 def _of(bound: float, ceiling: float) -> str:
@@ -166,21 +240,24 @@ CANARIES = Check(
     place=140,
     claim="Whoever sees the releases cannot tell better whether a canary was in than the claimed "
     "privacy profile allows.",
-    tolerance=f"a claim is contradicted where its own profile gives the right guesses a chance "
-    f"below {FALSE_ALARM:g}, over all views and numbers of guesses; lower bounds are printed at "
-    f"{CONFIDENCE:.0%} confidence each",
-    power="the largest bound that so many canaries can show stands beside each bound; the "
-    "documentation has a table of faults and numbers of canaries",
+    tolerance=f"a claim is contradicted where the law of the ledger's steps gives the scores, or "
+    f"its own profile the right guesses, a chance below {FALSE_ALARM:g}, over both, all views and "
+    f"all numbers of guesses; lower bounds are printed at {CONFIDENCE:.0%} confidence each",
+    power="the noise that the scores would have shown is named, and the largest bound that so many "
+    "canaries can show by guesses stands beside each bound; the documentation has a table of "
+    "faults and numbers of canaries",
     limits="A claim that is not contradicted is not proved. What is judged is an audit run of the "
-    "same spec, not the released model. The bound of these steps blames the noise alone. Gradient "
-    "canaries pass sampler, clipping, sum and noise but no backward pass. The evidence is what "
-    "the engine wrote.",
-    rule=partial(_judge, views, _missing_answers),
+    "same spec, not the released model. The bounds of these steps assume the ledger's sampling and "
+    "Gaussian noise. Gradient canaries pass sampler, clipping, sum and noise but no backward pass. "
+    "The evidence is what the engine wrote.",
+    rule=partial(_judge, views, observations, _missing_answers),
     judges_no_claim=True,
     concerns=lambda header: header is not None and header.canaries is not None,
 )
 register(CANARIES)
 CANARY_CLIENTS = replace(
-    CANARIES, units=AT_CLIENT_LEVEL, rule=partial(_judge, client_views, _missing_releases)
+    CANARIES,
+    units=AT_CLIENT_LEVEL,
+    rule=partial(_judge, client_views, client_observations, _missing_releases),
 )
 register(CANARY_CLIENTS)

@@ -29,6 +29,8 @@ class CanaryEvidence:
         row_count: [L] how many they are.
         projections: one a row and canary, row after row: the released sum along the canary's own
             clipped gradient, in units of C²; 0 where it was not finite.
+        others: as projections: what other records put in, where that is not taken away already;
+            empty where it is.
         loss_before: [N] loss under the initial model.
         loss_after: [N] loss under the final model.
     """
@@ -41,6 +43,7 @@ class CanaryEvidence:
     row_first: Integers
     row_count: Integers
     projections: Floats
+    others: Floats
     loss_before: Floats
     loss_after: Floats
 
@@ -58,6 +61,11 @@ class CanaryEvidence:
                 self.row_round, self.row_step, self.row_first, self.row_count, ends, strict=True
             )
         ]
+
+    def others_by_row(self) -> list[Floats]:
+        """What other records put in along each canary's direction, of every row; zeros if none."""
+        others = self.others if self.others.size else np.zeros_like(self.projections)
+        return np.split(others, np.cumsum(self.row_count)[:-1])
 
 
 def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> CanaryEvidence:
@@ -89,6 +97,9 @@ def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> 
     if not whole_clients and np.any(client[first] != client[np.maximum(first + count - 1, first)]):
         raise FieldError("a row names canaries of two clients")
     projections = floats(arrays, "projections", (int(count.sum()),), finite=False)
+    others = np.zeros(0)
+    if "others" in arrays:
+        others = floats(arrays, "others", projections.shape, finite=False)
     return CanaryEvidence(
         client,
         included == 1,
@@ -98,6 +109,7 @@ def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> 
         first,
         count,
         np.where(np.isfinite(projections), projections, 0.0),
+        np.where(np.isfinite(others), others, 0.0),
         floats(arrays, "loss_before", (planted,), finite=False),
         floats(arrays, "loss_after", (planted,), finite=False),
     )

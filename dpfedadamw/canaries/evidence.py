@@ -39,9 +39,15 @@ class CanaryEvidence:
         self._opposed = opposed
         self._rows: list[tuple[int, int, int, int]] = []
         self._projections: list[NDArray[np.float32]] = []
+        self._others: list[NDArray[np.float32]] = []
 
     def note(
-        self, round_index: int, step: int, first: int, projections: NDArray[np.float64]
+        self,
+        round_index: int,
+        step: int,
+        first: int,
+        projections: NDArray[np.float64],
+        others: NDArray[np.float64] | None = None,
     ) -> None:
         """Take note of what one release says of some canaries that lie side by side.
 
@@ -51,9 +57,13 @@ class CanaryEvidence:
             first: The first canary.
             projections: One a canary: the released sum, without what others put in, along the
                 canary's own clipped gradient, in units of C².
+            others: What the others put in along it, where that is not taken away: the adversary
+                does not know it, and the test of the noise does.
         """
         self._rows.append((round_index, step, first, len(projections)))
         self._projections.append(projections.astype(np.float32))
+        if others is not None:
+            self._others.append(others.astype(np.float32))
 
     def write(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> None:
         """Write the archive.
@@ -74,6 +84,7 @@ class CanaryEvidence:
                 "row_first": rows[:, 2],
                 "row_count": rows[:, 3],
                 "projections": np.concatenate([np.zeros(0, np.float32), *self._projections]),
+                **({"others": np.concatenate(self._others)} if self._others else {}),
                 "loss_before": before,
                 "loss_after": after,
             },

@@ -117,9 +117,15 @@ class GradientCanaryObserver:
         if self._knows_others and self.engine.others is not None:
             released -= self.engine.others.double()
         unit = self._plan.clipping_norm
+        others = None
         if self._canaries.kind == "gradient":
             places = torch.from_numpy(self._canaries.coordinate[own]).to(released.device)
             found = (released[places] / unit).cpu().numpy()
+            if not self._knows_others:
+                rest = self.engine.others
+                others = np.zeros(len(places))
+                if rest is not None:
+                    others = (rest[places].double() / unit).cpu().numpy()
         else:
             found = np.array(
                 [
@@ -127,7 +133,7 @@ class GradientCanaryObserver:
                     for index in range(own.start, own.stop)
                 ]
             )
-        self._evidence.note(round_index, step, own.start, found)
+        self._evidence.note(round_index, step, own.start, found, others)
 
     def losses(self) -> NDArray[np.float64]:
         """Each canary's loss under the model as it is, [N].

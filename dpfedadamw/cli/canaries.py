@@ -141,6 +141,26 @@ def _train(training: Training, quiet: bool) -> None:
         train(training, on_round=after_round, before_claim=probed)
 
 
+def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    """What all scores together say of the ledger's steps, two lines."""
+    if scores["contradicted"]:
+        verdict = f"not explained by the ledger's steps: noise {scores['noise']:.3g} times theirs"
+        if scores["noise_interval"] is None:
+            verdict += f", {scores['contribution']:.3g} times the clipping norm from a canary"
+    else:
+        verdict = "explained by the ledger's steps"
+        if scores["noise_interval"] is not None:
+            low, high = scores["noise_interval"]
+            verdict += f": noise {low:.3f} to {high:.3f} times theirs"
+        verdict += f"; {scores['noise_seen']:.2f} would have been seen"
+    bound = (
+        f"at least {scores['epsilon_these_steps']:.2f} of these steps, "
+        f"{scores['epsilon_any_contribution']:.2f} whatever a canary adds, claimed "
+        f"{scores['claimed_epsilon']:.2f}"
+    )
+    return [(f"{scores['scores']:,} scores", verdict), ("ε by scores", bound)]
+
+
 _VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}
 _RELEASES = {"record": "every noised gradient", "client": "every noised mean"}
 _VIEWS = {
@@ -168,6 +188,8 @@ def summary(
         ("audits", order.audited or "the spec"),
         ("audit run", str(folder)),
     ]
+    if scores := check["details"].get("scores"):
+        rows += _score_rows(scores)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("who sees", no_wrap=True)
     for heading in ("claimed ε", "any mechanism", "these steps"):

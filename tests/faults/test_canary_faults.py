@@ -68,6 +68,27 @@ def test_canaries_contradict_a_claim_whose_noise_is_a_quarter(tmp_path, monkeypa
     assert "uploads" in contradicted_views(found)
 
 
+@pytest.mark.parametrize("share", [pytest.param(0.5, marks=pytest.mark.slow), 0.75])
+def test_scores_tell_noise_that_no_guess_tells(tmp_path, monkeypatch, share):
+    """Noise × ½ survives all guesses on 400 canaries; their scores show it, and × ¾ as well."""
+    monkeypatch.setattr(
+        oracle,
+        "add_gaussian_noise",
+        lambda total, deviation, *rest, **more: add_gaussian_noise(
+            total, deviation * share, *rest, **more
+        ),
+    )
+    found = judged(tmp_path)
+    assert found.verdict.value == "FAIL"
+    assert not contradicted_views(found)
+    scores = found.details["scores"]
+    assert scores["contradicted"]
+    assert scores["noise"] == pytest.approx(share, rel=0.05)
+    assert scores["noise_interval"][1] < 1.0
+    assert scores["epsilon_these_steps"] > scores["claimed_epsilon"]
+    assert f"noise of {scores['noise']:.3g} times the ledger's" in found.measurement
+
+
 def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch):
     weights = Clipping.weights
     monkeypatch.setattr(
@@ -78,6 +99,8 @@ def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch
     found = judged(tmp_path)
     assert found.verdict.value == "FAIL"
     assert "uploads" in contradicted_views(found)
+    assert found.details["scores"]["contribution"] == pytest.approx(10.0, rel=0.05)
+    assert found.details["scores"]["noise"] == pytest.approx(1.0, rel=0.05)
 
 
 def judged_at_client_level(parent):
@@ -119,3 +142,6 @@ def test_canaries_do_not_contradict_a_correct_run(tmp_path, seed):
     found = judged(tmp_path, seed)
     assert found.verdict.value == "PASS", found.measurement
     assert not contradicted_views(found)
+    scores = found.details["scores"]
+    assert scores["noise"] == pytest.approx(1.0, rel=0.05)
+    assert scores["epsilon_these_steps"] > 0.0
