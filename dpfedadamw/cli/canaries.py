@@ -158,7 +158,7 @@ def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         f"{scores['epsilon_any_contribution']:.2f} whatever a canary adds, claimed "
         f"{scores['claimed_epsilon']:.2f}"
     )
-    return [(f"{scores['scores']:,} scores", verdict), ("ε by scores", bound)]
+    return [("scores", f"{scores['scores']:,}, {verdict}"), ("ε by them", bound)]
 
 
 _VERDICTS = {"PASS": "NOT CONTRADICTED", "FAIL": "CONTRADICTED", "NOT VERIFIED": "NOT VERIFIED"}
