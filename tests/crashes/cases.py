@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -37,6 +38,8 @@ _RECORD = (
 )
 _CLIENT = "{unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
 _RANDOMNESS = {"release": "release", "reproducible": "{mode: reproducible, seed: 1}"}
+# Evidence of one participation, of which a run has one for each client of a round.
+_UPLOAD = re.compile(r"(evidence/upload-\d{5})-\d{5}\.npz")
 _UNITS = {"record": ("dp-fedadamw", _RECORD), "client": ("dp-fedavg", _CLIENT)}
 KINDS = tuple(f"{mode}-{unit}" for mode in _RANDOMNESS for unit in _UNITS)
 
@@ -204,9 +207,16 @@ def unpaid(case: Path) -> list[str]:
 
 
 def permissions(folder: Path) -> dict[str, int]:
-    """Permission bits by name of everything in a run, and of itself."""
-    held = {
-        str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode)
-        for path in folder.rglob("*")
-    }
+    """Permission bits by name of everything in a run, and of itself.
+
+    A round that is run again in release mode draws other clients: their files of the round are
+    told apart by their order alone.
+    """
+    names = {path: str(path.relative_to(folder)) for path in sorted(folder.rglob("*"))}
+    by_round: collections.Counter[str] = collections.Counter()
+    for path, name in names.items():
+        if found := _UPLOAD.fullmatch(name):
+            by_round[found[1]] += 1
+            names[path] = f"{found[1]}-client {by_round[found[1]]}.npz"
+    held = {name: stat.S_IMODE(path.lstat().st_mode) for path, name in names.items()}
     return {**held, ".": stat.S_IMODE(folder.stat().st_mode)}
