@@ -23,7 +23,8 @@ from audit.checks.base import (
 )
 from audit.checks.shared.clipping import TOLERANCE, judge_probe, norm_faults
 from audit.errors import UntrustedFileError, UnverifiedError
-from audit.probe.update_probing import NONFINITE_KINDS, UPDATE_KINDS
+from audit.probe.probing import PATH_KINDS
+from audit.probe.update_probing import NONFINITE_KINDS, ROUND_KINDS, UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults, RoundEvidence
 from audit.reading.spends import Spend, last_spends
@@ -119,12 +120,22 @@ def _of_records(bundle: Bundle) -> Judgement:
         _gradients(index, evidence, norms)
         _participations(index, evidence, charges, batches, reasons)
     private = batches.judge(reasons) | norms.private("records")
-    details, pairs, unreadable = _probe(bundle, norms, "record", "record", lambda _: None)
+
+    def fault(probe: ProbeResults) -> str | None:
+        if set(PATH_KINDS) - set(probe.kinds):
+            return (
+                "the probe called the clipped sum alone: what lies between the clients' rows and "
+                "it was not exercised"
+            )
+        return None
+
+    details, pairs, unreadable = _probe(bundle, norms, "record", "record", fault)
     return conclude(
         f"norms of every record of {batches.steps} steps before and after clipping: each clipped "
         f"norm is the lesser of raw norm and C; {LAWS[sampling]}; and {pairs} synthetic "
-        "neighbouring batches, extreme records among them, move the real step's sum by at most C "
-        "where one is added or removed and 2C where one is replaced",
+        "neighbouring batches, extreme records among them, move the real step's answer, from the "
+        "clients' rows on, by at most C where one is added or removed, by 2C where one is replaced "
+        "and not at all where one is not drawn",
         reasons,
         unreadable,
         details=details | {"steps": batches.steps, "clients_tested": batches.clients},
@@ -147,13 +158,18 @@ def _of_updates(bundle: Bundle) -> Judgement:
                 reasons.append(f"probe, {name}: an update that is not finite does not count zero")
         if set(UPDATE_KINDS) - set(probe.kinds):
             return "the probe was not one of whole updates, or not of all their kinds"
+        if set(ROUND_KINDS) - set(probe.kinds):
+            return (
+                "the probe summed updates that were made up: the clients' local training was not "
+                "exercised"
+            )
         return None
 
     details, pairs, unreadable = _probe(bundle, norms, "client", "update", fault)
     return conclude(
         "norms of every client's whole update before and after clipping: each clipped norm is the "
-        f"lesser of raw norm and C; and {pairs} synthetic neighbouring rounds, with "
-        "extreme updates among them, move the real sum by at most C",
+        f"lesser of raw norm and C; and {pairs} synthetic neighbouring rounds, with extreme "
+        "updates and clients among them, move the real sum by at most C, local training included",
         reasons,
         unreadable,
         details=details,
@@ -179,9 +195,12 @@ SENSITIVITY = Check(
     "how often records repeat between batches, together at most one false alarm in 1000 correct "
     "runs (Bonferroni); fixed sizes and epochs exactly.",
     power="any record above C; clipping of a batch's mean or sum, or per tensor; non-finite or "
-    "huge records that slip through; batches of fixed size that pose as Poisson samples",
-    limits="The probe uses synthetic records, not the worst possible ones. How often a record was "
-    "used in a participation is recorded, not in which batches.",
+    "huge records that slip through; a record that moves how others are read, whether by "
+    "statistics of a batch, of a client or of all, by mixing, or by a divisor; a step at other "
+    "parameters than the model's; batches of fixed size that pose as Poisson samples",
+    limits="The probe uses synthetic records, not the worst possible ones, and begins where the "
+    "data set has been read: what a reader of files does to all records lies before it. How often "
+    "a record was used in a participation is recorded, not in which batches.",
     rule=_of_records,
 )
 register(SENSITIVITY)
@@ -194,7 +213,8 @@ register(
         "is not finite counts zero.",
         tolerance=_FLOAT32,
         power="any update above C; clipping tensor by tensor or of the mean; non-finite or huge "
-        "updates that slip through",
+        "updates that slip through; a client that moves another one's local training, by what it "
+        "leaves behind or by statistics of all",
         limits="The probe uses synthetic updates, not the worst possible ones. That the recorded "
         "norms are those of the updates really summed is the recorder's word.",
         rule=_of_updates,

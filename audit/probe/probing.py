@@ -1,16 +1,19 @@
-"""The active probe: pokes the real private step with synthetic neighbouring batches.
+"""The active probe: pokes the real private step with synthetic neighbouring data.
 
-Records of norms can look right while the step clips the wrong thing. So the auditor asks for the
-step itself, through the protocol `StepProbe` that the engine implements (`UpdateProbe` at client
-level), and measures how far one record moves its clipped sum. Only synthetic records are used, so
-the results are free to print. They are written to the evidence and can be judged later where the
-engine is not installed.
+Records of norms can look right while the step clips the wrong thing, or while something before it
+lets one record change how another is read. So the auditor asks for the step itself, through the
+protocol `StepProbe` that the engine implements (`UpdateProbe` at client level), and measures how
+far one record moves its answer. The step is asked for as a whole, from the rows of the clients to
+the answer: what divides the rows among clients, looks a batch up, augments and collates it lies in
+between. Only synthetic records are used, so the results are free to print. They are written to the
+evidence and can be judged later where the engine is not installed.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,59 +21,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import ProbeError, RunDirectoryError
-from audit.probe.probe_tally import REPEAT, REPLACED, ProbeTally
+from audit.probe.probe_tally import (
+    ABSENT,
+    ADDED,
+    ELSEWHERE,
+    NOT_DRAWN,
+    REPEAT,
+    REPLACED,
+    ProbeTally,
+)
 from audit.probe.update_probing import UpdateProbe, run_update_probe
 from audit.reading.files import write_atomically
 
-BATCH_SIZES = (0, 1, 7, 31)
+BATCH_SIZE, LARGE_BATCH = 3, 7
+# Each is added to a batch, and replaced by the one that follows it.
 KINDS = (
+    "all zero",
     "ordinary",
+    "opposite label",
     "scaled by 1e3",
+    "scaled by -1e3",
     "scaled by 1e30",
     "plus infinity",
     "not a number",
     "minus 1e38",
-    "all zero",
     "duplicate",
-    "opposite label",
 )
-# What stands in the middle of a batch, and what it is replaced by.
-REPLACEMENTS = (
-    ("ordinary", "opposite label"),
-    ("scaled by 1e3", "scaled by -1e3"),
-    ("scaled by 1e30", "ordinary"),
-    ("plus infinity", "scaled by 1e3"),
-    ("not a number", "minus 1e38"),
-)
+# What is added to a large batch, leads one, or lies beside it.
+BESIDE = ("ordinary", "scaled by 1e3")
+# Of records that are stored as grey levels.
+LEVELS = ("all zero", "ordinary", "full scale")
+PATH_KINDS = (ADDED, NOT_DRAWN, ABSENT, ELSEWHERE)
 _SEED = 20200229
+# Records of each client that no batch draws: what is computed over all of a client's records, or
+# over all clients', would carry them into the step.
+_IDLE, _OTHERS = 3, 2
 
 
 class StepProbe(Protocol):
-    """One private local step before its noise, as the engine really computes it.
+    """One private local step, as the engine really computes it, without its noise.
 
     Attributes:
         clipping_norm: C > 0.
         parameters: d, length of the sum.
-        input_shape: shape of one record's input.
+        input_shape: shape of one record as it is stored.
         classes: number of labels, from 1.
+        grey_levels: whether records are stored as whole numbers from 0 to 255.
     """
 
     clipping_norm: float
     parameters: int
     input_shape: tuple[int, ...]
     classes: int
+    grey_levels: bool
 
-    def clipped_sum(
-        self, inputs: NDArray[np.float32], labels: NDArray[np.int64]
+    def sum_of_step(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+        elsewhere: bool = False,
     ) -> NDArray[np.float64]:
-        """Clip every record's gradient and sum them, before noise.
+        """Divide records among clients, let client 0 take a step, and tell its answer.
 
         Args:
-            inputs: float32 [b, *input_shape], any values; b may be 0.
-            labels: int64 [b], each from 0 to classes − 1.
+            inputs: float32 [n, *input_shape], any values; uint8 where `grey_levels`.
+            labels: int64 [n], each from 0 to classes - 1.
+            clients: int64 [n], whose each record is, from 0.
+            drawn: int64 [b], which of client 0's records the step draws, by their place among them.
+            elsewhere: whether the gradients are taken at other parameters than else.
 
         Returns:
-            float64 [d]; the zero vector for an empty batch.
+            float64 [d]: the answer to the step's query without noise, times the fixed public
+            number that it was divided by, which is the sum of the clipped gradients.
         """
         ...
 
@@ -78,8 +102,65 @@ class StepProbe(Protocol):
 Probe = StepProbe | UpdateProbe
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A step that is asked for: the batch, and what lies beside it.
+
+    Attributes:
+        inputs: the batch, [b, ...].
+        labels: its labels, [b].
+        idle: records of the same client that are not drawn, as a pair of inputs and labels.
+        others: records of other clients, as a pair of inputs and labels.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    idle: tuple[NDArray[Any], NDArray[np.int64]]
+    others: tuple[NDArray[Any], NDArray[np.int64]]
+
+    def of(self, probe: StepProbe, elsewhere: bool = False) -> NDArray[np.float64]:
+        """The probe's answer, [d]."""
+        size, others = len(self.labels), len(self.others[1])
+        labels = np.concatenate([self.labels, self.idle[1], self.others[1]])
+        # Two further clients, of at least as many records each as may matter to anybody.
+        clients = np.concatenate([np.zeros(size + len(self.idle[1]), np.int64), _turns(others)])
+        inputs = np.concatenate([self.inputs, self.idle[0], self.others[0]])
+        return _call(probe, inputs, labels, clients, np.arange(size), elsewhere)
+
+    def empty(self) -> _Step:
+        """The step that draws nobody."""
+        return replace(self, inputs=self.inputs[:0], labels=self.labels[:0])
+
+    def with_last(self, record: NDArray[Any], label: int) -> _Step:
+        """The step whose batch has one record more."""
+        return replace(
+            self,
+            inputs=np.concatenate([self.inputs, record[None]]),
+            labels=np.concatenate([self.labels, [label]]),
+        )
+
+    def with_first(self, record: NDArray[Any], label: int) -> _Step:
+        """The step whose batch begins with another record."""
+        return replace(
+            self,
+            inputs=np.concatenate([record[None], self.inputs[1:]]),
+            labels=np.concatenate([[label], self.labels[1:]]),
+        )
+
+    def beside(self, kind: str, record: NDArray[Any], label: int) -> _Step:
+        """The step of a client that has one record more which is not drawn, or whose peers have."""
+        held = self.idle if kind == NOT_DRAWN else self.others
+        more = (np.concatenate([held[0], record[None]]), np.concatenate([held[1], [label]]))
+        return replace(self, idle=more) if kind == NOT_DRAWN else replace(self, others=more)
+
+
+def _turns(records: int) -> NDArray[np.int64]:
+    """Clients 1, 2, 1, 2, … of so many records."""
+    return 1 + np.arange(records, dtype=np.int64) % _OTHERS
+
+
 def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
-    """Call the step with, without and with another adversarial record (or update).
+    """Ask for the step with, without and with another adversarial record (or update).
 
     Args:
         probe: the step, or the sum of updates of a run at client level.
@@ -94,26 +175,100 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
     """
     if isinstance(probe, UpdateProbe):
         return run_update_probe(probe)
-    rows = len(BATCH_SIZES) * (len(KINDS) + len(REPLACEMENTS) + 1)
-    tally = ProbeTally(float(probe.clipping_norm), probe.parameters, rows)
-    for size in BATCH_SIZES:
-        inputs, labels = _batch(probe, size)
-        without = _call(probe, inputs[:size], labels[:size])
-        for kind in (REPEAT, *KINDS):
-            if kind == REPEAT:
-                batch, targets = inputs[:size], labels[:size]
-            else:
-                batch, targets = _neighbour(probe, inputs, labels, size, kind)
-            name = f"{kind}, batch of {size}"
-            tally.add(name, kind, size, _call(probe, batch, targets), without)
-        for before, after in REPLACEMENTS:
-            pair = [
-                _call(probe, *_neighbour(probe, inputs, labels, size, kind))
-                for kind in (after, before)
-            ]
-            name = f"{before} replaced by {after}, beside a batch of {size}"
-            tally.add(name, REPLACED, size, *pair)
+    tally = ProbeTally(float(probe.clipping_norm), probe.parameters, _rows(probe))
+    # What one step leaves behind for the next shows when the first is asked for again at the end.
+    large = _ordinary(probe, LARGE_BATCH)
+    first = large.of(probe)
+    _beside(probe, tally, large, first)
+    if probe.grey_levels:
+        _grey_levels(probe, tally)
+    _each_kind(probe, tally)
+    name = f"{REPEAT}, batch of {LARGE_BATCH}"
+    tally.add(name, REPEAT, LARGE_BATCH, large.of(probe), first)
     return tally.arrays()
+
+
+def _rows(probe: StepProbe) -> int:
+    """How many pairs there will be."""
+    each, levels = 5 * len(KINDS) - 2, (2 * len(LEVELS) - 1) * probe.grey_levels
+    return each + 2 + 5 * len(BESIDE) + levels
+
+
+def _each_kind(probe: StepProbe, tally: ProbeTally) -> None:
+    """Each kind joins a batch, or makes one by itself, and is replaced by the next kind."""
+    step = _ordinary(probe, BATCH_SIZE)
+    steps = (step, step.empty())
+    without, before = [one.of(probe) for one in steps], None
+    for kind in KINDS:
+        record = _record(probe, step, kind)
+        answers = [one.with_last(*record).of(probe) for one in steps]
+        for place, size in enumerate((BATCH_SIZE, 0)):
+            name = f"{kind}, batch of {size}"
+            tally.add(name, kind, size, answers[place], without[place])
+            if before is not None:
+                name = f"{before[0]} replaced by {kind}, beside a batch of {size}"
+                tally.add(name, REPLACED, size, answers[place], before[1][place])
+        _added(tally, kind, BATCH_SIZE, answers[0], without[0], answers[1])
+        before = (kind, answers)
+
+
+def _added(
+    tally: ProbeTally,
+    kind: str,
+    size: int,
+    together: NDArray[np.float64],
+    others: NDArray[np.float64],
+    alone: NDArray[np.float64],
+) -> None:
+    """Compare what a record adds to others with what it is alone."""
+    with np.errstate(all="ignore"):
+        parts = others + alone
+    tally.add(f"{kind}, {ADDED}, batch of {size}", ADDED, size, together, parts)
+
+
+def _beside(probe: StepProbe, tally: ProbeTally, step: _Step, without: NDArray[np.float64]) -> None:
+    """A large batch at other parameters, with one more, led by another, with others beside it."""
+    size = len(step.labels)
+    elsewhere = step.of(probe, elsewhere=True)
+    tally.add(f"{ELSEWHERE}, batch of {size}", ELSEWHERE, size, elsewhere, without)
+    for kind in BESIDE:
+        record = _record(probe, step, kind)
+        answer = step.with_last(*record).of(probe)
+        tally.add(f"{kind}, batch of {size}", kind, size, answer, without)
+        alone = step.empty().with_last(*record).of(probe)
+        _added(tally, kind, size, answer, without, alone)
+        answer = step.with_first(*record).of(probe)
+        tally.add(f"{kind} in the first place of {size}", REPLACED, size - 1, answer, without)
+        for where in (NOT_DRAWN, ABSENT):
+            answer = step.beside(where, *record).of(probe)
+            tally.add(f"{kind}, {where}, batch of {size}", where, size, answer, without)
+
+
+def _grey_levels(probe: StepProbe, tally: ProbeTally) -> None:
+    """Records as they are stored, which are then read as numbers."""
+    size, before = BATCH_SIZE, None
+    step = _ordinary(probe, size)
+    stored = replace(
+        step,
+        inputs=_levels(step.inputs),
+        idle=(_levels(step.idle[0]), step.idle[1]),
+        others=(_levels(step.others[0]), step.others[1]),
+    )
+    without = stored.of(probe)
+    for kind in LEVELS:
+        record, label = _record(probe, step, kind)
+        answer = stored.with_last(_levels(record), label).of(probe)
+        tally.add(f"{kind}, in grey levels, batch of {size}", kind, size, answer, without)
+        if before is not None:
+            name = f"{before[0]} replaced by {kind}, in grey levels, beside a batch of {size}"
+            tally.add(name, REPLACED, size, answer, before[1])
+        before = (kind, answer)
+
+
+def _levels(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Numbers as grey levels: 0 stays 0, and beyond 4 all is 255."""
+    levels: NDArray[np.uint8] = np.clip(np.rint(np.abs(values) * 64.0), 0, 255).astype(np.uint8)
+    return levels
 
 
 def record_probe(run_dir: Path, probe: Probe) -> Path:
@@ -140,62 +295,64 @@ def record_probe(run_dir: Path, probe: Probe) -> Path:
     return path
 
 
-def _batch(probe: StepProbe, size: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """At least one ordinary synthetic record, the same on every machine."""
+def _ordinary(probe: StepProbe, size: int) -> _Step:
+    """A step on ordinary synthetic records, the same on every machine."""
     generator = np.random.Generator(np.random.Philox(key=[_SEED, size]))
-    count = max(1, size)
+    count = size + _IDLE + _IDLE * _OTHERS
     inputs = generator.standard_normal((count, *probe.input_shape)).astype(np.float32)
     labels = generator.integers(0, probe.classes, count).astype(np.int64)
-    return inputs, labels
+    parts = np.split(np.arange(count), [size, size + _IDLE])
+    drawn, idle, others = ((inputs[rows], labels[rows]) for rows in parts)
+    return _Step(*drawn, idle, others)
 
 
-def _neighbour(
-    probe: StepProbe,
-    inputs: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    size: int,
-    kind: str,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The batch with one record of this kind put into its middle."""
-    generator = np.random.Generator(np.random.Philox(key=[_SEED + 1, size]))
+def _record(probe: StepProbe, step: _Step, kind: str) -> tuple[NDArray[np.float32], int]:
+    """One more record of this kind for a step, with its label."""
+    generator = np.random.Generator(np.random.Philox(key=[_SEED + 1, len(step.labels)]))
     fresh = generator.standard_normal(probe.input_shape).astype(np.float32)
     label = int(generator.integers(0, probe.classes))
-    if kind == "scaled by 1e3":
-        record = fresh * np.float32(1e3)
-    elif kind == "scaled by -1e3":
-        record = fresh * np.float32(-1e3)
-    elif kind == "scaled by 1e30":
-        record = fresh * np.float32(1e30)
-    elif kind == "plus infinity":
-        record = np.full_like(fresh, np.inf)
-    elif kind == "not a number":
-        record = np.full_like(fresh, np.nan)
-    elif kind == "minus 1e38":
-        record = np.full_like(fresh, -1e38)
-    elif kind == "all zero":
-        record = np.zeros_like(fresh)
-    elif kind in ("duplicate", "opposite label"):
-        record, label = inputs[0], int(labels[0])
-        if kind == "opposite label":
-            label = (label + max(1, probe.classes // 2)) % probe.classes
-    else:
-        record = fresh
-    middle = size // 2
-    batch = np.concatenate([inputs[:middle], record[None], inputs[middle:size]])
-    targets = np.concatenate([labels[:middle], [label], labels[middle:size]])
-    return np.ascontiguousarray(batch), targets.astype(np.int64)
+    match kind:
+        case "scaled by 1e3":
+            return fresh * np.float32(1e3), label
+        case "scaled by -1e3":
+            return fresh * np.float32(-1e3), label
+        case "scaled by 1e30":
+            return fresh * np.float32(1e30), label
+        case "plus infinity":
+            return np.full_like(fresh, np.inf), label
+        case "not a number":
+            return np.full_like(fresh, np.nan), label
+        case "minus 1e38":
+            return np.full_like(fresh, -1e38), label
+        case "all zero":
+            return np.zeros_like(fresh), label
+        case "full scale":
+            return np.full_like(fresh, 4.0), label
+        case "opposite label":
+            return fresh, (label + max(1, probe.classes // 2)) % probe.classes
+        case "duplicate":
+            held = (step.inputs, step.labels) if len(step.labels) else step.idle
+            return held[0][0], int(held[1][0])
+        case _:
+            return fresh, label
 
 
 def _call(
-    probe: StepProbe, inputs: NDArray[np.float32], labels: NDArray[np.int64]
+    probe: StepProbe,
+    inputs: NDArray[Any],
+    labels: NDArray[np.int64],
+    clients: NDArray[np.int64],
+    drawn: NDArray[np.int64],
+    elsewhere: bool,
 ) -> NDArray[np.float64]:
     try:
-        # The step gets copies, so that it cannot alter the batch of the other side of a pair.
-        total = np.asarray(probe.clipped_sum(inputs.copy(), labels.copy()), dtype=np.float64)
+        # The arrays are made for this call, so that the step cannot alter another side of a pair.
+        answer = probe.sum_of_step(inputs, labels, clients, drawn, elsewhere)
+        total = np.asarray(answer, dtype=np.float64)
     except Exception as error:
         raise ProbeError(
-            f"the probed step failed on a batch of {len(labels)}: {type(error).__name__}"
+            f"the probed step failed on a batch of {len(drawn)}: {type(error).__name__}"
         ) from error
     if total.shape != (probe.parameters,):
         raise ProbeError(f"the probed step returned shape {total.shape}, not ({probe.parameters},)")
-    return total.copy()
+    return total

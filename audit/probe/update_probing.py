@@ -1,7 +1,9 @@
 """The active probe at client level: pokes the real sum of clipped updates with synthetic clients.
 
-`probing` does the same to a step on records. Here one neighbour more is one client's whole update,
-so the updates themselves are made up: ordinary ones, huge ones, ones that are no numbers.
+`probing` does the same to a step on records. Here one neighbour more is one client's whole update.
+It is probed twice: with updates that are made up (ordinary ones, huge ones, ones that are no
+numbers), and through the clients' whole local training on synthetic records, so that what one
+client leaves behind in the next one's training is seen too.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import ProbeError
-from audit.probe.probe_tally import REPEAT, ProbeTally
+from audit.probe.probe_tally import ADDED, ELSEWHERE, REPEAT, REPLACED, SILENT, ProbeTally
 
 CLIENT_COUNTS = (0, 1, 7, 31)
 NONFINITE_KINDS = ("plus infinity", "not a number", "one coordinate infinite")
@@ -28,7 +30,15 @@ UPDATE_KINDS = (
     "duplicate",
     "opposite update",
 )
+# What a client's records are like that joins a round of real local training.
+CLIENT_KINDS = (
+    "ordinary client",
+    "client of huge records",
+    "client of records that are no numbers",
+)
+ROUND_KINDS = (*CLIENT_KINDS, REPLACED, ADDED, SILENT, ELSEWHERE)
 _SEED = 20210731
+_CLIENTS, _RECORDS = 3, 4
 _MOST_COORDINATES = 1 << 27
 
 
@@ -40,11 +50,15 @@ class UpdateProbe(Protocol):
         unit: "client".
         clipping_norm: C > 0, of one client's whole update.
         parameters: d, length of an update.
+        input_shape: shape of one record as it is stored.
+        classes: number of labels, from 1.
     """
 
     unit: str
     clipping_norm: float
     parameters: int
+    input_shape: tuple[int, ...]
+    classes: int
 
     def clipped_sum_of_updates(self, updates: NDArray[np.float32]) -> NDArray[np.float64]:
         """Clip every update over the whole vector and sum them, before noise.
@@ -54,6 +68,29 @@ class UpdateProbe(Protocol):
 
         Returns:
             float64 [d]; the zero vector for n = 0.
+        """
+        ...
+
+    def sum_of_round(
+        self,
+        inputs: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        chosen: tuple[int, ...],
+        elsewhere: bool = False,
+    ) -> NDArray[np.float64]:
+        """Divide records among clients, let some train as in a real round, and tell the release.
+
+        Args:
+            inputs: float32 [n, *input_shape], any values.
+            labels: int64 [n], each from 0 to classes - 1.
+            clients: int64 [n], whose each record is, from 0.
+            chosen: the clients that take part, in their order.
+            elsewhere: whether they begin at other parameters than else.
+
+        Returns:
+            float64 [d]: the round's mean update without noise, times the fixed public number that
+            it was divided by, which is the sum of the clipped updates.
         """
         ...
 
@@ -75,7 +112,7 @@ def run_update_probe(probe: UpdateProbe) -> Mapping[str, NDArray[Any]]:
         for count in CLIENT_COUNTS
         if count <= 1 or (count + 1) * probe.parameters <= _MOST_COORDINATES
     ]
-    rows = len(counts) * (len(UPDATE_KINDS) + 1)
+    rows = len(counts) * (len(UPDATE_KINDS) + 1) + 5 * len(CLIENT_KINDS) + 3
     tally = ProbeTally(float(probe.clipping_norm), probe.parameters, rows)
     for count in counts:
         updates = _updates(probe, count)
@@ -89,7 +126,74 @@ def run_update_probe(probe: UpdateProbe) -> Mapping[str, NDArray[Any]]:
                 cohort = np.concatenate([updates[:middle], extra, updates[middle:count]])
             name = f"{kind}, round of {count}"
             tally.add(name, kind, count, _call(probe, cohort), without)
+    _rounds(probe, tally)
     return tally.arrays()
+
+
+def _rounds(probe: UpdateProbe, tally: ProbeTally) -> None:
+    """One client more, first or last, in the place of another, or not drawn at all."""
+    held = _records(probe)
+    usual = tuple(range(_CLIENTS))
+    without = _train(probe, held, usual)
+    name = f"round of {_CLIENTS} clients"
+    elsewhere = _train(probe, held, usual, elsewhere=True)
+    tally.add(f"{ELSEWHERE}, {name}", ELSEWHERE, _CLIENTS, elsewhere, without)
+    for kind in CLIENT_KINDS:
+        more = [*held, _as(kind, held[-1])]
+        with np.errstate(all="ignore"):
+            parts = without + _train(probe, more, (_CLIENTS,))
+        for place, cohort in (("first", (_CLIENTS, *usual)), ("last", (*usual, _CLIENTS))):
+            answer = _train(probe, more, cohort)
+            tally.add(f"{kind}, {place} in a {name}", kind, _CLIENTS, answer, without)
+            tally.add(f"{kind}, {ADDED}, {place} in a {name}", ADDED, _CLIENTS, answer, parts)
+        exchanged = [_as(kind, held[-1]), *held[1:]]
+        answer = _train(probe, exchanged, usual)
+        tally.add(f"client replaced by {kind}, {name}", REPLACED, _CLIENTS - 1, answer, without)
+    silent = _train(probe, [*held, _as(CLIENT_KINDS[1], held[-1])], usual)
+    tally.add(f"{CLIENT_KINDS[1]}, not drawn, {name}", SILENT, _CLIENTS, silent, without)
+    # What one round leaves behind for the next shows when the first is asked for again.
+    tally.add(f"{REPEAT}, {name}", REPEAT, _CLIENTS, _train(probe, held, usual), without)
+
+
+_Held = tuple[NDArray[np.float32], NDArray[np.int64]]
+
+
+def _records(probe: UpdateProbe) -> list[_Held]:
+    """Some ordinary records of each client, the same on every machine."""
+    generator = np.random.Generator(np.random.Philox(key=[_SEED + 2, _CLIENTS]))
+    shape = (_CLIENTS, _RECORDS, *probe.input_shape)
+    inputs = generator.standard_normal(shape).astype(np.float32)
+    labels = generator.integers(0, probe.classes, (_CLIENTS, _RECORDS)).astype(np.int64)
+    return list(zip(inputs, labels, strict=True))
+
+
+def _as(kind: str, like: _Held) -> _Held:
+    """The records of a client of this kind."""
+    # In another order and of the other sign, so that they are nobody else's.
+    inputs, labels = -like[0][::-1], like[1]
+    if kind == CLIENT_KINDS[1]:
+        inputs = inputs * np.float32(1e3)
+    elif kind == CLIENT_KINDS[2]:
+        inputs = np.full_like(inputs, np.nan)
+    return inputs, labels
+
+
+def _train(
+    probe: UpdateProbe, held: list[_Held], chosen: tuple[int, ...], elsewhere: bool = False
+) -> NDArray[np.float64]:
+    inputs = np.concatenate([one[0] for one in held])
+    labels = np.concatenate([one[1] for one in held])
+    clients = np.repeat(np.arange(len(held)), [len(one[1]) for one in held])
+    try:
+        answer = probe.sum_of_round(inputs, labels, clients, chosen, elsewhere)
+        total = np.asarray(answer, dtype=np.float64)
+    except Exception as error:
+        raise ProbeError(
+            f"the probed round failed with {len(chosen)} clients: {type(error).__name__}"
+        ) from error
+    if total.shape != (probe.parameters,):
+        raise ProbeError(f"the probed round returned shape {total.shape}, not [d]")
+    return total.copy()
 
 
 def _updates(probe: UpdateProbe, count: int) -> NDArray[np.float32]:

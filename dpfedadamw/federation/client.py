@@ -12,10 +12,8 @@ from torch import Tensor
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.evidence.client_level import ClientLevelEvidence
 from dpfedadamw.evidence.exchanges import vector_digest
-from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack, pack_update
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
-from dpfedadamw.federation.probes import UpdateProbe
 from dpfedadamw.federation.release import public_coordinates, release_mean_update
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy import updates
@@ -23,10 +21,8 @@ from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate
-from dpfedadamw.vectors.flat import FlatParameters
 
 
 class UpdateObserver(Protocol):
@@ -89,17 +85,6 @@ class ClientLevel(Unprotected):
                 "each clipped as one vector; gradients are plain"
             )
         return "whole updates, each over all parameters as one vector; gradients are plain"
-
-    def probe(
-        self,
-        experiment: Experiment,
-        _engine: ClippedSumEngine,
-        flat: FlatParameters,
-        _performance: PerformanceOptions,
-    ) -> UpdateProbe:
-        """The sum of clipped updates of a real round, for updates of the auditor's choosing."""
-        plan = experiment.plan
-        return UpdateProbe(flat.layout.size, plan.clipping_norm, plan.sparsification)
 
     def charges(self, current: Round) -> list[dict[str, object]]:
         """One line for the round."""

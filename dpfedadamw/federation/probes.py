@@ -1,71 +1,195 @@
-"""What the auditor pokes at: the real private step and round, on data of its own choosing."""
+"""What the auditor pokes at: the real private step and round, on data of its own choosing.
+
+Both begin where the run begins, at rows that are divided among clients, and end with what the step
+or the round answers; the parts in between are the run's own. What is left out is the noise alone:
+the probe's plan has none. A plan without noise can charge no ledger, and no round runs under it
+(`Federation` refuses it), so that nothing here can turn off the noise of a training.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from dpfedadamw.federation.release import public_coordinates
+from dpfedadamw.algorithms.base import Broadcast, ServerState
+from dpfedadamw.data.datasets import Records
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.messages import pack
+from dpfedadamw.federation.participation import ClientData, Participation, Round
+from dpfedadamw.federation.release import public_coordinates, release_mean_update
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.registry import synthetic_records
-from dpfedadamw.privacy import oracle, updates
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
-from dpfedadamw.vectors.flat import FlatParameters
+from dpfedadamw.privacy import updates
+from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness, Stream
+from dpfedadamw.privacy.sampling import Indices
 from dpfedadamw.vectors.sparsification import Sparsification
 
+# Steps of a probed client: what one step leaves behind shows in the next.
+_MOST_STEPS = 2
+_SEED = 0
 
-class GradientProbe:
-    """The clipped sum of a real step, before noise, for synthetic records.
+Divide = Callable[[Experiment, Records, NDArray[np.int64], int], Sequence[ClientData]]
 
-    It calls the very function that the gradient oracle calls. The auditor gives it synthetic
-    neighbouring batches; no private record is involved.
+
+@dataclass(frozen=True)
+class ProbedRun:
+    """What of a run is probed.
+
+    Attributes:
+        experiment: What is run.
+        worker: Runs clients.
+        state: The server's state.
+        divide: Divides records [n] by their owners [n] among so many clients, as the run does.
+    """
+
+    experiment: Experiment
+    worker: Worker
+    state: ServerState
+    divide: Divide
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one record as it is stored."""
+        return tuple(self.experiment.dataset.train.inputs.values.shape[1:])
+
+    @property
+    def grey_levels(self) -> bool:
+        """Whether records are stored as whole numbers from 0 to 255."""
+        return self.experiment.dataset.train.inputs.values.dtype == np.uint8
+
+    def clients(
+        self, inputs: NDArray[Any], labels: NDArray[np.int64], clients: NDArray[np.int64]
+    ) -> Sequence[ClientData]:
+        """Synthetic records [n, …] in the place of the data set's, divided among the clients."""
+        stored = self.experiment.dataset.train.inputs
+        values: NDArray[Any] = inputs
+        if values.dtype != np.uint8:
+            read = synthetic_records(self.experiment.model, torch.from_numpy(values))
+            values = read.numpy()
+        records = Records(replace(stored, values=values, rows=None), labels)
+        return self.divide(self.experiment, records, clients, int(clients.max(initial=0)) + 1)
+
+    def parameters(self, elsewhere: bool) -> Tensor:
+        """θ [d], the model's own or others."""
+        vector = self.state.parameters.detach().clone()
+        return vector.mul_(0.5).add_(0.05) if elsewhere else vector
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A sampler that draws what the auditor says.
+
+    Attributes:
+        drawn: The batch.
+        divisor: B of the run's own sampler.
+    """
+
+    drawn: Indices
+    divisor: float
+    event_kind: ClassVar[str] = "given"
+    adjacency: ClassVar[tuple[str, ...]] = ()
+
+    def rate(self, _records: int) -> float:
+        return 1.0
+
+    def charged_steps(self, _records: int, local_steps: int) -> int:
+        return local_steps
+
+    def normaliser(self, _records: int) -> float:
+        return self.divisor
+
+    def draw(self, _records: int, _stream: Stream) -> Indices:
+        return self.drawn
+
+    def batches(self, records: int, stream: Stream) -> Iterator[Indices]:
+        while True:
+            yield self.draw(records, stream)
+
+
+class _Alike(Stream):
+    """A stream that gives the same number however many are asked for at once.
+
+    Views are drawn for a whole batch. Drawn alike, a record's view depends neither on its place nor
+    on how many others there are: in a run views are independent, and this is one way to draw them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(bytes(32))
+        self._calls = 0
+
+    def integers(self, high: int, n: int) -> NDArray[np.int64]:
+        """N whole numbers in 0…high-1."""
+        self._calls += 1
+        return np.full(n, np.random.default_rng([_SEED, self._calls]).integers(high), np.int64)
+
+
+class StepProbe:
+    """One step of one client: from the rows of all clients to the oracle's answer.
 
     Attributes:
         clipping_norm: C.
         parameters: d, length of a clipped sum.
-        input_shape: Shape of one record.
+        input_shape: Shape of one record as it is stored.
         classes: Number of classes.
+        grey_levels: Whether records are stored as whole numbers from 0 to 255.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: ClippedSumEngine,
-        flat: FlatParameters,
-        clipping_norm: float,
-        input_shape: tuple[int, ...],
-        classes: int,
-        physical_batch_size: int,
-    ) -> None:
-        self.clipping_norm = clipping_norm
-        self.parameters = flat.layout.size
-        self.input_shape = input_shape
-        self.classes = classes
-        self._engine = engine
-        self._flat = flat
-        self._physical_batch_size = physical_batch_size
+    def __init__(self, run: ProbedRun) -> None:
+        self.clipping_norm = run.experiment.plan.clipping_norm
+        self.parameters = run.worker.flat.layout.size
+        self.input_shape = run.input_shape
+        self.classes = run.experiment.dataset.classes
+        self.grey_levels = run.grey_levels
+        self._run = run
 
-    def clipped_sum(
-        self, inputs: NDArray[np.float32], labels: NDArray[np.int64]
+    def sum_of_step(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+        elsewhere: bool = False,
     ) -> NDArray[np.float64]:
-        """Σ_j clip(g_j) of records [b, …] with labels [b], float64 [d]."""
-        vector = self._flat.vector
-        records = synthetic_records(self._flat.module, torch.from_numpy(np.array(inputs)))
-        batch = (
-            records.to(vector.device),
-            torch.from_numpy(np.array(labels)).to(vector.device),
+        """B times the answer of client 0's step, float64 [d].
+
+        Args:
+            inputs: Records [n, …] of all clients.
+            labels: [n].
+            clients: Whose each record is, [n].
+            drawn: Which of client 0's records the step draws, [b].
+            elsewhere: Whether to ask at other parameters than the model's.
+        """
+        run, plan = self._run, self._run.experiment.plan
+        divisor = plan.divisor(0)
+        silent = replace(plan, sampling=_Given(drawn, divisor), noise_multiplier=0.0)
+        randomness = ReproducibleRandomness(_SEED)
+
+        def stream(purpose: str) -> Stream:
+            return _Alike() if purpose == "views" else randomness.stream(purpose, 0, 0)
+
+        oracle = run.worker.oracle(
+            plan=silent,
+            client=0,
+            data=run.clients(inputs, labels, clients)[0],
+            local_steps=1,
+            stream=stream,
+            evidence=None,
         )
-        total = oracle.clipped_sum(
-            self._engine, self._flat, vector.clone(), batch, self._physical_batch_size
-        ).total
-        array: NDArray[Any] = total.detach().double().cpu().numpy()
-        return array
+        oracle.next_batch()
+        answer = oracle.gradient(run.parameters(elsewhere))
+        total: NDArray[np.float64] = answer.detach().double().mul_(divisor).cpu().numpy()
+        return total
 
 
 class UpdateProbe:
-    """The sum of clipped updates of a real round, before noise, for synthetic updates.
+    """The sum of clipped updates of a real round, of made-up updates and of clients that train.
 
     It calls the very functions that clients and server call. Where coordinates are public, they
     are those of the first round.
@@ -74,20 +198,21 @@ class UpdateProbe:
         unit: "client".
         clipping_norm: C.
         parameters: d, length of an update.
+        input_shape: Shape of one record as it is stored.
+        classes: Number of classes.
     """
 
     unit = "client"
 
-    def __init__(
-        self,
-        parameters: int,
-        clipping_norm: float,
-        sparsification: Sparsification | None = None,
-    ) -> None:
-        self.parameters = parameters
-        self.clipping_norm = clipping_norm
-        self._sparsification = sparsification
-        self._kept = public_coordinates(sparsification, 0, {}, torch.device("cpu"))
+    def __init__(self, run: ProbedRun) -> None:
+        plan = run.experiment.plan
+        self.clipping_norm = plan.clipping_norm
+        self.parameters = run.worker.flat.layout.size
+        self.input_shape = run.input_shape
+        self.classes = run.experiment.dataset.classes
+        self._run = run
+        self._sparsification: Sparsification | None = plan.sparsification
+        self._kept = public_coordinates(plan.sparsification, 0, {}, torch.device("cpu"))
 
     def clipped_sum_of_updates(self, changes: NDArray[np.float32]) -> NDArray[np.float64]:
         """Σ_i clip(Δ_i) of changes [n, d], float64 [d]; 0 off public coordinates."""
@@ -105,3 +230,69 @@ class UpdateProbe:
         whole = updates.spread(total, self._kept, self.parameters)
         array: NDArray[np.float64] = whole.numpy()
         return array
+
+    def sum_of_round(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        chosen: tuple[int, ...],
+        elsewhere: bool = False,
+    ) -> NDArray[np.float64]:
+        """S times the release of a round in which the chosen clients train, float64 [d].
+
+        Args:
+            inputs: Records [n, …] of all clients.
+            labels: [n].
+            clients: Whose each record is, [n].
+            chosen: Who takes part, in order.
+            elsewhere: Whether they begin at other parameters than the model's.
+        """
+        run = self._run
+        assert isinstance(run.worker.unit, ClientLevel)
+        worker = replace(
+            run.worker,
+            # In an audit run, nothing is planted among the auditor's clients.
+            unit=replace(run.worker.unit, observer=None),
+            randomness=ReproducibleRandomness(_SEED),
+        )
+        held = run.clients(inputs, labels, clients)
+        current = self._round(tuple(len(one.labels) for one in held), chosen, elsewhere)
+        answers = [
+            worker.take_part(
+                Participation(
+                    current=current, place=place, client=client, data=held[client], memory={}
+                )
+            )
+            for place, client in enumerate(chosen)
+        ]
+        release = release_mean_update(replace(current, answers=tuple(answers)), None)
+        total: NDArray[np.float64] = release.released.detach().double().cpu().numpy()
+        return total * current.plan.clients_per_round
+
+    def _round(self, records: tuple[int, ...], chosen: tuple[int, ...], elsewhere: bool) -> Round:
+        """A first round of clients of these sizes, under a plan without noise."""
+        run, plan = self._run, self._run.experiment.plan
+        steps = min(plan.local_steps, _MOST_STEPS)
+        state = replace(run.state, parameters=run.parameters(elsewhere), memories={})
+        return Round(
+            index=0,
+            attempt=1,
+            plan=replace(
+                plan,
+                records=records,
+                local_steps=steps,
+                noise_multiplier=0.0,
+                noise_added_by="server",
+            ),
+            chosen=chosen,
+            broadcast=Broadcast(
+                parameters=state.parameters,
+                state=state.state,
+                learning_rate=run.experiment.spec.algorithm.learning_rate,
+                local_steps=steps,
+                earlier_steps=0,
+            ),
+            message=pack(state.parameters, state.state),
+            state=state,
+        )

@@ -15,14 +15,12 @@ from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
-from dpfedadamw.federation.probes import GradientProbe
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected, record_loss
 from dpfedadamw.models.transformers.padding import keep_padding
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.privacy.clipping.precision import FLOAT32
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.performance import PerformanceOptions
-from dpfedadamw.vectors.flat import FlatParameters
 
 
 class GradientObserver(Protocol):
@@ -82,23 +80,6 @@ class RecordLevel(Unprotected):
             engine=performance.engine,
             precision=performance.precision,
             batch=batch,
-        )
-
-    def probe(
-        self,
-        experiment: Experiment,
-        engine: ClippedSumEngine,
-        flat: FlatParameters,
-        performance: PerformanceOptions,
-    ) -> GradientProbe:
-        """The clipped sum of a real step, for records of the auditor's choosing."""
-        return GradientProbe(
-            engine=engine,
-            flat=flat,
-            clipping_norm=experiment.plan.clipping_norm,
-            input_shape=experiment.dataset.input_shape,
-            classes=experiment.dataset.classes,
-            physical_batch_size=performance.physical_batch_size,
         )
 
     def charges(self, current: Round) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.client_level import UpdateRelease
 from dpfedadamw.federation.messages import unpack_update
 from dpfedadamw.federation.participation import Round
@@ -19,13 +20,19 @@ from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
 from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 
-def release_mean_update(current: Round, noise: Stream) -> UpdateRelease:
+def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
     """Sum a round's clipped updates, add noise and divide by the public number of clients.
 
     Args:
         current: The round, with its answers.
-        noise: The server's; nothing is drawn from it where clients have added theirs.
+        noise: The server's; nothing is drawn from it where clients have added theirs. None under a
+            plan that has no noise, which no round of a run is under.
+
+    Raises:
+        PrivacyError: If the noise of a plan that has some is left out.
     """
+    if noise is None and current.plan.noise_multiplier > 0.0:
+        raise PrivacyError("the noise of a round is left out, though its plan has some")
     plan, broadcast, answers = current.plan, current.broadcast, current.answers
     grid = plan.unit.grid
     assert grid is not None

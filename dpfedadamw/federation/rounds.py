@@ -21,6 +21,7 @@ from dpfedadamw.algorithms.base import (
     cosine_learning_rate,
 )
 from dpfedadamw.data.datasets import Records
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
@@ -210,6 +211,9 @@ class Federation:
         )
 
     def _begin(self, plan: PrivacyPlan, state: ServerState, index: int) -> Round:
+        if plan.private and not plan.noise_multiplier > 0.0:
+            # Specs and schedules cannot ask for it; the auditor's probe works with such plans.
+            raise PrivacyError(f"round {index}: the plan of a private run has no noise")
         chosen, attempt = self._choose(index)
         return Round(
             index=index,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -25,7 +25,7 @@ from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.vectors.flat import Blocks, FlatParameters
+from dpfedadamw.vectors.flat import Blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,16 +76,6 @@ class Unprotected:
     def explain(engine: ClippedSumEngine, _plan: PrivacyPlan) -> str:
         """How sums are computed, one line for the run's summary."""
         return engine.explain()
-
-    def probe(
-        self,
-        _experiment: Experiment,
-        _engine: ClippedSumEngine,
-        _flat: FlatParameters,
-        _performance: PerformanceOptions,
-    ) -> Any:
-        """What the auditor may poke at: the real private step; None where there is none."""
-        return None
 
     def charges(self, _current: Round) -> list[dict[str, object]]:
         """What the ledger is charged for a round, before it begins."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from dpfedadamw.algorithms.base import LocalRule
-from dpfedadamw.evidence.record_level import Unobserved
+from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
 from dpfedadamw.federation.messages import unpack
-from dpfedadamw.federation.participation import Answer, LocalResult, Participation
+from dpfedadamw.federation.participation import Answer, ClientData, LocalResult, Participation
 from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.vectors.flat import FlatParameters
 
 
@@ -46,18 +48,13 @@ class Worker:
 
         parameters, state = unpack(current.message, self.flat.vector)
         evidence = self.unit.evidence_of_client()
-        oracle = PrivateOracle(
+        oracle = self.oracle(
             plan=current.plan,
             client=client,
-            charge=Charge(current.broadcast.local_steps, self.rule.queries_per_step),
-            engine=self.engine,
-            flat=self.flat,
-            inputs=part.data.seen_with(stream("views")),
-            labels=part.data.labels,
-            batches=stream("batches"),
-            noise=stream("noise"),
+            data=part.data,
+            local_steps=current.broadcast.local_steps,
+            stream=stream,
             evidence=evidence,
-            performance=self.performance,
         )
         asked = self.unit.observed(oracle, part)
         if evidence is not None:
@@ -75,3 +72,37 @@ class Worker:
             evidence=evidence,
         )
         return self.unit.answer(part, result)
+
+    def oracle(
+        self,
+        *,
+        plan: PrivacyPlan,
+        client: int,
+        data: ClientData,
+        local_steps: int,
+        stream: Callable[[str], Stream],
+        evidence: ClientEvidence | None,
+    ) -> PrivateOracle:
+        """The one way from a client's records to its gradients, in a run and for its probe.
+
+        Args:
+            plan: Decides batches, clipping and noise.
+            client: Its index in the plan.
+            data: Its records.
+            local_steps: How many batches it may draw.
+            stream: The client's random numbers by purpose.
+            evidence: Where queries are noted; None for nowhere.
+        """
+        return PrivateOracle(
+            plan=plan,
+            client=client,
+            charge=Charge(local_steps, self.rule.queries_per_step),
+            engine=self.engine,
+            flat=self.flat,
+            inputs=data.seen_with(stream("views")),
+            labels=data.labels,
+            batches=stream("batches"),
+            noise=stream("noise"),
+            evidence=evidence,
+            performance=self.performance,
+        )

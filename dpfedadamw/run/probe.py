@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dpfedadamw.federation.probes import ProbedRun, StepProbe, UpdateProbe
+from dpfedadamw.run.training import Training, divided
+from dpfedadamw.run.units import unit_of
 
-from dpfedadamw.run.training import Training
 
-
-def probe_of(training: Training) -> Any:
-    """The probe of a run's own engine and model; None for a run without privacy."""
-    worker = training.federation.worker
-    return worker.unit.probe(training.experiment, worker.engine, worker.flat, worker.performance)
+def probe_of(training: Training) -> StepProbe | UpdateProbe | None:
+    """The probe of a run's own step and round; None for a run without privacy."""
+    experiment, worker = training.experiment, training.federation.worker
+    probe = unit_of(experiment.plan).probe
+    if probe is None:
+        return None
+    return probe(
+        ProbedRun(experiment=experiment, worker=worker, state=training.state, divide=divided)
+    )

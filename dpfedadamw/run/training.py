@@ -13,15 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
+from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
 from dpfedadamw.experiment import Experiment, RunError, prepare
+from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
@@ -364,6 +368,20 @@ def close_claim(training: Training) -> dict[str, Any]:
     return fields
 
 
+def divided(
+    experiment: Experiment, records: Records, owner: NDArray[np.int64], clients: int
+) -> list[ClientData]:
+    """Records [n] divided by their owners [n] among the clients: those of a run, or of its probe.
+
+    Args:
+        experiment: What is run.
+        records: The data set's training records, or the auditor's.
+        owner: The client of each, [n].
+        clients: How many there are.
+    """
+    return client_data(records, owner, clients, experiment.device)
+
+
 def _training(
     *,
     experiment: Experiment,
@@ -379,7 +397,7 @@ def _training(
     drawn: CanarySetup | None = None,
 ) -> Training:
     plan, dataset, algorithm = experiment.plan, experiment.dataset, experiment.algorithm
-    clients = client_data(dataset.train, experiment.owner, len(plan.records), experiment.device)
+    clients = divided(experiment, dataset.train, experiment.owner, len(plan.records))
     if plan.private:
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(run.evidence, experiment.owner, held)

@@ -8,6 +8,7 @@ from dpfedadamw.canaries.client import ClientCanaries
 from dpfedadamw.canaries.record import RecordCanaries
 from dpfedadamw.canaries.setup import CanarySetup
 from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.probes import StepProbe, UpdateProbe
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.plan import PrivacyPlan
@@ -21,19 +22,21 @@ class Unit:
     """One unit of protection beyond its plan and claim, which the privacy plan knows.
 
     Attributes:
-        rounds: Its rounds, evidence and probe.
+        rounds: Its rounds and evidence.
         canaries: Its canaries; None where nothing is claimed that they could contradict.
+        probe: What the auditor may poke at; None where nothing is claimed.
     """
 
     rounds: type[Unprotected]
     canaries: type[CanarySetup] | None
+    probe: type[StepProbe] | type[UpdateProbe] | None
 
 
 def unit_of(plan: PrivacyPlan) -> Unit:
     """All of the unit that a plan protects."""
     units = {
-        SingleRecords: Unit(RecordLevel, RecordCanaries),
-        WholeClients: Unit(ClientLevel, ClientCanaries),
-        Nothing: Unit(Unprotected, None),
+        SingleRecords: Unit(RecordLevel, RecordCanaries, StepProbe),
+        WholeClients: Unit(ClientLevel, ClientCanaries, UpdateProbe),
+        Nothing: Unit(Unprotected, None, None),
     }
     return units[type(plan.unit)]

@@ -64,7 +64,9 @@ class Settings:
 
 
 class SoftmaxProbe:
-    """Per-record clipped softmax regression; `wrong` clips the batch's sum instead."""
+    """Per-record clipped softmax regression; `wrong` breaks one of its promises."""
+
+    grey_levels = False
 
     def __init__(self, clipping_norm: float, wrong: str = "") -> None:
         self.clipping_norm = clipping_norm
@@ -74,9 +76,32 @@ class SoftmaxProbe:
         self.wrong = wrong
         self.weights = np.random.default_rng(5).normal(size=(6, 4)) * 0.3
 
-    def clipped_sum(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def sum_of_step(
+        self,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        clients: np.ndarray,
+        drawn: np.ndarray,
+        elsewhere: bool = False,
+    ) -> np.ndarray:
+        weights = self.weights * (0.5 if elsewhere and self.wrong != "stale" else 1.0)
+        own = np.flatnonzero(clients == 0)
         with np.errstate(all="ignore"):
-            logits = inputs.astype(np.float64) @ self.weights
+            if self.wrong == "all":
+                inputs = inputs - inputs.mean(axis=0)
+            if self.wrong == "client":
+                inputs = inputs - inputs[own].mean(axis=0)
+            inputs, labels = inputs[own][drawn], labels[own][drawn]
+            if self.wrong == "collated" and len(drawn):
+                inputs = inputs - inputs.mean(axis=0)
+            total = self.clipped_sum(inputs, labels, weights)
+        return total / max(1, len(drawn)) if self.wrong == "divisor" else total
+
+    def clipped_sum(
+        self, inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray
+    ) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            logits = inputs.astype(np.float64) @ weights
             logits = logits - logits.max(axis=1, keepdims=True) if len(labels) else logits
             chances = np.exp(logits)
             chances /= chances.sum(axis=1, keepdims=True)

@@ -16,6 +16,7 @@ import pytest
 
 from audit.checks import checks_for, checks_of
 from audit.checks.randomness import REPRODUCIBLE
+from audit.probe.probing import PATH_KINDS
 from audit.reading.bundle import open_bundle
 from audit.reading.units import RECORD
 from audit.verdict import Findings, Verdict
@@ -286,30 +287,44 @@ def test_closed_forms_are_read_as_theory_says(tmp_path: Path) -> None:
     assert rows["third_party_noble"]["compared_with"] > rows["third_party_noble"]["value"]
 
 
-def test_the_probe_passes_only_a_step_that_clips_each_record(good_run: Path) -> None:
+def test_the_probe_passes_only_a_step_in_which_records_count_for_themselves(
+    good_run: Path,
+) -> None:
     assert audit_run(good_run, SoftmaxProbe(0.5)).verdict is Verdict.PASS
-    for wrong in ("batch", "nonfinite"):
-        assert failing(audit_run(good_run, SoftmaxProbe(0.5, wrong))) == {"sensitivity"}
+    for wrong in ("batch", "nonfinite", "collated", "client", "all", "divisor", "stale"):
+        assert failing(audit_run(good_run, SoftmaxProbe(0.5, wrong))) == {"sensitivity"}, wrong
     assert failing(audit_run(good_run, SoftmaxProbe(0.6))) == {"sensitivity"}
 
 
 def test_a_probe_that_fails_or_does_nothing_is_not_verified(good_run: Path) -> None:
     class Broken(SoftmaxProbe):
-        def clipped_sum(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        def sum_of_step(self, *_: object, **__: object) -> np.ndarray:
             raise RuntimeError("out of memory")
 
     class Idle(SoftmaxProbe):
-        def clipped_sum(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        def sum_of_step(self, *_: object, **__: object) -> np.ndarray:
             return np.zeros(24)
 
     class Misshapen(SoftmaxProbe):
-        def clipped_sum(self, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        def sum_of_step(self, *_: object, **__: object) -> np.ndarray:
             return np.zeros(3)
 
     for kind in (Broken, Idle, Misshapen):
         findings = audit_run(good_run, kind(0.5))
         assert unverified(findings) == {"sensitivity"}
         assert findings.verdict is Verdict.NOT_VERIFIED
+
+
+def test_a_probe_of_the_clipped_sum_alone_does_not_pass(good_run: Path) -> None:
+    path = good_run / "evidence" / "probe.npz"
+    with np.load(path) as file:
+        arrays = dict(file)
+    for kind in PATH_KINDS:
+        kept = arrays["kind"] != kind
+        save(path, {name: one[kept] if one.ndim else one for name, one in arrays.items()})
+        findings = audit_run(good_run)
+        assert unverified(findings) == {"sensitivity"}
+        assert "not exercised" in findings.named("sensitivity").measurement
 
 
 def test_a_run_without_privacy_makes_no_claim(good_run: Path) -> None:

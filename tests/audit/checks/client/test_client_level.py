@@ -18,7 +18,7 @@ from audit.accounting.budget import Steps, budget
 from audit.checks import checks_for, checks_of
 from audit.checks.client.accounting import composed_multiplier
 from audit.checks.client.views import TRUSTED_SERVER
-from audit.probe.update_probing import UPDATE_KINDS, run_update_probe
+from audit.probe.update_probing import CLIENT_KINDS, UPDATE_KINDS, run_update_probe
 from audit.reading.bundle import open_bundle
 from audit.reading.units import CLIENT
 from audit.statistics.participation import dispersion_p_value, rounds_to_see_constant_counts
@@ -269,7 +269,8 @@ def test_the_probe_passes_only_a_sum_that_clips_whole_updates(good_client_run: P
     assert isinstance(SumProbe(0.5), UpdateProbe)
     assert not isinstance(SoftmaxProbe(0.5), UpdateProbe)
     assert audit_run(good_client_run, SumProbe(0.5)).verdict is Verdict.PASS
-    for wrong in ("tensor", "nothing", "mean", "nonfinite"):
+    wrongs = ("tensor", "nothing", "mean", "nonfinite", "all", "onward", "divisor", "stale")
+    for wrong in wrongs:
         assert failing(audit_run(good_client_run, SumProbe(0.5, wrong))) == {"sensitivity"}, wrong
     assert failing(audit_run(good_client_run, SumProbe(0.6))) == {"sensitivity"}
     # A probe of the step on records says nothing about updates.
@@ -284,7 +285,8 @@ def test_the_probe_of_updates_leaves_the_arrays_of_a_probe_of_records(tmp_path: 
     assert set(arrays) == names
     assert set(UPDATE_KINDS) < set(arrays["kind"].tolist())
     # The probe must not be idle: honest clipping lets an ordinary client move the sum.
-    assert arrays["difference_norm"].max() == pytest.approx(0.5, rel=1e-6)
+    added = np.isin(arrays["kind"], (*UPDATE_KINDS, *CLIENT_KINDS))
+    assert arrays["difference_norm"][added].max() == pytest.approx(0.5, rel=1e-6)
 
 
 def test_another_units_charges_are_refused(good_client_run: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit.checks.shared.clipping import judge_probe, norm_faults
-from audit.probe.probe_tally import REPLACED
+from audit.probe.probe_tally import ADDED, ELSEWHERE, NOT_DRAWN, REPLACED
 from audit.reading.evidence import ProbeResults
 
 C = 0.5
@@ -57,6 +57,40 @@ def test_a_probe_beyond_the_tolerance_is_a_reason_and_one_within_it_is_none(
         norms[row] = exact + max(exact, C) * extra
         found = reasons(probe(**{field: norms}))
         assert [text[: len(reason)] for text in found] == expected
+
+
+def more(kind: str, difference: float, norms: float = C) -> ProbeResults:
+    """The three correct pairs, and one of this kind."""
+    results = probe()
+    return replace(
+        results,
+        names=(*results.names, "further"),
+        kinds=(*results.kinds, kind),
+        batch_size=np.append(results.batch_size, 3),
+        difference_norm=np.append(results.difference_norm, difference),
+        norm_with=np.append(results.norm_with, norms),
+        norm_without=np.append(results.norm_without, norms),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "within", "beyond", "reason"),
+    [
+        (NOT_DRAWN, WITHIN * C, BEYOND * C, "one record that takes no part moves the sum by"),
+        (ADDED, 0.9e-3 * C, 1.1e-3 * C, "beside others one record moves the sum by other"),
+        (ELSEWHERE, 1e-12, 0.0, "the step does not depend on the model's parameters"),
+    ],
+)
+def test_who_takes_no_part_moves_nothing_and_whoever_does_counts_for_itself(
+    kind, within, beyond, reason
+):
+    assert reasons(more(kind, within)) == []
+    (found,) = reasons(more(kind, beyond))
+    assert found.startswith(f"probe, further: {reason}")
+
+
+def test_a_step_that_contributes_nothing_says_nothing_about_its_parameters():
+    assert reasons(more(ELSEWHERE, 0.0, norms=0.0)) == []
 
 
 @pytest.mark.parametrize("factor", [1.0 - 1e-6, 1.0 + 1e-6, 0.5, 2.0])
