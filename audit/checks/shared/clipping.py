@@ -18,7 +18,7 @@ TOLERANCE = 1e-4
 # Batches of different sizes are computed in another order, and a unit that is nearly at a kink may
 # fall on its other side; a record that really moves another's gradient moves it by far more.
 ALONE = 1e-3
-# A round's mean update is published with 14 significant bits, which leave an error of 2^-14 of it.
+# A round's mean update is published with 16 significant bits, which leave an error of 2^-16 of it.
 PUBLISHED = 1e-3
 
 
