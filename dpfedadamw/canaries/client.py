@@ -1,4 +1,12 @@
-"""Canaries that are whole clients: their updates are planted, and every release is observed."""
+"""Canaries that are whole clients: their updates are planted, and every release is observed.
+
+Where updates are cut to some coordinates, a canary's update lies where it survives, so that it
+adds C to every round that its client is in. With public coordinates, known before a round, that
+is one of the round's own: the canary's if it is kept, else one that is kept and no canary's. With
+private ones (each client keeps its largest) the one coordinate that is not 0 is always kept, and
+noise covers all of them. Either way each score is that of dense updates: N(0, σ²C²), shifted by
+C.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +26,7 @@ from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.updates import ClippedUpdate
+from dpfedadamw.privacy.updates import ClippedUpdate, spread
 from dpfedadamw.vectors.flat import FlatParameters
 
 
@@ -28,18 +36,15 @@ class ClientCanaries(CanarySetup):
     @classmethod
     def draw(cls, experiment: Experiment, order: CanaryOrder, coins: Stream) -> ClientCanaries:
         """Draw the canaries of an audit run; writes nothing."""
-        if experiment.plan.sparsification is not None:
-            raise RunError(
-                "--canaries: this spec cuts updates to some coordinates, and canaries of whole "
-                "clients are planted in dense updates only"
-            )
         if order.kind != "gradient":
             raise RunError(
                 f"--canary-kind {order.kind}: this spec protects whole clients, whose canaries are "
                 "whole updates; use gradient"
             )
-        clients = len(experiment.plan.records)
-        return cls(order, draw_canary_clients(order, clients, trainable(experiment), coins))
+        clients, sparse = len(experiment.plan.records), experiment.plan.sparsification
+        parameters = trainable(experiment)
+        released = sparse.released if sparse is not None else parameters
+        return cls(order, draw_canary_clients(order, clients, parameters, released, coins))
 
     def plant(
         self, parts: RunParts, experiment: Experiment, directory: Path, flat: FlatParameters
@@ -79,14 +84,14 @@ class UpdateCanaryObserver:
         self._evidence = evidence
         self._before = self.losses()
 
-    def planted(self, client: int, update: Tensor) -> Tensor:
+    def planted(self, client: int, update: Tensor, kept: Tensor | None) -> Tensor:
         """A canary's update, far outside the clipping norm, or zeros if its coin left it out."""
         place = self._index.get(client)
         if place is None:
             return update
         planted = torch.zeros_like(update)
         length = MAGNITUDE * self._plan.clipping_norm * float(self._canaries.signs[place])
-        planted[int(self._canaries.coordinate[place])] = length
+        planted[int(self._coordinates(kept)[place])] = length
         return planted
 
     def released(
@@ -95,15 +100,27 @@ class UpdateCanaryObserver:
         released: Tensor,
         clients: Sequence[int],
         clipped: Sequence[ClippedUpdate],
+        kept: Tensor | None,
     ) -> None:
         """Take note of a round's noised mean update [d]."""
         total = released.detach().double() * self._plan.clients_per_round
         for client, one in zip(clients, clipped, strict=True):
             if client not in self._index:
-                total -= one.update.double()
-        places = torch.from_numpy(self._canaries.coordinate).to(total.device)
+                total -= spread(one.update.double(), kept, len(total))
+        places = torch.from_numpy(self._coordinates(kept)).to(total.device)
         found = (total[places] / self._plan.clipping_norm).cpu().numpy()
         self._evidence.note(round_index, 0, 0, found)
+
+    def _coordinates(self, kept: Tensor | None) -> NDArray[np.int64]:
+        """Where each canary's update lies in a round, [N]; a function of what is public alone."""
+        own = self._canaries.coordinate
+        if kept is None:
+            return own
+        released = kept.cpu().numpy()
+        found = own.copy()
+        lost = ~np.isin(own, released)
+        found[lost] = np.setdiff1d(released, own)[: np.count_nonzero(lost)]
+        return found
 
     def losses(self) -> NDArray[np.float64]:
         """Each canary's loss, which its update lowers: minus the parameter there, [N]."""

@@ -158,7 +158,7 @@ def draw_canaries(
 
 
 def draw_canary_clients(
-    order: CanaryOrder, clients: int, parameters: int, coins: Stream
+    order: CanaryOrder, clients: int, parameters: int, released: int, coins: Stream
 ) -> Canaries:
     """Choose which clients are canaries, and toss their coins.
 
@@ -169,16 +169,17 @@ def draw_canary_clients(
         order: How many.
         clients: Number of clients.
         parameters: d.
+        released: Coordinates that a round releases, at most d.
         coins: Where the coins come from.
 
     Raises:
         PrivacyError: If there are fewer clients, or coordinates, than canaries need.
     """
-    most = min(clients, parameters)
+    most = min(clients, released)
     if not 1 <= order.count <= most:
         raise PrivacyError(
             f"{order.count} canaries cannot take the places of {clients} clients in a model of "
-            f"{parameters} parameters; plant 1 to {most}"
+            f"{parameters} parameters, of which a round releases {released}; plant 1 to {most}"
         )
     choice = np.random.default_rng([order.count, parameters])
     none = np.zeros(order.count, dtype=np.int64)

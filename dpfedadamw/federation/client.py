@@ -28,8 +28,11 @@ from dpfedadamw.privacy.updates import ClippedUpdate
 class UpdateObserver(Protocol):
     """Plants updates in an audit run, and notes what its releases say of them."""
 
-    def planted(self, client: int, update: Tensor) -> Tensor:
-        """The update [d] of a client, or what is planted in its place, before it is clipped."""
+    def planted(self, client: int, update: Tensor, kept: Tensor | None) -> Tensor:
+        """The update [d] of a client, or what is planted in its place, before it is cut.
+
+        The round's public coordinates are `kept`, int64 [k]; None where they are not public.
+        """
         ...
 
     def released(
@@ -38,6 +41,7 @@ class UpdateObserver(Protocol):
         released: Tensor,
         clients: Sequence[int],
         clipped: Sequence[ClippedUpdate],
+        kept: Tensor | None,
     ) -> None:
         """Note a round's noised mean update [d], of clients whose clipped updates are known."""
         ...
@@ -114,7 +118,7 @@ class ClientLevel(Unprotected):
         plan, whole = current.plan, result.upload.update
         kept = public_coordinates(plan.sparsification, current.index, result.state, whole.device)
         if self.observer is not None:
-            whole = self.observer.planted(part.client, whole)
+            whole = self.observer.planted(part.client, whole, kept)
         clipped = updates.contribute(whole, plan.clipping_norm, plan.sparsification, kept)
         update = clipped.update
         if plan.noise_added_by == "clients":
@@ -138,7 +142,9 @@ class ClientLevel(Unprotected):
         release = release_mean_update(current, noise)
         if self.observer is not None:
             clipped = [one.clipped for one in current.answers if one.clipped is not None]
-            self.observer.released(current.index, release.released, current.chosen, clipped)
+            self.observer.released(
+                current.index, release.released, current.chosen, clipped, release.kept
+            )
         self.evidence.write_round(current.index, current.attempt, current.chosen, release)
         return [Upload(release.released)]
 

@@ -15,6 +15,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.experiment import prepare
+from dpfedadamw.privacy import updates
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import load_model
 from dpfedadamw.run.training import RunError
@@ -208,6 +209,48 @@ def test_an_audit_run_of_whole_clients_passes_every_check_of_its_level(tmp_path)
     assert verdicts(found)["canaries"] == "PASS"
 
 
+SPARSE = {
+    "random": "{name: fed-smp, sparsification: {kind: random, fraction: 0.3}}",
+    "released-top": "{name: fed-smp, sparsification: {kind: released-top, fraction: 0.3}}",
+    "local-top": "{name: dp-fedsam-topk, sparsification: {kind: local-top, fraction: 0.3}}",
+    "blurs": "{name: blurs, sparsification: {kind: local-top, fraction: 0.3}}",
+}
+
+
+def sparse_audit_run(parent, kind):
+    changes = ("data.clients=60", "data.partition={kind: iid}", f"algorithm={SPARSE[kind]}")
+    spec = small_spec(overrides=(*changes, *CLIENTS[1:], "federation.clients_per_round=20"))
+    training = engine_run.start(
+        prepare(spec, torch.device("cpu")), parent, canaries=CanaryOrder(60)
+    )
+    engine_run.train(training)
+    return training
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_canary_clients_add_the_clipping_norm_to_updates_that_are_cut(kind, tmp_path):
+    """Its every check passes, and what a canary adds is C wherever the round's coordinates lie."""
+    training = sparse_audit_run(tmp_path, kind)
+    attest(training)
+    found = audit_run(training.run.path).to_json()
+    assert found["verdict"] == "PASS", failing(found)
+    scores = next(one for one in found["checks"] if one["name"] == "canaries")["details"]["scores"]
+    assert scores["scores"] == 60 * 4
+    # Half of the canaries are in, each in a third of the rounds, under noise of 2C.
+    assert 0.3 < scores["contribution"] < 2.0
+    assert scores["noise"] == pytest.approx(1.0, rel=0.15)
+
+
+@pytest.mark.parametrize("kind", ["random", pytest.param("local-top", marks=pytest.mark.slow)])
+def test_canary_clients_show_missing_noise_in_updates_that_are_cut(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(updates, "add_gaussian_noise", lambda total, *rest, **more: total.clone())
+    found = finding(sparse_audit_run(tmp_path, kind).run.path)
+    assert found.verdict.value == "FAIL"
+    assert found.details["scores"]["noise"] < 0.02
+    # Without noise a canary that is drawn shows exactly C, on whatever coordinate it lay.
+    assert found.details["scores"]["contribution"] == pytest.approx(1.0, rel=0.01)
+
+
 def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
     spec = small_spec(overrides=("data.clients=60", "data.partition={kind: iid}", *CLIENTS))
     training = engine_run.start(
@@ -227,7 +270,6 @@ def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
 def test_a_spec_that_canaries_do_not_suit_is_refused_and_nothing_is_written(tmp_path):
     for spec, kind, why in (
         (small_spec("fedavg"), "gradient", "claims no privacy"),
-        (small_spec("dp-fedsam-randk"), "gradient", "dense updates only"),
         (small_spec("blur"), "label", "whole updates; use gradient"),
     ):
         experiment = prepare(spec, torch.device("cpu"))
