@@ -86,7 +86,8 @@ def fixed_size_losses(
     # The profile is a straight line in e^ε between two points of the grid: its bends are masses.
     falls = np.diff(deltas)
     masses = np.concatenate(([1.0 - deltas[0]], falls / math.expm1(-interval)))
-    masses[:-1] += falls / math.expm1(interval)
+    # 1/(e^h - 1), which is 0 where e^h is beyond all numbers.
+    masses[:-1] += falls * (math.exp(-interval) / -math.expm1(-interval))
     known = coarser.remove if coarser else None
     one = on_grid(interval, -points, np.maximum(masses, 0.0), float(deltas[-1]), known)
     return LossPair(one, one)

@@ -81,6 +81,17 @@ def test_a_finer_grid_changes_little_and_only_downwards() -> None:
     assert epsilons[1] <= epsilons[0] <= epsilons[1] * 1.001
 
 
+@pytest.mark.parametrize("rate", [0.016, 0.5])
+def test_with_hardly_any_noise_each_step_that_draws_the_record_costs_a_gaussian_s_loss(
+    rate: float,
+) -> None:
+    # Cells of the grid are so wide that e to their width is beyond all numbers.
+    cost = epsilon_pld(Composition(1e-3, rate, 100, sampling="fixed-size"), DELTA)
+    # More steps draw the record with a probability below δ; its mean moves by 2/σ in each.
+    drawn = stats.binom.isf(DELTA, 100, rate)
+    assert cost == pytest.approx(drawn * (2.0 / 1e-3) ** 2 / 2.0, rel=0.01)
+
+
 def test_the_reference_point() -> None:
     # B = 200 of R = 10000, σ = 1, 2000 steps, δ = 1e-5: RDP is far from tight here.
     composition = Composition(1.0, 0.02, 2000, sampling="fixed-size")
