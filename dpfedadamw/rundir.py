@@ -6,7 +6,7 @@ import contextlib
 import io
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -84,7 +84,11 @@ class RunDirectory:
 
 @contextlib.contextmanager
 def starting(
-    name: str, parent: Path, created: datetime, disk: Disk = DISK
+    name: str,
+    parent: Path,
+    created: datetime,
+    disk: Disk = DISK,
+    identifier: str | None = None,
 ) -> Iterator[tuple[RunDirectory, RunLock]]:
     """Make a new run's folder, which appears under its own name only once it is whole.
 
@@ -96,17 +100,24 @@ def starting(
         parent: Folder that holds runs; made if missing.
         created: Time of creation, UTC.
         disk: Where it lies.
+        identifier: The run's name, where an intent gave it one.
 
     Yields:
         The folder, for its first files, and its lock. After the block it lies at `appeared`.
 
     Raises:
-        RunDirectoryError: If the folder cannot be made.
+        RunDirectoryError: If the folder cannot be made, or a run of this name is there.
     """
     try:
         make_folders(parent, disk)
         _sweep_starts(parent, disk)
-        hidden, lock = _hidden(f"{name}-{created:%Y%m%dT%H%M%SZ}", parent, disk)
+        if identifier is not None and disk.exists(parent / identifier):
+            raise RunDirectoryError(
+                f"{parent / identifier}: this run was started already, and an intent is for one "
+                "run; finish it with --resume, or announce another with: dpfedadamw challenge "
+                "intent"
+            )
+        hidden, lock = _hidden(lambda: identifier or new_identifier(name, created), parent, disk)
     except OSError as error:
         raise RunDirectoryError(
             f"--out {parent}: cannot make a run directory there ({error.strerror}); use a folder "
@@ -147,10 +158,17 @@ def appeared(hidden: RunDirectory) -> RunDirectory:
     return replace(hidden, path=hidden.path.with_name(hidden.identifier))
 
 
-def _hidden(began: str, parent: Path, disk: Disk) -> tuple[RunDirectory, RunLock]:
+def new_identifier(name: str, created: datetime) -> str:
+    """NAME-TIMESTAMP-ID: a run's identifier that no other has."""
+    return f"{name}-{created:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def _hidden(
+    identifier: Callable[[], str], parent: Path, disk: Disk
+) -> tuple[RunDirectory, RunLock]:
     """Make a run's folder under a name that no other has, and lock it."""
     for attempt in range(1, _ATTEMPTS + 1):
-        hidden = RunDirectory(parent / f".{began}-{secrets.token_hex(4)}{_STARTING}", disk)
+        hidden = RunDirectory(parent / f".{identifier()}{_STARTING}", disk)
         # Ledger and internal report tell who took part how often: the folder is its owner's alone.
         try:
             disk.make_folder(hidden.path)

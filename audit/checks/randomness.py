@@ -10,8 +10,10 @@ import hashlib
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.shared.public_coin import coin_faults
 from audit.reading.bundle import Bundle
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
@@ -43,9 +45,18 @@ def obvious_commitments() -> frozenset[str]:
     return frozenset(hashlib.sha256(_DOMAIN + key).hexdigest() for key in _obvious_keys())
 
 
+def intents_in_words(seen: int, dropped: int) -> str:
+    """How often a trainer announced runs to the auditor, and how often nothing came of it."""
+    return (
+        f"this is intent number {seen} of this trainer to the auditor; {dropped} of those before "
+        "never came to a finished run that was drawn from"
+    )
+
+
 def _judge(bundle: Bundle) -> Judgement:
     header = bundle.header
     reasons: list[str] = []
+    unreadable: list[str] = []
     try:
         randomness = fields.mapping(bundle.readable_spec, "randomness")
         mode = fields.choice(randomness, "mode", ("release", "reproducible"))
@@ -60,7 +71,10 @@ def _judge(bundle: Bundle) -> Judgement:
         resumed = [one.commitment or "" for one in bundle.readable_ledger.resumes]
         if not all(re.fullmatch(r"[0-9a-f]{64}", one) for one in resumed):
             reasons.append("release mode, but the run went on without a commitment to its new key")
-        if len({header.commitment, *resumed}) != 1 + len(resumed):
+        if header.public_coin is not None:
+            if set(resumed) - {header.commitment}:
+                reasons.append("the run went on with a key that its intent did not commit to")
+        elif len({header.commitment, *resumed}) != 1 + len(resumed):
             reasons.append("the run went on with a key that was used before: noise may repeat")
         if obvious_commitments() & {header.commitment, *resumed}:
             reasons.append("release mode, but the key is a fixed one that anybody would try first")
@@ -68,14 +82,23 @@ def _judge(bundle: Bundle) -> Judgement:
             reasons.append("release mode, but a seed is stored")
     elif seed is None or header.seed != seed:
         reasons.append("reproducible mode, but spec and ledger do not name the same seed")
-    qualifications = (REPRODUCIBLE,) if "reproducible" in (mode, header.randomness) else ()
+    coin_faults(bundle, reasons, unreadable)
+    qualifications: tuple[str, ...] = (
+        (REPRODUCIBLE,) if "reproducible" in (mode, header.randomness) else ()
+    )
     # The commitment also makes audit.json impossible to guess from its published digest.
-    details = {"mode": header.randomness, "commitment": header.commitment}
+    details: dict[str, Any] = {"mode": header.randomness, "commitment": header.commitment}
+    passed = "release mode: the key is committed to and no seed is stored in spec or ledger"
+    coin = header.public_coin
+    if coin is not None:
+        details["intents"] = dict(coin.intents)
+        passed += "; spec, data and keys were announced before an auditor's nonce"
+        if dropped := coin.intents["dropped_of_trainer"]:
+            qualifications += (intents_in_words(coin.intents["of_trainer"], dropped),)
     return conclude(
-        REPRODUCIBLE
-        if qualifications
-        else "release mode: the key is committed to and no seed is stored in spec or ledger",
+        REPRODUCIBLE if REPRODUCIBLE in qualifications else passed,
         reasons,
+        unreadable,
         details=details,
         qualifications=qualifications,
     )
@@ -89,10 +112,14 @@ RANDOMNESS = Check(
     "in reproducible mode the seed is named and so is the consequence.",
     tolerance="none: fields are compared exactly",
     power="a stored seed in release mode, a missing commitment, modes that disagree, a key that is "
-    "one byte repeated or made of a seed below 4096 in one of six usual ways",
+    "one byte repeated or made of a seed below 4096 in one of six usual ways; in a run that an "
+    "auditor challenged, an intent or a challenge that is not the ledger's, of another spec, of "
+    "other keys, with another nonce, or dated after what answers it",
     limits="A fixed key that is not among these looks like any other in one run; the same "
     "commitment in two runs would give it away. That the key was drawn from the operating system's "
-    "entropy and then destroyed cannot be seen from a run directory.",
+    "entropy and then destroyed cannot be seen from a run directory. That the streams follow from "
+    "the announced keys and the nonce is seen where participations are opened and computed again; "
+    "who signed intent and challenge, by verify.",
     rule=_judge,
 )
 register(RANDOMNESS)

@@ -87,6 +87,11 @@ LEDGER: Mapping[str, Shape] = {
         "canaries": dict.fromkeys(("count", "kind", "audited")),
         "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
         "grid": dict.fromkeys(("update", "vectors", "summaries", "weights")),
+        "public_coin": {
+            **dict.fromkeys(("run", "intent_sha256", "challenge_sha256", "challenger")),
+            **dict.fromkeys(("nonce", "root", "own")),
+            "intents": dict.fromkeys(("of_trainer", "for_data", "dropped", "dropped_of_trainer")),
+        },
         "adaptation": {
             **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
             "decay": dict.fromkeys(("factor", "patience", "floor")),
@@ -120,7 +125,7 @@ RUN_FILES = (
     r"(spec\.yaml|ledger\.jsonl|metrics\.jsonl|model\.safetensors|model\.json)",
     r"(audit\.json|report(-[a-z]+)?\.(json|pdf|html)|VERIFY(-public)?\.md)",
     r"((training\.attestation|attestation(-public)?)\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
-    r"(model\.sig|erasure\.json)",
+    r"(model\.sig|erasure\.json|(intent|challenge|draw)\.json(\.tsr)?)",
     r"\.unfinished/lock",
 )
 # What a run goes on from, while its ledger has no claim; a finished run keeps none of it.

@@ -24,6 +24,8 @@ MAXIMUM_LINE_BYTES = 1 << 20
 GENESIS = "0" * 64
 # The bounds on guesses take time that grows with their number.
 MOST_CANARIES = 100_000
+# What an auditor counts of a trainer's intents, this one included.
+INTENTS = ("of_trainer", "for_data", "dropped", "dropped_of_trainer")
 _HEX = r"[0-9a-f]{64}"
 _RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
@@ -66,6 +68,27 @@ class Grid:
     vectors: int
     summaries: int
     weights: int
+
+
+@dataclass(frozen=True)
+class PublicCoin:
+    """What an auditor's challenge binds a run's streams to, as the header declares it.
+
+    Attributes:
+        run: identifier that the intent gave the run.
+        intent_sha256: digest (hex) of intent.json.
+        challenge_sha256: digest (hex) of challenge.json.
+        nonce: the auditor's 32 bytes.
+        root: root (hex) of the tree over the trainer's keys.
+        intents: how many intents the auditor had seen of the trainer, by what they came to.
+    """
+
+    run: str
+    intent_sha256: str
+    challenge_sha256: str
+    nonce: bytes
+    root: str
+    intents: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -117,6 +140,7 @@ class Header:
     budget: SharedBudget | None = None
     grid: Grid | None = None
     tensors: str | None = None
+    public_coin: PublicCoin | None = None
 
     @property
     def course(self) -> Course:
@@ -340,6 +364,9 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         max_epsilon=_optional(entry, "max_epsilon", lambda: fields.positive(entry, "max_epsilon")),
         grid=_optional(entry, "grid", lambda: _grid(fields.mapping(entry, "grid"))),
         tensors=_digest(entry, "tensors_sha256"),
+        public_coin=_optional(
+            entry, "public_coin", lambda: _public_coin(fields.mapping(entry, "public_coin"))
+        ),
     )
 
 
@@ -359,6 +386,18 @@ def _canaries(entry: Mapping[str, Any]) -> Canaries:
 def _budget(entry: Mapping[str, Any]) -> SharedBudget:
     return SharedBudget(
         fields.positive(entry, "epsilon"), fields.positive(entry, "delta", most=1.0)
+    )
+
+
+def _public_coin(entry: Mapping[str, Any]) -> PublicCoin:
+    intents = fields.mapping(entry, "intents")
+    return PublicCoin(
+        fields.text(entry, "run", pattern=_RUN),
+        fields.text(entry, "intent_sha256", pattern=_HEX),
+        fields.text(entry, "challenge_sha256", pattern=_HEX),
+        bytes.fromhex(fields.text(entry, "nonce", pattern=_HEX)),
+        fields.text(entry, "root", pattern=_HEX),
+        {name: fields.integer(intents, name) for name in INTENTS},
     )
 
 

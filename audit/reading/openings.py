@@ -29,6 +29,7 @@ NO_HISTORY = bytes(32)
 _LEAF = b"dpfedadamw leaf commitment 1\x00"
 _STREAM = b"dpfedadamw release stream 1\x00"
 _DRAW = b"dpfedadamw draw 1\x00"
+_DATA = b"dpfedadamw data commitment 1\x00"
 _HEX = r"[0-9a-f]{64}"
 # What of a line the streams are bound to: all of a charge, and of a round what it exchanged.
 _EXCHANGED = (
@@ -169,6 +170,29 @@ def read_openings(
     if missing:
         raise FieldError(f"the key of {_named(missing[0])} was drawn, but is not opened")
     return tuple(found[place] for place in sorted(found))
+
+
+def read_salts(raw: bytes, drawn: Sequence[Participation]) -> dict[int, bytes]:
+    """What hides each drawn client's data in its commitment, 32 bytes, by client.
+
+    Raises:
+        UntrustedError: the file is malformed, or lacks one.
+    """
+    wanted = {one.client for one in drawn}
+    found = {}
+    for entry in fields.sequence(parse_json(raw), "salts", most=len(wanted) + 1):
+        client = fields.integer(entry, "client")
+        if client not in wanted or client in found:
+            raise FieldError(f"the data salt of client {client} is not asked for, or there twice")
+        found[client] = bytes.fromhex(fields.text(entry, "salt", pattern=_HEX))
+    if wanted - found.keys():
+        raise FieldError(f"the data salt of client {min(wanted - found.keys())} is not opened")
+    return found
+
+
+def data_commitment(salt: bytes, client: int, digest: bytes) -> str:
+    """The commitment (sha256 hex) to a client's records, of which `digest` is the digest."""
+    return hashlib.sha256(_DATA + salt + _numbers(client) + digest).hexdigest()
 
 
 def stream_key(opening: Opening, coin: Coin, purpose: str, history: bytes) -> bytes:

@@ -20,6 +20,7 @@ from dpfedadamw import __version__
 from dpfedadamw.cli import (
     audit,
     budget,
+    challenge,
     compare,
     cost,
     export,
@@ -70,6 +71,11 @@ spec_app = typer.Typer(help="Check, show and explain specs.", no_args_is_help=Tr
 budget_app = typer.Typer(help="Show what all runs on the same data spend.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
 
+challenge_app = typer.Typer(
+    help="Let trainer and auditor fix a run's noise, and what is opened of it, together.",
+    no_args_is_help=True,
+)
+
 for command in (
     run.run,
     audit.audit,
@@ -92,6 +98,11 @@ spec_app.command("schema")(spec.spec_schema)
 app.add_typer(budget_app, name="budget")
 budget_app.command("show")(budget.budget_show)
 app.add_typer(keys_app, name="keys")
+app.add_typer(challenge_app, name="challenge")
+challenge_app.command("intent")(challenge.challenge_intent)
+challenge_app.command("new")(challenge.challenge_new)
+challenge_app.command("draw")(challenge.challenge_draw)
+challenge_app.command("open")(challenge.challenge_open)
 keys_app.command("new")(keys.keys_new)
 keys_app.command("import")(keys.keys_import)
 keys_app.command("show")(keys.keys_show)

@@ -59,7 +59,15 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep the noise key in FILE (mode 0600). Whoever has it can subtract all noise.",
+            help="Keep the noise key in FILE (mode 0600). Whoever has it can subtract all noise. "
+            "With --challenge: the file that was written with the intent.",
+        ),
+    ] = None,
+    challenge: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="An auditor's challenge.json: run what its intent announced, under its nonce.",
         ),
     ] = None,
     trainer_key: TrainerKeyOption = None,
@@ -74,6 +82,9 @@ def run(
 
     However a run was cut off, --resume RUN_DIR finishes it: what is left of training, the audit,
     the report and the signatures. No other command is needed, and no budget is spent twice.
+
+    With --challenge the noise can be chosen by neither trainer nor auditor: see dpfedadamw
+    challenge --help.
     """
     from dpfedadamw import spec as specs
 
@@ -81,13 +92,16 @@ def run(
         refuse("give either a SPEC or --resume RUN_DIR, and not both")
     if resume is not None and changes:
         refuse("--set: a resumed run keeps its spec; start a new run to change it")
-    if resume is not None and escrow is not None:
-        refuse("--escrow: a resumed run draws a new key; escrow is for whole runs")
+    if resume is not None and challenge is not None:
+        refuse("--challenge: a resumed run keeps its own; give its --escrow FILE alone")
+    if challenge is not None and escrow is None:
+        refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
     if resume is not None:
-        _resume(resume, device, engine, trainer_key, auditor_key, timestamp, as_json)
+        _resume(resume, device, engine, escrow, trainer_key, auditor_key, timestamp, as_json)
         return
+    from dpfedadamw.cli.opened import read_challenged
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.run.training import start
 
@@ -96,7 +110,12 @@ def run(
     with status("reading data and dividing it among clients", quiet=as_json):
         experiment = prepare(wanted, chosen)
         filing = _filing(trainer_key, auditor_key, timestamp)
-        training = start(experiment, out_dir, engine, escrow=escrow)
+        if challenge is not None:
+            assert escrow is not None
+            challenged = read_challenged(challenge, escrow, filing.signers.trainer)
+            training = start(experiment, out_dir, engine, challenged=challenged)
+        else:
+            training = start(experiment, out_dir, engine, escrow=escrow)
     with resumable(training.run.path), training.lock:
         _finish(_train(training, as_json), filing, as_json)
 
@@ -105,6 +124,7 @@ def _resume(
     run_dir: Path,
     device: str,
     engine: str,
+    escrow: Path | None,
     trainer_key: str | None,
     auditor_key: str | None,
     timestamp: str | None,
@@ -125,7 +145,7 @@ def _resume(
 
             filing = _filing(trainer_key, auditor_key, timestamp)
             with status("reading data and dividing it among clients", quiet=as_json):
-                training = resume(run, pick_device(device), engine, lock)
+                training = resume(run, pick_device(device), engine, lock, escrow)
             if training.note is not None:
                 err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
             trained = _train(training, as_json)

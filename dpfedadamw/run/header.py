@@ -46,6 +46,7 @@ def header(
     randomness: RandomSource,
     order: CanaryOrder | None = None,
     reserved: Mapping[str, Any] | None = None,
+    coin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The ledger's first entry: what the run promises, and from which spec and data.
 
@@ -57,6 +58,7 @@ def header(
         randomness: For the commitment to its key.
         order: What canaries are planted; None in a run that is no audit run.
         reserved: What is reserved of the data set's budget; None where there is none.
+        coin: What an auditor's challenge binds the run to; None without one.
     """
     spec, plan = experiment.spec, experiment.plan
     private = plan.private
@@ -93,6 +95,7 @@ def header(
         **({"canaries": asdict(order)} if order is not None else {}),
         "commitment": randomness.commitment,
         **({"streams": DERIVATION} if randomness.mode == "release" else {}),
+        **({"public_coin": coin} if coin is not None else {}),
         "seed": spec.randomness.seed,
         # Loss distributions, which carry the claim, are composed here; RDP is dp-accounting's.
         "accountant": {"library": "dpfedadamw", "version": __version__},

@@ -39,6 +39,7 @@ from dpfedadamw.privacy.noise.randomness import (
 )
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.run import budget, checkpoints
+from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation, evaluate
 from dpfedadamw.run.header import (
@@ -58,7 +59,7 @@ from dpfedadamw.rundir import (
     starting,
 )
 from dpfedadamw.spec import Spec
-from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
+from dpfedadamw.storage.disk import PRIVATE_MODE, PUBLIC_MODE, write_atomically
 from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.vectors.flat import FlatParameters
 
@@ -133,6 +134,7 @@ def start(
     created: datetime | None = None,
     escrow: Path | None = None,
     canaries: CanaryOrder | None = None,
+    challenged: Challenged | None = None,
 ) -> Training:
     """Open a new run directory, with the spec, the ledger's header and the layout in it.
 
@@ -145,6 +147,7 @@ def start(
         created: Time to write down; now by default.
         escrow: A new file for the noise key, mode 0600; None keeps the key in memory alone.
         canaries: Makes it an audit run with planted canaries, which is named and marked as such.
+        challenged: Intent, challenge and escrowed key of a run that an auditor knows of.
 
     Raises:
         DpfedadamwError: If there is no key to keep, canaries cannot be planted, or the directory
@@ -154,6 +157,9 @@ def start(
     summing = _engine(experiment, performance)
     created = created or datetime.now(UTC)
     randomness = _randomness(experiment.spec)
+    if challenged is not None:
+        check_promise(experiment, challenged)
+        randomness = challenged.randomness
     drawn = None
     if canaries is not None:
         drawn = _draw(experiment, canaries, randomness)
@@ -168,19 +174,35 @@ def start(
     # The budget is asked while the hidden folder is held, so that nobody takes the run for dead.
     with (
         budget.opening(experiment) as spending,
-        starting(experiment.spec.name, parent, created) as (hidden, lock),
+        starting(
+            experiment.spec.name,
+            parent,
+            created,
+            identifier=challenged.run if challenged is not None else None,
+        ) as (hidden, lock),
     ):
         # Salted, the evidence's digest can be published: nobody can test guesses of it.
         write_atomically(
             hidden.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE, hidden.disk
         )
         write_model_config(experiment, hidden, canaries)
+        for name, content in challenged.files.items() if challenged is not None else ():
+            write_atomically(hidden.path / name, content, PUBLIC_MODE, hidden.disk)
         evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
         reserved = spending.reserve(appeared(hidden))
         begin(
             hidden,
             text,
-            header(experiment, hidden, text, created, randomness, canaries, reserved),
+            header(
+                experiment,
+                hidden,
+                text,
+                created,
+                randomness,
+                canaries,
+                reserved,
+                challenged.header if challenged is not None else None,
+            ),
             metrics_line(0, evaluation, None, _published(experiment, 0.0), canaries),
         )
     run = appeared(hidden)
@@ -208,18 +230,24 @@ def start(
 
 
 def resume(
-    run: RunDirectory, device: torch.device, engine: str = "auto", lock: RunLock | None = None
+    run: RunDirectory,
+    device: torch.device,
+    engine: str = "auto",
+    lock: RunLock | None = None,
+    escrow: Path | None = None,
 ) -> Training:
     """Continue a run that was cut off, after its last completed round.
 
     The round that was cut off is charged again and, in release mode, draws fresh noise from a new
-    key, whose commitment the ledger keeps.
+    key, whose commitment the ledger keeps; where an auditor has challenged the run, from the key
+    that was committed to, for the next attempt and under what the ledger has charged by then.
 
     Args:
         run: Its directory.
         device: Where to compute.
         engine: Which clipped-sum engine to use.
         lock: The directory's, if the caller holds it already.
+        escrow: The key's file, which a challenged run goes on with.
 
     Raises:
         DpfedadamwError: If somebody else writes to the run, it has its claim already, or what it
@@ -227,13 +255,15 @@ def resume(
     """
     lock = lock or RunLock(run.path)
     try:
-        return _resume(run, device, engine, lock)
+        return _resume(run, device, engine, lock, escrow)
     except BaseException:
         lock.release()
         raise
 
 
-def _resume(run: RunDirectory, device: torch.device, engine: str, lock: RunLock) -> Training:
+def _resume(
+    run: RunDirectory, device: torch.device, engine: str, lock: RunLock, escrow: Path | None
+) -> Training:
     course = Journal(run)
     if course.claim is not None:
         raise RunError(
@@ -258,8 +288,8 @@ def _resume(run: RunDirectory, device: torch.device, engine: str, lock: RunLock)
     state, numbers = server.start(flat.vector), None
     if found.state is not None:
         state, numbers = checkpoints.unpack_state(found.state, server, flat.vector)
+    randomness = challenged_again(course.header, escrow) or _randomness(experiment.spec)
     budget.reserve_again(experiment, run, course.ledger.entries, found.completed)
-    randomness = _randomness(experiment.spec)
     course.ledger.append("resume", {"round": found.completed, "commitment": randomness.commitment})
     point_latest(run)
     training = _training(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from reports.content import wording
 from reports.content.parts import FOR_THE_PUBLIC, INTERNAL, NULL, Part, Report, Rule, part
 from reports.content.sections import ReportSection, register
 from reports.document.blocks import Block, code, note, paragraph
-from reports.reading.files import clean, integer
+from reports.reading.files import clean, integer, mapping
 from reports.reading.source import RunSource
 
 _STATEMENTS = {
@@ -26,6 +27,8 @@ class Randomness(Part):
     Attributes:
         mode: release or reproducible.
         statement: The mode in words.
+        challenge: Whether an auditor had a part in choosing the noise, in one or two sentences.
+        announced: The same in a few words, for the first page; None without an auditor.
         caveat: What reproducible mode does to the guarantee.
         seed: The seed; internal only.
         commitment: Commitment to the key; internal only, where it also keeps this report's hash
@@ -34,6 +37,8 @@ class Randomness(Part):
 
     mode: str
     statement: str
+    challenge: str | None
+    announced: str | None
     caveat: str | None
     seed: int | None
     commitment: str | None
@@ -48,6 +53,8 @@ def randomness(source: RunSource, audience: str) -> Randomness:
     return Randomness(
         mode=mode,
         statement=_STATEMENTS.get(mode, unstated),
+        challenge=_challenge(header) if mode == "release" and source.private else None,
+        announced=_announced(header),
         caveat=wording.SEED_CAVEAT if mode == "reproducible" and source.private else None,
         seed=integer(header.get("seed")) if internal else None,
         # Unguessable, so with it no one can confirm a guessed internal report by its public hash.
@@ -55,11 +62,57 @@ def randomness(source: RunSource, audience: str) -> Randomness:
     )
 
 
+def _challenge(header: dict[str, Any]) -> str:
+    """Return whether an auditor had a part in choosing the noise."""
+    coin = mapping(header.get("public_coin"))
+    if not coin:
+        return (
+            "No auditor had a part in it: that the key was drawn by chance rests on the trainer's "
+            "word."
+        )
+    who = clean(coin.get("challenger"), 80)
+    one = (
+        " Auditor and trainer are one: the challenge is by a key of the trainer's own folder, so "
+        "it shows nothing to anybody else."
+        if coin.get("own") is True
+        else ""
+    )
+    return (
+        f"Spec, data and keys were announced before an auditor ({who}) drew a nonce, under which "
+        f"all noise was drawn: {_seen(coin)}.{one}"
+    )
+
+
+def _announced(header: dict[str, Any]) -> str | None:
+    """Return what the first page says of the challenge."""
+    coin = mapping(header.get("public_coin"))
+    if not coin:
+        return None
+    who = "the trainer's own" if coin.get("own") is True else "an auditor's"
+    return f"under {who} nonce; {_seen(coin)}"
+
+
+def _seen(coin: dict[str, Any]) -> str:
+    """Return how many intents the auditor saw, and how many of them came to nothing."""
+    seen = mapping(coin.get("intents"))
+    same, every = integer(seen.get("for_data")), integer(seen.get("of_trainer"))
+    dropped = integer(seen.get("dropped")) or 0
+    in_all = integer(seen.get("dropped_of_trainer")) or 0
+    words = f"intent number {same} for these data"
+    if same is not None and same > 1:
+        words += f", of which {dropped} before {'was' if dropped == 1 else 'were'} never finished"
+    if every != same:
+        words += f" (number {every} of this trainer, {in_all} never finished)"
+    return words
+
+
 def _blocks(report: Report) -> Iterator[Block]:
     randomness = report[Randomness]
     if randomness.caveat is not None:
         yield note(f"Reproducible mode: {randomness.caveat}.", "FAIL", loud=True)
     yield paragraph(f"Mode: {randomness.mode}. {randomness.statement}")
+    if randomness.challenge is not None:
+        yield paragraph(randomness.challenge)
     if randomness.seed is not None:
         yield paragraph(f"Seed: {randomness.seed}.")
     if randomness.commitment is not None:

@@ -19,7 +19,7 @@ from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
 from reports.reading.files import clean, read_bytes, sha256_file, write_atomic
 from reports.reading.source import RunSource, load
-from reports.signatures import instructions, pades, sequence
+from reports.signatures import challenges, instructions, pades, sequence
 from reports.signatures.bundles import BUNDLE
 from reports.signatures.dsse import (
     PUBLIC_TYPE,
@@ -53,6 +53,10 @@ TRAINED_FILES = (
     "model.json",
     TRAINER_KEY,
 )
+# What was signed before training, where an auditor had a part in it.
+ANNOUNCED_FILES = (
+    challenges.INTENT, challenges.INTENT + STAMP_SUFFIX, challenges.CHALLENGE,
+)  # fmt: skip
 PUBLIC_REPORTS = ("report-public.json", "report-public.pdf", "report-public.html")
 # What everybody may hold: nothing of it, and no digest of anything else, tells participation.
 PUBLIC_FILES = (
@@ -65,7 +69,7 @@ PUBLIC_FILES = (
     PUBLIC_INSTRUCTIONS,
 )
 # Further public files, where a run has them.
-PUBLIC_EXTRAS = (BUNDLE, TRAINER_ROTATIONS, AUDITOR_ROTATIONS)
+PUBLIC_EXTRAS = (BUNDLE, TRAINER_ROTATIONS, AUDITOR_ROTATIONS, *ANNOUNCED_FILES)
 
 
 def sign(
@@ -112,7 +116,8 @@ def sign(
     if trainer is not None:
         files.put(TRAINER_KEY, public_pem(trainer.public))
         files.put(TRAINER_ROTATIONS, _rotations(trainer))
-        subjects = {name: (SHA256, files.sha256(name)) for name in TRAINED_FILES}
+        names = (*TRAINED_FILES, *filter(files.exists, ANNOUNCED_FILES))
+        subjects = {name: (SHA256, files.sha256(name)) for name in names}
         if evidence is not None:
             subjects[EVIDENCE] = (SALTED, evidence.trained)
         place = sequence.entry(run_dir, TRAINING_ENVELOPE, TRAINING_TYPE, source.run)
@@ -123,8 +128,8 @@ def sign(
         _sign_public(source, files, auditor, authority)
         # The timestamp is over the envelope, so it comes after it, and says itself if it holds.
         itself = (RUN_ENVELOPE, RUN_ENVELOPE + STAMP_SUFFIX)
-        names = (name for name in files.names() if name not in itself)
-        subjects = {name: (SHA256, files.sha256(name)) for name in names}
+        left = (name for name in files.names() if name not in itself)
+        subjects = {name: (SHA256, files.sha256(name)) for name in left}
         if evidence is not None:
             subjects[EVIDENCE] = (SALTED, evidence.judged)
         place = sequence.entry(run_dir, RUN_ENVELOPE, RUN_TYPE, source.run)

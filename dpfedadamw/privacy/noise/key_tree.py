@@ -32,6 +32,8 @@ _COMMITMENT = b"dpfedadamw release key commitment 1\x00"
 _LEAF = b"dpfedadamw leaf key 1\x00"
 _COMMITTED = b"dpfedadamw leaf commitment 1\x00"
 _STREAM = b"dpfedadamw release stream 1\x00"
+_SALT = b"dpfedadamw data salt 1\x00"
+_DATA = b"dpfedadamw data commitment 1\x00"
 _DIGEST_BYTES = 32
 
 
@@ -87,6 +89,16 @@ def stream_key(
     # RFC 5869: a missing salt is a string of zeros.
     extracted = hmac.digest(coin.nonce or bytes(_DIGEST_BYTES), leaf, "sha256")
     return hmac.digest(extracted, info + b"\x01", "sha256")
+
+
+def data_salt(key: bytes, client: int) -> bytes:
+    """What hides a client's data in its commitment, 32 bytes; opened where the data are checked."""
+    return _expanded(key, _SALT + _numbers(client))
+
+
+def data_commitment(salt: bytes, client: int, digest: bytes) -> str:
+    """The commitment (sha256 hex) to what a client holds (`data.digests`)."""
+    return hashlib.sha256(_DATA + salt + _numbers(client) + digest).hexdigest()
 
 
 def _expanded(key: bytes, info: bytes) -> bytes:

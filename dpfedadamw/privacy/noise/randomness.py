@@ -29,6 +29,7 @@ from dpfedadamw.privacy.noise.key_tree import (
     NO_HISTORY,
     KeyTree,
     PublicCoin,
+    data_salt,
     key_commitment,
     leaf_key,
     stream_key,
@@ -123,6 +124,10 @@ class ReleaseRandomness:
             PrivacyError: if it would be too large.
         """
         return KeyTree(self._key, rounds, clients)
+
+    def data_salt(self, client: int) -> bytes:
+        """What hides a client's data in the commitment to them."""
+        return data_salt(self._key, client)
 
     def leaf(self, round: int, client: int) -> bytes:
         """The key that opens the streams of one round and client, and no others; -1: the server."""

@@ -84,6 +84,11 @@ def summary(
     )
 
 
+def _randomness(randomness: Randomness) -> str:
+    announced = randomness.announced
+    return randomness.mode if announced is None else f"{randomness.mode}, {announced}"
+
+
 def _open_points(report: Report, sections: Sequence[Section]) -> Iterator[Block]:
     verdict = report[Verdict]
     where = f"section {number_of(sections, 'audit')}"
@@ -138,6 +143,6 @@ def _facts(report: Report) -> list[tuple[str, Text]]:
             f"{mechanism.local_steps_in_words} local steps",
         ),
         ("Test accuracy", formatting.percent(report[Utility].final_accuracy)),
-        ("Randomness", report[Randomness].mode),
+        ("Randomness", _randomness(report[Randomness])),
         ("Model file", [code(digest)] if digest else "missing"),
     ]

@@ -21,7 +21,7 @@ from reports.signatures.keys import ROLES, default_directory, load_public, refus
 from reports.signatures.trust.keyring import own_fingerprints
 from reports.signatures.trust.revocations import list_path, read_lists
 from reports.signatures.trust.timestamps import load_roots
-from reports.signatures.verification import contents, envelopes, public, remembered
+from reports.signatures.verification import announcements, contents, envelopes, public, remembered
 from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.remembered import Seen
 from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
@@ -83,6 +83,7 @@ def verify(
     last = signing.PUBLIC_ENVELOPE if alone else signing.RUN_ENVELOPE
     contents.check_files(files, statements, last, found)
     envelopes.check_model(files, keys.get("trainer"), trust, found)
+    announcements.check_announcements(files, keys, trust, found)
     if not alone:
         run = _check_run(files, statements, found)
     elif signing.PUBLIC_ENVELOPE in statements:

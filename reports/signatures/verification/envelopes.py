@@ -126,7 +126,7 @@ def _open(
     except EnvelopeError as error:
         found.add_error(name, error)
         return None
-    stamp = _stamp(files, name, data, trust, found)
+    stamp = stamp_beside(files, name, data, trust, found)
     if key_trust.refuse_revoked(fingerprint(key), name, trust, stamp, found):
         return statement
     time = written_time(stamp.time) if stamp is not None else None
@@ -138,7 +138,9 @@ def _open(
     return statement
 
 
-def _stamp(files: Snapshot, name: str, data: bytes, trust: Trust, found: Found) -> Timestamp | None:
+def stamp_beside(
+    files: Snapshot, name: str, data: bytes, trust: Trust, found: Found
+) -> Timestamp | None:
     """Return the time to rely on from the timestamp beside an envelope, if there is one."""
     beside = name + signing.STAMP_SUFFIX
     if not files.holds(beside):

@@ -1,0 +1,320 @@
+"""``challenge``: a run's noise and what is opened of it, chosen by neither trainer nor auditor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import (
+    AuditorKeyOption,
+    DeviceOption,
+    JsonOption,
+    SetOption,
+    SpecArgument,
+    TimestampOption,
+    TrainerKeyOption,
+)
+from dpfedadamw.cli.terminal import err, out, print_json, refuse, status
+
+if TYPE_CHECKING:
+    from reports.signatures.challenges import Seen
+    from reports.signatures.keys import Role
+    from reports.signatures.trust.signer import SigningKey
+
+EscrowOption = Annotated[
+    Path,
+    typer.Option(
+        "--escrow",
+        metavar="FILE",
+        help="The run's key. Whoever has it can subtract all noise.",
+        show_default=False,
+    ),
+]
+
+
+def _output(name: str, what: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        "--output", "-o", metavar="FILE", help=f"Where {what} is written; {name} if left out."
+    )
+    return option
+
+
+def challenge_intent(
+    spec: SpecArgument,
+    escrow: EscrowOption,
+    changes: SetOption = None,
+    output: Annotated[Path, _output("intent.json", "the intent")] = Path("intent.json"),
+    trainer_key: TrainerKeyOption = None,
+    timestamp: TimestampOption = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Announce a run (trainer): sign its spec, its data and its keys, before an auditor's nonce.
+
+    Draws the run's secret key into the escrow FILE (a new file, mode 0600), and writes an intent
+    that tells none of it: the spec's digest, a salted commitment to each client's records, and the
+    root of a tree over one key for each client and round. Send the intent to the auditor; keep the
+    escrow file, which the run needs.
+    """
+    from dpfedadamw import __version__
+    from dpfedadamw import spec as specs
+    from dpfedadamw.cli import after_training, opened
+    from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+    from dpfedadamw.run.challenge import promise
+    from dpfedadamw.rundir import new_identifier
+    from reports.signatures import challenges
+    from reports.signatures.challenges import Promised
+
+    wanted = specs.load(spec, changes or ())
+    _refuse_existing(output, escrow)
+    with status("reading data and committing to them", quiet=as_json):
+        experiment = prepare(wanted, pick_device(device))
+        randomness, created = ReleaseRandomness(), challenges.now()
+        found = promise(experiment, randomness)
+        key = _key("trainer", trainer_key)
+        authority = after_training.authority(timestamp)
+        promised = Promised(
+            run=new_identifier(experiment.spec.name, created),
+            spec_sha256=found.spec_sha256,
+            root=found.root,
+            rounds=found.rounds,
+            clients=found.clients,
+            data=found.data,
+            handle=opened.data_handle(experiment.dataset.sha256),
+        )
+        intent = challenges.write_intent(promised, key, __version__, created)
+        stamp = authority.stamp(intent) if authority is not None else None
+        # An intent whose key is lost is worth nothing, so the key comes first.
+        randomness.write_escrow(escrow)
+        opened.write_new(output, intent)
+        if stamp is not None:
+            opened.write_new(opened.stamp_of(output), stamp)
+    if as_json:
+        print_json({"run": promised.run, "intent": str(output), "escrow": str(escrow)})
+        return
+    rows = [
+        ("run", promised.run),
+        ("intent", f"{output}   send it to the auditor"),
+        ("escrow", f"{escrow}   keep it: without it the run cannot start"),
+        ("keys", f"{found.rounds} rounds of {found.clients} clients and a server"),
+        ("signed by", key.fingerprint),
+        ("next, the auditor", f"dpfedadamw challenge new {output}"),
+    ]
+    out.print(display.facts(rows))
+
+
+def challenge_new(
+    intent: Annotated[Path, typer.Argument(metavar="INTENT", help="The trainer's intent.json.")],
+    output: Annotated[Path, _output("challenge.json", "the challenge")] = Path("challenge.json"),
+    auditor_key: AuditorKeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer an intent (auditor): sign a nonce that the trainer could not know.
+
+    Every stream of the run follows from the trainer's keys and this nonce together. Each intent
+    gets one nonce: the same if it is asked for again. Your key folder remembers the intents
+    (intents.jsonl); how many of this trainer never came to a draw stands in the challenge.
+    """
+    from dpfedadamw.cli import opened
+    from reports.signatures import challenges, intent_log
+    from reports.signatures.keys import default_directory
+
+    read = challenges.read_intent(opened.read_file(intent), str(intent))
+    moment = challenges.now()
+    if read.created > moment + challenges.CLOCKS:
+        refuse(
+            f"{intent}: is dated {read.created:%Y-%m-%d %H:%M} UTC, and this machine's clock says "
+            f"{moment:%Y-%m-%d %H:%M}; an intent comes before the nonce that answers it"
+        )
+    stamp = opened.stamp_of(intent)
+    stamped = opened.read_file(stamp) if stamp.exists() else None
+    if stamped is not None:
+        opened.check_stamp(stamped, read.envelope, stamp)
+    _refuse_existing(output)
+    key = _key("auditor", auditor_key)
+    with intent_log.opened(default_directory()) as log:
+        known = log.find(read.sha256)
+        given = log.challenge(read)
+    answer = challenges.write_challenge(read, given.nonce, given.seen, key, moment, stamped)
+    opened.write_new(output, answer)
+    if known is not None:
+        text = f"note: this intent got its nonce at {known.since}; the challenge repeats it"
+        err.print(Text(text, style="yellow"), soft_wrap=True)
+    if as_json:
+        print_json(
+            {
+                "run": read.promised.run,
+                "challenge": str(output),
+                "trainer": read.fingerprint,
+                "auditor": key.fingerprint,
+                "intents": vars(given.seen),
+            }
+        )
+        return
+    rows = [
+        ("run", read.promised.run),
+        ("challenge", f"{output}   send it to the trainer"),
+        ("trainer", read.fingerprint),
+        ("signed by", key.fingerprint),
+        ("intents", seen_in_words(given.seen)),
+        ("next, the trainer", f"dpfedadamw run SPEC --challenge {output} --escrow FILE"),
+    ]
+    out.print(display.facts(rows))
+
+
+def challenge_draw(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run's folder.")],
+    participations: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=1_000_000,
+            help="How many participations of clients in rounds are opened.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[Path, _output("draw.json", "the draw")] = Path("draw.json"),
+    auditor_key: AuditorKeyOption = None,
+    timestamp: TimestampOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw what is opened of a finished run (auditor), bound to the ledger that its trainer signed.
+
+    The second nonce: which participations are drawn follows from it and from the ledger's digest,
+    without replacement. A run is drawn from once: asked again, the draw has the same nonce, and a
+    larger N holds all that a smaller one does.
+    """
+    from dpfedadamw.cli import after_training, opened
+    from dpfedadamw.rundir import open_existing
+    from reports.signatures import challenges, intent_log
+    from reports.signatures.keys import default_directory
+
+    run = open_existing(run_dir)
+    finished = opened.finished(run)
+    _refuse_existing(output)
+    key = _key("auditor", auditor_key)
+    authority = after_training.authority(timestamp)
+    with intent_log.opened(default_directory()) as log:
+        nonce = log.draw(finished.challenge.intent.sha256, finished.ledger_sha256, run.identifier)
+    count = min(participations, len(finished.participations))
+    draw = challenges.write_draw(
+        run.identifier,
+        nonce,
+        count,
+        finished.ledger_sha256,
+        finished.attestation_sha256,
+        key,
+        challenges.now(),
+    )
+    stamp = authority.stamp(draw) if authority is not None else None
+    opened.write_new(output, draw)
+    if stamp is not None:
+        opened.write_new(opened.stamp_of(output), stamp)
+    drawn = finished.drawn(challenges.read_draw(draw, str(output)))
+    if as_json:
+        print_json(
+            {
+                "run": run.identifier,
+                "draw": str(output),
+                "of": len(finished.participations),
+                "drawn": [[one.round, one.client] for one in drawn],
+            }
+        )
+        return
+    rows = [
+        ("run", run.identifier),
+        ("draw", f"{output}   send it to the trainer"),
+        ("drawn", f"{count} of {len(finished.participations)} participations"),
+        ("signed by", key.fingerprint),
+        (
+            "next, the trainer",
+            f"dpfedadamw challenge open RUN_DIR --draw {output} --escrow FILE",
+        ),
+    ]
+    out.print(display.facts(rows))
+
+
+def challenge_open(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The run's folder.")],
+    draw: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="The auditor's draw.json.", show_default=False),
+    ],
+    escrow: EscrowOption,
+    output: Annotated[Path, _output("openings.json", "what is opened")] = Path("openings.json"),
+    as_json: JsonOption = False,
+) -> None:
+    """Open what was drawn (trainer): the keys of these participations, and of no others.
+
+    Whoever reads the openings and the evidence learns the clean sums of the participations that are
+    opened: they are for the auditor alone, and never part of a run directory or a bundle. The rest
+    of the run's noise stays secret.
+    """
+    from dpfedadamw.cli import opened
+    from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+    from dpfedadamw.rundir import open_existing
+    from reports.signatures import challenges
+
+    run = open_existing(run_dir)
+    finished = opened.finished(run)
+    read = challenges.read_draw(opened.read_file(draw), str(draw))
+    drawn = finished.drawn(read)
+    if read.fingerprint != finished.challenge.fingerprint:
+        refuse(
+            f"{draw}: is signed by {read.fingerprint}, and the run was challenged by "
+            f"{finished.challenge.fingerprint}; open nothing for anybody else"
+        )
+    _refuse_existing(output)
+    randomness = ReleaseRandomness.from_escrow(escrow)
+    content = opened.openings(finished, read, drawn, randomness, escrow)
+    opened.write_new(output, content, private=True)
+    if as_json:
+        print_json({"run": run.identifier, "openings": str(output), "opened": len(drawn)})
+        return
+    rows = [
+        ("run", run.identifier),
+        ("openings", f"{output}   private: for the auditor and nobody else"),
+        ("opened", f"{len(drawn)} of {len(finished.participations)} participations"),
+        ("asked for by", read.fingerprint),
+    ]
+    out.print(display.facts(rows))
+    text = "its reader learns the clean sums of the participations that are opened"
+    err.print(Text(text, style="yellow"), soft_wrap=True)
+
+
+def seen_in_words(seen: Seen) -> str:
+    """How many intents were seen, for a reader."""
+    dropped = "none" if not seen.dropped else str(seen.dropped)
+    were = "was" if seen.dropped == 1 else "were"
+    text = f"number {seen.for_data} for these data; of those before, {dropped} {were} dropped"
+    if seen.for_data == 1:
+        text = "the first for these data"
+    if seen.of_trainer > seen.for_data:
+        text += (
+            f" (number {seen.of_trainer} of this trainer, {seen.dropped_of_trainer} dropped in all)"
+        )
+    return text
+
+
+def _key(role: Role, named: str | None) -> SigningKey:
+    """The key that signs; said where one was made for it."""
+    from dpfedadamw.cli import after_training
+
+    made: list[Path] = []
+    key = after_training.load_key(role, named, made)
+    for path in made:
+        err.print(Text(f"made a signing key: {path}", style="dim"), soft_wrap=True)
+    return key
+
+
+def _refuse_existing(*paths: Path) -> None:
+    """Refuse names that are taken, before anything is drawn."""
+    for path in paths:
+        if path.exists() or path.is_symlink():
+            refuse(f"{path}: exists and is never overwritten; choose another name")

@@ -1,0 +1,353 @@
+"""What ties a finished run to its intent, its challenge, a draw and what was opened for it.
+
+Like `after_training`, the half of the commands without a terminal: it joins signatures (`reports`)
+with ledgers and keys (`audit`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit.reading import openings as opening
+from audit.reading.ledger import read_ledger
+from audit.reading.openings import Opening, Participation, Tree
+from audit.untrusted import files
+from audit.untrusted.errors import UntrustedError
+from audit.untrusted.files import FileError
+from dpfedadamw.cli.after_training import FilingError
+from dpfedadamw.privacy.noise.key_tree import PublicCoin
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run.challenge import Challenged, Promise
+from dpfedadamw.rundir import RunDirectory
+from reports.reading.snapshot import Snapshot
+from reports.signatures import challenges, signing
+from reports.signatures.challenges import Challenge, Draw
+from reports.signatures.dsse import TRAINING_TYPE, check_signature, parse_envelope, parse_statement
+from reports.signatures.keys import default_directory, fingerprint, load_public, parse_public
+from reports.signatures.keys import refuse_open as refuse_open_folder
+from reports.signatures.trust import timestamps
+from reports.signatures.trust.keyring import own_fingerprints
+from reports.signatures.trust.signer import SigningKey
+
+# Beside the trainer's keys: makes the handle of a data set, which tells nothing to others.
+_DATA_SALT = "data.salt"
+_SALT_BYTES = 32
+_FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A challenged run whose ledger is signed.
+
+    Attributes:
+        run: Its directory.
+        challenge: What it was challenged with, and the intent before that.
+        ledger_sha256: Digest of its ledger.
+        attestation_sha256: Digest of the trainer's attestation, which names that ledger.
+        participations: Every client's part in every finished round.
+    """
+
+    run: RunDirectory
+    challenge: Challenge
+    ledger_sha256: str
+    attestation_sha256: str
+    participations: tuple[Participation, ...]
+
+    @property
+    def tree(self) -> Tree:
+        """The keys that were committed to."""
+        promised = self.challenge.intent.promised
+        return Tree(promised.root, promised.rounds, promised.clients)
+
+    @property
+    def coin(self) -> PublicCoin:
+        """What its streams are bound to."""
+        return PublicCoin(self.challenge.nonce, self.challenge.intent.promised.run)
+
+    def drawn(self, draw: Draw) -> tuple[Participation, ...]:
+        """The participations that a draw for this run chose.
+
+        Raises:
+            FilingError: If it is for another run, or another ledger of it.
+        """
+        if draw.run != self.run.identifier:
+            raise FilingError(f"draw.json: is for the run {draw.run}, not {self.run.identifier}")
+        if draw.ledger_sha256 != self.ledger_sha256:
+            raise FilingError(
+                f"draw.json: is for another ledger of {draw.run} ({draw.ledger_sha256[:12]}…, and "
+                f"here lies {self.ledger_sha256[:12]}…): the ledger was changed since"
+            )
+        return opening.draw(
+            self.participations, draw.nonce, self.ledger_sha256, draw.participations
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What of a run's randomness an auditor was shown, once all of it was checked.
+
+    Attributes:
+        run: The run.
+        drawn: The participations to be computed again.
+        leaves: Their keys, and the server's in the same rounds.
+        salts: What hides each drawn client's data in its commitment, by client.
+        own: Whether the one who drew is the one who reads this: its key lies in the key folder.
+    """
+
+    run: FinishedRun
+    drawn: tuple[Participation, ...]
+    leaves: tuple[Opening, ...]
+    salts: Mapping[int, bytes]
+    own: bool
+
+
+def read_challenged(challenge: Path, escrow: Path, trainer: SigningKey) -> Challenged:
+    """What a run is started with, from an auditor's challenge and the escrow file.
+
+    Args:
+        challenge: The file that the auditor sent.
+        escrow: The file that was written with the intent.
+        trainer: The key that will sign the run.
+
+    Raises:
+        FilingError: If another trainer announced the run.
+        reports.errors.ReportError: If a signature does not hold.
+        PrivacyError: If the escrow file cannot be read.
+    """
+    read = challenges.read_challenge(read_file(challenge), str(challenge))
+    if trainer.fingerprint != read.intent.fingerprint:
+        raise FilingError(
+            f"{challenge}: its intent was signed by {read.intent.fingerprint}, and this run would "
+            f"be signed by {trainer.fingerprint}; whoever announces a run signs it: --trainer-key"
+        )
+    signed = {challenges.INTENT: read.intent.envelope, challenges.CHALLENGE: read.envelope}
+    if read.intent_timestamp is not None:
+        signed[challenges.INTENT + signing.STAMP_SUFFIX] = read.intent_timestamp
+    promised = read.intent.promised
+    coin = PublicCoin(read.nonce, promised.run)
+    return Challenged(
+        run=promised.run,
+        promise=Promise(
+            spec_sha256=promised.spec_sha256,
+            root=promised.root,
+            rounds=promised.rounds,
+            clients=promised.clients,
+            data=promised.data,
+        ),
+        randomness=ReleaseRandomness.from_escrow(escrow, coin),
+        header={
+            **read.header(),
+            "own": read.fingerprint in own_fingerprints("auditor", default_directory()),
+        },
+        files=signed,
+    )
+
+
+def finished(run: RunDirectory) -> FinishedRun:
+    """What a draw, and an opening, go by; refused unless all of it holds together.
+
+    Raises:
+        FilingError: If the run is not finished, not signed, or had no challenge.
+        reports.errors.ReportError: If a signature does not hold.
+    """
+    raw = Snapshot(run.path).read("ledger.jsonl", 1 << 28)
+    ledger, digest = read_ledger(raw), hashlib.sha256(raw).hexdigest()
+    header = ledger.header
+    if ledger.faults or header is None:
+        raise FilingError(f"{run.ledger}: has faults; see dpfedadamw audit {run.path}")
+    if ledger.claim is None:
+        raise FilingError(
+            f"{run.path}: is not finished, and what is opened is drawn only once its ledger is "
+            "signed; finish it with: dpfedadamw run --resume"
+        )
+    if header.public_coin is None:
+        raise FilingError(
+            f"{run.path}: had no intent and no challenge, so its trainer chose its key alone and "
+            "nothing binds an opened one; audit it with the escrow file: dpfedadamw audit RUN_DIR "
+            "--replay N --escrow FILE"
+        )
+    challenge = challenges.read_challenge(
+        read_file(run.path / challenges.CHALLENGE), challenges.CHALLENGE
+    )
+    coin, promised = header.public_coin, challenge.intent.promised
+    if (coin.challenge_sha256, coin.intent_sha256, coin.run, coin.nonce) != (
+        challenge.sha256,
+        challenge.intent.sha256,
+        promised.run,
+        challenge.nonce,
+    ) or header.run != promised.run:
+        raise FilingError(f"{run.path}: its ledger was written under another challenge")
+    return FinishedRun(
+        run=run,
+        challenge=challenge,
+        ledger_sha256=digest,
+        attestation_sha256=_attested(run, digest, challenge),
+        participations=opening.participations(ledger),
+    )
+
+
+def read_opened(
+    run: RunDirectory, draw: Path, opened: Path, auditor_key: Path | None = None
+) -> Opened:
+    """Read what a trainer opened for a draw, for the auditor who computes it again.
+
+    Args:
+        run: A finished run.
+        draw: The auditor's draw.
+        opened: What the trainer opened for it.
+        auditor_key: Public key that the draw must be by; one of the reader's own if not given.
+
+    Raises:
+        FilingError: If draw, run and openings do not belong together, or the draw is by a key that
+            the reader does not know.
+        reports.errors.ReportError: If a signature does not hold.
+    """
+    found = finished(run)
+    read = challenges.read_draw(read_file(draw), str(draw))
+    own = read.fingerprint in own_fingerprints("auditor", default_directory())
+    if auditor_key is not None:
+        pinned = fingerprint(load_public(auditor_key))
+        if read.fingerprint != pinned:
+            raise FilingError(f"{draw}: is signed by {read.fingerprint}, not by {pinned}")
+    elif not own:
+        raise FilingError(
+            f"{draw}: is signed by {read.fingerprint}, which is no key of yours; a draw that the "
+            "trainer made shows nothing. Give the public key of an auditor whom you trust"
+        )
+    if read.fingerprint != found.challenge.fingerprint:
+        raise FilingError(
+            f"{draw}: is signed by {read.fingerprint}, and the run was challenged by "
+            f"{found.challenge.fingerprint}; whoever challenged it draws"
+        )
+    drawn, raw = found.drawn(read), read_file(opened)
+    try:
+        leaves = opening.read_openings(raw, found.tree, drawn)
+        salts = opening.read_salts(raw, drawn)
+    except UntrustedError as error:
+        raise FilingError(f"{opened}: {error}") from error
+    return Opened(run=found, drawn=drawn, leaves=leaves, salts=salts, own=own)
+
+
+def openings(
+    run: FinishedRun,
+    draw: Draw,
+    drawn: Sequence[Participation],
+    randomness: ReleaseRandomness,
+    escrow: Path,
+) -> bytes:
+    """The file that opens what was drawn.
+
+    Raises:
+        FilingError: If the key is not the one that the run's intent committed to.
+    """
+    tree = randomness.tree(run.tree.rounds, run.tree.clients)
+    if tree.root != run.tree.root:
+        raise FilingError(
+            f"--escrow {escrow}: holds another key than the intent of {run.run.identifier} "
+            "committed to"
+        )
+    content = {
+        "format": _FORMAT,
+        "run": run.run.identifier,
+        "draw_sha256": draw.sha256,
+        "leaves": [
+            {
+                "round": one.round,
+                "client": one.client,
+                "key": randomness.leaf(one.round, one.client).hex(),
+                "path": tree.path(one.round, one.client),
+            }
+            for one in opening.opened_places(drawn)
+        ],
+        "salts": [
+            {"client": client, "salt": randomness.data_salt(client).hex()}
+            for client in sorted({one.client for one in drawn})
+        ],
+    }
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def data_handle(data_sha256: str) -> str:
+    """What marks a data set as the same in all intents of this trainer, and tells nothing else.
+
+    Raises:
+        FilingError: If the secret that hides it can be neither read nor made.
+    """
+    folder = default_directory()
+    path = folder / _DATA_SALT
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_open_folder(folder)
+        if not path.exists():
+            files.create(path, os.urandom(_SALT_BYTES), 0o600)
+        salt = read_file(path)
+    except OSError as error:
+        raise FilingError(f"{path}: cannot be written ({error.strerror})") from error
+    if len(salt) != _SALT_BYTES:
+        raise FilingError(f"{path}: does not have {_SALT_BYTES} bytes; put back a copy of it")
+    return hmac.digest(salt, bytes.fromhex(data_sha256), "sha256").hex()
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file that the user named.
+
+    Raises:
+        FilingError: If it is missing, too large or cannot be read.
+    """
+    try:
+        return files.read_chosen(path, opening.MAXIMUM_BYTES)[0]
+    except FileError as error:
+        raise FilingError(f"{path}: {error.what}") from error
+
+
+def write_new(path: Path, content: bytes, private: bool = False) -> None:
+    """Write a file that is not there yet, whole or not at all.
+
+    Raises:
+        FilingError: If it exists or cannot be written.
+    """
+    try:
+        files.create(path, content, 0o600 if private else 0o644)
+    except OSError as error:
+        raise FilingError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def stamp_of(path: Path) -> Path:
+    """Where the timestamp of an envelope lies."""
+    return path.with_name(path.name + signing.STAMP_SUFFIX)
+
+
+def check_stamp(stamp: bytes, data: bytes, path: Path) -> None:
+    """Refuse a timestamp that is over other bytes, or whose signature does not hold.
+
+    Raises:
+        TimestampError: If it is.
+    """
+    timestamps.check(stamp, data, (), str(path))
+
+
+def _attested(run: RunDirectory, ledger_sha256: str, challenge: Challenge) -> str:
+    """Digest of the trainer's attestation, which must hold and name this very ledger."""
+    name = signing.TRAINING_ENVELOPE
+    data = read_file(run.path / name)
+    trainer = parse_public(read_file(run.path / signing.TRAINER_KEY), signing.TRAINER_KEY)
+    envelope = parse_envelope(data, name)
+    check_signature(envelope, trainer, name)
+    named = parse_statement(envelope.payload, TRAINING_TYPE, name).subjects.get("ledger.jsonl")
+    if named is None or named[1] != ledger_sha256:
+        raise FilingError(
+            f"{run.ledger}: is not the ledger that the trainer signed in {name}; see dpfedadamw "
+            f"verify {run.path}"
+        )
+    if fingerprint(trainer) != challenge.intent.fingerprint:
+        raise FilingError(
+            f"{signing.TRAINER_KEY}: is {fingerprint(trainer)}, and the intent was signed by "
+            f"{challenge.intent.fingerprint}; whoever announces a run signs it"
+        )
+    return hashlib.sha256(data).hexdigest()

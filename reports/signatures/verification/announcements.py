@@ -1,0 +1,138 @@
+"""A run's intent, challenge and draw: who signed them, when, and whether they are the run's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reports.errors import EnvelopeError, SourceError, local
+from reports.reading.files import mapping, parse_json
+from reports.reading.snapshot import Snapshot
+from reports.signatures import challenges, signing
+from reports.signatures.challenges import CHALLENGE, DRAW, INTENT, Challenge, Signed
+from reports.signatures.keys import Role, fingerprint
+from reports.signatures.trust.statements import written_time
+from reports.signatures.trust.timestamps import Timestamp
+from reports.signatures.verification import key_trust
+from reports.signatures.verification.envelopes import Keys, stamp_beside
+from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.results import Found
+
+
+def check_announcements(files: Snapshot, keys: Keys, trust: Trust, found: Found) -> None:
+    """Check what was signed before a run was trained, and before it was opened.
+
+    Args:
+        files: The files of a run directory, or the public ones alone.
+        keys: The run's keys, of `envelopes.check_keys`.
+        trust: What the caller brings along.
+        found: Gets what does not hold, and the signatures that do.
+    """
+    coin = _coin(files)
+    if coin is None and not any(map(files.holds, (INTENT, CHALLENGE, DRAW))):
+        return
+    try:
+        challenge = challenges.read_challenge(
+            files.read(CHALLENGE, challenges.MOST_BYTES), CHALLENGE
+        )
+    except (SourceError, EnvelopeError) as error:
+        found.add_error(CHALLENGE, local(error, files.folder))
+        return
+    _check_intent(files, challenge, keys, trust, found)
+    _signer(challenge, "auditor", CHALLENGE, None, trust, found)
+    if coin is not None and coin != {**challenge.header(), "own": coin.get("own")}:
+        found.add(CHALLENGE, "is not what the ledger's header says of it")
+    seen = challenge.seen
+    dropped = f"{seen.dropped_of_trainer} of those before never came to a draw"
+    found.say(
+        f"An auditor fixed this run's noise beforehand, with a nonce of "
+        f"{written_time(challenge.created)} for intent number {seen.of_trainer} of this trainer "
+        f"(number {seen.for_data} for these data; {dropped}). That the noise follows from it shows "
+        "where participations are opened and computed again."
+    )
+    if coin is not None and coin.get("own") is True:
+        found.say("Auditor and trainer are one: the challenge is by a key of the trainer's own.")
+    if files.holds(DRAW):
+        _check_draw(files, challenge, trust, found)
+
+
+def _check_intent(
+    files: Snapshot, challenge: Challenge, keys: Keys, trust: Trust, found: Found
+) -> None:
+    """Check that the intent is the one that was answered, by the trainer, for this spec."""
+    intent, trainer = challenge.intent, keys.get("trainer")
+    try:
+        if files.read(INTENT, challenges.MOST_BYTES) != intent.envelope:
+            found.add(INTENT, f"is not the one that {CHALLENGE} answers")
+        if files.holds("spec.yaml") and files.sha256("spec.yaml") != intent.promised.spec_sha256:
+            found.add(INTENT, "announces another spec than the run's")
+    except SourceError as error:
+        found.add_error(INTENT, local(error, files.folder))
+    rotations = signing.TRAINER_ROTATIONS
+    if (
+        trainer is not None
+        and fingerprint(trainer) != intent.fingerprint
+        and not key_trust.leads_to(files, rotations, "trainer", intent.key, trainer, trust, found)
+    ):
+        found.add(INTENT, f"is signed by {intent.fingerprint}, not by the run's trainer")
+        return
+    stamp = stamp_beside(files, INTENT, intent.envelope, trust, found)
+    _signer(intent, "trainer", INTENT, stamp, trust, found, same=trainer is not None)
+
+
+def _check_draw(files: Snapshot, challenge: Challenge, trust: Trust, found: Found) -> None:
+    """Check that the draw is by whoever challenged the run, for the ledger that lies there."""
+    try:
+        draw = challenges.read_draw(files.read(DRAW, challenges.MOST_BYTES), DRAW)
+        if draw.ledger_sha256 != files.sha256("ledger.jsonl"):
+            found.add(DRAW, "was drawn for another ledger")
+    except (SourceError, EnvelopeError) as error:
+        found.add_error(DRAW, local(error, files.folder))
+        return
+    if draw.fingerprint != challenge.fingerprint:
+        found.add(DRAW, f"is signed by {draw.fingerprint}, not by whoever challenged the run")
+        return
+    stamp = stamp_beside(files, DRAW, draw.envelope, trust, found)
+    _signer(draw, "auditor", DRAW, stamp, trust, found)
+
+
+def _signer(
+    signed: Signed,
+    role: Role,
+    name: str,
+    stamp: Timestamp | None,
+    trust: Trust,
+    found: Found,
+    same: bool = False,
+) -> None:
+    """Note a signature that holds, and whether the caller knows its key.
+
+    Args:
+        signed: What was read.
+        role: Who must have signed.
+        name: Of the file.
+        stamp: A time to rely on.
+        trust: What the caller brings along.
+        found: Gets the signature, or that its key is revoked.
+        same: Whether the key is known to lead to the one that the run's own signature is by.
+    """
+    key = signed.fingerprint
+    if key_trust.refuse_revoked(key, name, trust, stamp, found):
+        return
+    time = written_time(stamp.time) if stamp is not None else None
+    signer = trust.signer(role, key, name, time)
+    pinned = trust.pinned.get(role)
+    if pinned is not None and not same and fingerprint(pinned) != key:
+        # The caller's key is that of another auditor: this one is not known by it.
+        known = key in trust.own[role]
+        signer = type(signer)(role, key, name, pinned=False, time=time, own=known)
+    found.signers.append(signer)
+
+
+def _coin(files: Snapshot) -> dict[str, Any] | None:
+    """What the ledger's header says of a challenge; None where there is no ledger, or nothing."""
+    try:
+        first = files.read("ledger.jsonl").partition(b"\n")[0]
+        header = mapping(parse_json(first, "ledger.jsonl, line 1"))
+    except SourceError:
+        return None  # Named already, or these are the public files alone.
+    return mapping(header.get("public_coin")) or None

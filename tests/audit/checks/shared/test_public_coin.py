@@ -1,0 +1,165 @@
+"""A challenged run's intent, challenge and ledger fit, or the check "randomness" says how not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from audit.checks.randomness import RANDOMNESS
+from audit.reading.bundle import open_bundle
+from audit.reading.ledger import INTENTS
+from audit.verdict import Verdict
+from reports.signatures.challenges import (
+    Promised,
+    Seen,
+    read_intent,
+    write_challenge,
+    write_intent,
+)
+from tests.audit.synthetic_run import Settings, build_run, read_entries, rewrite_ledger
+from tests.reports.signing_keys import fresh
+
+NOON, NONCE = datetime(2026, 1, 1, 12, tzinfo=UTC), bytes(range(32))
+KEYS = {role: fresh(role) for role in ("trainer", "auditor")}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    return build_run(tmp_path_factory.mktemp("challenged") / "run", Settings(with_probe=False))
+
+
+@pytest.fixture
+def run(built, tmp_path) -> Path:
+    shutil.copytree(built, tmp_path / "run")
+    challenge(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def challenge(
+    run: Path, /, dropped: int = 0, late: timedelta = timedelta(0), **other: object
+) -> None:
+    """Write intent and challenge into a run, and name them in its ledger's header."""
+    header = read_entries(run)[0]
+    said = {
+        "run": header["run"],
+        "spec_sha256": header["spec_sha256"],
+        "root": "cd" * 32,
+        "rounds": header["rounds"],
+        "clients": header["clients"],
+        "data": ("01" * 32,) * header["clients"],
+        "handle": "ef" * 32,
+    }
+    promised = Promised(**(said | other))
+    intent = read_intent(write_intent(promised, KEYS["trainer"], "0.1.0", NOON + late), "it")
+    seen = Seen(of_trainer=3, for_data=3, dropped=dropped, dropped_of_trainer=dropped)
+    answer = write_challenge(intent, NONCE, seen, KEYS["auditor"], NOON)
+    (run / "intent.json").write_bytes(intent.envelope)
+    (run / "challenge.json").write_bytes(answer)
+    coin = {
+        "run": promised.run,
+        "intent_sha256": intent.sha256,
+        "challenge_sha256": hashlib.sha256(answer).hexdigest(),
+        "nonce": NONCE.hex(),
+        "root": promised.root,
+        "challenger": KEYS["auditor"].fingerprint,
+        "intents": vars(seen),
+        "own": False,
+    }
+    rewrite_ledger(run, lambda entries: entries[0].update(public_coin=coin))
+
+
+def judged(run: Path) -> tuple[Verdict, str]:
+    judgement = RANDOMNESS.judge(open_bundle(run))
+    return judgement.verdict, judgement.measurement
+
+
+def test_a_challenged_run_passes_and_says_that_it_was(run):
+    found = RANDOMNESS.judge(open_bundle(run))
+    assert found.verdict is Verdict.PASS
+    assert "announced before an auditor's nonce" in found.measurement
+    assert found.details["intents"] == {
+        "of_trainer": 3, "for_data": 3, "dropped": 0, "dropped_of_trainer": 0,
+    }  # fmt: skip
+    assert found.qualifications == ()
+
+
+def test_intents_that_came_to_nothing_qualify_the_verdict(run):
+    challenge(run, dropped=2)
+    (told,) = RANDOMNESS.judge(open_bundle(run)).qualifications
+    assert "intent number 3" in told
+    assert "2 of those before never came to a finished run" in told
+
+
+def of_header(**changes: object) -> Callable[[Path], None]:
+    """Changes what the ledger's header says of the challenge."""
+
+    def change(run: Path) -> None:
+        rewrite_ledger(run, lambda entries: entries[0]["public_coin"].update(changes))
+
+    return change
+
+
+def exchanged(run: Path) -> None:
+    """The run's intent is another one of the same trainer."""
+    kept = (run / "challenge.json").read_bytes()
+    header = json.loads((run / "ledger.jsonl").read_bytes().splitlines()[0])["public_coin"]
+    challenge(run, root="ab" * 32)
+    (run / "challenge.json").write_bytes(kept)
+    rewrite_ledger(run, lambda entries: entries[0].update(public_coin=header))
+
+
+def resumed_with(commitment: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        line = {"kind": "resume", "round": 0, "commitment": commitment}
+        rewrite_ledger(run, lambda entries: entries.insert(1, line))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda run: challenge(run, spec_sha256="ab" * 32), "announces another spec"),
+        (lambda run: challenge(run, run="another-run"), "of different runs"),
+        (lambda run: challenge(run, rounds=9), "keys of other rounds and clients"),
+        (lambda run: challenge(run, late=timedelta(hours=1)), "dated after the challenge"),
+        (of_header(root="ab" * 32), "commits to other keys"),
+        (of_header(nonce="ab" * 32), "names another nonce"),
+        (of_header(intents=dict.fromkeys(INTENTS, 1)), "counts other intents"),
+        (of_header(intent_sha256="ab" * 32), "is not the one that the ledger names"),
+        (exchanged, "intent.json: is not the one that the ledger names"),
+        (
+            lambda run: rewrite_ledger(run, lambda entries: entries[0].pop("public_coin")),
+            "the ledger names no challenge",
+        ),
+        (resumed_with("cd" * 32), "a key that its intent did not commit to"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_fails(run, change, words):
+    change(run)
+    verdict, said = judged(run)
+    assert verdict is Verdict.FAIL
+    assert words in said
+
+
+def test_a_run_that_was_cut_off_goes_on_with_the_key_that_was_committed_to(run):
+    resumed_with("ab" * 32)(run)
+    assert judged(run)[0] is Verdict.PASS
+
+
+@pytest.mark.parametrize("name", ["intent.json", "challenge.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"payload": "e30="}', b"\xff"])
+def test_what_cannot_be_read_is_never_a_pass(run, name, content):
+    if content is None:
+        (run / name).unlink()
+    else:
+        (run / name).write_bytes(content)
+    verdict, said = judged(run)
+    assert verdict in (Verdict.FAIL, Verdict.NOT_VERIFIED)
+    assert name in said

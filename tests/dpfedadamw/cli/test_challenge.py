@@ -1,0 +1,266 @@
+"""Intent, challenge, run, draw and openings, as trainer and auditor type them, and forgeries."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from audit.reading import openings
+from audit.reading.openings import Coin
+from dpfedadamw.cli import opened
+from dpfedadamw.cli.after_training import FilingError
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.privacy.noise import randomness
+from dpfedadamw.rundir import open_existing
+from reports.signatures import challenges
+from tests.audit.synthetic_run import rewrite_ledger
+from tests.challenged import Parties, challenged, challenged_and_signed, parties
+from tests.faults.challenge_forgeries import FORGERIES
+
+DRAWN = 3
+Keys = dict[tuple[str, int, int, int], bytes]
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory) -> tuple[Parties, Keys]:
+    """A finished run of which three of eight participations are opened, and its streams' keys."""
+    used: Keys = {}
+    found = challenged(
+        tmp_path_factory.mktemp("challenged"), forge=lambda patch: spied(patch, used)
+    )
+    assert found.draw(DRAWN) == found.open() == 0
+    return found, used
+
+
+@pytest.fixture
+def case(honest, tmp_path) -> Parties:
+    """A copy that a test may change."""
+    shutil.copytree(honest[0].folder, tmp_path / "copy", symlinks=True)
+    return Parties(tmp_path / "copy")
+
+
+def spied(patch: pytest.MonkeyPatch, used: Keys) -> None:
+    """Note the key of every stream that is opened."""
+    real = randomness.stream_key
+
+    def noted(leaf, coin, purpose, round, client, attempt, history):
+        key = real(leaf, coin, purpose, round, client, attempt, history)
+        used[purpose, round, client, attempt] = key
+        return key
+
+    patch.setattr(randomness, "stream_key", noted)
+
+
+def read(case: Parties, draw: str = "draw.json", shown: str = "openings.json") -> opened.Opened:
+    with case.acting("auditor"):
+        run = open_existing(case.run)
+        return opened.read_opened(run, Path(case.file(draw)), Path(case.file(shown)))
+
+
+def told(capsys) -> str:
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1
+    assert "Traceback" not in error
+    return error
+
+
+def streams(found: opened.Opened) -> Iterator[tuple[tuple[str, int, int, int], bytes]]:
+    """The keys of an opened run's streams, as the auditor computes them."""
+    coin = Coin(found.run.coin.nonce, found.run.coin.run)
+    histories = openings.histories(found.run.run.ledger.read_bytes())
+    for one in found.leaves:
+        place = one.round, one.attempt
+        if one.client == openings.SERVER:
+            purposes = {"clients": histories.before[place]}
+        else:
+            purposes = dict.fromkeys(("views", "batches", "noise"), histories.after[place])
+        for purpose, history in purposes.items():
+            key = openings.stream_key(one, coin, purpose, history)
+            yield (purpose, one.round, one.client, one.attempt), key
+
+
+def test_what_is_opened_gives_the_very_streams_that_were_used(honest):
+    case, used = honest
+    found = read(case)
+    assert len(found.drawn) == DRAWN
+    assert found.own
+    mine = dict(streams(found))
+    assert len(mine) >= 3 * DRAWN + 1
+    assert {name: used[name] for name in mine} == mine
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+def test_a_forger_s_streams_are_not_those_that_it_must_open(forge, tmp_path):
+    used: Keys = {}
+
+    def forged(patch: pytest.MonkeyPatch) -> None:
+        spied(patch, used)
+        forge(patch)
+
+    case = challenged_and_signed(tmp_path, forged)
+    assert case.draw(8) == case.open() == 0
+    for name, key in streams(read(case)):
+        if name[0] != "clients" and used.get(name) is not None:
+            assert used[name] != key, name
+
+
+def test_the_run_is_audited_signed_and_told_of_as_challenged(case, capsys):
+    assert case.trainer("verify", str(case.run), "--json") == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["problems"] == []
+    signers = {entry["envelope"]: entry for entry in found["signers"]}
+    assert signers["intent.json"]["own"]
+    assert not signers["challenge.json"]["own"]
+    assert any("intent number 1 of this trainer" in text for text in found["statements"])
+    header = json.loads((case.run / "ledger.jsonl").read_text().splitlines()[0])
+    challenge = challenges.read_challenge((case.run / "challenge.json").read_bytes(), "it")
+    assert header["public_coin"] == {**challenge.header(), "own": False}
+    report = json.loads((case.run / "report.json").read_text())["randomness"]
+    assert report["announced"] == "under an auditor's nonce; intent number 1 for these data"
+    attested = json.loads((case.run / "audit.json").read_text())
+    check = next(one for one in attested["checks"] if one["name"] == "randomness")
+    assert check["verdict"] == "PASS"
+    assert check["details"]["intents"]["of_trainer"] == 1
+
+
+def test_nobody_else_s_draw_opens_anything(case, capsys):
+    # The trainer has an auditor's key of its own, with which it signs its own reports.
+    shutil.copytree(case.file("trainer-keys"), case.file("kept"))
+    shutil.copy(case.file("auditor-keys/intents.jsonl"), case.file("trainer-keys/intents.jsonl"))
+    drawn = ("--participations", "3", "--output", case.file("own.json"))
+    assert case.trainer("challenge", "draw", str(case.run), *drawn) == 0
+    capsys.readouterr()
+    assert case.open("own.json", "own-openings.json") == 2
+    assert "the run was challenged by" in told(capsys)
+    with pytest.raises(FilingError, match="which is no key of yours"):
+        read(case, "own.json")
+
+
+def test_a_draw_is_for_the_ledger_that_was_signed(case, capsys):
+    ledger = case.run / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes() + b"\n")
+    with pytest.raises(DpfedadamwError, match="ledger"):
+        read(case)
+    assert case.draw(3, "again.json") == 2
+    assert told(capsys)
+
+
+def test_a_key_that_was_not_committed_to_is_neither_opened_nor_believed(case, capsys):
+    case.escrow.write_text("5a" * 32 + "\n")
+    assert case.open(output="other.json") == 2
+    assert "another key than the intent" in told(capsys)
+    shown = json.loads(Path(case.file("openings.json")).read_text())
+    shown["leaves"][0]["key"] = "5a" * 32
+    Path(case.file("forged.json")).write_text(json.dumps(shown))
+    with pytest.raises(FilingError, match="not the one that the intent committed to"):
+        read(case, shown="forged.json")
+
+
+def test_a_draw_is_made_once_and_a_larger_one_holds_the_smaller(case, capsys):
+    first = read(case).drawn
+    assert case.draw(5, "larger.json") == case.open("larger.json", "more.json") == 0
+    assert set(first) < set(read(case, "larger.json", "more.json").drawn)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("--set", "privacy.noise_multiplier=1.5"), "the spec is not the one of the intent"),
+        (("--set", "federation.rounds=3"), "the spec is not the one of the intent"),
+    ],
+)
+def test_a_run_that_was_not_announced_does_not_start(case, change, words, capsys):
+    shutil.rmtree(case.folder / "runs")
+    assert case.train(*change) == 2
+    assert words in told(capsys)
+    assert not (case.folder / "runs").exists()
+
+
+def test_an_announced_run_starts_once_with_its_key_by_its_trainer(case, capsys):
+    assert case.train() == 2
+    assert "was started already" in told(capsys)
+    shutil.rmtree(case.folder / "runs")
+    other = case.folder / "other.escrow"
+    other.write_text("5a" * 32 + "\n")
+    assert case.train("--escrow", str(other)) == 2
+    assert "holds another key than the intent" in told(capsys)
+    arguments = ("run", case.file("small.yaml"), "--challenge", case.file("challenge.json"))
+    assert case.trainer(*arguments) == 2
+    assert "--escrow FILE" in told(capsys)
+    arguments = (*arguments, "--escrow", str(case.escrow), "--out", case.file("runs"))
+    shutil.copy(case.file("trainer-keys/trainer.key"), case.file("kept.key"))
+    for path in (case.folder / "trainer-keys").glob("trainer.*"):
+        path.unlink()
+    assert case.trainer("keys", "new", "--role", "trainer") == 0
+    capsys.readouterr()
+    assert case.trainer(*arguments) == 2
+    assert "whoever announces a run signs it" in told(capsys)
+    assert not (case.folder / "runs").exists()
+
+
+def test_other_data_than_those_announced_are_refused(case, monkeypatch, capsys):
+    from dpfedadamw.run import challenge
+
+    real = challenge.client_digests
+
+    def exchanged(records, owner, clients):
+        found = real(records, owner, clients)
+        return [found[1], found[0], *found[2:]]
+
+    shutil.rmtree(case.folder / "runs")
+    monkeypatch.setattr(challenge, "client_digests", exchanged)
+    assert case.train() == 2
+    assert "2 of 5 clients hold other records" in told(capsys)
+
+
+def test_intents_that_were_dropped_are_counted_and_told(case, capsys):
+    for number in (2, 3, 4):
+        names = f"intent-{number}.json", f"escrow-{number}", f"challenge-{number}.json"
+        assert case.announce(*names[:2]) == case.challenge(names[0], names[2]) == 0
+    data = Path(case.file("challenge-4.json")).read_bytes()
+    seen = challenges.read_challenge(data, "it").seen
+    # The first came to a draw.
+    assert vars(seen) == {
+        "of_trainer": 4, "for_data": 4, "dropped": 2, "dropped_of_trainer": 2,
+    }  # fmt: skip
+    assert "number 4 for these data; of those before, 2 were dropped" in capsys.readouterr().out
+
+
+def test_an_intent_gets_one_nonce_however_often_it_is_asked_for(case, capsys):
+    first = challenges.read_challenge(Path(case.file("challenge.json")).read_bytes(), "it")
+    assert case.challenge(answer="again.json") == 0
+    assert "got its nonce at" in capsys.readouterr().err
+    again = challenges.read_challenge(Path(case.file("again.json")).read_bytes(), "it")
+    assert (again.nonce, again.seen) == (first.nonce, first.seen)
+
+
+def test_nothing_is_overwritten_and_files_are_private_where_they_must_be(case, capsys):
+    assert case.announce() == 2
+    assert "never overwritten" in told(capsys)
+    assert case.challenge() == 2
+    assert "never overwritten" in told(capsys)
+    for name in ("key.escrow", "openings.json", "auditor-keys/intents.jsonl"):
+        assert Path(case.file(name)).stat().st_mode & 0o777 == 0o600
+    secret = case.escrow.read_text().strip()
+    for path in case.run.rglob("*"):
+        assert path.is_dir() or secret.encode() not in path.read_bytes()
+
+
+def test_only_private_release_runs_are_announced(tmp_path, capsys):
+    case = parties(tmp_path)
+    spec, escrow = case.file("small.yaml"), ("--escrow", case.file("key"))
+    seeded = ("--set", "randomness=reproducible")
+    assert case.trainer("challenge", "intent", spec, *escrow, *seeded) == 2
+    assert "use release" in told(capsys)
+    assert not Path(case.file("key")).exists()
+
+
+def test_a_run_without_a_challenge_is_not_drawn_from(case, capsys):
+    rewrite_ledger(case.run, lambda entries: entries[0].pop("public_coin"))
+    assert case.draw(3, "other.json") == 2
+    assert "had no intent and no challenge" in told(capsys)
+    assert not Path(case.file("other.json")).exists()

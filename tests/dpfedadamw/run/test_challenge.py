@@ -1,0 +1,128 @@
+"""A challenged run through the engine: what it is bound to, and where it goes on when cut off."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+
+import pytest
+import torch
+
+from audit.reading.openings import Coin, Opening, histories, stream_key
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.experiment import Experiment, prepare
+from dpfedadamw.privacy.noise import randomness
+from dpfedadamw.privacy.noise.key_tree import PublicCoin
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.challenge import Challenged, coin_of, promise
+from dpfedadamw.rundir import new_identifier, open_existing
+from tests.runs import key_of_a_test, small_spec
+
+NONCE, NOON = bytes(range(32)), datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    return prepare(small_spec(mode="release", rounds=3), torch.device("cpu"))
+
+
+def challenged(experiment: Experiment, run: str = "", nonce: bytes = NONCE) -> Challenged:
+    run = run or new_identifier("small", NOON)
+    source = ReleaseRandomness(key_of_a_test(), PublicCoin(nonce, run))
+    return Challenged(
+        run=run,
+        promise=promise(experiment, source),
+        randomness=source,
+        header={"run": run, "nonce": nonce.hex()},
+        files={"intent.json": b"intent", "challenge.json": b"challenge"},
+    )
+
+
+def trained(experiment: Experiment, parent, one: Challenged, cut_off: bool = False):
+    """Train; or be cut off in the second round, when its first client is done."""
+    # Training moves the weights, with which the next must not begin.
+    fresh = prepare(experiment.spec, torch.device("cpu"))
+    training = engine_run.start(fresh, parent, challenged=one)
+    done: list[int] = []
+
+    def stop(client: int, _clients: int) -> None:
+        done.append(client)
+        if cut_off and len(done) == 5:
+            raise InterruptedError
+
+    with contextlib.suppress(InterruptedError), training.lock:
+        engine_run.train(training, on_client=stop)
+    return training
+
+
+def test_a_run_bears_the_name_and_the_files_that_were_signed(experiment, tmp_path):
+    one = challenged(experiment)
+    training = trained(experiment, tmp_path, one)
+    assert training.run.path == tmp_path / one.run
+    assert (training.run.path / "intent.json").read_bytes() == b"intent"
+    assert (training.run.path / "challenge.json").read_bytes() == b"challenge"
+    header = training.journal.header
+    assert header["public_coin"] == one.header
+    assert header["commitment"] == one.randomness.commitment
+    assert coin_of(header) == one.randomness.coin
+    with pytest.raises(DpfedadamwError, match="was started already"):
+        engine_run.start(experiment, tmp_path, challenged=challenged(experiment, one.run))
+
+
+def test_the_same_key_under_another_nonce_is_another_run(experiment, tmp_path):
+    name = new_identifier("small", NOON)
+    first, same, other = (
+        trained(experiment, tmp_path / str(number), challenged(experiment, name, nonce))
+        for number, nonce in enumerate((NONCE, NONCE, bytes(32)))
+    )
+    weights = [one.run.weights.read_bytes() for one in (first, same, other)]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_a_run_that_was_cut_off_goes_on_with_its_own_key_and_other_noise(
+    experiment, tmp_path, monkeypatch
+):
+    used: dict[tuple[str, int, int, int], bytes] = {}
+    real = randomness.stream_key
+
+    def noted(leaf, coin, purpose, round, client, attempt, history):
+        key = real(leaf, coin, purpose, round, client, attempt, history)
+        used[purpose, round, client, attempt] = key
+        return key
+
+    monkeypatch.setattr(randomness, "stream_key", noted)
+    one = challenged(experiment)
+    cut = trained(experiment, tmp_path, one, cut_off=True)
+    run, cpu, escrow = open_existing(cut.run.path), torch.device("cpu"), tmp_path / "escrow"
+    with pytest.raises(DpfedadamwError, match="--escrow FILE: an auditor has challenged"):
+        engine_run.resume(run, cpu)
+    ReleaseRandomness(key_of_a_test(2)).write_escrow(tmp_path / "other")
+    with pytest.raises(DpfedadamwError, match="another key than the run began with"):
+        engine_run.resume(run, cpu, escrow=tmp_path / "other")
+    one.randomness.write_escrow(escrow)
+    resumed = engine_run.resume(run, cpu, escrow=escrow)
+    with resumed.lock:
+        engine_run.train(resumed)
+    (again,) = resumed.ledger.of_kind("resume")
+    assert again["commitment"] == one.randomness.commitment
+    # What an auditor computes from the ledger alone are the streams of both attempts.
+    found = histories(run.ledger.read_bytes())
+    assert {place[1] for place in found.after if place[0] == 1} == {1, 2}
+    noise = [name for name in used if name[0] == "noise"]
+    assert len(noise) == 4 + 1 + 4 + 4
+    for name in noise:
+        _, round, client, attempt = name
+        leaf = Opening(round, client, attempt, one.randomness.leaf(round, client))
+        key = stream_key(leaf, Coin(NONCE, one.run), "noise", found.after[round, attempt])
+        assert used[name] == key
+    assert len(set(used.values())) == len(used)
+
+
+def test_a_run_without_a_challenge_takes_no_escrow_when_it_goes_on(tmp_path):
+    plain = engine_run.start(
+        prepare(small_spec(mode="release", rounds=1), torch.device("cpu")), tmp_path
+    )
+    plain.lock.release()
+    with pytest.raises(DpfedadamwError, match="a resumed run draws a new key"):
+        engine_run.resume(open_existing(plain.run.path), torch.device("cpu"), escrow=tmp_path / "x")

@@ -1,0 +1,199 @@
+"""Intent, challenge and draw: each holds as it was signed, and in no other form."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from reports.errors import EnvelopeError
+from reports.signatures import challenges
+from reports.signatures.challenges import (
+    CLOCKS,
+    Promised,
+    Seen,
+    read_challenge,
+    read_draw,
+    read_intent,
+    write_challenge,
+    write_draw,
+    write_intent,
+)
+from reports.signatures.dsse import parse_envelope, seal
+from reports.signatures.trust.signer import SigningKey
+from tests.reports.signing_keys import fresh
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+PROMISED = Promised(
+    run="small-20261122T120000Z-0a1b2c3d",
+    spec_sha256="ab" * 32,
+    root="cd" * 32,
+    rounds=3,
+    clients=2,
+    data=("01" * 32, "02" * 32),
+    handle="ef" * 32,
+)
+SEEN = Seen(of_trainer=4, for_data=3, dropped=2, dropped_of_trainer=2)
+NONCE = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def trainer() -> SigningKey:
+    return fresh("trainer")
+
+
+@pytest.fixture(scope="module")
+def auditor() -> SigningKey:
+    return fresh("auditor")
+
+
+@pytest.fixture(scope="module")
+def intent(trainer) -> bytes:
+    return write_intent(PROMISED, trainer, "0.1.0", NOON)
+
+
+@pytest.fixture(scope="module")
+def challenge(intent, auditor) -> bytes:
+    read = read_intent(intent, "intent.json")
+    return write_challenge(read, NONCE, SEEN, auditor, NOON, b"a stamp")
+
+
+@pytest.fixture(scope="module")
+def drawn(auditor) -> bytes:
+    return write_draw(PROMISED.run, NONCE, 7, "12" * 32, "34" * 32, auditor, NOON)
+
+
+def again(envelope: bytes, key: SigningKey, change) -> bytes:
+    """The same statement, changed and signed anew."""
+    statement = json.loads(parse_envelope(envelope, "it").payload)
+    change(statement)
+    return seal((json.dumps(statement) + "\n").encode(), key.private)
+
+
+def test_what_was_signed_is_read(intent, challenge, drawn, trainer, auditor):
+    announced = read_intent(intent, "intent.json")
+    assert announced.promised == PROMISED
+    assert announced.fingerprint == trainer.fingerprint
+    assert announced.created == NOON
+    answered = read_challenge(challenge, "challenge.json")
+    assert answered.intent == announced
+    assert (answered.nonce, answered.seen) == (NONCE, SEEN)
+    assert answered.intent_timestamp == b"a stamp"
+    assert answered.fingerprint == auditor.fingerprint
+    chosen = read_draw(drawn, "draw.json")
+    assert (chosen.run, chosen.nonce, chosen.participations) == (PROMISED.run, NONCE, 7)
+    assert (chosen.ledger_sha256, chosen.attestation_sha256) == ("12" * 32, "34" * 32)
+
+
+def test_an_intent_tells_neither_key_nor_data(intent):
+    said = json.loads(parse_envelope(intent, "it").payload)["predicate"]
+    assert set(said) == {"run", "package", "keys", "data", "role", "created", "public_key"}
+    assert set(said["keys"]) == {"root", "rounds", "clients"}
+    assert set(said["data"]) == {"handle", "clients"}
+
+
+def test_none_is_read_as_another(intent, challenge, drawn):
+    for data, read in (
+        (intent, read_challenge), (intent, read_draw), (challenge, read_intent),
+        (challenge, read_draw), (drawn, read_intent), (drawn, read_challenge),
+    ):  # fmt: skip
+        with pytest.raises(EnvelopeError, match="predicateType"):
+            read(data, "it")
+
+
+@pytest.mark.parametrize("name", ["intent", "challenge", "drawn"])
+def test_a_changed_byte_is_noticed(name, request):
+    data = request.getfixturevalue(name)
+    read = {"intent": read_intent, "challenge": read_challenge, "drawn": read_draw}[name]
+    for place in range(0, len(data), 97):
+        changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        with pytest.raises(EnvelopeError):
+            read(changed, "it")
+
+
+def test_another_signer_than_it_names_is_refused(intent, challenge, drawn):
+    other = fresh("auditor")
+    for data, read in ((intent, read_intent), (challenge, read_challenge), (drawn, read_draw)):
+        with pytest.raises(EnvelopeError, match="signature is not by the key"):
+            read(again(data, other, lambda _: None), "it")
+
+
+def test_each_is_signed_in_the_role_that_it_needs(intent, auditor, trainer):
+    wrong = dataclasses.replace(trainer, role="auditor")
+    with pytest.raises(EnvelopeError, match="in the role of the trainer"):
+        read_intent(write_intent(PROMISED, wrong, "0.1.0", NOON), "it")
+    read = read_intent(intent, "it")
+    with pytest.raises(EnvelopeError, match="in the role of the auditor"):
+        read_challenge(write_challenge(read, NONCE, SEEN, trainer, NOON), "it")
+
+
+def test_an_intent_dated_after_the_challenge_is_refused(trainer, auditor):
+    for late, fits in ((CLOCKS, True), (CLOCKS + timedelta(seconds=1), False)):
+        intent = read_intent(write_intent(PROMISED, trainer, "0.1.0", NOON + late), "it")
+        data = write_challenge(intent, NONCE, SEEN, auditor, NOON)
+        if fits:
+            assert read_challenge(data, "it").intent == intent
+        else:
+            with pytest.raises(EnvelopeError, match="an intent comes before the nonce"):
+                read_challenge(data, "it")
+
+
+def test_a_challenge_carries_the_intent_that_it_answers(challenge, auditor, trainer):
+    other = write_intent(dataclasses.replace(PROMISED, root="00" * 32), trainer, "0.1.0", NOON)
+
+    def exchanged(statement):
+        statement["predicate"]["intent"] = base64.b64encode(other).decode()
+
+    with pytest.raises(EnvelopeError, match="answers another intent"):
+        read_challenge(again(challenge, auditor, exchanged), "it")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("intent", ("run",), "../elsewhere"),
+        ("intent", ("keys", "root"), "AB" * 32),
+        ("intent", ("keys", "clients"), 3),
+        ("intent", ("keys", "rounds"), 0),
+        ("intent", ("data", "clients"), ["01" * 32, 5]),
+        ("intent", ("created",), "yesterday"),
+        ("intent", ("public_key",), "none"),
+        ("challenge", ("nonce",), "00"),
+        ("challenge", ("intents", "dropped"), -1),
+        ("challenge", ("intent",), "!"),
+        ("challenge", ("trainer",), "SHA256:other"),
+        ("drawn", ("participations",), 0),
+        ("drawn", ("nonce",), None),
+    ],
+)
+def test_a_field_that_makes_no_sense_is_one_sentence(name, path, value, request):
+    data = request.getfixturevalue(name)
+    key = request.getfixturevalue("trainer" if name == "intent" else "auditor")
+    read = {"intent": read_intent, "challenge": read_challenge, "drawn": read_draw}[name]
+
+    def change(statement):
+        place = statement["predicate"]
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+
+    with pytest.raises(EnvelopeError, match=r"^it: ") as error:
+        read(again(data, key, change), "it")
+    assert "\n" not in str(error.value)
+
+
+def test_the_header_of_a_ledger_names_intent_and_challenge(challenge):
+    read = read_challenge(challenge, "it")
+    assert read.header() == {
+        "run": PROMISED.run,
+        "intent_sha256": read.intent.sha256,
+        "challenge_sha256": read.sha256,
+        "nonce": NONCE.hex(),
+        "root": PROMISED.root,
+        "challenger": read.fingerprint,
+        "intents": dataclasses.asdict(SEEN),
+    }
+    assert challenges.now().tzinfo is UTC

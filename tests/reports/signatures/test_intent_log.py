@@ -1,0 +1,97 @@
+"""What an auditor remembers: one nonce an intent, one draw a run, and what came to nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from reports.errors import EnvelopeError, KeyFileError
+from reports.signatures.challenges import Intent, now, read_intent, write_intent
+from reports.signatures.intent_log import FILE, opened
+from tests.reports.signatures.test_challenges import PROMISED
+from tests.reports.signing_keys import fresh
+
+KEYS = {name: fresh("trainer") for name in ("one", "two")}
+
+
+def intent(number: int, data: int = 0, trainer: str = "one") -> Intent:
+    promised = dataclasses.replace(
+        PROMISED, run=f"run-{number}", root=f"{number:064x}", handle=f"{data:064x}"
+    )
+    return read_intent(write_intent(promised, KEYS[trainer], "0.1.0", now()), "it")
+
+
+def counts(folder: Path, one: Intent) -> tuple[int, int, int, int]:
+    with opened(folder) as log:
+        seen = log.challenge(one).seen
+    return seen.of_trainer, seen.for_data, seen.dropped, seen.dropped_of_trainer
+
+
+def test_intents_that_came_to_nothing_are_counted_by_trainer_and_by_data(tmp_path):
+    first = intent(1)
+    assert counts(tmp_path, first) == (1, 1, 0, 0)
+    assert counts(tmp_path, intent(2)) == (2, 2, 1, 1)
+    with opened(tmp_path) as log:
+        log.draw(first.sha256, "ab" * 32, "run-1")
+    assert counts(tmp_path, intent(3)) == (3, 3, 1, 1)
+    assert counts(tmp_path, intent(4, data=1)) == (4, 1, 0, 2)
+    assert counts(tmp_path, intent(5, trainer="two")) == (1, 1, 0, 0)
+    assert counts(tmp_path, intent(6)) == (5, 4, 2, 3)
+
+
+def test_an_intent_has_one_nonce_and_the_count_that_it_had(tmp_path):
+    one = intent(1)
+    with opened(tmp_path) as log:
+        first = log.challenge(one)
+        assert log.challenge(intent(2)).nonce != first.nonce
+    with opened(tmp_path) as log:
+        assert log.challenge(one) == first
+    assert len(first.nonce) == 32
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_run_is_drawn_from_once_and_from_one_ledger(tmp_path):
+    one = intent(1)
+    with opened(tmp_path) as log, pytest.raises(EnvelopeError, match="got no nonce from this key"):
+        log.draw(one.sha256, "ab" * 32, "run-1")
+    with opened(tmp_path) as log:
+        log.challenge(one)
+        first = log.draw(one.sha256, "ab" * 32, "run-1")
+        assert first != log.challenge(one).nonce
+    with opened(tmp_path) as log:
+        assert log.draw(one.sha256, "ab" * 32, "run-1") == first
+        with pytest.raises(EnvelopeError, match="from another ledger"):
+            log.draw(one.sha256, "ac" * 32, "run-1")
+
+
+def test_a_line_that_was_changed_or_taken_away_is_noticed(tmp_path):
+    for number in range(3):
+        counts(tmp_path, intent(number))
+    path = tmp_path / FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    for content in (
+        [lines[0], lines[2]],
+        [lines[1], lines[2]],
+        [lines[0].replace(b"run-0", b"run-9"), *lines[1:]],
+        [lines[0], b"{}\n", *lines[1:]],
+    ):
+        path.write_bytes(b"".join(content))
+        with pytest.raises(EnvelopeError, match="changed after it was written"), opened(tmp_path):
+            pass
+
+
+def test_a_line_that_was_torn_gave_no_nonce_away_and_goes(tmp_path):
+    counts(tmp_path, intent(1))
+    path = tmp_path / FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:40])
+    assert counts(tmp_path, intent(2)) == (2, 2, 1, 1)
+    assert path.read_bytes().startswith(whole + b"{")
+
+
+def test_a_folder_that_others_may_write_to_holds_no_log(tmp_path):
+    tmp_path.chmod(0o777)
+    with pytest.raises(KeyFileError, match="others may write"), opened(tmp_path):
+        pass
