@@ -72,7 +72,9 @@ budget_app = typer.Typer(help="Show what all runs on the same data spend.", no_a
 keys_app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
 
 challenge_app = typer.Typer(
-    help="Let trainer and auditor fix a run's noise, and what is opened of it, together.",
+    help="Let trainer and auditor fix a run's noise, and what is opened of it, so that neither can "
+    "choose it.\n\nIn this order: intent (trainer), new (auditor), dpfedadamw run SPEC --challenge "
+    "FILE --escrow FILE (trainer), draw (auditor), open (trainer).",
     no_args_is_help=True,
 )
 

@@ -38,7 +38,11 @@ EscrowOption = Annotated[
 
 def _output(name: str, what: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
-        "--output", "-o", metavar="FILE", help=f"Where {what} is written; {name} if left out."
+        "--output",
+        "-o",
+        metavar="FILE",
+        help=f"Where {what} is written; {name} if left out.",
+        show_default=False,
     )
     return option
 

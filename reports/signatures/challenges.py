@@ -9,7 +9,8 @@
    which it follows which participations are opened.
 
 Each is an in-toto Statement in a DSSE envelope, with its signer's public key in it, so that it can
-be sent by itself. Whose key that is, the reader must know another way.
+be sent by itself. Whose key that is, the reader must know another way. Their schemas are
+intent.schema.json, challenge.schema.json and draw.schema.json.
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ import pytest
 from audit.reading import openings
 from audit.reading.openings import Coin
 from dpfedadamw.cli import opened
-from dpfedadamw.cli.after_training import FilingError
+from dpfedadamw.cli.after_training import FilingError, load_key
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.privacy.noise import randomness
 from dpfedadamw.rundir import open_existing
 from reports.signatures import challenges
 from tests.audit.synthetic_run import rewrite_ledger
+from tests.authority import LocalAuthority
 from tests.challenged import Parties, challenged, challenged_and_signed, parties
 from tests.faults.challenge_forgeries import FORGERIES
 
@@ -264,3 +265,31 @@ def test_a_run_without_a_challenge_is_not_drawn_from(case, capsys):
     assert case.draw(3, "other.json") == 2
     assert "had no intent and no challenge" in told(capsys)
     assert not Path(case.file("other.json")).exists()
+
+
+def test_a_server_that_audits_itself_is_told_of(case):
+    answer = Path(case.file("own.json"))
+    assert case.announce("own-intent.json", "own.escrow") == 0
+    arguments = ("challenge", "new", case.file("own-intent.json"), "--output", str(answer))
+    assert case.trainer(*arguments) == 0
+    with case.acting("trainer"):
+        key = load_key("trainer", None, [])
+        found = opened.read_challenged(answer, Path(case.file("own.escrow")), key)
+    assert found.header["own"] is True
+
+
+def test_an_intent_that_an_authority_dated_keeps_its_timestamp(case, tmp_path, capsys):
+    authority = LocalAuthority(tmp_path)
+    spec, intent, answer = (case.file(name) for name in ("small.yaml", "dated.json", "answer.json"))
+    with authority.serve() as url:
+        dated = ("--output", intent, "--timestamp", url)
+        escrow = ("--escrow", case.file("dated.escrow"))
+        assert case.trainer("challenge", "intent", spec, *escrow, *dated) == 0
+    stamp = Path(intent + ".tsr")
+    assert case.challenge("dated.json", "answer.json") == 0
+    read = challenges.read_challenge(Path(answer).read_bytes(), "it")
+    assert read.intent_timestamp == stamp.read_bytes()
+    stamp.write_bytes(Path(case.file("openings.json")).read_bytes())
+    capsys.readouterr()
+    assert case.challenge("dated.json", "other.json") == 2
+    assert "no valid RFC 3161 timestamp" in told(capsys)

@@ -6,9 +6,12 @@ import base64
 import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import jsonschema
 import pytest
 
+import reports
 from reports.errors import EnvelopeError
 from reports.signatures import challenges
 from reports.signatures.challenges import (
@@ -37,7 +40,7 @@ PROMISED = Promised(
     handle="ef" * 32,
 )
 SEEN = Seen(of_trainer=4, for_data=3, dropped=2, dropped_of_trainer=2)
-NONCE = bytes(range(32))
+NONCE, SCHEMAS = bytes(range(32)), Path(reports.__file__).parent / "schema"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,19 @@ def test_an_intent_tells_neither_key_nor_data(intent):
     assert set(said) == {"run", "package", "keys", "data", "role", "created", "public_key"}
     assert set(said["keys"]) == {"root", "rounds", "clients"}
     assert set(said["data"]) == {"handle", "clients"}
+
+
+@pytest.mark.parametrize("name", ["intent", "challenge", "drawn"])
+def test_each_is_as_its_schema_says(name, request):
+    said = json.loads(parse_envelope(request.getfixturevalue(name), "it").payload)
+    kind = said["predicateType"].split("/")[-2]
+    schema = json.loads((SCHEMAS / f"{kind}.schema.json").read_bytes())
+    assert schema["$id"] == said["predicateType"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(said, schema)
+    del said["predicate"]["run"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(said, schema)
 
 
 def test_none_is_read_as_another(intent, challenge, drawn):

@@ -1,0 +1,217 @@
+"""`verify` of a run that an auditor challenged: whose signatures, and what belongs to what."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from reports import build_report
+from reports.content.parts import PUBLIC
+from reports.reading.files import sha256_file
+from reports.signatures import challenges, handing_over, keys, signing
+from reports.signatures.challenges import Promised, Seen
+from reports.signatures.trust import signer
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.verification import Outcome, VerificationResult, verify
+from tests.audit.synthetic_run import rewrite_ledger
+from tests.authority import LocalAuthority
+from tests.reports.signing_keys import create, fresh
+
+NOON, NONCE = datetime(2026, 11, 22, 12, tzinfo=UTC), bytes(range(32))
+SEEN = Seen(of_trainer=3, for_data=2, dropped=1, dropped_of_trainer=2)
+
+
+@dataclass(frozen=True)
+class Case:
+    run: Path
+    trainer: SigningKey
+    auditor: SigningKey
+    challenger: SigningKey
+
+
+@pytest.fixture(scope="module")
+def made(run_builder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A challenged run that its own auditor signed, with its public report."""
+    folder = tmp_path_factory.mktemp("announced")
+    run = run_builder(folder / "run", rounds=4, clients=4)
+    trainer = signer.load("trainer", create("trainer", folder / "keys").private)
+    auditor = signer.load("auditor", create("auditor", folder / "keys").private)
+    case = Case(run, trainer, auditor, fresh("auditor"))
+    announce(case)
+    for audience in ("internal", PUBLIC):
+        build_report(run, audience)
+    sign(case)
+    return case
+
+
+@pytest.fixture
+def case(made: Case, tmp_path: Path) -> Case:
+    shutil.copytree(made.run, tmp_path / "run")
+    return Case(tmp_path / "run", made.trainer, made.auditor, made.challenger)
+
+
+def header_of(run: Path) -> dict:
+    return json.loads((run / "ledger.jsonl").read_bytes().splitlines()[0])
+
+
+def rewrite(run: Path, change: Callable[[list[dict]], None]) -> None:
+    """Change the ledger, and let the findings be about that one."""
+    rewrite_ledger(run, change)
+    found = json.loads((run / "audit.json").read_bytes())
+    found["inputs"]["ledger.jsonl"] = sha256_file(run / "ledger.jsonl")
+    (run / "audit.json").write_text(json.dumps(found))
+
+
+def announce(case: Case, by: SigningKey | None = None, own: bool = False, **other: str) -> None:
+    """Write intent and challenge, and name them in the ledger."""
+    header = header_of(case.run)
+    said = {
+        "run": header["run"],
+        "spec_sha256": sha256_file(case.run / "spec.yaml"),
+        "root": "cd" * 32,
+        "rounds": header["rounds"],
+        "clients": header["clients"],
+        "data": ("01" * 32,) * header["clients"],
+        "handle": "ef" * 32,
+    }
+    envelope = challenges.write_intent(Promised(**(said | other)), by or case.trainer, "0", NOON)
+    intent = challenges.read_intent(envelope, "it")
+    answer = challenges.write_challenge(intent, NONCE, SEEN, case.challenger, NOON)
+    (case.run / challenges.INTENT).write_bytes(envelope)
+    (case.run / challenges.CHALLENGE).write_bytes(answer)
+    coin = {**challenges.read_challenge(answer, "it").header(), "own": own}
+    rewrite(case.run, lambda entries: entries[0].update(public_coin=coin))
+
+
+def sign(case: Case) -> None:
+    signing.sign(case.run, trainer=case.trainer)
+    signing.sign(case.run, auditor=case.auditor)
+
+
+def draw(case: Case, key: SigningKey, ledger: str | None = None) -> None:
+    data = challenges.write_draw(
+        header_of(case.run)["run"],
+        NONCE,
+        3,
+        ledger or sha256_file(case.run / "ledger.jsonl"),
+        sha256_file(case.run / signing.TRAINING_ENVELOPE),
+        key,
+        NOON,
+    )
+    (case.run / challenges.DRAW).write_bytes(data)
+
+
+def problems(result: VerificationResult) -> list[str]:
+    return [str(problem) for problem in result.problems]
+
+
+def test_a_challenged_run_holds_and_tells_who_challenged_it(case):
+    draw(case, case.challenger)
+    sign(case)
+    result = verify(case.run)
+    assert problems(result) == []
+    signed = {one.envelope: (one.role, one.fingerprint) for one in result.signers}
+    assert signed["intent.json"] == ("trainer", case.trainer.fingerprint)
+    for name in ("challenge.json", "draw.json"):
+        assert signed[name] == ("auditor", case.challenger.fingerprint)
+    (told,) = [text for text in result.statements if "intent number 3" in text]
+    assert "2 of those before never came to a draw" in told
+    training = json.loads(
+        challenges.parse_envelope((case.run / signing.TRAINING_ENVELOPE).read_bytes(), "it").payload
+    )
+    assert {"intent.json", "challenge.json"} <= {one["name"] for one in training["subject"]}
+
+
+def test_the_challenger_s_key_is_known_only_where_it_is_given_or_one_s_own(case, tmp_path):
+    files = {}
+    for name, key in (("one", case.auditor), ("two", case.challenger), ("t", case.trainer)):
+        files[name] = tmp_path / f"{name}.pub"
+        files[name].write_bytes(keys.public_pem(key.public))
+
+    def outcome(auditor: str) -> Outcome:
+        return verify(case.run, files["t"], files[auditor]).outcome
+
+    # The report is by another auditor than the challenge.
+    assert outcome("one") is Outcome.SIGNER_UNKNOWN
+    assert outcome("two") is Outcome.NOT_VALID
+    signing.sign(case.run, auditor=case.challenger)
+    assert outcome("two") is Outcome.ALL_HOLD
+
+
+def test_an_auditor_who_is_the_trainer_is_named_as_such(case):
+    announce(case, own=True)
+    sign(case)
+    assert any("Auditor and trainer are one" in text for text in verify(case.run).statements)
+
+
+def other_intent(case: Case) -> None:
+    names = challenges.CHALLENGE, "ledger.jsonl", "audit.json"
+    kept = {name: (case.run / name).read_bytes() for name in names}
+    announce(case, root="ab" * 32)
+    for name, content in kept.items():
+        (case.run / name).write_bytes(content)
+
+
+def without(name: str) -> Callable[[Case], None]:
+    return lambda case: (case.run / name).unlink()
+
+
+def header(**changes: object) -> Callable[[Case], None]:
+    return lambda case: rewrite(case.run, lambda entries: entries[0]["public_coin"].update(changes))
+
+
+@pytest.mark.parametrize(
+    ("forge", "words"),
+    [
+        (lambda case: announce(case, by=fresh("trainer")), "intent.json: is signed by SHA256:"),
+        (lambda case: announce(case, spec_sha256="ab" * 32), "announces another spec"),
+        (other_intent, "intent.json: is not the one that challenge.json answers"),
+        (without("challenge.json"), "challenge.json: missing"),
+        (without("intent.json"), "intent.json: missing"),
+        (header(nonce="00" * 32), "challenge.json: is not what the ledger's header says"),
+        (header(intents={"of_trainer": 1}), "challenge.json: is not what the ledger's header says"),
+        (lambda case: draw(case, case.trainer), "in the role of the auditor"),
+        (lambda case: draw(case, case.auditor), "not by whoever challenged the run"),
+        (lambda case: draw(case, case.challenger, "ab" * 32), "was drawn for another ledger"),
+    ],
+)
+def test_a_forgery_is_named_even_where_trainer_and_auditor_sign_it(case, forge, words):
+    forge(case)
+    sign(case)
+    result = verify(case.run)
+    assert result.outcome is Outcome.NOT_VALID
+    assert any(words in problem for problem in problems(result)), problems(result)
+
+
+def test_intent_and_challenge_are_public_and_a_draw_is_not(case, tmp_path):
+    draw(case, case.challenger)
+    sign(case)
+    names = handing_over.copy(case.run, "public", tmp_path / "public")
+    assert {"intent.json", "challenge.json"} <= set(names)
+    assert "draw.json" not in names
+    result = verify(tmp_path / "public")
+    assert problems(result) == []
+    assert "challenge.json" in {one.envelope for one in result.signers}
+    assert "draw.json" in handing_over.copy(case.run, "archive", tmp_path / "archive")
+
+
+def test_an_authority_dates_the_intent(case, tmp_path):
+    authority = LocalAuthority(tmp_path)
+    with authority.serve() as url:
+        from reports.signatures.trust.timestamps import Authority
+
+        stamp = Authority(url).stamp((case.run / challenges.INTENT).read_bytes())
+    (case.run / "intent.json.tsr").write_bytes(stamp)
+    sign(case)
+    result = verify(case.run, tsa_roots=[authority.root])
+    assert problems(result) == []
+    assert next(one.time for one in result.signers if one.envelope == "intent.json")
+    (case.run / "intent.json.tsr").write_bytes(stamp[:-1] + bytes([stamp[-1] ^ 1]))
+    sign(case)
+    assert any("intent.json.tsr" in problem for problem in problems(verify(case.run)))
