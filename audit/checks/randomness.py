@@ -47,9 +47,10 @@ def obvious_commitments() -> frozenset[str]:
 
 def intents_in_words(seen: int, dropped: int) -> str:
     """How often a trainer announced runs to the auditor, and how often nothing came of it."""
+    were = "was" if dropped == 1 else "were"
     return (
-        f"this is intent number {seen} of this trainer to the auditor; {dropped} of those before "
-        "never came to a finished run that was drawn from"
+        f"the trainer had announced {seen} runs to the auditor, this one included; {dropped} of "
+        f"the earlier ones {were} never finished and drawn from"
     )
 
 

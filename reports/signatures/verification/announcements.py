@@ -46,8 +46,8 @@ def check_announcements(files: Snapshot, keys: Keys, trust: Trust, found: Found)
     found.say(
         f"An auditor fixed this run's noise beforehand, with a nonce of "
         f"{written_time(challenge.created)} for intent number {seen.of_trainer} of this trainer "
-        f"(number {seen.for_data} for these data; {dropped}). That the noise follows from it shows "
-        "where participations are opened and computed again."
+        f"(number {seen.for_data} for these data; {dropped}). Whether the noise follows from it "
+        "is seen where participations are opened and computed again."
     )
     if coin is not None and coin.get("own") is True:
         found.say("Auditor and trainer are one: the challenge is by a key of the trainer's own.")

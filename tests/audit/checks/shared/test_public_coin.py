@@ -92,8 +92,8 @@ def test_a_challenged_run_passes_and_says_that_it_was(run):
 def test_intents_that_came_to_nothing_qualify_the_verdict(run):
     challenge(run, dropped=2)
     (told,) = RANDOMNESS.judge(open_bundle(run)).qualifications
-    assert "intent number 3" in told
-    assert "2 of those before never came to a finished run" in told
+    assert "announced 3 runs" in told
+    assert "2 of the earlier ones were never finished" in told
 
 
 def of_header(**changes: object) -> Callable[[Path], None]:
