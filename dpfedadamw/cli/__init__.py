@@ -8,6 +8,7 @@ user gave is wrong, or the machine could not do it (a full disk, no memory), sai
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Annotated, Any, NoReturn
@@ -127,6 +128,12 @@ def _main(
     """Differentially private federated learning that can be believed."""
 
 
+@functools.cache
+def _commands() -> Any:
+    """What `app` describes; typer reads every option's annotation anew each time it is called."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Entry point: runs a command; however it ends, that is a line and an exit code."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -150,7 +157,7 @@ def _run(arguments: list[str]) -> int:
     """Run a command, tell what ended it, and return its exit code."""
     answer.given = False
     try:
-        code = app(arguments, prog_name="dpfedadamw", standalone_mode=False)
+        code = _commands()(arguments, prog_name="dpfedadamw", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except BaseException as error:
         ending = ending_of(error)

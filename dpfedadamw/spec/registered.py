@@ -6,6 +6,7 @@ the first spec is read.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Registered(Generic[Keys]):
     place: int = LAST
 
 
+@functools.cache
 def registry(package: str, name: str) -> Any:
     """Return the registry of that name which a package of `dpfedadamw` has."""
     return getattr(importlib.import_module(f"dpfedadamw.{package}.registry"), name)

@@ -20,7 +20,13 @@ from dpfedadamw import spec
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.spec import crosschecks
 from dpfedadamw.spec.checks import fill_defaults
-from dpfedadamw.spec.vocabulary import discriminators, pick_branch, resolve_reference, types_of
+from dpfedadamw.spec.vocabulary import (
+    discriminators,
+    pick_branch,
+    resolve_reference,
+    the_schema,
+    types_of,
+)
 from dpfedadamw.spec.yamlwriter import write
 
 KeyPath = tuple[str | int, ...]
@@ -185,7 +191,7 @@ def fields(mapping: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
             for index, item in enumerate(value):
                 yield from walk(part["items"], item, (*path, index))
 
-    yield from walk(spec.schema(), mapping, ())
+    yield from walk(the_schema(), mapping, ())
 
 
 def _get(value: Any, path: KeyPath) -> Any:
