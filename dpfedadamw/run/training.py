@@ -505,11 +505,11 @@ def _randomness(spec: Spec) -> RandomSource:
 @contextlib.contextmanager
 def _determinism(spec: Spec) -> Iterator[None]:
     """In reproducible mode, use only deterministic kernels while training."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    # `torch.use_deterministic_algorithms` would import the compiler, which takes a second or two.
+    before = torch.get_deterministic_debug_mode()
     if spec.randomness.mode == "reproducible":
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn_only)
+        torch.set_deterministic_debug_mode(before)

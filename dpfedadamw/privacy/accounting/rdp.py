@@ -19,7 +19,13 @@ from dp_accounting.rdp import rdp_privacy_accountant
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant
-from dpfedadamw.privacy.composition import SAMPLINGS, Compositions, check_delta, merge
+from dpfedadamw.privacy.composition import (
+    SAMPLINGS,
+    Composition,
+    Compositions,
+    check_delta,
+    merge,
+)
 
 __all__ = ["Conversion", "epsilon_rdp"]
 
@@ -47,10 +53,13 @@ def epsilon_rdp(
         PrivacyError: if δ or the conversion is out of range.
     """
     check_delta(delta)
-    parts = merge(composition)
     if conversion not in ("improved", "classic"):
         raise PrivacyError(f"the conversion is 'improved' or 'classic', not '{conversion}'")
+    return _epsilon_rdp(merge(composition), delta, conversion)
 
+
+@lru_cache(maxsize=1024)
+def _epsilon_rdp(parts: tuple[Composition, ...], delta: float, conversion: Conversion) -> float:
     def at(order: float) -> float:
         rdp = sum(part.steps * _step_rdp(part.key, order) for part in parts)
         if conversion == "classic":
