@@ -152,13 +152,14 @@ class Bundle:
         key = (unit.name, index)
         if key not in self._cache:
             layout = self.layout()
-            self._cache[key] = self._of_archive(
+            evidence = self._of_archive(
                 round_file(index), lambda arrays: unit.read_round(arrays, layout)
             )
+            self._cache[key] = evidence, _bytes_held(evidence)
         self._cache.move_to_end(key)
-        while len(self._cache) > 1 and sum(map(_bytes_held, self._cache.values())) > _CACHE_BYTES:
+        while len(self._cache) > 1 and sum(size for _, size in self._cache.values()) > _CACHE_BYTES:
             self._cache.popitem(last=False)
-        return self._cache[key]
+        return self._cache[key][0]
 
     def all_rounds(self) -> Iterator[tuple[int, RoundEvidence]]:
         """The evidence of every round that had clients, in order.

@@ -88,8 +88,9 @@ def _private_numbers(bundle: Bundle) -> Iterator[tuple[str, str, int]]:
         share = -(-each // max(1, len(arrays)))
         for name, values in arrays:
             # Evenly spread, so that every client and query has its turn.
-            for value in values.ravel()[:: max(1, -(-values.size // share))].tolist():
-                digits = digits_of(repr(abs(value))) if np.isfinite(value) else ""
+            some = values.ravel()[:: max(1, -(-values.size // share))]
+            for text in map(repr, np.abs(some[np.isfinite(some)]).tolist()):
+                digits = digits_of(text)
                 if len(digits) >= DIGITS:
                     yield digits[:DIGITS], name, index
 

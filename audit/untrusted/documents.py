@@ -7,6 +7,8 @@ a small depth; YAML also refuses anchors and aliases (exponential expansion).
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import math
 import re
@@ -171,6 +173,13 @@ def parse_yaml(raw: bytes) -> Any:
     """
     if len(raw) > MAXIMUM_YAML_BYTES:
         raise DocumentError(f"is larger than {MAXIMUM_YAML_BYTES} bytes")
+    # Whoever asks may change what they get.
+    return copy.deepcopy(_parsed_yaml(raw))
+
+
+# Auditing, signing and reporting read one spec many times, and PyYAML takes some 10 ms for it.
+@functools.lru_cache(maxsize=8)
+def _parsed_yaml(raw: bytes) -> Any:
     text = _decoded(raw)
     try:
         value = yaml.load(text, Loader=_StrictLoader)
