@@ -22,6 +22,7 @@ from audit.probe.probing import Probe, run_probe
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.evidence import ProbeResults, read_probe
 from audit.reading.files import write_atomically
+from audit.reexecution.base import Replay
 from audit.untrusted.fields import FieldError
 from audit.verdict import Finding, Findings, Verdict
 
@@ -30,6 +31,7 @@ def audit_run(
     run_dir: Path,
     probe: Probe | None = None,
     progress: Callable[[str], None] | None = None,
+    replay: Replay | None = None,
 ) -> Findings:
     """Judge one run directory.
 
@@ -38,6 +40,8 @@ def audit_run(
         probe: the engine's private step, at client level its sum of updates; None to judge the
             recorded probe of the evidence.
         progress: called with the title of each check before it starts.
+        replay: draws participations and computes them again; None to say that it rests on the
+            trainer's word.
 
     Returns:
         The findings, the same for the same run on the same machine.
@@ -46,6 +50,7 @@ def audit_run(
         RunDirectoryError: `run_dir` is not a directory.
     """
     bundle = open_bundle(run_dir)
+    bundle.replay = replay
     if probe is not None:
         bundle.live_probe = partial(_probed, probe)
     header = bundle.ledger.header if bundle.ledger is not None else None

@@ -31,6 +31,7 @@ from audit.reading.files import hash_file, read_bytes, refusals_of
 from audit.reading.ledger import Header, Ledger, read_ledger
 from audit.reading.record_evidence import Holdings, Moments, read_holdings, read_moments
 from audit.reading.units import CLIENT, RECORD, Unit
+from audit.reexecution.base import Replay
 from audit.untrusted.archives import read_archive
 from audit.untrusted.arrays import Arrays
 from audit.untrusted.documents import (
@@ -64,6 +65,7 @@ class Bundle:
         problems: what was wrong while opening.
         inputs: sha256 of the public and restricted files.
         live_probe: pokes the engine's step now; None where the recorded probe is to be judged.
+        replay: computes participations again; None where that was not asked for.
     """
 
     root: Path
@@ -73,6 +75,7 @@ class Bundle:
     problems: tuple[UntrustedFileError, ...]
     inputs: Mapping[str, str]
     live_probe: Callable[[], ProbeResults] | None = None
+    replay: Replay | None = None
     _cache: OrderedDict[tuple[str, int], Any] = field(default_factory=OrderedDict, repr=False)
     _layout: Layout | None = field(default=None, repr=False)
     _refused: dict[str, UntrustedFileError] = field(default_factory=dict, repr=False)

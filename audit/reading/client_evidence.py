@@ -38,6 +38,7 @@ class UpdateRound:
         upload_kept_digests: the same of every client, one each; None as before.
         elsewhere_sum_squares: sum of the squared release off those coordinates; None as before.
         released: [k'] mean update released at those coordinates; None as before.
+        commitment: [m, 32] keyed digest of each clipped update; None in older runs.
     """
 
     clients: Integers
@@ -56,6 +57,7 @@ class UpdateRound:
     upload_kept_digests: tuple[bytes, ...] | None = None
     elsewhere_sum_squares: float | None = None
     released: Floats | None = None
+    commitment: Integers | None = None
 
 
 def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
@@ -91,6 +93,9 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         clean_sample=floats(arrays, "clean_sample", (len(layout.sample_coordinates),)),
         sample_places=integers(arrays, "sample_places", (len(layout.sample_coordinates),)),
         further_tensors=texts(arrays, "further_tensors", None),
+        commitment=integers(arrays, "commitment", (*participants, DIGEST_BYTES))
+        if "commitment" in arrays
+        else None,
         **sparse,
     )
 

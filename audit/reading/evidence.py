@@ -79,6 +79,7 @@ class RoundEvidence:
         clean_sum_squares: [S, K, B] sums of the squared clean mean gradient.
         second_moment: None for rules without one.
         upload_sha256: [S, 32] digest of each serialised upload.
+        commitment: [S, 32] keyed digest of each whole participation; None in older runs.
     """
 
     clients: Integers
@@ -95,6 +96,7 @@ class RoundEvidence:
     clean_sum_squares: Floats
     second_moment: SecondMoment | None
     upload_sha256: Integers
+    commitment: Integers | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,9 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         clean_sum_squares=floats(arrays, "clean_sum_squares", (*pairs, blocks)),
         second_moment=moment,
         upload_sha256=integers(arrays, "upload_sha256", (participants, 32)),
+        commitment=integers(arrays, "commitment", (participants, 32))
+        if "commitment" in arrays
+        else None,
     )
 
 

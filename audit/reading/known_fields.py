@@ -60,7 +60,7 @@ _SPEND = (
 
 _ROUND = (
     "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
-    "state_sha256", "parameters_sha256",
+    "state_sha256", "parameters_sha256", "participations_sha256",
 )  # fmt: skip
 
 # A claim's numbers, also as they once stood; that ε holds numbers alone is for its readers.

@@ -27,6 +27,10 @@ MOST_CANARIES = 100_000
 # What an auditor counts of a trainer's intents, this one included.
 INTENTS = ("of_trainer", "for_data", "dropped", "dropped_of_trainer")
 _HEX = r"[0-9a-f]{64}"
+_DIGESTS = (
+    "broadcast_sha256", "uploads_sha256", "released_sha256", "state_sha256", "parameters_sha256",
+    "participations_sha256",
+)  # fmt: skip
 _RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
@@ -164,6 +168,7 @@ class Round:
         released: what an adaptive rule goes by from here on.
         parameters: sha256 (hex) of the parameters after the round, as float32; None where it is not
             noted.
+        digests: every sha256 (hex) of the line, by name.
     """
 
     line: int
@@ -175,6 +180,7 @@ class Round:
     exchanged: str | None = None
     released: Mapping[str, Any] = field(default_factory=dict)
     parameters: str | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -429,6 +435,7 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
         uploads or mean,
         fields.mapping(entry, "released") if "released" in entry else {},
         _digest(entry, "parameters_sha256"),
+        {key: fields.text(entry, key, pattern=_HEX) for key in _DIGESTS if key in entry},
     )
 
 

@@ -19,6 +19,7 @@ from audit.errors import AuditError
 from audit.probe import probing
 from audit.probe.probing import Probe
 from audit.reading import leaks
+from audit.reexecution.base import Replay
 from audit.verdict import Findings
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.run.journal import Journal
@@ -302,9 +303,13 @@ def writing(run: RunDirectory) -> Iterator[None]:
         yield
 
 
-def audit(run: RunDirectory, progress: Callable[[str], None] | None = None) -> Findings:
+def audit(
+    run: RunDirectory,
+    progress: Callable[[str], None] | None = None,
+    replay: Replay | None = None,
+) -> Findings:
     """Judge a run's evidence; writes nothing."""
-    return auditor.audit_run(run.path, progress=progress)
+    return auditor.audit_run(run.path, progress=progress, replay=replay)
 
 
 def authority(url: str | None) -> Authority | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -26,12 +26,14 @@ from dpfedadamw.cli.terminal import (
     find_run,
     out,
     print_json,
+    progress_bar,
     refuse,
     refuse_unstamped,
     status,
 )
 
 if TYPE_CHECKING:
+    from audit.verdict import Findings
     from dpfedadamw.rundir import RunDirectory
     from reports.signatures.trust.signer import SigningKey
     from reports.signatures.trust.timestamps import Authority
@@ -59,6 +61,28 @@ def audit(
             help="Judge a printed privacy claim instead of a run: a YAML file or a shipped claim.",
         ),
     ] = None,
+    replay: Annotated[
+        int | None,
+        typer.Option(
+            "--replay",
+            metavar="N",
+            help="Draw N participations and compute them again from the data, whoever trained.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="PATH", help="With --replay: where the run's data lie, if not there."
+        ),
+    ] = None,
+    escrow: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--escrow",
+            metavar="FILE",
+            help="With --replay: the noise key that `run --escrow` kept. Repeatable.",
+        ),
+    ] = None,
     canaries: Annotated[
         int | None,
         typer.Option(
@@ -82,6 +106,11 @@ def audit(
     With --paper-claim no run is needed: what epsilon follows from the settings that a paper states,
     under each way of reading them, and which of those the printed one covers.
 
+    With --replay N participations are drawn that nobody could foresee, and computed again from
+    data, spec and key: batches, noise and uploads to the last bit, clean sums a second time in
+    float64. Without it the evidence is what the trainer's own process wrote of itself, and the
+    verdict says so. What it takes is told before it begins.
+
     With --canaries an audit run is made of the same spec, in DIR/canaries: records planted by fair
     coins, and how well the coins can be guessed from what is released. The run that is audited
     stays as it is.
@@ -92,6 +121,9 @@ def audit(
                 "--canaries: makes a run of its own; leave out --paper-claim, --write and "
                 "--timestamp"
             )
+        _only_with_replay(None, data, escrow)
+        if replay is not None:
+            refuse("--canaries: makes a run of its own, whose records are planted; no --replay")
         from dpfedadamw.cli.canaries import audit_with_canaries
 
         audit_with_canaries(run_dir, out_dir, canaries, canary_kind, device, auditor_key, as_json)
@@ -99,10 +131,13 @@ def audit(
     if paper_claim is not None:
         if run_dir is not None or write or auditor_key is not None or timestamp is not None:
             refuse("--paper-claim: judges a claim without a run; leave out RUN_DIR and --write")
+        if replay is not None or data is not None or escrow:
+            refuse("--paper-claim: judges a claim without a run; there is nothing to replay")
         _judge_claim(paper_claim, as_json)
         return
     if timestamp is not None and not write:
         refuse("--timestamp: nothing is signed without --write")
+    _only_with_replay(replay, data, escrow)
     from dpfedadamw.cli import after_training
 
     found_run = find_run(run_dir, out_dir)
@@ -112,16 +147,65 @@ def audit(
     key = after_training.load_key("auditor", auditor_key, []) if write else None
     authority = after_training.authority(timestamp)
     with after_training.writing(found_run) if write else contextlib.nullcontext():
-        _judge_run(found_run, key, authority, as_json)
+        if replay:
+            findings = _replayed(found_run, replay, data, escrow or [], device, as_json)
+        else:
+            with status("auditing", quiet=as_json):
+                findings = after_training.audit(found_run)
+        _tell(found_run, findings, key, authority, as_json)
 
 
-def _judge_run(
-    found_run: RunDirectory, key: SigningKey | None, authority: Authority | None, as_json: bool
+def _only_with_replay(replay: int | None, data: Path | None, escrow: list[Path] | None) -> None:
+    if replay is None and (data is not None or escrow):
+        refuse("--data, --escrow: belong to --replay N, which computes participations again")
+    if replay is not None and replay < 0:
+        refuse(f"--replay {replay}: must be at least 0, which computes nothing again")
+
+
+def _replayed(
+    found_run: RunDirectory,
+    count: int,
+    data: Path | None,
+    escrow: list[Path],
+    device: str,
+    as_json: bool,
+) -> Findings:
+    """Findings on a run of which participations were computed again."""
+    from dpfedadamw.cli import after_training
+    from dpfedadamw.cli.replaying import keys_of, replay_of
+    from dpfedadamw.experiment import pick_device
+    from dpfedadamw.reexecution.rounds import Rerun
+
+    with status("reading data and dividing it among clients", quiet=as_json):
+        rerun = Rerun(found_run, keys_of(found_run, escrow), pick_device(device), data)
+    with progress_bar(quiet=as_json) as progress:
+        task = progress.add_task("auditing", total=None)
+
+        def announce(cost: Any) -> None:
+            text = (
+                f"computing {cost.participations} participations again, one record at a time; "
+                f"the engine runs {cost.again} of the run's {cost.of} rounds again for them"
+            )
+            err.print(Text(text, style="dim"))
+            progress.update(task, description="computing again", total=cost.rounds)
+
+        def after_round(done: int, rounds: int) -> None:
+            progress.update(task, completed=done, total=rounds)
+
+        return after_training.audit(
+            found_run, replay=replay_of(rerun, count, announce, after_round)
+        )
+
+
+def _tell(
+    found_run: RunDirectory,
+    findings: Findings,
+    key: SigningKey | None,
+    authority: Authority | None,
+    as_json: bool,
 ) -> None:
     from dpfedadamw.cli import after_training
 
-    with status("auditing", quiet=as_json):
-        findings = after_training.audit(found_run)
     found = findings.to_json()
     if as_json:
         print_json(found)

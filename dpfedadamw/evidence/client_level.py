@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.exchanges import UploadRecorder
 from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, write_layout
 from dpfedadamw.rundir import write_arrays
@@ -38,6 +39,7 @@ class UpdateRelease:
         kept: The public coordinates that the server reads the sum at, int64 [k]; None for all.
         kept_by_clients: Those at which each participant gave its values.
         further: Names of tensors that uploads or memories hold besides the update: none should be.
+        commitments: Of each participation.
     """
 
     raw_norms: Sequence[float]
@@ -50,6 +52,7 @@ class UpdateRelease:
     kept: Tensor | None
     kept_by_clients: Sequence[Tensor]
     further: Sequence[str] = ()
+    commitments: Sequence[bytes] = ()
 
 
 class ClientLevelEvidence:
@@ -68,6 +71,7 @@ class ClientLevelEvidence:
         self, directory: Path, blocks: Blocks, *, clipping_norm: float, rounds: int, released: int
     ) -> None:
         self._directory = directory
+        self._salt = (directory / "salt").read_bytes()
         self._blocks = blocks
         self._clipping_norm = clipping_norm
         self._sample = sampled_coordinates(released, rounds)
@@ -76,6 +80,12 @@ class ClientLevelEvidence:
             directory, blocks, queries=0, rounds=rounds, per_round=1, sample=sample
         )
         write_layout(directory, blocks, beta2=None, sample=sample, rounds=rounds, unit="client")
+
+    def commit(self, clipped: Tensor) -> bytes:
+        """The commitment to a client's clipped update [d] before noise."""
+        commitment = Commitment(self._salt)
+        commitment.update(clipped)
+        return commitment.digest()
 
     def write_round(
         self, index: int, attempt: int, clients: Sequence[int], release: UpdateRelease
@@ -98,6 +108,7 @@ class ClientLevelEvidence:
             "sample_places": (chosen if release.kept is None else release.kept[chosen])
             .cpu()
             .numpy(),
+            "commitment": commitment_rows(release.commitments),
             "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
         }
         if release.upload_noise:

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
@@ -70,12 +71,14 @@ class ClientEvidence:
         clipping_norm: C, the unit in which sampled noise is kept.
         sample: Coordinates whose noise is kept, int64 [m].
         exchange: What passes between the rule and its oracle.
+        commitment: Binds the trainer to all of it, whether it is kept or not.
     """
 
     blocks: Blocks
     clipping_norm: float
     sample: Tensor
     exchange: Exchange
+    commitment: Commitment
     batch_sizes: list[int] = field(default_factory=list)
     raw_norms: list[NDArray[np.float32]] = field(default_factory=list)
     clipped_norms: list[NDArray[np.float32]] = field(default_factory=list)
@@ -92,6 +95,7 @@ class ClientEvidence:
         if not len(self.inclusions):
             self.inclusions = np.zeros(records, np.int64)
         np.add.at(self.inclusions, indices, 1)
+        self.commitment.batch(indices)
 
     def query(self, query: Query) -> None:
         """Take note of one query."""
@@ -160,6 +164,7 @@ class EvidenceWriter:
         per_round: int,
     ) -> None:
         self._directory = directory
+        self._salt = (directory / "salt").read_bytes()
         self._blocks = blocks
         self._beta2 = beta2
         self._aggregated = aggregated
@@ -176,7 +181,9 @@ class EvidenceWriter:
     def client(self) -> ClientEvidence:
         """A collector for one client's round."""
         exchange = self.uploads.exchange()
-        return ClientEvidence(self._blocks, self._clipping_norm, self._sample, exchange)
+        return ClientEvidence(
+            self._blocks, self._clipping_norm, self._sample, exchange, Commitment(self._salt)
+        )
 
     def write_round(
         self,
@@ -216,6 +223,7 @@ class EvidenceWriter:
             "upload_sha256": _array(
                 [list(sha256(one).digest()) for one in uploads], (len(uploads), 32), np.uint8
             ),
+            "commitment": commitment_rows([one.commitment.digest() for one in collected]),
         }
         moments = [client.moment for client in collected if client.moment is not None]
         if self._beta2 is not None and len(moments) == len(collected):

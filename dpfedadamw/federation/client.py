@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.evidence.client_level import ClientLevelEvidence
+from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation.messages import pack, pack_update
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
@@ -134,7 +135,10 @@ class ClientLevel(Unprotected):
             assert plan.unit.grid is not None
             update = on_grid(noised.to(update.dtype), plan.unit.grid.update)
         message = pack_update(update, plan.private_coordinates)
-        return Answer(message=message, result=result, clipped=clipped, kept=kept)
+        commitment = self.evidence.commit(clipped.update)
+        return Answer(
+            message=message, result=result, clipped=clipped, kept=kept, commitment=commitment
+        )
 
     def receive(self, current: Round) -> list[Upload]:
         """The noised mean update, as the one upload that the server rule sees."""
@@ -156,6 +160,9 @@ class ClientLevel(Unprotected):
         return {
             "broadcast_sha256": sha256(current.message).hexdigest(),
             "released_sha256": vector_digest(upload.update).hex(),
+            "participations_sha256": digest_of_commitments(
+                [answer.commitment for answer in current.answers]
+            ),
         }
 
     def traffic(self, current: Round) -> tuple[int | None, int | None]:

@@ -65,12 +65,14 @@ class Answer:
             run.
         kept: The public coordinates that the client kept, int64 [k]; None where it kept all, or
             chose them itself.
+        commitment: To the clipped update, for the evidence of a client-level run.
     """
 
     message: bytes
     result: LocalResult
     clipped: ClippedUpdate | None = None
     kept: Tensor | None = None
+    commitment: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.algorithms.base import GradientOracle, Upload
+from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
 from dpfedadamw.experiment import Experiment
@@ -143,14 +144,18 @@ class RecordLevel(Unprotected):
         """
         uploads = [answer.message for answer in current.answers]
         found = [answer.result.evidence for answer in current.answers]
+        collected = [one for one in found if one is not None]
         self.evidence.write_round(
             index=current.index,
             attempt=current.attempt,
             clients=current.chosen,
-            collected=[one for one in found if one is not None],
+            collected=collected,
             uploads=uploads,
         )
         return {
             "broadcast_sha256": sha256(current.message).hexdigest(),
             "uploads_sha256": digest_of_all(uploads),
+            "participations_sha256": digest_of_commitments(
+                [one.commitment.digest() for one in collected]
+            ),
         }

@@ -1,10 +1,11 @@
-"""An oracle that notes what it is asked and what it hands out, for the audit's replay."""
+"""An oracle that notes what it is asked and what it hands out, for the audit."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import GradientOracle
+from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange
 
 
@@ -15,10 +16,11 @@ class RecordingOracle:
         noise_variance: The real oracle's.
     """
 
-    def __init__(self, oracle: GradientOracle, exchange: Exchange) -> None:
+    def __init__(self, oracle: GradientOracle, exchange: Exchange, commitment: Commitment) -> None:
         self.noise_variance = oracle.noise_variance
         self._oracle = oracle
         self._exchange = exchange
+        self._commitment = commitment
 
     def next_batch(self) -> None:
         """Draw the records of the next local step."""
@@ -27,6 +29,8 @@ class RecordingOracle:
     def gradient(self, parameters: Tensor) -> Tensor:
         """The noised mean gradient [d] of the current batch at the flat parameters [d]."""
         self._exchange.asked(parameters)
+        self._commitment.point(parameters)
         gradient = self._oracle.gradient(parameters)
         self._exchange.answered(gradient)
+        self._commitment.gradient(gradient)
         return gradient

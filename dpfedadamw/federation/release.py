@@ -67,6 +67,7 @@ def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
         released=spread(on_grid(mean.to(broadcast.parameters.dtype), grid.update), kept, whole),
         kept=kept,
         kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
+        commitments=[answer.commitment for answer in answers],
         further=[name for upload in results for name in (*upload.state, *upload.memory)],
     )
 

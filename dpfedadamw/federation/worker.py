@@ -58,7 +58,7 @@ class Worker:
         )
         asked = self.unit.observed(oracle, part)
         if evidence is not None:
-            asked = RecordingOracle(asked, evidence.exchange)
+            asked = RecordingOracle(asked, evidence.exchange, evidence.commitment)
         upload = self.rule.run(
             replace(current.broadcast, parameters=parameters, state=state, memory=part.memory),
             asked,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,17 @@ def pack_state(state: ServerState, numbers: RoundNumbers) -> bytes:
     whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     # One entry only: safetensors writes several in no fixed order, and the bytes would differ.
     return save(whole, metadata={"round": json.dumps(asdict(numbers), sort_keys=True)})
+
+
+def largest_state(state: ServerState, clients: int) -> int:
+    """Bytes of a state's tensors once every one of so many clients keeps something."""
+    own = [state.parameters, *state.state.values()]
+    memories = [_bytes(memory.values()) for memory in state.memories.values()]
+    return _bytes(own) + clients * max(memories, default=0)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def unpack_state(

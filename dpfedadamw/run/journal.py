@@ -41,7 +41,7 @@ from dpfedadamw.storage.disk import (
 # States that are kept: should the last be lost, its round can be run again.
 _KEPT_STATES = 2
 _MOST_CHANGES_TOLD = 3
-_ROUND_EVIDENCE = re.compile(r"(?:round|upload)-(\d{5})(?:-\d{5})?\.npz")
+_ROUND_EVIDENCE = re.compile(r"(?:round|upload|state)-(\d{5})(?:-\d{5})?\.(?:npz|safetensors)")
 _STATE = re.compile(r"state-(\d{5,})\.safetensors")
 
 

@@ -24,6 +24,7 @@ from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
+from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
@@ -41,6 +42,7 @@ from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
 from dpfedadamw.run.checkpoints import RoundNumbers
+from dpfedadamw.run.environment import write_environment
 from dpfedadamw.run.evaluation import Evaluation, evaluate
 from dpfedadamw.run.header import (
     header,
@@ -95,6 +97,7 @@ class Training:
         federation: The rounds, and the worker that runs clients.
         state: The server's state.
         completed: Rounds completed.
+        keeper: Keeps states for re-execution; None where nothing is claimed.
         canaries: What is planted; None in a run that is no audit run.
         finish_canaries: Writes the evidence of the canaries.
         note: What the user should know of how the run was taken up again.
@@ -107,6 +110,7 @@ class Training:
     federation: Federation
     state: ServerState
     completed: int
+    keeper: StateKeeper | None = None
     canaries: CanaryOrder | None = None
     finish_canaries: Callable[[], None] | None = None
     note: str | None = None
@@ -343,11 +347,16 @@ def _train(
 ) -> Outcome:
     experiment, run = training.experiment, training.run
     evaluation = None
-    with _determinism(experiment.spec):
+    with determinism(experiment.spec):
         for result in training.federation.run(training.state, training.completed, on_client):
             up, down = result.traffic
             numbers = RoundNumbers(result.learning_rate, up, down, result.last)
-            training.journal.complete(result.entry, checkpoints.pack_state(result.state, numbers))
+            state = checkpoints.pack_state(result.state, numbers)
+            if training.keeper is not None:
+                clients = len(experiment.plan.records)
+                largest = checkpoints.largest_state(result.state, clients)
+                training.keeper.keep(result.completed - 1, state, largest)
+            training.journal.complete(result.entry, state)
             training.state, training.completed = result.state, result.completed
             evaluation = _measure(training, numbers, result.seconds)
             if on_round is not None:
@@ -432,6 +441,7 @@ def _training(
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(run.evidence, experiment.owner, held)
         write_inputs(run.evidence, held)
+        write_environment(run, completed, experiment, performance.engine)
     setup = UnitSetup(
         experiment=experiment, directory=run.evidence, completed=completed, randomness=randomness
     )
@@ -465,6 +475,7 @@ def _training(
         federation=federation,
         state=state,
         completed=completed,
+        keeper=StateKeeper(run.evidence, plan.rounds, run.disk) if plan.private else None,
         canaries=drawn.order if drawn is not None else None,
         finish_canaries=parts.finish,
     )
@@ -503,7 +514,7 @@ def _randomness(spec: Spec) -> RandomSource:
 
 
 @contextlib.contextmanager
-def _determinism(spec: Spec) -> Iterator[None]:
+def determinism(spec: Spec) -> Iterator[None]:
     """In reproducible mode, use only deterministic kernels while training."""
     # `torch.use_deterministic_algorithms` would import the compiler, which takes a second or two.
     before = torch.get_deterministic_debug_mode()

@@ -35,6 +35,11 @@ CHECK_MEANINGS = {
     ),
     "sensitivity": "If it fails, one record can weigh more than the noise was made to hide.",
     "noise-scale": "If it fails, the noise is not what the loss was computed for.",
+    "reexecution": (
+        "If it fails, the run is not what data and key make of it: somebody changed what was "
+        "computed, or what was written of it. Where nothing was computed again, all other findings "
+        "judge what the trainer's own process wrote of itself."
+    ),
     "uploads": (
         "If it fails, something that was never noised left a client: the guarantee does not hold."
     ),

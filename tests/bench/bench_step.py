@@ -23,6 +23,7 @@ from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
 
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.rules.adamw import AdamW
+from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
 from dpfedadamw.privacy.clipping.engines import choose
@@ -104,7 +105,9 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
         nonlocal turn
         turn += 1
         evidence = (
-            ClientEvidence(blocks, 1.0, sample, Exchange(blocks, None)) if with_evidence else None
+            ClientEvidence(blocks, 1.0, sample, Exchange(blocks, None), Commitment(bytes(32)))
+            if with_evidence
+            else None
         )
         oracle = PrivateOracle(
             plan=plan,

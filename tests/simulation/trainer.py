@@ -417,12 +417,15 @@ def toys() -> Iterator[None]:
                 folder / "partition.npz", b"partition"
             ),
             "write_inputs": lambda *_: None,
+            "write_environment": lambda *_: None,
+            # Nobody goes on from a state in the evidence; the checkpoint has its own.
+            "StateKeeper": lambda *_: SimpleNamespace(keep=lambda *_: None),
             "unit_of": lambda plan: SimpleNamespace(
                 rounds=_Records if WORLD.toy.unit == "record" else _Clients
             ),
             "Worker": _Worker,
             "_randomness": _source,
-            "_determinism": lambda _: contextlib.nullcontext(),
+            "determinism": lambda _: contextlib.nullcontext(),
             "starting": lambda name, parent, created: rundir.starting(
                 name, parent, created, WORLD.disk
             ),

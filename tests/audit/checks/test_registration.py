@@ -15,13 +15,14 @@ from audit.reading.units import CLIENT, NONE, RECORD, UNITS
 
 ORDER = {
     "record": (
-        "integrity promise partition sensitivity noise-scale uploads weights accounting views "
-        "participation publication disclosure second-moment randomness outside-budget canaries"
+        "integrity promise partition sensitivity noise-scale uploads weights reexecution "
+        "accounting views participation publication disclosure second-moment randomness outside-budget "
+        "canaries"
     ),
     "client": (
         "integrity promise partition sensitivity participation coordinates noise-scale uploads "
-        "weights accounting views publication disclosure second-moment randomness outside-budget "
-        "canaries"
+        "weights reexecution accounting views publication disclosure second-moment randomness "
+        "outside-budget canaries"
     ),
 }
 

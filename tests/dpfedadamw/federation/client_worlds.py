@@ -56,6 +56,9 @@ class Recorder:
     def release(self, index, messages, released) -> None:
         """What is replayed by the auditor is of no interest here."""
 
+    def commit(self, clipped) -> bytes:
+        return bytes(32)
+
     def write_round(self, index, attempt, clients, release) -> None:
         assert (index, attempt) == (len(self.releases), 1)
         self.cohorts.append([int(client) for client in clients])

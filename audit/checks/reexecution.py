@@ -1,0 +1,193 @@
+"""Check "reexecution": does the run come from the data and the key, as far as it was tried again?
+
+All other checks judge what the process that trained wrote about itself, and a trainer who forges
+all of it consistently passes them. Here participations are drawn once the run is over and computed
+again from data, spec, broadcasts and key; nobody can forge those who does not know the draw.
+"""
+
+from __future__ import annotations
+
+from audit.checks.base import Check, Judgement, listed, register
+from audit.checks.shared.recomputed import Recomputed, judge_round
+from audit.errors import AuditError
+from audit.reading.bundle import Bundle
+from audit.reading.ledger import Header, Round
+from audit.reexecution.base import Replay
+from audit.reexecution.drawing import draw, escape_probability, participations_needed
+from audit.replay.trajectory import finished_rounds
+from audit.verdict import Severity, Verdict
+
+# Shares of falsified participations for which a finding says how likely they would have been found.
+SHARES = (0.01, 0.05, 0.2)
+_MISSED = 0.05
+
+WORD = (
+    "rests on the trainer's word: no participation was computed again from the data, so that "
+    "evidence which was forged consistently would pass (dpfedadamw audit --replay N)"
+)
+
+
+def passing(participations: int | None, share: float, drawn: int) -> float:
+    """How likely a trainer passes who falsified a share of all participations, at least one.
+
+    Args:
+        participations: M; None where it is not to be told: then of any number, a bound.
+        share: Of them that are false.
+        drawn: N.
+    """
+    if participations is None:
+        return float((1.0 - share) ** drawn)
+    falsified = min(participations, max(1, round(share * participations)))
+    return escape_probability(participations, falsified, drawn)
+
+
+def chances(participations: int | None, drawn: int) -> list[dict[str, float]]:
+    """How likely a trainer passes, by the share that was falsified."""
+    return [{"share": share, "passes": passing(participations, share, drawn)} for share in SHARES]
+
+
+def _judge(bundle: Bundle) -> Judgement:
+    replay = bundle.replay
+    if replay is None or replay.count == 0:
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            "nothing was computed again: batches, clipped sums, noise and uploads are what the "
+            "trainer's own process wrote of them",
+            qualifications=(WORD,),
+            power="none",
+            severity=Severity.THEORETICAL,
+        )
+    return _replayed(bundle, replay)
+
+
+def _replayed(bundle: Bundle, replay: Replay) -> Judgement:
+    rounds = {item.round: item for item in finished_rounds(bundle.readable_ledger)}
+    everyone = [(index, client) for index, item in rounds.items() for client in item.clients]
+    drawn, tally = draw(everyone, replay.count, replay.seed), Recomputed()
+    for again in replay.rounds(drawn, max(rounds)):
+        try:
+            judge_round(bundle, rounds[again.round], again, tally)
+        except AuditError as error:
+            tally.unjudged.append(str(error))
+    return _conclude(bundle.header, rounds, len(everyone), len(drawn), replay, tally)
+
+
+def _conclude(
+    header: Header,
+    rounds: dict[int, Round],
+    participations: int,
+    drawn: int,
+    replay: Replay,
+    tally: Recomputed,
+) -> Judgement:
+    # Where clients are drawn independently, how many took part is the server's to know alone.
+    told = None if header.client_sampling == "poisson" else participations
+    details = {
+        "drawn": drawn,
+        "drawn_by": replay.drawn_by,
+        "seed": replay.seed.hex(),
+        "rounds_run_again": tally.rounds,
+        "rounds": len(rounds),
+        "published_parameters": tally.last,
+        "smallest_visible": tally.hidden,
+        "chances": chances(told, drawn),
+        **({} if told is None else {"participations": told}),
+    }
+    private = {
+        "largest_share_of_a_rounding_bound": tally.closest,
+        "participations": participations,
+        "computed_again": tally.participations,
+    }
+    if tally.reasons:
+        return Judgement(Verdict.FAIL, listed(tally.reasons), details, private)
+    if tally.unjudged or not tally.participations:
+        why = listed(tally.unjudged) if tally.unjudged else "the ledger has no participation"
+        return Judgement(
+            Verdict.NOT_VERIFIED,
+            f"{tally.participations} of {drawn} participations that were drawn could be computed "
+            f"again; {why}",
+            details,
+            private,
+        )
+    amount = f"{drawn}" if told is None else f"{drawn} of {told}"
+    return Judgement(
+        Verdict.PASS,
+        f"{amount} participations, drawn after the run, were computed again from the data "
+        f"({_unit(header, tally)}): {_exact(tally, len(rounds))}; {_near(tally)}",
+        details,
+        private,
+        (_said(amount, told, drawn),),
+        power=_power(told, drawn),
+    )
+
+
+def _unit(header: Header, tally: Recomputed) -> str:
+    if header.unit.whole_clients:
+        return "whole local trainings"
+    return f"{tally.queries} queries"
+
+
+def _exact(tally: Recomputed, rounds: int) -> str:
+    text = "batches, noise, uploads and commitments agree to the last bit"
+    if tally.rounds:
+        text += f", and so does what the server did in {tally.rounds} of {rounds} rounds"
+    return text + (", the last of which leads to the published parameters" if tally.last else "")
+
+
+def _near(tally: Recomputed) -> str:
+    return (
+        "clean values are those of a second implementation in float64, one record at a time, "
+        f"within what rounding explains (at most {tally.hidden / 2.0:.1e} C)"
+    )
+
+
+def _said(amount: str, participations: int | None, drawn: int) -> str:
+    if participations is not None and drawn >= participations:
+        return f"all {participations} participations were computed again from the data"
+    chance = passing(participations, 0.05, drawn)
+    return (
+        f"{amount} participations were computed again from the data; a trainer who falsified 5 % "
+        f"of them would have passed with a probability of {percent(chance)}"
+    )
+
+
+def _power(participations: int | None, drawn: int) -> str:
+    if participations is not None and drawn >= participations:
+        return "any participation that was falsified"
+    parts = [
+        f"{share:.0%} falsified: {percent(1.0 - passing(participations, share, drawn))}"
+        for share in SHARES
+    ]
+    text = f"chance of a FAIL: {'; '.join(parts)}".replace("% ", " % ")
+    if participations is None:
+        return text
+    falsified = max(1, round(0.01 * participations))
+    needed = participations_needed(participations, falsified, _MISSED)
+    return f"{text}; to find {falsified} of {participations} with 95 % takes {needed}"
+
+
+def percent(chance: float) -> str:
+    """A probability in words; tiny ones as a bound."""
+    return "below 0.1 %" if 0.0 < chance < 0.001 else f"{chance:.1%}".replace("%", " %")
+
+
+REEXECUTION = Check(
+    name="reexecution",
+    title="Does computing it again from the data lead to the same?",
+    place=66,
+    claim="Each participation's batches and noise are those that the committed key draws, its "
+    "clipped sums are those of the client's records, and its upload and what the server made of "
+    "it follow from them.",
+    tolerance="none for batches, charges, commitments, uploads and states, by the run's own "
+    "arithmetic on the same processor with the same versions; elsewhere a difference is NOT "
+    "VERIFIED. Clean values, L2: 8 times what the run's precision moves a second order of "
+    "evaluation, plus 2^-24 of each record (Higham & Mary 2019). Gradients handed out: half a "
+    "spacing of the noise's grid and two roundings to float32, coordinate by coordinate.",
+    power="a falsified participation, if it is drawn",
+    limits="Participations that were not drawn may be false. Whoever falsified few of them passes "
+    "with the probability that is stated. The data are those that the auditor was given: that they "
+    "are the clients' own is not shown. Key, data and engine are the auditor's to trust.",
+    rule=_judge,
+    concerns=lambda header: header is None or header.canaries is None,
+)
+register(REEXECUTION)

@@ -1,0 +1,343 @@
+"""What was computed again, held against what a run says of the same round and participation.
+
+Digests, batches, charges and noise must agree exactly. A disclosed gradient less its noise must be
+the clipped sum of the second implementation, within what rounding explains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from audit.reading.bundle import Bundle
+from audit.reading.client_evidence import UpdateRound
+from audit.reading.evidence import RoundEvidence
+from audit.reading.ledger import Round
+from audit.reading.spends import RoundSpend, Spend, read_spend
+from audit.reexecution.base import (
+    Floats,
+    ParticipationAgain,
+    QueryAgain,
+    ReleaseAgain,
+    RoundAgain,
+    UpdateAgain,
+)
+
+# Unit roundoff of float32, and what a handful of float64 roundings can add to it.
+UNIT = 2.0**-24 * (1.0 + 2.0**-20)
+# Norms and noise are noted in float32: half a unit for that, half for what was computed from.
+_NOTED = 2.0 * UNIT
+
+
+@dataclass
+class Recomputed:
+    """What came of all rounds so far.
+
+    Attributes:
+        reasons: what differs.
+        unjudged: why something could not be judged.
+        participations: how many were computed again in full.
+        rounds: how many rounds were run again whole, to the last bit.
+        queries: gradient queries held against the second implementation.
+        closest: the largest share of a bound that rounding took up.
+        hidden: the longest part of a clipped sum that could hide below its bound, over C.
+        last: whether the last round led to the published parameters.
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    participations: int = 0
+    rounds: int = 0
+    queries: int = 0
+    closest: float = 0.0
+    hidden: float = 0.0
+    last: bool = False
+
+    def bound(self, what: str, off: float, bound: float, clip: float) -> None:
+        """Note how far something lies from its second computation, in the L2 norm."""
+        self.closest = max(self.closest, off / bound if bound > 0.0 else 0.0)
+        self.hidden = max(self.hidden, 2.0 * bound / clip)
+        # Also false where a number is none.
+        if not off <= bound:
+            self.reasons.append(
+                f"{what}: lies {off / clip:.1e} C from what the records make it, and rounding "
+                f"explains {bound / clip:.1e} C"
+            )
+
+
+# A hundredth of what a round moves: rounding moves it by less than a ten-thousandth of that, and a
+# mechanism that was changed by more. It tells FAIL from NOT VERIFIED, and neither from PASS.
+_FAR = 0.01
+
+
+def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recomputed) -> None:
+    """Hold one round, and the participations that were drawn of it, against the run.
+
+    Args:
+        bundle: the run.
+        item: the round as the ledger tells it.
+        again: the same, computed again.
+        tally: where differences are noted.
+
+    Raises:
+        AuditError: the round's evidence cannot be read.
+    """
+    where = f"round {item.round}"
+    if again.problem is not None:
+        tally.unjudged.append(again.problem)
+        return
+    evidence: RoundEvidence | UpdateRound
+    evidence = bundle.evidence_of_round(item.round, bundle.header.unit)
+    same = _digests(where, item, again, evidence, tally)
+    if again.whole:
+        _server(bundle, where, item, again, same, tally)
+    for part in again.participations:
+        name = f"{where}, client {part.client}"
+        if part.client not in evidence.clients.tolist():
+            tally.reasons.append(f"{name}: is in the ledger, and not in the evidence")
+            continue
+        row = evidence.clients.tolist().index(part.client)
+        before = len(tally.reasons)
+        if isinstance(evidence, RoundEvidence):
+            _participation(bundle, name, part, evidence, row, same, tally)
+        else:
+            _update(bundle, name, part, evidence, row, same, tally)
+        if len(tally.reasons) == before and same:
+            tally.participations += 1
+
+
+def _digests(
+    where: str,
+    item: Round,
+    again: RoundAgain,
+    evidence: RoundEvidence | UpdateRound,
+    tally: Recomputed,
+) -> bool:
+    """Whether the round was computed again to the last bit; what is wrong if not."""
+    committed = evidence.commitment
+    if committed is not None and "participations_sha256" in item.digests:
+        content = committed.astype(np.uint8).tobytes()
+        if hashlib.sha256(content).hexdigest() != item.digests["participations_sha256"]:
+            tally.reasons.append(f"{where}: its commitments are not those the ledger notes")
+    found = dict(item.digests)
+    different = [name for name, digest in again.digests.items() if found.get(name) != digest]
+    if committed is not None:
+        rows = {client: row for row, client in enumerate(evidence.clients.tolist())}
+        for client, own in zip(again.clients, again.commitments, strict=True):
+            row = rows.get(client)
+            if row is None or not np.array_equal(committed[row], own):
+                different.append(f"the commitment of client {client}")
+    if not different:
+        return True
+    text = f"{where}: computed again, it has another {_named(different)} than the run says"
+    if again.exact:
+        tally.reasons.append(f"{text}, on the same processor with the same versions")
+    elif again.moved is not None and not again.moved <= _FAR:
+        tally.reasons.append(
+            f"{text}, and leads {again.moved:.2g} times as far from what the run came to as the "
+            "whole round went"
+        )
+    else:
+        tally.unjudged.append(
+            f"{text}; on this machine that is no proof ({'; '.join(again.differences)})"
+        )
+    return False
+
+
+def _named(different: Sequence[str]) -> str:
+    names = [name.removesuffix("_sha256").replace("_", " ") for name in different]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _server(
+    bundle: Bundle, where: str, item: Round, again: RoundAgain, same: bool, tally: Recomputed
+) -> None:
+    """Who took part, what was charged, and where the round led to."""
+    if tuple(sorted(again.clients)) != tuple(sorted(item.clients)):
+        tally.reasons.append(f"{where}: its clients are not those that the key draws")
+    ledger = bundle.readable_ledger
+    spends: list[Spend | RoundSpend] = [*ledger.spends, *ledger.round_spends]
+    charged = [
+        replace(spend, line=0)
+        for spend in spends
+        if (spend.round, spend.attempt) == (item.round, again.attempt)
+    ]
+    due = [read_spend(entry, 0) for entry in again.charges]
+    if sorted(charged, key=repr) != sorted(due, key=repr):
+        tally.reasons.append(f"{where}: was not charged what the spec makes of it")
+    if again.release is not None:
+        _release(where, again.release, tally)
+    if same:
+        tally.rounds += 1
+    if again.published is not None and same:
+        tally.last = again.published
+        if not again.published:
+            tally.reasons.append(
+                f"{where}: is the last, and the published parameters are not what it leads to"
+            )
+
+
+def _participation(
+    bundle: Bundle,
+    where: str,
+    part: ParticipationAgain,
+    evidence: RoundEvidence,
+    row: int,
+    same: bool,
+    tally: Recomputed,
+) -> None:
+    """One participation of which single records are protected."""
+    header = bundle.header
+    clip = header.clipping_norm or 1.0
+    held = [header.records[client] for client in evidence.clients.tolist()]
+    start = sum(held[:row])
+    included = evidence.inclusions[start : start + held[row]]
+    counts = np.zeros(part.records, dtype=np.int64)
+    for batch in part.batches:
+        np.add.at(counts, batch, 1)
+    if not np.array_equal(included, counts):
+        tally.reasons.append(f"{where}: its batches are not those that the key draws")
+    if same:
+        digest = evidence.upload_sha256[row].astype(np.uint8).tobytes()
+        if hashlib.sha256(part.upload).digest() != digest:
+            tally.reasons.append(f"{where}: its upload is not what its steps come to")
+    queries = evidence.batch_size.shape[1]
+    offsets = evidence.record_offsets[row * queries : (row + 1) * queries + 1]
+    places = bundle.layout().sample_coordinates
+    made, noted = 0, list[tuple[QueryAgain, Floats]]()
+    for number, query in enumerate(part.queries()):
+        made += 1
+        if number >= queries:
+            continue
+        name = f"{where}, query {number + 1}"
+        tally.queries += 1
+        off, bound = _clean(query)
+        tally.bound(f"{name}: the clipped sum behind the gradient", off, bound, clip)
+        sampled = evidence.noise_sample[row, number] * clip
+        _noise(name, query, sampled, places, tally)
+        if evidence.batch_size[row, number] != len(query.records):
+            tally.reasons.append(f"{name}: its batch is not of the size that the key draws")
+        if evidence.divisor[row, number] != query.divisor:
+            tally.reasons.append(f"{name}: was not divided by {query.divisor:g}")
+        first, last = list(pairwise(offsets))[number]
+        noted.append((query, evidence.raw_norms[first:last]))
+    if same:
+        _norms(where, noted, tally)
+    if made != queries:
+        tally.reasons.append(f"{where}: makes {made} queries, and the evidence has {queries}")
+
+
+def _clean(query: QueryAgain) -> tuple[float, float]:
+    """How far the clean sum behind a gradient lies from the plain one, and what explains it.
+
+    A gradient is a noisy sum on a grid, narrowed to float32 and divided there: half a spacing and
+    two roundings, coordinate by coordinate. What goes beyond is rounding of the sum itself.
+    """
+    noisy = query.gradient.astype(np.float64) * query.divisor
+    room = 0.5 * query.spacing + 2.0 * UNIT * np.abs(noisy)
+    beyond = np.maximum(np.abs(noisy - query.noise - query.clean) - room, 0.0)
+    return float(np.linalg.norm(beyond)), query.bound
+
+
+def _noise(
+    where: str, query: QueryAgain, sampled: Floats, places: np.ndarray, tally: Recomputed
+) -> None:
+    """The noise that the evidence has must be the key's, at every coordinate that it shows."""
+    noise = query.noise[places]
+    # The noise is noted as the difference of two sums, the noisy one on a grid and in float32.
+    room = 0.5 * query.spacing + _NOTED * (np.abs(noise) + np.abs(query.clean[places]))
+    room += _NOTED * np.abs(sampled)
+    if not np.all(np.abs(sampled - noise) <= room):
+        tally.reasons.append(f"{where}: its noise is not what the key gives")
+
+
+def _norms(where: str, queries: Sequence[tuple[QueryAgain, Floats]], tally: Recomputed) -> None:
+    """Norms of records' gradients, as noted and as plainly computed, all of a participation's.
+
+    Each may be rounded more than the second computation's was, by luck; not all of them.
+    """
+    if any(len(noted) != len(query.raw_norms) for query, noted in queries):
+        tally.reasons.append(f"{where}: the evidence has not one norm for each of its records")
+        return
+    off = room = 0.0
+    for query, noted in queries:
+        finite = np.isfinite(noted) & np.isfinite(query.raw_norms)
+        due = query.raw_norms[finite]
+        off += float(np.sum(np.square(noted[finite] - due)))
+        room += float(np.sum(np.square(query.norm_errors[finite] + _NOTED * due)))
+    if not off <= room:
+        tally.reasons.append(f"{where}: norms noted are not those of its records' gradients")
+
+
+def _update(
+    bundle: Bundle,
+    where: str,
+    part: ParticipationAgain,
+    evidence: UpdateRound,
+    row: int,
+    same: bool,
+    tally: Recomputed,
+) -> None:
+    """One participation of a whole client."""
+    assert part.update is not None
+    clip, again = bundle.header.clipping_norm or 1.0, part.update()
+    off = float(np.linalg.norm(again.update.astype(np.float64) - again.reference))
+    # What the update is off by reaches the sum clipped: by no more, and scaled with it.
+    norm = float(np.linalg.norm(again.taken.astype(np.float64)))
+    factor = min(1.0, clip / norm) if norm > 0.0 else 1.0
+    tally.queries += 1
+    tally.bound(f"{where}: its local training", off * factor, again.bound * factor, clip)
+    for fault in _clipping(again, clip):
+        tally.reasons.append(f"{where}: {fault}")
+    noted, kept = float(evidence.raw_norms[row]), again.taken[again.clipped != 0.0]
+    raw = float(np.linalg.norm(kept.astype(np.float64)))
+    if same and math.isfinite(noted) and abs(noted - raw) > _NOTED * raw:
+        tally.reasons.append(f"{where}: the norm noted is not that of its update")
+
+
+def _clipping(again: UpdateAgain, clip: float) -> list[str]:
+    """What is wrong with how an update was clipped, and noised where its client does that."""
+    taken, clipped = again.taken.astype(np.float64), again.clipped.astype(np.float64)
+    if not np.all(np.isfinite(taken)):
+        return [] if not clipped.any() else ["an update that is not finite was sent"]
+    faults = []
+    there = clipped != 0.0
+    left_out = np.abs(taken[~there]).max(initial=0.0)
+    if there.any() and left_out > np.abs(taken[there]).min():
+        faults.append("what was left out of its update is larger than what was kept")
+    norm = float(np.linalg.norm(taken[there]))
+    factor = min(1.0, clip * (1.0 - 2.0**-22) / norm) if norm > 0.0 else 1.0
+    off = np.abs(clipped[there] - factor * taken[there])
+    if not np.all(off <= 8.0 * UNIT * np.abs(clipped[there])):
+        faults.append("its update was not clipped to the clipping norm")
+    upload = again.upload.astype(np.float64)
+    noise = again.noise if again.noise is not None else np.zeros(len(clipped))
+    room = np.zeros(len(clipped))
+    if again.noise is not None:
+        room = 0.5 * again.spacing + (2.0 * UNIT + _written(again.bits)) * np.abs(upload)
+    if not np.all(np.abs(upload - clipped - noise) <= room):
+        faults.append("its upload is not its clipped update and the noise that the key gives")
+    return faults
+
+
+def _written(bits: int | None) -> float:
+    """How far writing a number with so many significant bits moves it, over its size."""
+    return 0.0 if bits is None else 2.0**-bits
+
+
+def _release(where: str, release: ReleaseAgain, tally: Recomputed) -> None:
+    """A client-level round's release must be the sum of its uploads and the key's noise."""
+    noise = release.noise if release.noise is not None else np.zeros(len(release.total))
+    noisy = release.released.astype(np.float64) * release.divisor
+    room = (2.0 * UNIT + _written(release.bits)) * np.abs(noisy)
+    room = room + 2.0**-40 * (np.abs(release.total) + np.abs(noise))
+    if release.noise is not None:
+        room = room + 0.5 * release.spacing
+    beyond = np.maximum(np.abs(noisy - release.total - noise) - room, 0.0)
+    if float(np.linalg.norm(beyond)) != 0.0:
+        tally.reasons.append(f"{where}: its release is not its uploads' sum and the key's noise")

@@ -1,0 +1,74 @@
+"""What binds a trainer to one story of each participation, whether or not it is kept for replay.
+
+A participation's commitment is a keyed digest of all that passed between its rule and its oracle:
+the records of every batch, every point at which a gradient was asked for, and every noised gradient
+that was handed out. Who computes the participation again, from data and key, must find the same
+digest; who wrote another story into the evidence has another one.
+
+The key is the run's salt, so that a digest tells nothing of the records to whoever lacks it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+_DOMAIN = b"dpfedadamw participation 1\x00"
+
+
+class Commitment:
+    """Gathers one participation, step by step, in the order in which it happened.
+
+    Args:
+        salt: The run's.
+    """
+
+    def __init__(self, salt: bytes) -> None:
+        self._mac = hmac.new(salt, _DOMAIN, hashlib.sha256)
+
+    def batch(self, indices: NDArray[np.int64]) -> None:
+        """Take note of the records of a step's batch, int64 [b]."""
+        self._add(b"batch", indices.astype("<i8").tobytes())
+
+    def point(self, parameters: Tensor) -> None:
+        """Take note of the parameters [d] at which a gradient is asked for."""
+        self._add(b"point", _raw(parameters))
+
+    def gradient(self, gradient: Tensor) -> None:
+        """Take note of a noised gradient [d] that is handed out."""
+        self._add(b"gradient", _raw(gradient))
+
+    def update(self, update: Tensor) -> None:
+        """Take note of a clipped update [d] before noise, where whole clients are protected."""
+        self._add(b"update", _raw(update))
+
+    def digest(self) -> bytes:
+        """The digest of all noted so far, 32 bytes."""
+        return self._mac.digest()
+
+    def _add(self, kind: bytes, content: bytes | memoryview) -> None:
+        # Lengths go in, so that no two stories have the same bytes.
+        self._mac.update(b"%s %d\x00" % (kind, len(content)))
+        self._mac.update(content)
+
+
+def digest_of_commitments(commitments: Sequence[bytes]) -> str:
+    """Sha256 (hex) over the commitments of a round's clients, in their order."""
+    return hashlib.sha256(b"".join(commitments)).hexdigest()
+
+
+def commitment_rows(commitments: Sequence[bytes]) -> NDArray[np.uint8]:
+    """Commitments as the rows of an array, uint8 [S, 32]."""
+    return np.frombuffer(b"".join(commitments), dtype=np.uint8).reshape(-1, 32)
+
+
+def _raw(vector: Tensor) -> memoryview:
+    """The bytes of a vector [d] without a copy, where it lies in this machine's memory."""
+    values: NDArray[Any] = vector.detach().cpu().contiguous().numpy()
+    return values.data.cast("B")

@@ -1,0 +1,249 @@
+"""Participations of whole clients, computed again: local training, clipping, the round's release.
+
+Here the whole of a client's training is the clean value. Its second computation takes the same
+steps of the same rule at parameters in float64, each gradient plainly summed one record at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from dpfedadamw.algorithms.base import LocalRule
+from dpfedadamw.evidence.record_level import Unobserved
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.federation.messages import unpack, unpack_update
+from dpfedadamw.federation.participation import (
+    Answer,
+    ClientData,
+    LocalResult,
+    Participation,
+    Round,
+)
+from dpfedadamw.federation.release import public_coordinates
+from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.privacy.noise.key_tree import SERVER
+from dpfedadamw.privacy.noise.noise import grid_spacing
+from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.privacy.updates import sum_of_updates
+from dpfedadamw.reexecution.plain import PlainGradients, update_bound
+from dpfedadamw.reexecution.record_level import DRAWS, Second, packed
+from dpfedadamw.reexecution.results import ParticipationAgain, ReleaseAgain, UpdateAgain
+
+
+@dataclass
+class Trained:
+    """What the engine's rounds came to.
+
+    Attributes:
+        parts: Each client's part, in the round's order.
+        answers: What each came to.
+        rounds: The round, closed.
+    """
+
+    parts: list[Participation] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientLevelAgain(ClientLevel):
+    """The unit as it was, which also keeps what every client's training came to.
+
+    Attributes:
+        rule: The local rule.
+        trained: What was kept.
+        again: Streams once more, for the server's noise.
+    """
+
+    rule: LocalRule
+    trained: Trained
+    again: RandomSource
+
+    @classmethod
+    def begin(
+        cls, setup: UnitSetup, _drawn: frozenset[int], experiment: Experiment, again: RandomSource
+    ) -> Self:
+        """The unit for one round, whose evidence goes to a folder of its own."""
+        evidence = ClientLevel.open(setup).evidence
+        return cls(
+            evidence=evidence,
+            randomness=setup.randomness,
+            rule=experiment.algorithm.local,
+            trained=Trained(),
+            again=again,
+        )
+
+    def answer(self, part: Participation, result: LocalResult) -> Answer:
+        """As in the run; keep it."""
+        answer = super().answer(part, result)
+        self.trained.parts.append(part)
+        self.trained.answers.append(answer)
+        return answer
+
+    def close(self, current: Round) -> Mapping[str, str]:
+        """As in the run; keep the round."""
+        self.trained.rounds.append(current)
+        return super().close(current)
+
+    def commitments(self) -> list[bytes]:
+        """Of every client that was computed, in their order."""
+        return [answer.commitment for answer in self.trained.answers]
+
+    def before(self) -> Tensor:
+        """The parameters [d] before the round."""
+        return self.trained.rounds[0].broadcast.parameters
+
+    def release(self) -> ReleaseAgain | None:
+        """The round's release, with its noise drawn once more."""
+        (current,) = self.trained.rounds
+        plan, answers = current.plan, current.answers
+        like = current.broadcast.parameters
+        kept = _kept(current)
+        size = len(like) if kept is None else len(kept)
+        sent = [unpack_update(answer.message, size, like) for answer in answers]
+        deviation = plan.update_noise_standard_deviation
+        noise = None
+        if plan.noise_added_by == "server" or not sent:
+            stream = current.stream(self.again, "release noise", SERVER)
+            noise = stream.normal(size, DRAWS[plan.gaussian_sampler]) * deviation
+        released = current.uploads[0].update
+        return ReleaseAgain(
+            released=_singles(released if kept is None else released[kept]),
+            total=sum_of_updates(sent, size, like.device).cpu().numpy(),
+            noise=noise,
+            spacing=grid_spacing(deviation),
+            divisor=float(plan.clients_per_round),
+            bits=plan.unit.grid.update if plan.unit.grid is not None else None,
+        )
+
+    def participation(
+        self, client: int, data: ClientData, source: RandomSource, gradients: PlainGradients
+    ) -> ParticipationAgain:
+        """A participation that was drawn, with its second computation.
+
+        Args:
+            client: Its client.
+            data: Its records.
+            source: Streams of which none was opened yet.
+            gradients: Computes sums plainly.
+        """
+        place = [part.client for part in self.trained.parts].index(client)
+        part, answer = self.trained.parts[place], self.trained.answers[place]
+        second = Second(part, data, source)
+        return ParticipationAgain(
+            client=client,
+            batches=second.batches(),
+            records=len(data.labels),
+            learning_rate=part.current.broadcast.learning_rate,
+            earlier_steps=part.current.broadcast.earlier_steps,
+            broadcast=part.current.message,
+            upload=answer.message,
+            memory_before=packed(part.memory),
+            memory_after=packed(answer.result.upload.memory),
+            queries=lambda: iter(()),
+            update=lambda: self._update(part, answer, second, source, gradients),
+        )
+
+    def _update(
+        self,
+        part: Participation,
+        answer: Answer,
+        second: Second,
+        source: RandomSource,
+        gradients: PlainGradients,
+    ) -> UpdateAgain:
+        current, whole = part.current, answer.result.upload.update
+        plan, clipped = current.plan, answer.clipped
+        assert clipped is not None
+        steps = list(second.inputs())
+        divisor = plan.fixed_divisor(part.client)
+        wide, narrow = (
+            self.rule.run(
+                _broadcast(part, whole, kind), _Plain(steps, divisor, gradients), Unobserved()
+            ).update
+            for kind in (torch.float64, torch.float32)
+        )
+        kept = _kept(current)
+        taken = whole
+        if plan.sparsification is not None:
+            scale = plan.sparsification.scale
+            taken = whole[kept] * scale if kept is not None else whole
+        noise, deviation = None, plan.update_noise_standard_deviation
+        share = deviation / len(current.chosen) ** 0.5
+        if plan.noise_added_by == "clients":
+            stream = current.stream(source, "upload noise", part.client)
+            noise = stream.normal(len(clipped.update), DRAWS[plan.gaussian_sampler]) * share
+        like = current.broadcast.parameters
+        return UpdateAgain(
+            update=_singles(whole),
+            reference=wide.cpu().numpy(),
+            bound=update_bound(narrow, wide),
+            taken=_singles(taken),
+            clipped=_singles(clipped.update),
+            noise=noise,
+            upload=_singles(unpack_update(answer.message, len(clipped.update), like)),
+            spacing=grid_spacing(share),
+            bits=plan.unit.grid.update if plan.unit.grid is not None else None,
+        )
+
+
+class _Plain:
+    """An oracle that answers with plain means, in the type in which it is asked."""
+
+    noise_variance = 0.0
+
+    def __init__(
+        self,
+        steps: Sequence[tuple[Any, Tensor, Tensor]],
+        divisor: float | None,
+        gradients: PlainGradients,
+    ) -> None:
+        self._steps = iter(steps)
+        self._divisor = divisor
+        self._gradients = gradients
+        self._batch: tuple[Tensor, Tensor] | None = None
+
+    def next_batch(self) -> None:
+        """Go on to the next step's records."""
+        _, records, labels = next(self._steps)
+        self._batch = (records, labels)
+
+    def gradient(self, parameters: Tensor) -> Tensor:
+        """The mean gradient [d] of the current batch at parameters [d]."""
+        assert self._batch is not None
+        records, labels = self._batch
+        divisor = self._divisor if self._divisor is not None else float(max(1, len(labels)))
+        return self._gradients.mean(parameters, records, labels, divisor)
+
+
+def _broadcast(part: Participation, like: Tensor, kind: torch.dtype) -> Any:
+    """What the client read of the broadcast, in a floating-point type."""
+    parameters, state = unpack(part.current.message, like)
+    return replace(
+        part.current.broadcast,
+        parameters=parameters.to(kind),
+        state={name: _in(value, kind) for name, value in state.items()},
+        memory={name: _in(value, kind) for name, value in part.memory.items()},
+    )
+
+
+def _in(value: Tensor, kind: torch.dtype) -> Tensor:
+    return value.to(kind) if value.is_floating_point() else value
+
+
+def _kept(current: Round) -> Tensor | None:
+    """The round's public coordinates."""
+    like = current.broadcast.parameters
+    return public_coordinates(
+        current.plan.sparsification, current.index, current.broadcast.state, like.device
+    )
+
+
+def _singles(vector: Tensor) -> Any:
+    return vector.detach().float().cpu().numpy()

@@ -1,0 +1,119 @@
+"""A run's ledger, read for running single rounds again: what stood in it when each round began."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.storage.disk import Disk, OpenFile
+
+_CHAIN = ("kind", "previous", "digest")
+
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PastRound:
+    """A finished round, as the ledger tells it.
+
+    Attributes:
+        entry: Its line.
+        before: How many lines stood in the ledger when its last attempt was charged.
+        charges: The lines of that charge.
+        attempt: Which attempt it was.
+        commitment: Of the key that drew its noise; None in reproducible mode.
+    """
+
+    entry: Entry
+    before: int
+    charges: tuple[Entry, ...]
+    attempt: int
+    commitment: str | None
+
+
+class PastLedger:
+    """The lines of a run's ledger, none of them trusted.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ReexecutionError: If it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            lines = path.read_bytes().splitlines()
+            self.entries: list[Entry] = [dict(json.loads(line)) for line in lines]
+            self.header = next(entry for entry in self.entries if entry["kind"] == "header")
+            self.rounds = dict(_rounds(self.entries))
+        except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+            raise ReexecutionError(
+                f"{path}: cannot be read ({type(error).__name__}); audit the run first"
+            ) from None
+
+    def state_digest(self, completed: int) -> str | None:
+        """Sha256 (hex) of the state after so many rounds; None where the ledger names none."""
+        past = self.rounds.get(completed - 1)
+        return None if past is None else past.entry.get("state_sha256")
+
+    def as_it_stood(self, before: int, folder: Path) -> Ledger:
+        """A ledger of one's own with the first lines of this one.
+
+        Args:
+            before: How many.
+            folder: Where its file is made.
+        """
+        handle = Path(tempfile.mkdtemp(dir=folder)) / "ledger.jsonl"
+        ledger = Ledger(handle, _Hasty())
+        for kind, many in groupby(self.entries[:before], key=lambda entry: entry["kind"]):
+            append(ledger, str(kind), many)
+        return ledger
+
+
+def append(ledger: Ledger, kind: str, entries: Iterable[Entry]) -> None:
+    """Append entries of another ledger, whose chain is left behind."""
+    ledger.append_all(kind, [plain(entry) for entry in entries])
+
+
+def plain(entry: Entry) -> dict[str, Any]:
+    """An entry without its kind and its chain."""
+    return {name: value for name, value in entry.items() if name not in _CHAIN}
+
+
+class _Hasty(Disk):
+    """A disk for files that nobody needs after a crash."""
+
+    def sync(self, file: OpenFile) -> None:
+        """Do not wait."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Do not wait."""
+
+
+def _rounds(entries: Sequence[Entry]) -> Iterable[tuple[int, PastRound]]:
+    """Every finished round by its number; of one that was repeated, the last time."""
+    commitment: str | None = None
+    charged: dict[int, tuple[int, list[Entry], str | None]] = {}
+    for place, entry in enumerate(entries):
+        kind = entry["kind"]
+        if kind in ("header", "resume"):
+            commitment = entry.get("commitment")
+        elif kind == "spend":
+            index = int(entry["round"])
+            at, lines, _ = charged.get(index, (place, [], None))
+            if lines and lines[-1]["attempt"] != entry["attempt"]:
+                at, lines = place, []
+            charged[index] = (at, [*lines, entry], commitment)
+        elif kind == "round":
+            index = int(entry["round"])
+            at, lines, key = charged.pop(index, (place, [], commitment))
+            attempt = int(lines[-1]["attempt"]) if lines else 1
+            yield index, PastRound(entry, at, tuple(lines), attempt, key)

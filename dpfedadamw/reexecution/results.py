@@ -1,0 +1,168 @@
+"""What a round came to when it was computed again, as plain arrays that the auditor judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.errors import DpfedadamwError
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class ReexecutionError(DpfedadamwError):
+    """A run cannot be computed again: data, key or what it began from is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryAgain:
+    """One gradient query, computed again.
+
+    Attributes:
+        records: Rows of the client's records that are in the batch, int64 [b].
+        point: Where the gradient was asked for, float32 [d].
+        gradient: What the trainer's engine handed out, by its own arithmetic, float32 [d].
+        noise: Noise on the clipped sum that the key gives, float64 [d], before it is put on a grid.
+        spacing: Of the grid that noisy sums are rounded to.
+        divisor: What the noisy sum is divided by.
+        clean: The clipped sum of the second implementation, float64 [d].
+        bound: How far float32 can have moved the engine's clipped sum from it, in the L2 norm.
+        raw_norms: Norm of each record's gradient in float64, [b].
+        norm_errors: How far float32 can have moved each, [b].
+    """
+
+    records: Integers
+    point: Singles
+    gradient: Singles
+    noise: Floats
+    spacing: float
+    divisor: float
+    clean: Floats
+    bound: float
+    raw_norms: Floats
+    norm_errors: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateAgain:
+    """One client's local training, computed again, where whole clients are protected.
+
+    Attributes:
+        update: What the local rule came to in the engine's arithmetic, float32 [d].
+        reference: The same in float64 throughout, [d].
+        bound: How far float32 can have moved it, in the L2 norm.
+        taken: What is kept of it before clipping, float32 [k]; [d] with zeros where clients choose.
+        clipped: After clipping, float32 [k].
+        noise: The client's share of the noise, float64 [k]; None where the server adds it.
+        upload: What the client sent, float32 [k].
+        spacing: Of the grid that noised uploads are rounded to.
+        bits: Significant bits that noised uploads are then written with; None for all.
+    """
+
+    update: Singles
+    reference: Floats
+    bound: float
+    taken: Singles
+    clipped: Singles
+    noise: Floats | None
+    upload: Singles
+    spacing: float
+    bits: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseAgain:
+    """A client-level round's release, computed again.
+
+    Attributes:
+        released: The mean update as the server applies it, at the coordinates that are released,
+            float32 [k].
+        total: Sum of the uploads, float64 [k].
+        noise: The server's, float64 [k]; None where the clients have added theirs.
+        spacing: Of the grid.
+        divisor: What the noisy sum is divided by.
+        bits: Significant bits that it is then written with; None for all.
+    """
+
+    released: Singles
+    total: Floats
+    noise: Floats | None
+    spacing: float
+    divisor: float
+    bits: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParticipationAgain:
+    """One participation that was drawn.
+
+    Attributes:
+        client: Its client.
+        batches: The records of each step's batch, rows of the client's.
+        records: How many records the client has.
+        learning_rate: η of the round.
+        earlier_steps: Local steps of all earlier rounds.
+        broadcast: The serialised broadcast.
+        upload: The serialised upload.
+        memory_before: What the client had kept, serialised.
+        memory_after: What it keeps, serialised.
+        queries: Computes the queries one after the other; none at client level.
+        update: Computes the update; None at record level.
+    """
+
+    client: int
+    batches: Sequence[Integers]
+    records: int
+    learning_rate: float
+    earlier_steps: int
+    broadcast: bytes
+    upload: bytes
+    memory_before: bytes
+    memory_after: bytes
+    queries: Callable[[], Iterator[QueryAgain]]
+    update: Callable[[], UpdateAgain] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundAgain:
+    """One round that was computed again.
+
+    Attributes:
+        round: t, from 0.
+        attempt: Which attempt at it.
+        problem: Why it could not be computed; None where it was.
+        exact: Whether the machine and the versions are those that trained, as far as noted.
+        differences: What of them is not, one text each.
+        whole: Whether all its clients were computed, so that what the server did is known.
+        clients: Who took part.
+        charges: What the ledger is charged for it, line by line; empty where it is not whole.
+        digests: Hexadecimal sha256 by the name under which the ledger's line has it.
+        commitments: To each client's participation, uint8 [S, 32].
+        participations: Those that were drawn.
+        release: Of a client-level round; None elsewhere, and where it is not whole.
+        moved: How far the state after it lies from the one that the trainer kept, over the distance
+            that the round went; None where none was kept or both are the same.
+        published: Whether the published parameters are those after the round, to the last bit; None
+            where another round follows it.
+    """
+
+    round: int
+    attempt: int
+    problem: str | None = None
+    exact: bool = False
+    differences: tuple[str, ...] = ()
+    whole: bool = False
+    clients: tuple[int, ...] = ()
+    charges: tuple[Mapping[str, Any], ...] = ()
+    digests: Mapping[str, str]
+    commitments: NDArray[np.uint8]
+    participations: tuple[ParticipationAgain, ...] = ()
+    release: ReleaseAgain | None = None
+    moved: float | None = None
+    published: bool | None = None

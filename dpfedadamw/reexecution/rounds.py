@@ -1,0 +1,443 @@
+"""Rounds of a finished run, run again by the engine, each from the state that the trainer kept.
+
+The states between rounds are bound by their digests in the ledger, so an error in one round does
+not reach the next: each is judged by itself. Where no state was kept before a round, those before
+it are run again as well, from the nearest that was, and each must lead to the state that the ledger
+names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.evidence.commitments import commitment_rows
+from dpfedadamw.evidence.states import state_file
+from dpfedadamw.experiment import prepare
+from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
+from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.federation.worker import Worker
+from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.reexecution.client_level import ClientLevelAgain
+from dpfedadamw.reexecution.history import PastLedger, PastRound, append
+from dpfedadamw.reexecution.keys import Keys
+from dpfedadamw.reexecution.plain import PlainGradients
+from dpfedadamw.reexecution.record_level import RecordLevelAgain
+from dpfedadamw.reexecution.results import (
+    ParticipationAgain,
+    ReexecutionError,
+    ReleaseAgain,
+    RoundAgain,
+)
+from dpfedadamw.run import checkpoints
+from dpfedadamw.run.checkpoints import RoundNumbers
+from dpfedadamw.run.environment import differences, environment, read_environments
+from dpfedadamw.run.training import determinism
+from dpfedadamw.run.units import unit_of
+from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.vectors.flat import FlatParameters
+
+Again = RecordLevelAgain | ClientLevelAgain
+Drawn = Sequence[tuple[int, int]]
+_NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What computing participations again takes.
+
+    Attributes:
+        rounds: Rounds in which they are.
+        again: Rounds that the engine runs again for them.
+        of: Rounds of the run.
+        participations: How many of them are computed a second time, record by record.
+    """
+
+    rounds: int
+    again: int
+    of: int
+    participations: int
+
+
+class Rerun:
+    """A finished run that can be run again, round by round.
+
+    Args:
+        run: Its directory.
+        keys: What the auditor holds.
+        device: Where to compute.
+        data: Where the data lie, if not where the spec says.
+
+    Attributes:
+        past: Its ledger.
+        experiment: The spec with data and model.
+
+    Raises:
+        DpfedadamwError: If spec or data are not there, or not those of the run.
+    """
+
+    def __init__(
+        self, run: RunDirectory, keys: Keys, device: torch.device, data: Path | None = None
+    ) -> None:
+        self._run, self._keys = run, keys
+        self.past = PastLedger(run.ledger)
+        changes = [] if data is None else [f"data.path={data.resolve()}"]
+        self.experiment = prepare(specs.load(run.spec, changes), device)
+        if self.past.header.get("data_sha256") != self.experiment.dataset.sha256:
+            raise ReexecutionError(
+                "the data set is not the one that the ledger names by its digest; give the run's "
+                "own data, with --data PATH where they lie elsewhere"
+            )
+        if not self.experiment.plan.private:
+            raise ReexecutionError("the run claims no privacy: there is nothing to compute again")
+        if "canaries" in self.past.header:
+            raise ReexecutionError(
+                "an audit run has planted canaries, which are in no data set; replay the run that "
+                "it audits"
+            )
+        self._environments = read_environments(run.evidence)
+        self._flat = FlatParameters(self.experiment.model)
+        self._initial = self._flat.vector.clone()
+        self._gradients = PlainGradients(self.experiment)
+        dataset = self.experiment.dataset
+        clients = len(self.experiment.plan.records)
+        self._clients = client_data(dataset.train, self.experiment.owner, clients, device)
+
+    def cost(self, drawn: Drawn, last: int) -> Cost:
+        """What it takes to compute participations again.
+
+        Args:
+            drawn: Round and client of each.
+            last: The last round, which is computed with them.
+        """
+        rounds = sorted({index for index, _ in drawn} | {last})
+        again, at = 0, -1
+        for index in rounds:
+            start = max(self._kept_before(index), at)
+            again += index + 1 - start
+            at = index + 1
+        return Cost(len(rounds), again, len(self.past.rounds), len(drawn))
+
+    def rounds(self, drawn: Drawn, last: int) -> Iterator[RoundAgain]:
+        """Compute the rounds of participations again, in their order, and the last round.
+
+        Args:
+            drawn: Round and client of each.
+            last: The last round, which leads to the published model. It is left out where the keys
+                do not open all of it.
+        """
+        wanted: dict[int, list[int]] = {}
+        if self._keys.whole:
+            drawn = [*drawn, (last, _NOBODY)]
+        for index, client in sorted(drawn):
+            wanted.setdefault(index, []).append(client)
+        at: tuple[int, ServerState] | None = None
+        for index, clients in wanted.items():
+            try:
+                state = self._state_before(index, at)
+                result, again = self.play(index, state, frozenset(clients) - {_NOBODY})
+            except DpfedadamwError as error:
+                at = None
+                yield _failed(index, str(error))
+                continue
+            at = (index + 1, result.state) if again.whole and self._as_named(result) else None
+            yield again
+
+    def play(
+        self, index: int, state: ServerState, drawn: frozenset[int] = frozenset()
+    ) -> tuple[RoundResult, RoundAgain]:
+        """Run one round again.
+
+        Args:
+            index: t, from 0.
+            state: The state before it.
+            drawn: Clients whose participations are to be computed a second time.
+
+        Raises:
+            ReexecutionError: If the ledger has no such round, or the keys do not open it.
+        """
+        past = self._past(index)
+        different = self._differences(index)
+        with tempfile.TemporaryDirectory(prefix="dpfedadamw-again-") as temporary:
+            folder = Path(temporary)
+            # Commitments are keyed with the salt.
+            shutil.copyfile(self._run.evidence / "salt", folder / "salt")
+            ledger = self.past.as_it_stood(past.before, folder)
+            computed: list[dict[str, Any]] = []
+
+            def charge(lines: Sequence[Mapping[str, Any]]) -> None:
+                computed.extend(dict(line) for line in lines)
+                # Streams are bound to what the ledger really says; what it should is judged.
+                append(ledger, "spend", past.charges or lines)
+
+            source = self._keys.source(past.commitment)
+            unit = self._unit(folder, source, drawn, past)
+            experiment, options = self.experiment, self._performance(index)
+            self.experiment.model.train()
+            worker = Worker(
+                rule=experiment.algorithm.local,
+                unit=unit,
+                engine=unit_of(experiment.plan).rounds.engine(experiment, options),
+                flat=self._flat,
+                randomness=source,
+                performance=options,
+            )
+            federation = _Again(
+                spec=experiment.spec,
+                plan=experiment.plan,
+                worker=worker,
+                server=experiment.algorithm.server,
+                round_schedule=experiment.algorithm.round_schedule,
+                clients=self._clients,
+                ledger=ledger,
+                charge=charge,
+                only=None if self._keys.whole else tuple(sorted(drawn)),
+                attempt=past.attempt,
+            )
+            with self._threads(index), determinism(experiment.spec):
+                result = next(federation.run(state, index), None)
+            if result is None:
+                raise ReexecutionError(f"round {index}: the spec ends the run before it")
+            packed = _packed(result)
+            participations = tuple(
+                unit.participation(
+                    client, self._clients[client], self._again(past), self._gradients
+                )
+                for client in sorted(drawn)
+            )
+            return result, self._told(
+                past, result, unit, computed, participations, packed, different
+            )
+
+    def start(self) -> ServerState:
+        """The state before the first round."""
+        return self.experiment.algorithm.server.start(self._initial.clone())
+
+    def _told(
+        self,
+        past: PastRound,
+        result: RoundResult,
+        unit: Again,
+        computed: Sequence[Mapping[str, Any]],
+        participations: tuple[ParticipationAgain, ...],
+        packed: bytes,
+        different: tuple[str, ...],
+    ) -> RoundAgain:
+        index, whole = int(past.entry["round"]), self._keys.whole
+        digests = {
+            name: str(value) for name, value in result.entry.items() if name.endswith("_sha256")
+        }
+        if whole:
+            digests["state_sha256"] = hashlib.sha256(packed).hexdigest()
+        else:
+            digests = {"broadcast_sha256": digests["broadcast_sha256"]}
+        same = digests.get("state_sha256") == past.entry.get("state_sha256")
+        release: ReleaseAgain | None = unit.release() if whole else None
+        return RoundAgain(
+            round=index,
+            attempt=past.attempt,
+            exact=not different,
+            differences=different,
+            whole=whole,
+            clients=tuple(int(client) for client in result.entry["clients"]),
+            charges=tuple(computed) if whole else (),
+            digests=digests,
+            commitments=commitment_rows(unit.commitments()),
+            participations=participations,
+            release=release,
+            moved=self._moved(index, unit.before(), result.state) if whole and not same else None,
+            published=self._is_published(result) if whole and result.last else None,
+        )
+
+    def _is_published(self, result: RoundResult) -> bool:
+        published, own = self._published(), result.state.parameters
+        return published is not None and torch.equal(published, own.to(published.dtype))
+
+    def _moved(self, index: int, before: Tensor, state: ServerState) -> float | None:
+        """How far a state lies from the trainer's, over the distance that the round went."""
+        kept = self._kept_state(index + 1)
+        if kept is None and index + 1 == len(self.past.rounds):
+            kept = self._published()
+        if kept is None:
+            return None
+        off = float(torch.linalg.vector_norm(state.parameters.double() - kept.double()))
+        went = float(torch.linalg.vector_norm(kept.double() - before.double()))
+        return off / went if went > 0.0 else float("inf") if off > 0.0 else 0.0
+
+    def _published(self) -> Tensor | None:
+        """The published parameters as a flat vector; None where they do not fit the model."""
+        try:
+            tensors = load(self._run.weights.read_bytes())
+            slices = self._flat.layout.slices
+            return torch.cat([tensors[part.name].reshape(-1) for part in slices]).to(
+                self.experiment.device
+            )
+        except Exception:
+            # Whatever the file holds is judged elsewhere; here it only cannot be compared with.
+            return None
+
+    def _state_before(self, index: int, at: tuple[int, ServerState] | None) -> ServerState:
+        """The state before a round, running those before it again where none was kept."""
+        kept = self._kept_before(index)
+        if at is not None and at[0] >= kept:
+            completed, state = at
+        elif kept:
+            found = self._kept(kept)
+            completed, state = kept, found
+        else:
+            completed, state = 0, self.start()
+        while completed < index:
+            if not self._keys.whole:
+                raise ReexecutionError(
+                    f"round {index}: no state before it was kept, and to run the rounds before it "
+                    "again needs the whole key"
+                )
+            result, _ = self.play(completed, state)
+            if not self._as_named(result):
+                raise ReexecutionError(
+                    f"round {index}: no state before it was kept, and round {completed}, run "
+                    "again, does not lead to the state that the ledger names"
+                    + _because(self._differences(completed))
+                )
+            completed, state = completed + 1, result.state
+        return state
+
+    def _as_named(self, result: RoundResult) -> bool:
+        digest = hashlib.sha256(_packed(result)).hexdigest()
+        return digest == self.past.state_digest(result.completed)
+
+    def _kept_before(self, index: int) -> int:
+        """The last round, by how many are completed, before which the trainer kept the state."""
+        for completed in range(index, 0, -1):
+            if (self._run.evidence / state_file(completed - 1)).is_file():
+                return completed
+        return 0
+
+    def _kept(self, completed: int) -> ServerState:
+        found = self._read_state(completed)
+        if found is None:
+            raise ReexecutionError(
+                f"evidence/{state_file(completed - 1)}: is not the state that the ledger names"
+            )
+        return found
+
+    def _kept_state(self, completed: int) -> Tensor | None:
+        found = self._read_state(completed)
+        return None if found is None else found.parameters
+
+    def _read_state(self, completed: int) -> ServerState | None:
+        path = self._run.evidence / state_file(completed - 1)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(content).hexdigest() != self.past.state_digest(completed):
+            return None
+        server = self.experiment.algorithm.server
+        return checkpoints.unpack_state(content, server, self._initial)[0]
+
+    def _past(self, index: int) -> PastRound:
+        past = self.past.rounds.get(index)
+        if past is None:
+            raise ReexecutionError(f"round {index}: the ledger does not say that it was finished")
+        return past
+
+    def _again(self, past: PastRound) -> RandomSource:
+        """Streams once more, for the second computation."""
+        return self._keys.source(past.commitment)
+
+    def _unit(
+        self, folder: Path, source: RandomSource, drawn: frozenset[int], past: PastRound
+    ) -> Any:
+        setup = UnitSetup(
+            experiment=self.experiment, directory=folder, completed=0, randomness=source
+        )
+        kind = ClientLevelAgain if self.experiment.plan.unit.noises_updates else RecordLevelAgain
+        return kind.begin(setup, drawn, self.experiment, self._again(past))
+
+    def _recorded(self, index: int) -> Mapping[str, Any] | None:
+        firsts = [first for first in self._environments if first <= index]
+        return self._environments[max(firsts)] if firsts else None
+
+    def _performance(self, index: int) -> PerformanceOptions:
+        recorded, compute = self._recorded(index), self.experiment.spec.compute
+        return PerformanceOptions(
+            engine=str((recorded or {}).get("engine", "auto")),
+            physical_batch_size=compute.physical_batch_size,
+            precision=compute.precision,
+        )
+
+    def _differences(self, index: int) -> tuple[str, ...]:
+        """What of the trainer's machine is not as here, threads aside, which can be set."""
+        recorded = self._recorded(index)
+        if recorded is None:
+            return ("the run did not note on what it was computed",)
+        here = environment(self.experiment.device, str(recorded.get("engine", "auto")))
+        return tuple(differences(recorded, {**here, "threads": recorded.get("threads")}))
+
+    @contextmanager
+    def _threads(self, index: int) -> Iterator[None]:
+        """Compute with as many threads as the trainer did: sums are cut up by them."""
+        before = torch.get_num_threads()
+        wanted = (self._recorded(index) or {}).get("threads", before)
+        if isinstance(wanted, int) and 1 <= wanted <= 1024:
+            torch.set_num_threads(wanted)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Again(Federation):
+    """Rounds as they were, with the clients of whom there is a key.
+
+    Attributes:
+        only: The clients that are computed; None for all that the round's own stream draws.
+        attempt: Which attempt the ledger says it was.
+    """
+
+    only: tuple[int, ...] | None
+    attempt: int
+
+    def _choose(self, index: int) -> tuple[list[int], int]:
+        if self.only is not None:
+            return list(self.only), self.attempt
+        return super()._choose(index)
+
+
+def _packed(result: RoundResult) -> bytes:
+    """A round's state as the run serialises it."""
+    up, down = result.traffic
+    return checkpoints.pack_state(
+        result.state, RoundNumbers(result.learning_rate, up, down, result.last)
+    )
+
+
+def _failed(index: int, problem: str) -> RoundAgain:
+    return RoundAgain(
+        round=index,
+        attempt=0,
+        problem=problem,
+        digests={},
+        commitments=np.zeros((0, 32), np.uint8),
+    )
+
+
+def _because(different: Sequence[str]) -> str:
+    return f" ({'; '.join(different)})" if different else ""

@@ -1,0 +1,102 @@
+"""On what a run was computed: versions, processor and threads, as far as they change rounding.
+
+The same arithmetic gives the same numbers to the last bit where all of this agrees. It is private
+evidence: which machine trained is nobody's business but the auditor's, who needs it to tell whether
+a run that is computed again may differ.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpfedadamw import __version__
+from dpfedadamw.experiment import Experiment
+from dpfedadamw.rundir import RunDirectory, RunDirectoryError
+from dpfedadamw.storage.disk import PRIVATE_MODE, json_line, write_atomically
+
+_NAME = re.compile(r"environment-(\d{5,})\.json")
+
+
+def environment(device: torch.device, engine: str) -> dict[str, Any]:
+    """This process's, by name.
+
+    Args:
+        device: Where tensors live.
+        engine: The clipped-sum engine that was asked for.
+    """
+    accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "package": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "system": platform.system(),
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "device": device.type,
+        "accelerator": accelerator,
+        "engine": engine,
+    }
+
+
+def write_environment(
+    run: RunDirectory, completed: int, experiment: Experiment, engine: str
+) -> None:
+    """Write on what the rounds from ``completed`` on are computed.
+
+    What a process wrote that was cut off before it finished one of them goes.
+    """
+    for name in run.disk.names(run.evidence):
+        match = _NAME.fullmatch(name)
+        if match and int(match[1]) > completed:
+            run.disk.remove(run.evidence / name)
+    path = run.evidence / f"environment-{completed:05d}.json"
+    found = environment(experiment.device, engine)
+    write_atomically(path, json_line(found), PRIVATE_MODE, run.disk)
+
+
+def read_environments(directory: Path) -> dict[int, dict[str, Any]]:
+    """What was written, by the first round that it holds for; empty for runs that wrote none.
+
+    Raises:
+        RunDirectoryError: If a file cannot be read.
+    """
+    found = {}
+    for path in sorted(directory.iterdir()):
+        match = _NAME.fullmatch(path.name)
+        if match is None:
+            continue
+        try:
+            found[int(match[1])] = dict(json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise RunDirectoryError(f"{path}: cannot be read ({error})") from None
+    return found
+
+
+def differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What of two environments is not the same, one text each: name, then and now."""
+    return [
+        f"{name}: {recorded.get(name)} then, {here.get(name)} here"
+        for name in here
+        if recorded.get(name) != here.get(name)
+    ]
+
+
+def _processor() -> str:
+    """The processor's name, as Linux tells it; elsewhere as Python does."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
