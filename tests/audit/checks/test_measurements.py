@@ -56,6 +56,7 @@ RECORD = {
         "largest_share_of_a_clean_gradient_that_could_hide",
     ),
     "weights": ("tensors trained", ""),
+    "reexecution": ("", ""),
     "accounting": (
         "delta epsilon clients[].client clients[].participations "
         + " ".join(f"clients[].{name}" for name in _VIEW.split())
@@ -106,6 +107,7 @@ CLIENT = {
     ),
     "uploads": ("rounds replayed coordinates", ""),
     "weights": ("tensors trained", ""),
+    "reexecution": ("", ""),
     "accounting": (
         "delta epsilon "
         + " ".join(f"third_party.{name}" for name in _VIEW.split())

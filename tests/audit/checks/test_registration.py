@@ -16,8 +16,8 @@ from audit.reading.units import CLIENT, NONE, RECORD, UNITS
 ORDER = {
     "record": (
         "integrity promise partition sensitivity noise-scale uploads weights reexecution "
-        "accounting views participation publication disclosure second-moment randomness outside-budget "
-        "canaries"
+        "accounting views participation publication disclosure second-moment randomness "
+        "outside-budget canaries"
     ),
     "client": (
         "integrity promise partition sensitivity participation coordinates noise-scale uploads "
