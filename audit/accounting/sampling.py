@@ -21,8 +21,17 @@ RECORD_SAMPLERS = {"poisson": "poisson", "fixed": "fixed-size", "shuffled": "shu
 CLIENT_SAMPLERS = {"poisson": "poisson", "fixed": "fixed-size"}
 
 
-def rate(sampling: str, batch: float, records: int) -> float:
-    """The rate that a charge must name: what may be gained from chance, nothing for epochs."""
+def rate(sampling: str, batch: float, records: int, stated: float | None = None) -> float:
+    """The rate that a charge must name: what may be gained from chance, nothing for epochs.
+
+    Args:
+        sampling: the ledger's word.
+        batch: B.
+        records: R of the client.
+        stated: q of Poisson draws that spec and header state; None where it is B/R.
+    """
+    if sampling == "poisson" and stated is not None:
+        return stated
     return 1.0 if sampling == "shuffled" else batch / records
 
 
@@ -45,6 +54,7 @@ def cost(
     batch: float,
     records: int,
     steps: int,
+    stated: float | None = None,
 ) -> Steps:
     """What one participation costs one record.
 
@@ -58,13 +68,14 @@ def cost(
         batch: B.
         records: R of the client.
         steps: local steps.
+        stated: q of Poisson draws that spec and header state; None where it is B/R.
 
     Raises:
         UnverifiedError: the sampler is unknown, so nothing says what it costs.
     """
     sigma = effective_noise_multiplier(noise_multiplier, queries_per_step)
     if sampling == "poisson":
-        return Steps(min(1.0, batch / records), sigma, steps)
+        return Steps(min(1.0, rate(sampling, batch, records, stated)), sigma, steps)
     if sampling == "fixed-size":
         share = min(1.0, batch / records)
         return Steps(share, sigma / 2.0, steps, fixed_size=share < 1.0)
@@ -86,6 +97,7 @@ def cost_of(spend: Spend) -> Steps:
         spend.expected_batch_size,
         spend.records,
         spend.steps,
+        spend.stated_rate,
     )
     # Where a charge names a larger rate than its batch size gives, the larger one counts.
     if spend.sampling == "shuffled" or paid.sampling_rate >= spend.sampling_rate:
@@ -102,5 +114,7 @@ def largest_share(header: Header) -> float:
     """
     if header.expected_batch_size is None:
         raise UnverifiedError("the ledger's header lacks B")
+    if header.sampling_rate is not None:
+        return header.sampling_rate
     smallest = min(records for records in header.records if records > 0)
     return min(1.0, header.expected_batch_size / smallest)

@@ -93,6 +93,7 @@ def most_spent(ledger: Ledger, header: Header) -> MostSpent:
         min(header.expected_batch_size, float(smallest)),
         smallest,
         header.course.most_local_steps,
+        header.sampling_rate,
     )
     # Charges that go beyond the header fail "promise", and count here all the same.
     paid = [most, *(cost_of(spend) for spend in ledger.spends)]

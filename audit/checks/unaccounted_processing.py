@@ -16,7 +16,9 @@ import numpy as np
 from audit.checks.base import Check, Judgement, conclude, register
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
+from audit.reading.ledger import Header
 from audit.reading.record_evidence import Moments
+from audit.reading.units import RECORD
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
@@ -70,7 +72,16 @@ def _scaling(moments: Moments, reasons: list[str]) -> dict[str, object]:
     }
 
 
-def _statements(claim: Mapping[str, Any] | None, reasons: list[str]) -> None:
+# Of runs on single records whose batches are Poisson draws: q and R move under add or remove.
+_SIZES = {
+    "whether the sampling rate is a constant or follows from sizes that are public": (
+        r"sampling rate.*\bspec states\b|number of records.*\bpublic\b.*sampling rate"
+        r"|number of records.*sampling rate.*\bpublic\b"
+    )
+}
+
+
+def _statements(claim: Mapping[str, Any] | None, header: Header, reasons: list[str]) -> None:
     if claim is None:
         reasons.append("there is no claim that could say what it rests on")
         return
@@ -79,15 +90,18 @@ def _statements(claim: Mapping[str, Any] | None, reasons: list[str]) -> None:
     except FieldError as error:
         reasons.append(f"claim: {error}")
         return
-    for what, pattern in _SAID.items():
+    drawn = header.unit is RECORD and header.sampling == "poisson"
+    for what, pattern in (_SAID | (_SIZES if drawn else {})).items():
         if not any(re.search(pattern, str(one)[:4096], re.IGNORECASE) for one in said):
             reasons.append(f"the claim does not say {what}")
+    if header.rate_assumption is not None and header.rate_assumption not in said:
+        reasons.append("the claim does not rest on what the ledger's header says of sampling rates")
 
 
 def _judge(bundle: Bundle) -> Judgement:
     reasons: list[str] = []
     private: dict[str, object] = {}
-    _statements(bundle.readable_ledger.claim, reasons)
+    _statements(bundle.readable_ledger.claim, bundle.header, reasons)
     measured = False
     unreadable: list[str] = []
     try:

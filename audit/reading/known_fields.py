@@ -49,13 +49,13 @@ _HEADER = (
     "delta", "rounds", "local_steps", "clients", "clients_per_round", "client_sampling", "records",
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
-    "seed", "parameters", "tensors_sha256", "max_epsilon",
+    "seed", "parameters", "tensors_sha256", "max_epsilon", "sampling_rate", "rate_assumption",
 )  # fmt: skip
 
 _SPEND = (
     "round", "client", "attempt", "records", "sampling", "sampling_rate", "expected_batch_size",
     "clipping_norm", "noise_multiplier", "steps", "queries_per_step", "unit", "expected_clients",
-    "noise_added_by", "clients", "upload_noise_multiplier",
+    "noise_added_by", "clients", "upload_noise_multiplier", "rate_stated",
 )  # fmt: skip
 
 _ROUND = (

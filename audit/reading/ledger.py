@@ -129,6 +129,8 @@ class Header:
     records: tuple[int, ...]
     sampling: str | None
     expected_batch_size: float | None
+    sampling_rate: float | None
+    rate_assumption: str | None
     clipping_norm: float | None
     noise_multiplier: float | None
     randomness: str
@@ -347,6 +349,12 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         records=records,
         sampling=word("sampling"),
         expected_batch_size=number("expected_batch_size"),
+        sampling_rate=_optional(
+            entry, "sampling_rate", lambda: fields.positive(entry, "sampling_rate", most=1.0)
+        ),
+        rate_assumption=_optional(
+            entry, "rate_assumption", lambda: fields.text(entry, "rate_assumption")
+        ),
         clipping_norm=number("clipping_norm"),
         noise_multiplier=number("noise_multiplier"),
         randomness=fields.choice(entry, "randomness", ("release", "reproducible")),

@@ -30,6 +30,12 @@ class Spend:
     noise_multiplier: float
     steps: int
     queries_per_step: int
+    rate_stated: bool = False
+
+    @property
+    def stated_rate(self) -> float | None:
+        """Q where the charge says that the spec states it; None where it is B/R."""
+        return self.sampling_rate if self.rate_stated else None
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ def _spend(entry: Mapping[str, Any], line: int) -> Spend:
         noise_multiplier=fields.positive(entry, "noise_multiplier"),
         steps=fields.integer(entry, "steps", least=1, most=10_000_000),
         queries_per_step=fields.integer(entry, "queries_per_step", least=1, most=1000),
+        rate_stated="rate_stated" in entry and fields.flag(entry, "rate_stated"),
     )
 
 

@@ -78,7 +78,8 @@ class Batches:
             reasons.append(f"{where}: a batch is larger than its client's records")
             return
         self.steps += len(sizes)
-        rate = min(1.0, charge.expected_batch_size / charge.records)
+        stated = charge.stated_rate
+        rate = min(1.0, stated or charge.expected_batch_size / charge.records)
         key = (charge.client, charge.records, rate)
         self._sizes.setdefault(key, []).extend(int(size) for size in sizes)
         group = (len(sizes), rate)
@@ -136,7 +137,10 @@ class Batches:
         for (client, records, rate), sizes in sorted(self._sizes.items()):
             p_values[str(client)] = binomial_p_value(sum(sizes), len(sizes) * records, rate)
             if p_values[str(client)] < alpha:
-                reasons.append(f"client {client}: its batches are not drawn at rate q = B/R")
+                reasons.append(
+                    f"client {client}: its batches are not drawn at the rate q = {rate:.4g} that "
+                    "was charged"
+                )
         return {"batch_rate_p_values": p_values}
 
     def _spread(self, reasons: list[str]) -> dict[str, object]:

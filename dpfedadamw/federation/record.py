@@ -94,6 +94,7 @@ class RecordLevel(Unprotected):
                 "records": plan.records[client],
                 "sampling": plan.sampling.event_kind,
                 "sampling_rate": plan.sampling_rate(client),
+                **({"rate_stated": True} if plan.stated_rate is not None else {}),
                 "expected_batch_size": plan.divisor(client),
                 "clipping_norm": plan.clipping_norm,
                 "noise_multiplier": plan.noise_multiplier,

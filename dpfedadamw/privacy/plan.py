@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.epsilon_limit import Watch
+from dpfedadamw.privacy.accounting.views import DERIVED_RATE, STATED_RATE
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.grid import Grid
@@ -21,6 +22,7 @@ from dpfedadamw.privacy.sampling import (
     FixedClients,
     FullBatch,
     PoissonClients,
+    PoissonSampling,
     Sampling,
     ShuffledEpochs,
     composition_of,
@@ -148,6 +150,19 @@ class PrivacyPlan:
     def sampling_rate(self, client: int) -> float:
         """q_i, a record's chance to be in a batch that is counted; 1 where nothing amplifies."""
         return self.sampling.rate(self.records[client])
+
+    @property
+    def stated_rate(self) -> float | None:
+        """Q where it is stated for all clients; None where sizes give it, or nothing amplifies."""
+        sampler = self.sampling if self.unit.noises_gradients else None
+        return sampler.constant_rate if isinstance(sampler, PoissonSampling) else None
+
+    @property
+    def rate_assumption(self) -> str | None:
+        """What a claim says of sizes and sampling rates; None where no rate amplifies."""
+        if not self.unit.noises_gradients or not isinstance(self.sampling, PoissonSampling):
+            return None
+        return DERIVED_RATE if self.stated_rate is None else STATED_RATE
 
     def composition(self, client: int, rounds: int = 1) -> Composition:
         """What a number of participations costs one record of the client, at the first noise.

@@ -85,13 +85,18 @@ class _IndependentDraws(ABC):
 
 @dataclass(frozen=True)
 class PoissonSampling(_IndependentDraws):
-    """Every record independently with probability q = B/R; the sampler of DP-SGD.
+    """Every record independently with probability q; the sampler of DP-SGD.
 
     Attributes:
-        expected_batch_size: B, above 0 and at most the number of records.
+        expected_batch_size: B, above 0.
+        stated_rate: q in (0, 1], a public constant for all clients; None where it is B over a size.
+        reference_size: The public size R of q = B/R, for all clients; None where R is a client's
+            own number of records, which is then public metadata.
     """
 
     expected_batch_size: float
+    stated_rate: float | None = None
+    reference_size: float | None = None
     event_kind: ClassVar[str] = "poisson"
     adjacency: ClassVar[tuple[str, ...]] = ("add-remove",)
 
@@ -99,12 +104,21 @@ class PoissonSampling(_IndependentDraws):
         """Refuse an impossible batch size."""
         _positive("expected batch size", self.expected_batch_size)
 
+    @property
+    def constant_rate(self) -> float | None:
+        """Q where it is the same whatever a client's size is; None where it follows from that."""
+        if self.stated_rate is None and self.reference_size is not None:
+            return self.expected_batch_size / self.reference_size
+        return self.stated_rate
+
     def rate(self, records: int) -> float:
-        """Return q = B/R.
+        """Return q: as stated, or B/R.
 
         Raises:
-            PrivacyError: if B exceeds the number of records.
+            PrivacyError: if B exceeds the number of records where q is B/R.
         """
+        if self.constant_rate is not None:
+            return self.constant_rate
         if self.expected_batch_size > records:
             raise PrivacyError(
                 f"an expected batch size of {self.expected_batch_size:g} from {records} records "

@@ -80,6 +80,8 @@ def header(
         "records": list(plan.records),
         "sampling": plan.sampling.event_kind,
         "expected_batch_size": plan.fixed_divisor(0),
+        **({"sampling_rate": plan.stated_rate} if plan.stated_rate is not None else {}),
+        **({"rate_assumption": plan.rate_assumption} if plan.rate_assumption is not None else {}),
         "clipping_norm": plan.clipping_norm if private else None,
         "noise_multiplier": plan.noise_multiplier if private else None,
         "participation": plan.participation,

@@ -262,10 +262,23 @@ def _closed(value: Any, schema: Schema) -> Iterator[ValidationError]:
             yield ValidationError(_UNKNOWN, path=[name], schema=schema)
 
 
+# What papers and other libraries call a key.
+_ALSO_CALLED = {
+    "q": "rate",
+    "sample_rate": "rate",
+    "sampling_rate": "rate",
+    "sampling_probability": "rate",
+    "dataset_size": "reference_size",
+    "num_examples": "reference_size",
+}
+
+
 def _hint(path: KeyPath, schema: Schema) -> str:
     """What may have been meant by an unknown key of a section with this schema."""
     name, known = str(path[-1]), list(schema["properties"])
     near = difflib.get_close_matches(name, known, 1)
+    if _ALSO_CALLED.get(name) in known:
+        near = [_ALSO_CALLED[name]]
     if near:
         return f"did you mean {near[0]}?"
     # Where another choice of this section has the key, it is not meant elsewhere.

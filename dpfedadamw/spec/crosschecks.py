@@ -144,12 +144,28 @@ def _sampling(get: Values) -> Contradictions:
                 f"under {right} alone: {why}; use adjacency {right}, or sampling.kind {other}"
             )
             yield path, message
+    if unit == "record" and get("privacy", "sampling", "kind") == "poisson":
+        yield from _rate(get)
     if unit == "client" and get("federation", "client_sampling") == "fixed":
         message = (
             "found fixed, but privacy.unit is client, whose accounting rests on independent draws; "
             "use poisson, or leave it out"
         )
         yield ("federation", "client_sampling"), message
+
+
+def _rate(get: Values) -> Contradictions:
+    """A sampling rate is stated once, and is none."""
+    section = ("privacy", "sampling")
+    rate, reference = (*section, "rate"), (*section, "reference_size")
+    if {rate, reference} & get.bad or get(*reference) is None:
+        return
+    batch, size = get(*section, "expected_batch_size"), get(*reference)
+    if get(*rate) is not None:
+        yield rate, "given beside reference_size, which states the rate as well; give one of them"
+    elif batch is not None and batch > size:
+        message = f"{get.found(*reference)}, but {get.shown(*section, 'expected_batch_size')}"
+        yield reference, f"{message}: the rate would exceed 1; must be at least {batch:g}"
 
 
 def _adaptive(get: Values) -> Contradictions:

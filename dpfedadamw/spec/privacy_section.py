@@ -16,6 +16,8 @@ class SamplingSpec(Section, title="Sampling"):
         "full or shuffled with units client and none.",
     )
     expected_batch_size: AbsentNumber = None
+    rate: AbsentNumber = None
+    reference_size: AbsentNumber = None
     batch_size: AbsentInteger = None
 
 
@@ -27,12 +29,33 @@ class PoissonSamplingSpec(SamplingSpec, title="Poisson sampling"):
     )
     expected_batch_size: float = key(
         ...,
-        "The fixed, public divisor B of each noisy sum; client i draws each of its R_i "
-        "records with probability B/R_i, so B is at most the records of the smallest client.",
+        "The fixed, public divisor B of each noisy sum. Where neither rate nor reference_size is "
+        "stated, client i draws each of its R_i records with probability B/R_i, so B is at most "
+        "the records of the smallest client, and client sizes are assumed to be public.",
         unit="records",
         ge=0.001,
         le=1_000_000_000,
         examples=(32,),
+    )
+    rate: float | None = key(
+        None,
+        "The probability q with which every client draws each of its records, a public constant "
+        "that no client's size changes; null where it follows from reference_size, or from the "
+        "clients' sizes.",
+        gt=0,
+        le=1,
+        unit="1",
+        examples=(0.05,),
+    )
+    reference_size: float | None = key(
+        None,
+        "A public number of records R by which q = B/R is stated for all clients, such as the "
+        "size that clients were planned to have; null where rate states q, or the clients' sizes "
+        "give it.",
+        unit="records",
+        ge=1,
+        le=1_000_000_000,
+        examples=(600,),
     )
 
 

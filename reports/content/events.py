@@ -81,13 +81,20 @@ def composed(parts: Sequence[Event]) -> Event | None:
     return Event(event="composition", text=text, parameters={}, of=tuple(parts))
 
 
-def record_step(kind: str, batch: float, records: float, noise: float, queries: int) -> Event:
-    """Return one local step for a client of that many records."""
+def record_step(
+    kind: str,
+    batch: float,
+    records: float,
+    noise: float,
+    queries: int,
+    stated: float | None = None,
+) -> Event:
+    """Return one local step for a client of that many records, or at a stated sampling rate."""
     # Answers on one batch are one Gaussian, sampled once; a replaced record counts twice.
     over = noise / math.sqrt(queries) / (1.0 if kind == "poisson" else 2.0)
     notes = [f"{queries} answers on one batch"] if queries > 1 else []
     notes += ["sensitivity 2C"] if kind != "poisson" else []
-    rate = min(1.0, batch / records)
+    rate = stated if stated is not None else min(1.0, batch / records)
     return sampled(kind, rate, over, f" ({', '.join(notes)})" if notes else "")
 
 

@@ -33,6 +33,7 @@ class Settings:
     smallest: int = 60
     expected_batch_size: float = 12.0
     sampling: str = "poisson"
+    stated_rate: float | None = None
     client_sampling: str = "fixed-size"
     clipping_norm: float = 0.5
     noise_multiplier: float = 1.5
@@ -216,7 +217,11 @@ def _spec(s: Settings) -> dict[str, Any]:
             "target_epsilon": None,
             "delta": s.delta,
             "sampling": (
-                {"kind": "poisson", "expected_batch_size": s.expected_batch_size}
+                {
+                    "kind": "poisson",
+                    "expected_batch_size": s.expected_batch_size,
+                    "rate": s.stated_rate,
+                }
                 if s.sampling == "poisson"
                 else {
                     "kind": "fixed" if s.sampling == "fixed-size" else s.sampling,
@@ -265,6 +270,7 @@ def build_run(path: Path, s: Settings) -> Path:
         "local_steps": s.local_steps, "clients": s.clients,
         "clients_per_round": s.clients_per_round, "client_sampling": s.client_sampling,
         "records": records, "sampling": s.sampling,
+        **({} if s.stated_rate is None else {"sampling_rate": s.stated_rate}),
         "expected_batch_size": s.expected_batch_size, "clipping_norm": s.clipping_norm,
         "noise_multiplier": sigma, "randomness": s.randomness,
         "commitment": "ab" * 32 if s.randomness == "release" else None,
@@ -324,6 +330,11 @@ def build_run(path: Path, s: Settings) -> Path:
     return path
 
 
+def rate_of(s: Settings, records: int) -> float:
+    """q of a client's Poisson draws, or of its draws of fixed size."""
+    return s.expected_batch_size / records if s.stated_rate is None else s.stated_rate
+
+
 def write_records(evidence: Path, owner: np.ndarray, clients: int) -> None:
     """Whose record is whose, and moments of grey levels in [0, 1]."""
     held = [np.flatnonzero(owner == client) for client in range(clients)]
@@ -372,7 +383,8 @@ def _charge(
     return {
         "kind": "spend", "round": index, "client": client, "attempt": attempt,
         "records": records, "sampling": s.sampling,
-        "sampling_rate": 1.0 if s.sampling == "shuffled" else s.expected_batch_size / records,
+        "sampling_rate": 1.0 if s.sampling == "shuffled" else rate_of(s, records),
+        **({} if s.stated_rate is None else {"rate_stated": True}),
         "expected_batch_size": s.expected_batch_size, "clipping_norm": s.clipping_norm,
         "noise_multiplier": sigma, "steps": s.local_steps, "queries_per_step": 1,
     }  # fmt: skip
@@ -423,7 +435,7 @@ def _draw(s: Settings, rng: np.random.Generator, records: int) -> list[np.ndarra
     """One participation's batches, by the sampler or by the one that poses as it."""
     size, how = int(s.expected_batch_size), s.drawn_as or s.sampling
     if how == "poisson":
-        rate = s.expected_batch_size / records
+        rate = rate_of(s, records)
         return [np.flatnonzero(rng.random(records) < rate) for _ in range(s.local_steps)]
     if how == "fixed-size":
         return [rng.choice(records, size, replace=False) for _ in range(s.local_steps)]
@@ -619,7 +631,7 @@ def _claim(
     sensitivity = s.claimed_sensitivity or (1.0 if s.sampling == "poisson" else 2.0)
 
     def steps(records: int, count: int) -> Steps:
-        rate = 1.0 if s.sampling == "shuffled" else s.expected_batch_size / records
+        rate = 1.0 if s.sampling == "shuffled" else rate_of(s, records)
         return Steps(rate, sigma / sensitivity, count, s.sampling == "fixed-size")
 
     rows = []
@@ -658,13 +670,16 @@ def _claim(
         "third_party": {**view(third.epsilon([s.rounds])), "participation": share},
         "closed_forms": dict(
             closed_forms(
-                s.expected_batch_size / min(records), sigma, s.local_steps, s.rounds, s.clients,
+                rate_of(s, min(records)), sigma, s.local_steps, s.rounds, s.clients,
                 share, s.delta,
             )
         ),
         "assumptions": [
             "each record belongs to one client and occurs there once",
             "hyperparameters were not tuned on the private records",
+            "the number of records of each client is public, and the sampling rate follows from it"
+            if s.stated_rate is None
+            else "the sampling rate is a constant that the spec states",
         ],
         "profile": [[x, pair.delta(x)] for x in np.linspace(0, 2 * highest, 12)],
     }  # fmt: skip

@@ -7,7 +7,9 @@ import itertools
 import numpy as np
 
 from dpfedadamw.federation.record import RecordLevel
+from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
+from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
@@ -77,6 +79,44 @@ def larger_batches(patch: Patch) -> None:
             stream.bernoulli(1.5 * self.rate(records), records)
         ),
     )
+
+
+STATED = ("privacy.sampling.rate=0.1", SIX_STEPS)
+
+
+def stated():
+    return small_spec(overrides=STATED)
+
+
+def by_the_clients_size(patch: Patch) -> None:
+    """The stated rate is accounted for, and batches are drawn to the expected size as ever."""
+    patch.setattr(
+        PoissonSampling,
+        "draw",
+        lambda self, records, stream: np.flatnonzero(
+            stream.bernoulli(self.expected_batch_size / records, records)
+        ),
+    )
+
+
+def divided_by_the_clients_size(patch: Patch) -> None:
+    """The divisor is what a client's own size and the stated rate make it."""
+    patch.setattr(
+        PrivacyPlan,
+        "fixed_divisor",
+        lambda self, client: self.sampling_rate(client) * self.records[client],
+    )
+
+
+def silent_about_sizes(patch: Patch) -> None:
+    claim = record_level.claim
+
+    def without(*some, **more):
+        made = claim(*some, **more)
+        said = [one for one in made["assumptions"] if "number of records" not in one]
+        return {**made, "assumptions": said}
+
+    patch.setattr(record_level, "claim", without)
 
 
 def always_the_same(law):
@@ -162,6 +202,31 @@ GROUP = FaultGroup(
             ("sensitivity",),
             small_spec,
             larger_batches,
+        ),
+        Fault(
+            "rate-of-the-clients-size",
+            "a rate is stated and accounted for, and each client draws at B over its own size",
+            "loaders that compute the sampling rate from the length of a data set",
+            ("sensitivity",),
+            stated,
+            by_the_clients_size,
+        ),
+        Fault(
+            "divisor-of-the-clients-size",
+            "sums are divided by the stated rate times a client's own size, which one record moves",
+            "engines that take the expected batch size from the length of a data set",
+            ("promise",),
+            stated,
+            divided_by_the_clients_size,
+        ),
+        Fault(
+            "claim-silent-about-sizes",
+            "the claim does not say that sampling rates follow from sizes taken as public",
+            "accountants that ask for a sample rate and not for where it comes from",
+            ("outside-budget",),
+            small_spec,
+            silent_about_sizes,
+            says="sampling rate",
         ),
         Fault(
             "the-same-clients-every-round",

@@ -58,6 +58,7 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
         ("batch size", batch, header.expected_batch_size),
     )
     number_faults(numbers, reasons)
+    _rate(sampling, batch, header, reasons)
     federation = fields.mapping(spec, "federation")
     words = (
         ("adjacency", fields.text(privacy, "adjacency"), header.adjacency),
@@ -79,6 +80,23 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
         reasons.append("expected_batch_size: batches of an exact size need a whole number")
 
 
+def _rate(sampling: Mapping[str, Any], batch: float, header: Header, reasons: list[str]) -> None:
+    """The header states the sampling rate that the spec states, and none where it states none."""
+    stated: float | None = None
+    if sampling.get("rate") is not None:
+        stated = fields.positive(sampling, "rate", most=1.0)
+    elif sampling.get("reference_size") is not None:
+        stated = batch / fields.positive(sampling, "reference_size")
+    noted = header.sampling_rate
+    if stated is None or noted is None:
+        if stated is not noted:
+            reasons.append("sampling_rate: only one of spec and ledger states one")
+    elif differs(stated, noted):
+        reasons.append("sampling_rate: the ledger's is not the spec's")
+    if stated is not None and header.sampling != "poisson":
+        reasons.append("sampling_rate: it is stated for batches that are not Poisson draws")
+
+
 def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
     for spend in ledger.spends:
         where = f"ledger.jsonl:{spend.line}"
@@ -90,7 +108,10 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         ):
             if differs(declared, charged):
                 reasons.append(f"{where}: {name} differs from the header's")
-        due = rate(spend.sampling, spend.expected_batch_size, spend.records)
+        stated = header.sampling_rate
+        due = rate(spend.sampling, spend.expected_batch_size, spend.records, stated)
+        if spend.rate_stated != (stated is not None):
+            reasons.append(f"{where}: whether the sampling rate is stated differs from the header")
         if differs(due, spend.sampling_rate):
             reasons.append(f"{where}: sampling_rate is not the {due:.4g} of its sampler")
         if spend.sampling != header.sampling:
@@ -192,7 +213,8 @@ SPEC_CONFORMANCE = Check(
     power="any different parameter in spec, header or a single charge; of rules that adapt, a "
     "round with other steps or noise than the rule gives it; a limit on epsilon that was exceeded, "
     "or that ended the run a round too early",
-    limits="Client sizes, and with them B/n, are taken as public metadata. The released values "
+    limits="Client sizes, and with them B/n where the spec states no sampling rate, are taken as "
+    "public metadata. The released values "
     "that adaptive rules go by are read from the ledger. What other runs spent of a budget is not "
     "in this run's files.",
     rule=_judge,

@@ -66,7 +66,8 @@ def affordable(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons:
     sigma, batch = header.noise_multiplier or 0.0, header.expected_batch_size or 0.0
     queries = max(spend.queries_per_step for spend in ledger.spends)
     smallest = min(records for records in header.records if records > 0)
-    whole = cost(header.sampling or "", sigma, queries, batch, smallest, limit)
+    sampling, stated = header.sampling or "", header.sampling_rate
+    whole = cost(sampling, sigma, queries, batch, smallest, limit, stated)
     spent = budget([whole], header.delta or 1.0).headline
     if spent > target * 1.005 + 1e-3:
         reasons.append(

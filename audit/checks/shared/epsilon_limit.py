@@ -109,6 +109,7 @@ def _with_a_further_round(
             header.expected_batch_size or 0.0,
             records,
             course.most_local_steps,
+            header.sampling_rate,
         )
         before = charged.get(client, ())
         if limit is not None:

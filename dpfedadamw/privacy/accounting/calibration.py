@@ -122,22 +122,31 @@ def solve_batch_size(target_epsilon: float, run: PlannedRun) -> float:
         run: the run; its own batch size plays no part.
 
     Returns:
-        B, at most the smallest client's number of records; an expected one below that has an ε in
-        [0.995, 1] times the target.
+        B, at most the reference size, or else the records of the smallest client; an expected one
+        below that has an ε in [0.995, 1] times the target.
 
     Raises:
         PrivacyError: if the target is out of reach; the text names the nearest reachable ε.
     """
     _check_target(target_epsilon)
-    smallest = min(run.records)
+    given, smallest = run.sampling, float(min(run.records))
+    if isinstance(given, PoissonSampling):
+        if given.stated_rate is not None:
+            raise PrivacyError(
+                "privacy.sampling.rate: the spec states the rate, so that no batch size changes "
+                "epsilon; leave it out, or give reference_size in its place"
+            )
+        smallest = given.reference_size or smallest
 
     def spent(batch_size: float) -> float:
-        sampling = from_ledger(run.sampling.event_kind, min(batch_size, smallest))
-        return replace(run, sampling=sampling).epsilon()
+        size = min(batch_size, smallest)
+        if isinstance(given, PoissonSampling):
+            return replace(run, sampling=replace(given, expected_batch_size=size)).epsilon()
+        return replace(run, sampling=from_ledger(given.event_kind, size)).epsilon()
 
     if spent(smallest) <= target_epsilon:
-        return float(smallest)
-    if not isinstance(run.sampling, PoissonSampling):
+        return smallest
+    if not isinstance(given, PoissonSampling):
         return float(largest_count(spent, target_epsilon, "record in a batch"))
     limits = (smallest, max(_SMALLEST_BATCH, _SMALLEST_RATE * smallest))
     return solve_number(spent, smallest, 0.25, limits, target_epsilon, round_down, "batch size")

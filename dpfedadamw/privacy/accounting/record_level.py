@@ -14,6 +14,8 @@ from typing import Any
 
 from dpfedadamw.privacy.accounting.registry import as_claimed, leading
 from dpfedadamw.privacy.accounting.views import (
+    DERIVED_RATE,
+    STATED_RATE,
     ClientSpend,
     mechanism_assumptions,
     server_view,
@@ -140,6 +142,7 @@ def claim(
     delta: float,
     client_sampling: str = "fixed-size",
     max_epsilon: float | None = None,
+    rate_is_stated: bool = False,
 ) -> dict[str, Any]:
     """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
 
@@ -156,6 +159,7 @@ def claim(
         delta: δ.
         client_sampling: "fixed-size" or "poisson".
         max_epsilon: ε at which the run ends early; no client can spend more towards anybody.
+        rate_is_stated: whether q is a constant of the spec, and does not follow from sizes.
 
     Returns:
         The claim line without its chain (kind, previous, digest).
@@ -190,7 +194,7 @@ def claim(
         profile = leads.profile(spends[most].compositions)
     shared = mechanism_assumptions(per_round.sampling)
     readings = [
-        *shared,
+        *(STATED_RATE if rate_is_stated and note == DERIVED_RATE else note for note in shared),
         *(f"server: {note}" for note in notes if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
         *([LIMITED.format(max_epsilon)] if max_epsilon is not None else []),

@@ -28,6 +28,16 @@ __all__ = [
     "third_party_view",
 ]
 
+DERIVED_RATE = (
+    "the number of records R of each client, as the ledger's header lists it, is assumed to be "
+    "public, and the sampling rate q = B/R that follows from it to be a constant: data sets that "
+    "differ by one record are drawn from at the same q, and a client's size is not protected"
+)
+STATED_RATE = (
+    "the sampling rate q and the divisor B are public constants that the spec states, the same for "
+    "all clients and for data sets that differ by one record, whatever a client's number of "
+    "records is; the sizes that the ledger lists are assumed to be known to its readers"
+)
 _FIRST = (
     "each record belongs to one client and occurs there once",
     "every record's gradient is clipped to the clipping norm over all trainable parameters before "
@@ -45,7 +55,7 @@ _REPLACE_ONE = (
 _BATCHES = {
     "poisson": (
         "batches are independent Poisson draws at the stated rate, never truncated or redrawn",
-        "the number of records of each client, and so its sampling rate, is public metadata",
+        DERIVED_RATE,
     ),
     "full": ("every batch holds all records of the client, whose number is public metadata",),
     "fixed-size": (

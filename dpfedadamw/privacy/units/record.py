@@ -57,12 +57,14 @@ class SingleRecords(PrivacyUnit):
             unit=self, sampling=sampling, **private_fields(spec, records, queries_per_step)
         )
         smallest, largest, delta = min(records), max(records), plan.claimed_delta
-        if size > smallest:
-            why = ", whose sampling rate would exceed 1" if key.startswith("expected") else ""
+        if size > smallest and plan.stated_rate is None:
+            poisson = key.startswith("expected")
+            why = ", whose sampling rate would exceed 1" if poisson else ""
+            instead = ", or state privacy.sampling.rate" if poisson else ""
             raise PrivacyError(
                 f"privacy.sampling.{key}: {size:g} exceeds the {smallest} records of client "
                 f"{records.index(smallest)}{why}; use at most {smallest}, or raise "
-                "data.partition.minimum_records"
+                f"data.partition.minimum_records{instead}"
             )
         if delta * largest >= 1.0:
             raise PrivacyError(
@@ -142,8 +144,13 @@ class SingleRecords(PrivacyUnit):
         kind = plan.sampling.event_kind
         amplified, span = (
             "sampling rate q",
-            f"{min(rates):.4f} … {max(rates):.4f} of a client's records in each step",
+            f"{min(rates):.4f} … {max(rates):.4f} of a client's records in each step, "
+            "B over its size, which is assumed to be public",
         )
+        if plan.stated_rate is not None:
+            span = f"{plan.stated_rate:.4f} of a client's records in each step, as the spec states"
+        elif kind != "poisson":
+            span = span.partition(", B over")[0]
         if kind == "shuffled":
             uses = plan.composition(plan.smallest_client, plan.rounds).steps
             amplified = "amplification"
@@ -162,13 +169,14 @@ def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
     return record_level.claim(
         spends,
         per_round=plan.composition(plan.smallest_client),
-        share=plan.divisor(plan.smallest_client) / min(plan.records),
+        share=plan.stated_rate or plan.divisor(plan.smallest_client) / min(plan.records),
         clients=len(plan.records),
         clients_per_round=plan.clients_per_round,
         bound=plan.spending_bound,
         delta=plan.claimed_delta,
         client_sampling=plan.client_sampling,
         max_epsilon=plan.max_epsilon,
+        rate_is_stated=plan.stated_rate is not None,
     )
 
 
@@ -191,7 +199,8 @@ def _batches(spec: Spec) -> tuple[Sampling, str, float]:
     if sampling.kind == "poisson":
         assert sampling.expected_batch_size is not None
         expected = sampling.expected_batch_size
-        return PoissonSampling(expected), "expected_batch_size", expected
+        sampler = PoissonSampling(expected, sampling.rate, sampling.reference_size)
+        return sampler, "expected_batch_size", expected
     assert sampling.batch_size is not None
     size = sampling.batch_size
     if sampling.kind == "fixed":

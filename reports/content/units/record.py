@@ -191,7 +191,8 @@ class RecordLevel(Unit):
         if header.get("max_epsilon") is not None:
             # The limit bounds the other views, and no composition of rounds does.
             return [("server", _of_the_headline(source))]
-        step = events.record_step(kind, batch, min(sizes), noise, queries)
+        stated = number(header.get("sampling_rate"))
+        step = events.record_step(kind, batch, min(sizes), noise, queries, stated)
         each = events.charged_steps(kind, steps, min(sizes), batch)
         return [
             ("server", _of_the_headline(source)),
@@ -238,6 +239,7 @@ def _of_the_headline(source: RunSource) -> Event | None:
     if client is None:
         return None
     counted: Counter[tuple[str, float, float, float, int]] = Counter()
+    stated = number(source.header.get("sampling_rate"))
     for line in source.spends:
         batch, records, noise = (
             number(line.get(key)) for key in ("expected_batch_size", "records", "noise_multiplier")
@@ -249,7 +251,10 @@ def _of_the_headline(source: RunSource) -> Event | None:
         charged = events.charged_steps(kind, steps, records, batch)
         counted[kind, batch, records, noise, queries] += charged
     return events.composed(
-        [events.times(count, events.record_step(*key)) for key, count in sorted(counted.items())]
+        [
+            events.times(count, events.record_step(*key, stated))
+            for key, count in sorted(counted.items())
+        ]
     )
 
 

@@ -207,3 +207,25 @@ def test_a_sampler_is_known_by_its_ledgers_words() -> None:
         assert from_ledger(sampling.event_kind, 4.0) == sampling
     with pytest.raises(PrivacyError, match="'full'"):
         from_ledger("full", 4.0)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "rate"),
+    [
+        (PoissonSampling(20.0, stated_rate=0.25), 0.25),
+        (PoissonSampling(20.0, reference_size=80.0), 0.25),
+        (PoissonSampling(20.0), None),
+    ],
+)
+def test_a_stated_rate_is_that_of_every_client_and_its_neighbour(
+    sampler: PoissonSampling, rate: float | None
+) -> None:
+    assert sampler.constant_rate == rate
+    for records in (40, 41, 4000):
+        assert sampler.rate(records) == (rate or 20.0 / records)
+        assert sampler.normaliser(records) == 20.0
+    # Fewer records than B are drawn from as well, at the same rate.
+    if rate is not None:
+        draws = [len(sampler.draw(8, bits)) for bits in [stream()] for _ in range(4000)]
+        low, high = stats.binom.interval(1.0 - UNLIKELY, 4000 * 8, rate)
+        assert low <= sum(draws) <= high

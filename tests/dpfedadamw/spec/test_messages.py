@@ -220,6 +220,30 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         ),
         (
             f"sampling: {SAMPLING}",
+            "sampling: {kind: poisson, expected_batch_size: 32, q: 0.05}",
+            "12:54: privacy.sampling.q: unknown key; did you mean rate?",
+        ),
+        (
+            f"sampling: {SAMPLING}",
+            "sampling: {kind: poisson, expected_batch_size: 32, rate: 0.05, reference_size: 640}",
+            "12:60: privacy.sampling.rate: given beside reference_size, which states the rate as "
+            "well; give one of them",
+        ),
+        (
+            f"sampling: {SAMPLING}",
+            "sampling: {kind: poisson, expected_batch_size: 32, reference_size: 16}",
+            "12:70: privacy.sampling.reference_size: found 16.0, but "
+            "privacy.sampling.expected_batch_size is 32.0: the rate would exceed 1; must be at "
+            "least 32",
+        ),
+        (
+            f"sampling: {SAMPLING}",
+            "sampling: {kind: poisson, expected_batch_size: 32, rate: 1.5}",
+            "12:60: privacy.sampling.rate: found 1.5; must be a number greater than 0 and at most "
+            "1 or null",
+        ),
+        (
+            f"sampling: {SAMPLING}",
             "sampling: {kind: full}",
             '12:20: privacy.sampling.kind: found the text "full"; must be one of poisson, fixed, '
             "shuffled; no accountant here covers any other sampler of single records",

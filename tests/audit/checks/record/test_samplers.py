@@ -17,11 +17,12 @@ from audit.statistics.participation import overlap_p_value
 from audit.statistics.repeats import Group, pairs, repeats_p_value
 from audit.verdict import Findings, Verdict
 from tests.audit.corruptions import audit_attested as audit_run
-from tests.audit.synthetic_run import Settings, build_run
+from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger
 
 GOOD = Settings(rounds=6, local_steps=6)
 FIXED = replace(GOOD, sampling="fixed-size")
 SHUFFLED = replace(GOOD, sampling="shuffled")
+STATED = replace(GOOD, stated_rate=0.15)
 BY_CHANCE = replace(GOOD, client_sampling="poisson", clients_per_round=1, rounds=8)
 
 
@@ -29,7 +30,9 @@ def failing(findings: Findings) -> set[str]:
     return {f.name for f in findings.findings if f.verdict is Verdict.FAIL}
 
 
-@pytest.mark.parametrize("settings", [FIXED, SHUFFLED, BY_CHANCE, replace(SHUFFLED, local_steps=1)])
+@pytest.mark.parametrize(
+    "settings", [FIXED, SHUFFLED, STATED, BY_CHANCE, replace(SHUFFLED, local_steps=1)]
+)
 def test_a_correct_run_of_each_sampler_passes(tmp_path: Path, settings: Settings) -> None:
     findings = audit_run(build_run(tmp_path / "run", settings))
     # The synthetic run has no public metrics on its rounds to be judged.
@@ -140,3 +143,42 @@ def test_false_alarms_of_the_samplers_checks_are_rare(
     # Three checks of 1/1000 each on 40 runs: more than one alarm has a probability below 1 %,
     # and the seeds are fixed.
     assert alarms <= 1
+
+
+def _restated(header: object = 0.15, charged: float = 0.15, flag: bool = True) -> Any:
+    """A ledger that states another sampling rate, in its header or in its charges."""
+
+    def change(entries: list[dict[str, Any]]) -> None:
+        entries[0]["sampling_rate"] = header
+        for entry in entries:
+            if entry["kind"] == "spend":
+                entry.update(sampling_rate=charged, rate_stated=flag)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_restated(header=0.1), "sampling_rate: the ledger's is not the spec's"),
+        (_restated(header=None), "sampling_rate: only one of spec and ledger states one"),
+        (_restated(charged=0.1), "sampling_rate is not the 0.15 of its sampler"),
+        (_restated(flag=False), "whether the sampling rate is stated differs from the header"),
+    ],
+)
+def test_a_stated_rate_is_that_of_spec_header_and_charges(
+    tmp_path: Path, change: Any, says: str
+) -> None:
+    run = build_run(tmp_path / "run", STATED)
+    rewrite_ledger(run, change)
+    finding = audit_run(run).named("promise")
+    assert finding.verdict is Verdict.FAIL
+    assert says in finding.measurement
+
+
+def test_batches_of_another_rate_than_the_stated_one_are_found(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", replace(STATED, local_steps=20))
+    rewrite_ledger(run, _restated(header=0.2, charged=0.2))
+    finding = audit_run(run).named("sensitivity")
+    assert finding.verdict is Verdict.FAIL
+    assert "not drawn at the rate q = 0.2 that was charged" in finding.measurement

@@ -98,6 +98,18 @@ def test_batch_size_for_a_target() -> None:
     assert solve_batch_size(1000.0, run) == 100.0
 
 
+def test_a_batch_size_is_solved_for_by_the_reference_size_and_not_where_the_rate_is_stated() -> (
+    None
+):
+    run = planned(1.0, 20, 5, noise_multiplier=2.0, records=(300, 100))
+    by_reference = PoissonSampling(1.0, reference_size=1000.0)
+    size = solve_batch_size(4.0, replace(run, sampling=by_reference))
+    assert 0.995 * 4.0 <= epsilon_pld(Composition(2.0, size / 1000, 100), DELTA) <= 4.0
+    assert solve_batch_size(1000.0, replace(run, sampling=by_reference)) == 1000.0
+    with pytest.raises(PrivacyError, match=r"the spec states the rate"):
+        solve_batch_size(4.0, replace(run, sampling=PoissonSampling(1.0, stated_rate=0.1)))
+
+
 def test_exact_batch_sizes_are_the_largest_that_fit() -> None:
     run = planned(1.0, 20, 5, noise_multiplier=6.0, sampling=FixedSizeSampling(1))
     size = solve_batch_size(2.0, run)
