@@ -30,10 +30,11 @@ from audit.reading.exchanges import Exchange, Release, read_exchange, read_relea
 from audit.reading.files import hash_file, read_bytes, refusals_of
 from audit.reading.ledger import Header, Ledger, read_ledger
 from audit.reading.record_evidence import Holdings, Moments, read_holdings, read_moments
+from audit.reading.servers import ServerRound, read_server
 from audit.reading.units import CLIENT, RECORD, Unit
 from audit.reexecution.base import Replay
 from audit.untrusted.archives import read_archive
-from audit.untrusted.arrays import Arrays
+from audit.untrusted.arrays import Arrays, Integers
 from audit.untrusted.documents import (
     MAXIMUM_YAML_BYTES,
     DocumentError,
@@ -254,6 +255,18 @@ class Bundle:
         """
         name = f"evidence/upload-{index:05d}.npz"
         return self._of_archive(name, lambda arrays: read_release(arrays, recorded))
+
+    def server_round(self, index: int, places: Integers, last: bool) -> ServerRound:
+        """What was kept of a round's server, at the pieces that are due.
+
+        Raises:
+            UntrustedFileError: it cannot be read, or does not hold what is due.
+        """
+        size = self.header.parameters
+        return self._of_archive(
+            f"evidence/server-{index:05d}.npz",
+            lambda arrays: read_server(arrays, size, places, last),
+        )
 
     def weights(self) -> bytes:
         """The published weights' file.

@@ -39,6 +39,8 @@ class UpdateRound:
         elsewhere_sum_squares: sum of the squared release off those coordinates; None as before.
         released: [k'] mean update released at those coordinates; None as before.
         commitment: [m, 32] keyed digest of each clipped update; None in older runs.
+        released_sample: [k] mean update released at the sampled coordinates; None where it is kept
+            elsewhere.
     """
 
     clients: Integers
@@ -58,6 +60,7 @@ class UpdateRound:
     elsewhere_sum_squares: float | None = None
     released: Floats | None = None
     commitment: Integers | None = None
+    released_sample: Floats | None = None
 
 
 def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
@@ -80,7 +83,11 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
             "elsewhere_sum_squares": float(floats(arrays, "elsewhere_sum_squares", ())),
             "released": floats(arrays, "released", (None,)),
         }
+    sample = None
+    if "released_sample" in arrays:
+        sample = floats(arrays, "released_sample", (len(layout.sample_coordinates),))
     return UpdateRound(
+        released_sample=sample,
         clients=clients,
         attempt=int(integers(arrays, "attempt", ())),
         raw_norms=floats(arrays, "raw_norms", participants, finite=False),

@@ -50,6 +50,7 @@ _HEADER = (
     "sampling", "expected_batch_size", "clipping_norm", "noise_multiplier", "participation",
     "noise_added_by", "precision", "randomness", "qualifications", "commitment", "streams",
     "seed", "parameters", "tensors_sha256", "max_epsilon", "sampling_rate", "rate_assumption",
+    "selection_sha256",
 )  # fmt: skip
 
 _SPEND = (
@@ -102,6 +103,7 @@ LEDGER: Mapping[str, Shape] = {
     "round": {
         **_CHAIN,
         **dict.fromkeys(_ROUND),
+        "pieces": dict.fromkeys(("broadcast", "uploads", "vectors", "heads")),
         "released": dict.fromkeys(("strong_convexity", "slope")),
     },
     "resume": {**_CHAIN, **dict.fromkeys(("round", "commitment"))},

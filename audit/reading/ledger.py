@@ -112,8 +112,8 @@ class Stopped:
 class Header:
     """First line: what the run declares about itself.
 
-    `tensors` is the sha256 (hex) of model.json's list of tensors; None in runs from before it was
-    noted.
+    `tensors` is the sha256 (hex) of model.json's list of tensors, `selection` that of the key which
+    draws what evidence is kept; None in runs from before they were noted.
     """
 
     run: str
@@ -147,11 +147,29 @@ class Header:
     grid: Grid | None = None
     tensors: str | None = None
     public_coin: PublicCoin | None = None
+    selection: str | None = None
 
     @property
     def course(self) -> Course:
         """The most that the run can spend, as far as the header declares it."""
         return Course(self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Merkle roots over the pieces of a round's messages, noted before any were drawn.
+
+    Attributes:
+        broadcast: of the broadcast, 32 bytes.
+        uploads: of all uploads together, at client level of the released mean, 32 bytes.
+        vectors: long vectors of the uploads, and twice those of the broadcast.
+        heads: bytes of the messages beside these, counted alike.
+    """
+
+    broadcast: bytes
+    uploads: bytes
+    vectors: int
+    heads: int
 
 
 @dataclass(frozen=True)
@@ -171,6 +189,7 @@ class Round:
         parameters: sha256 (hex) of the parameters after the round, as float32; None where it is not
             noted.
         digests: every sha256 (hex) of the line, by name.
+        pieces: what the pieces of its messages are held to; None where all is kept whole.
     """
 
     line: int
@@ -183,6 +202,7 @@ class Round:
     released: Mapping[str, Any] = field(default_factory=dict)
     parameters: str | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
+    pieces: Pieces | None = None
 
 
 @dataclass(frozen=True)
@@ -381,6 +401,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         public_coin=_optional(
             entry, "public_coin", lambda: _public_coin(fields.mapping(entry, "public_coin"))
         ),
+        selection=_digest(entry, "selection_sha256"),
     )
 
 
@@ -444,6 +465,16 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
         fields.mapping(entry, "released") if "released" in entry else {},
         _digest(entry, "parameters_sha256"),
         {key: fields.text(entry, key, pattern=_HEX) for key in _DIGESTS if key in entry},
+        _optional(entry, "pieces", lambda: _pieces(fields.mapping(entry, "pieces"))),
+    )
+
+
+def _pieces(entry: Mapping[str, Any]) -> Pieces:
+    return Pieces(
+        bytes.fromhex(fields.text(entry, "broadcast", pattern=_HEX)),
+        bytes.fromhex(fields.text(entry, "uploads", pattern=_HEX)),
+        fields.integer(entry, "vectors", least=1, most=10**9),
+        fields.integer(entry, "heads", most=10**12),
     )
 
 

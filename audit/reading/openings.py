@@ -21,6 +21,7 @@ from audit.reading.spends import last_round_spends, last_spends
 from audit.untrusted import fields
 from audit.untrusted.documents import canonical_json, parse_json
 from audit.untrusted.fields import FieldError
+from audit.untrusted.merkle import leaf_digest, path_length, root_above
 
 SERVER = -1
 MAXIMUM_BYTES = 1 << 28
@@ -265,26 +266,15 @@ def _extended(history: bytes, kind: str, entry: Mapping[str, Any]) -> bytes:
 
 
 def _check(tree: Tree, place: tuple[int, int], key: bytes, path: Sequence[bytes]) -> None:
-    """Follow a leaf's path to the root, as RFC 9162, section 2.1.3.2, has it."""
+    """Follow a leaf's path to the root."""
     round, client = place
     leaves = tree.rounds * (tree.clients + 1)
     if round >= tree.rounds or client >= tree.clients:
         raise FieldError(f"{_named(place)}: the intent has no such key")
-    number, last = round * (tree.clients + 1) + client + 1, leaves - 1
-    digest = hashlib.sha256(b"\x00" + _LEAF + _numbers(round, client) + key).digest()
-    for beside in path:
-        if last == 0:
-            # The path is longer than the tree is high.
-            digest = b""
-            break
-        if number % 2 or number == last:
-            digest = hashlib.sha256(b"\x01" + beside + digest).digest()
-            while number % 2 == 0 and number:
-                number, last = number // 2, last // 2
-        else:
-            digest = hashlib.sha256(b"\x01" + digest + beside).digest()
-        number, last = number // 2, last // 2
-    if last or digest.hex() != tree.root:
+    number = round * (tree.clients + 1) + client + 1
+    leaf = leaf_digest(_LEAF + _numbers(round, client) + key)
+    fits = len(path) == path_length(number, leaves)
+    if not fits or root_above(leaf, number, leaves, path).hex() != tree.root:
         raise FieldError(
             f"the key opened for {_named(place)} is not the one that the intent committed to"
         )

@@ -45,6 +45,7 @@ class Tally:
         weights: whether the published weights were compared.
         widths: length of the bound on each update, as if all coordinates had been recorded.
         uncertain: coordinates without a finite bound, and all coordinates.
+        shares: of each round whose server left evidence, the share of its pieces that was kept.
         open_bits: what the choices that rounding leaves on the public grid could tell, in bits.
     """
 
@@ -58,6 +59,7 @@ class Tally:
     weights: bool = False
     widths: list[float] = field(default_factory=list)
     uncertain: list[int] = field(default_factory=lambda: [0, 0])
+    shares: list[float] = field(default_factory=list)
     open_bits: float = 0.0
 
     def compare(self, what: str, found: Floats, expected: Rounded, bits: int | None = None) -> None:

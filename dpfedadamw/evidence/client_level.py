@@ -20,6 +20,7 @@ from torch import Tensor
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.exchanges import UploadRecorder
 from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, write_layout
+from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.vectors.flat import Blocks
 
@@ -79,6 +80,9 @@ class ClientLevelEvidence:
         self.uploads = UploadRecorder(
             directory, blocks, queries=0, rounds=rounds, per_round=1, sample=sample
         )
+        self.servers: ServerRecorder | None = None
+        if not self.uploads.complete:
+            self.servers = ServerRecorder(directory, blocks.parameters, rounds=rounds, per_round=1)
         write_layout(directory, blocks, beta2=None, sample=sample, rounds=rounds, unit="client")
 
     def commit(self, clipped: Tensor) -> bytes:
@@ -86,6 +90,12 @@ class ClientLevelEvidence:
         commitment = Commitment(self._salt)
         commitment.update(clipped)
         return commitment.digest()
+
+    def forget_after(self, completed_rounds: int) -> None:
+        """Delete what a run that was cut off left of rounds that will be run again."""
+        self.uploads.forget_after(completed_rounds)
+        if self.servers is not None:
+            self.servers.forget_after(completed_rounds)
 
     def write_round(
         self, index: int, attempt: int, clients: Sequence[int], release: UpdateRelease
@@ -111,6 +121,9 @@ class ClientLevelEvidence:
             "commitment": commitment_rows(release.commitments),
             "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
         }
+        if self.servers is not None:
+            places = torch.from_numpy(arrays["sample_places"]).to(release.released.device)
+            arrays["released_sample"] = release.released[places].float().cpu().numpy()
         if release.upload_noise:
             arrays["upload_noise_sum_squares"] = np.stack(
                 [self._squares(one, release.kept) for one in release.upload_noise]

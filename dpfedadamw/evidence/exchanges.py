@@ -129,6 +129,9 @@ class Exchange:
 class UploadRecorder:
     """Writes a file for each participation, or each round's release, that is kept.
 
+    Attributes:
+        complete: Whether all are kept, and all of them whole.
+
     Args:
         directory: The run's ``evidence/``, which holds the salt.
         blocks: The measuring partition.
@@ -154,6 +157,7 @@ class UploadRecorder:
         self._salt = (directory / "salt").read_bytes()
         kept = extent(blocks.parameters, queries, rounds * per_round)
         self._share = kept.share
+        self.complete = kept == Extent(1.0, None)
         self.coordinates: Tensor | None = None
         if kept.coordinates is not None:
             chosen = kept_coordinates(self._salt, blocks.parameters, kept.coordinates)

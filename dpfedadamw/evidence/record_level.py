@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
+from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
 from dpfedadamw.vectors.flat import Blocks
@@ -176,6 +177,11 @@ class EvidenceWriter:
         self.uploads = UploadRecorder(
             directory, blocks, queries=queries, rounds=rounds, per_round=per_round, sample=chosen
         )
+        self.servers: ServerRecorder | None = None
+        if not self.uploads.complete:
+            self.servers = ServerRecorder(
+                directory, blocks.parameters, rounds=rounds, per_round=per_round
+            )
         write_layout(directory, blocks, beta2=beta2, sample=chosen, rounds=rounds, unit="record")
 
     def client(self) -> ClientEvidence:
@@ -244,6 +250,8 @@ class EvidenceWriter:
     def restore(self, completed_rounds: int) -> None:
         """Continue after a resume: the shadow from the last completed round that had clients."""
         self.uploads.forget_after(completed_rounds)
+        if self.servers is not None:
+            self.servers.forget_after(completed_rounds)
         if not self._aggregated or self._beta2 is None:
             return
         for index in reversed(range(completed_rounds)):

@@ -78,7 +78,7 @@ class ClientLevel(Unprotected):
             rounds=plan.rounds,
             released=sparse.released if sparse is not None else blocks.parameters,
         )
-        evidence.uploads.forget_after(setup.completed)
+        evidence.forget_after(setup.completed)
         return cls(evidence=evidence, randomness=setup.randomness)
 
     @staticmethod
@@ -152,17 +152,24 @@ class ClientLevel(Unprotected):
         self.evidence.write_round(current.index, current.attempt, current.chosen, release)
         return [Upload(release.released)]
 
-    def close(self, current: Round) -> Mapping[str, str]:
+    def close(self, current: Round) -> Mapping[str, object]:
         """Write the broadcasts before and after; digests of what is public, no single upload's."""
         (upload,) = current.uploads
         after = pack(current.state.parameters, current.state.state)
-        self.evidence.uploads.release(current.index, (current.message, after), upload.update)
+        messages, noted = (current.message, after), dict[str, object]()
+        if self.evidence.servers is None:
+            self.evidence.uploads.release(current.index, messages, upload.update)
+        else:
+            noted = self.evidence.servers.combined(
+                current.index, messages, [pack(upload.update, {})], last=current.last
+            )
         return {
             "broadcast_sha256": sha256(current.message).hexdigest(),
             "released_sha256": vector_digest(upload.update).hex(),
             "participations_sha256": digest_of_commitments(
                 [answer.commitment for answer in current.answers]
             ),
+            **noted,
         }
 
     def traffic(self, current: Round) -> tuple[int | None, int | None]:

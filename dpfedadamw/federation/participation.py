@@ -90,6 +90,7 @@ class Round:
         answers: What the clients' parts came to, in the order of ``chosen``; empty before.
         uploads: What the server combines; empty before, and where nothing is to be combined.
         state: The server's state; what it is after the round, once uploads are combined.
+        last: Whether no round follows; known once its uploads are in.
     """
 
     index: int
@@ -102,6 +103,7 @@ class Round:
     answers: tuple[Answer, ...] = ()
     uploads: tuple[Upload, ...] = ()
     state: ServerState
+    last: bool = False
 
     def stream(self, randomness: RandomSource, purpose: str, client: int) -> Stream:
         """Open a stream of this attempt for a client, or for the server, which is client -1."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol, Self
@@ -15,6 +15,7 @@ from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
 from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected, record_loss
 from dpfedadamw.models.transformers.padding import keep_padding
@@ -138,7 +139,7 @@ class RecordLevel(Unprotected):
             exchange=answer.result.evidence.exchange,
         )
 
-    def close(self, current: Round) -> Mapping[str, str]:
+    def close(self, current: Round) -> Mapping[str, object]:
         """Write the round's evidence.
 
         Uploads are functions of noised gradients, so that their digests tell nothing more.
@@ -159,4 +160,12 @@ class RecordLevel(Unprotected):
             "participations_sha256": digest_of_commitments(
                 [one.commitment.digest() for one in collected]
             ),
+            **self._pieces(current, uploads),
         }
+
+    def _pieces(self, current: Round, uploads: Sequence[bytes]) -> Mapping[str, object]:
+        """Keep what the server made of the round, where not all participations are kept whole."""
+        if self.evidence.servers is None:
+            return {}
+        messages = (current.message, pack(current.state.parameters, current.state.state))
+        return self.evidence.servers.combined(current.index, messages, uploads, last=current.last)

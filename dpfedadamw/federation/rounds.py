@@ -198,7 +198,7 @@ class Federation:
         if last and grid is not None:
             # These are the weights that are published.
             state = replace(state, parameters=on_grid(state.parameters, grid.weights))
-        current = replace(current, uploads=tuple(uploads), state=state)
+        current = replace(current, uploads=tuple(uploads), state=state, last=last)
         entry = self._close(current)
         return RoundResult(
             completed=index + 1,

@@ -101,7 +101,7 @@ class Unprotected:
         like = current.broadcast.parameters
         return [Upload(*unpack(answer.message, like)) for answer in current.answers]
 
-    def close(self, _current: Round) -> Mapping[str, str]:
+    def close(self, _current: Round) -> Mapping[str, object]:
         """Write a finished round's evidence; digests of what travelled in it, for the ledger."""
         return {}
 

@@ -102,6 +102,8 @@ def header(
         # Loss distributions, which carry the claim, are composed here; RDP is dp-accounting's.
         "accountant": {"library": "dpfedadamw", "version": __version__},
         "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
+        # The key that draws which evidence is kept: it cannot be chosen once that is known.
+        "selection_sha256": hashlib.sha256((run.evidence / "salt").read_bytes()).hexdigest(),
         # What the published weights will be called, before there are any.
         "tensors_sha256": _tensors_digest(experiment.model),
     }

@@ -8,24 +8,28 @@ plus that mean.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
-from audit.checks.record.uploads import UPLOADS
+from audit.checks.record.uploads import UPLOADS, rounds_judged
+from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.exchanges import Extent, Release, extent, is_kept
 from audit.reading.ledger import Grid, Header, Round
 from audit.reading.sparsification import BROADCAST_NAME
 from audit.replay import find_applied_mean
+from audit.replay.base import UPDATE
 from audit.replay.grid import grid_notes, off_grid, too_fine
 from audit.replay.participation import Message, Tally, read_message, shown
 from audit.replay.queries import carries
 from audit.replay.rounding import Rounded, exact
+from audit.replay.rounds import ANOTHER_KEY, ServerRounds, another_key, named
 from audit.replay.trajectory import finished_rounds, judge_weights, recorded_coordinates
 from audit.untrusted import fields
-from audit.untrusted.arrays import Integers
+from audit.untrusted.arrays import Floats, Integers
 from audit.untrusted.fields import FieldError
 from audit.untrusted.safetensors import MessageError
 from audit.verdict import Verdict
@@ -97,6 +101,47 @@ def _release(
     return expected
 
 
+def _of_servers(
+    bundle: Bundle, servers: ServerRounds, items: Sequence[Round], index: int, evidence: UpdateRound
+) -> None:
+    """Judge one round by the evidence of its server; what it released must carry its noise."""
+    item, tally, header = items[index], servers.tally, bundle.header
+    where, grid = f"round {index}", header.grid
+    if evidence.released_sample is None:
+        raise UnverifiedError(f"{where}: what was released is not recorded where noise is")
+    clip, divisor = header.clipping_norm or 0.0, evidence.divisor
+    noise, clean = evidence.noise_sample * clip / divisor, evidence.clean_sample / divisor
+    if not carries(noise, clean, evidence.released_sample, None if grid is None else grid.update):
+        tally.reasons.append(f"{where}: the released mean does not carry the noise recorded for it")
+    found = servers.find(item, item is items[-1])
+    if found is None:
+        return
+    servers.bind(item, items[index + 1] if index + 1 < len(items) else None, found, 1)
+    tally.replayed += 1
+    before, sent = named(found.broadcast), [named(one) for one in found.uploads]
+    for name in sorted(set(before) - {UPDATE, BROADCAST_NAME}):
+        tally.reasons.append(f"{where}: holds a tensor {shown(name)} besides the parameters")
+    if UPDATE not in before or [set(one) for one in sent] != [{UPDATE}]:
+        tally.reasons.append(f"{where}: has no parameters, or more than one released mean")
+        return
+    released, parameters = sent[0][UPDATE], before[UPDATE]
+    if grid is not None and off_grid(released, grid.update).any():
+        tally.reasons.append(
+            f"{where}: the released mean lies off the public grid of {grid.update} significant bits"
+        )
+    if found.coordinates is None and vector_sha256(released) != item.exchanged:
+        tally.reasons.append(f"{where}: its released mean is not the one that the ledger notes")
+    recorded, places = _sampled(evidence, found.coordinates, header.parameters)
+    if not np.array_equal(released[places], evidence.released_sample[recorded]):
+        tally.reasons.append(f"{where}: the released mean is not the one beside its noise")
+    servers.judge(where, found, exact(parameters) + released, {}, frozenset({BROADCAST_NAME}))
+
+
+def vector_sha256(vector: Floats) -> str:
+    """Sha256 (hex) of a vector as the ledger notes it."""
+    return hashlib.sha256(vector.astype("<f4").tobytes()).hexdigest()
+
+
 def _sampled(
     evidence: UpdateRound, coordinates: Integers | None, parameters: int
 ) -> tuple[Integers, Integers]:
@@ -116,8 +161,15 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
     coordinates, salt = recorded_coordinates(bundle, kept), bundle.salt()
     recorded = layout.parameters if coordinates is None else len(coordinates)
     rounds = bundle.readable_ledger.rounds_to_finish
+    tally.finished = len(items)
+    servers = None
+    if kept != Extent(1.0, None) and any(item.pieces is not None for item in items):
+        servers = ServerRounds(bundle, tally, 1)
     for index, evidence in bundle.all_update_rounds():
         _further(index, evidence, tally.reasons)
+        if servers is not None:
+            _of_servers(bundle, servers, items, index, evidence)
+            continue
         item, last = items[index], index == rounds - 1
         always = index in (0, bundle.header.rounds - 1)
         digest = bytes.fromhex(item.exchanged or "")
@@ -153,6 +205,8 @@ def _judge(bundle: Bundle) -> Judgement:
             f"the auditor has no replay of {name} at client level: what its server makes of the "
             "released mean was not judged",
         )
+    if another_key(bundle):
+        return Judgement(Verdict.FAIL, ANOTHER_KEY)
     kept = extent(header.parameters, 0, header.rounds)
     tally = Tally(reasons=too_fine(header))
     rounds = bundle.readable_ledger.rounds_to_finish
@@ -163,16 +217,21 @@ def _judge(bundle: Bundle) -> Judgement:
         "coordinates": kept.coordinates or header.parameters,
         **found.details,
     }
-    amount = "all" if kept.share == 1.0 else f"{tally.replayed} (drawn in secret) of"
-    place = f" at {kept.coordinates} coordinates drawn in secret" if kept.coordinates else ""
+    amount, place, shares = f"all {rounds} rounds", "", list[str]()
+    if kept != Extent(1.0, None):
+        amount = rounds_judged(tally).rstrip(",")
+        if tally.rounds < rounds or kept.coordinates or any(one < 1.0 for one in tally.shares):
+            shares = [f"a share was judged: the server's step in {amount}"]
+        if kept.coordinates and not tally.shares:
+            place = f" at {kept.coordinates} coordinates drawn in secret"
     return conclude(
-        f"no client of any round uploaded or kept a tensor besides its update; {amount} "
-        f"{rounds} rounds{place}: the next model is the last one plus the released mean, "
+        f"no client of any round uploaded or kept a tensor besides its update; {amount}"
+        f"{place}: the next model is the last one plus the released mean, "
         "which carries the noise that was measured"
         + ("; the published weights are the last model" if tally.weights else ""),
         tally.reasons,
         details=details,
-        qualifications=(*found.qualifications, *grid_notes(header)),
+        qualifications=(*shares, *found.qualifications, *grid_notes(header)),
     )
 
 

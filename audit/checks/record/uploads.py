@@ -8,7 +8,7 @@ point at which a gradient is asked for, is what the replay cannot reproduce.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,19 @@ from audit.reading.bundle import Bundle
 from audit.reading.evidence import RoundEvidence
 from audit.reading.exchanges import Exchange, Extent, extent, is_kept
 from audit.reading.ledger import Header, Ledger, Round
-from audit.reading.spends import last_spends
+from audit.reading.spends import Spend, last_spends
 from audit.replay import Replay, find_replay
 from audit.replay.base import Conditions
 from audit.replay.grid import grid_notes, too_fine
-from audit.replay.participation import Message, Tally, replay_participation
+from audit.replay.participation import (
+    Message,
+    Tally,
+    read_message,
+    replay_participation,
+)
 from audit.replay.queries import block_sums, noise_faults
 from audit.replay.rounding import Rounded
+from audit.replay.rounds import ANOTHER_KEY, ServerRounds, agrees, another_key, combine
 from audit.replay.trajectory import (
     Trajectory,
     finished_rounds,
@@ -36,6 +42,7 @@ from audit.replay.trajectory import (
     recorded_coordinates,
 )
 from audit.untrusted import fields
+from audit.untrusted.arrays import Integers
 from audit.untrusted.fields import FieldError
 from audit.verdict import Severity, Verdict
 
@@ -73,6 +80,51 @@ def _bound(where: str, exchange: Exchange, item: Round, digest: bytes, tally: Ta
         tally.reasons.append(f"{where}: its upload is not the one that the server combined")
 
 
+def _servers(
+    bundle: Bundle, kept: Extent, finished: Sequence[Round], tally: Tally
+) -> ServerRounds | None:
+    """The evidence of servers of its own that a run has whose participations are not all whole."""
+    if kept == Extent(1.0, None) or all(item.pieces is None for item in finished):
+        return None
+    return ServerRounds(bundle, tally, bundle.header.clients_per_round)
+
+
+def _unmoved(item: Round, later: Sequence[Round], tally: Tally) -> None:
+    """A round without clients changes nothing."""
+    if later and later[0].broadcast != item.broadcast:
+        tally.reasons.append(f"round {item.round}: had no clients, and the server moved")
+
+
+def _noise_variance(spend: Spend) -> float:
+    """Φ = (σC/B)² of a client's charge."""
+    deviation = spend.noise_multiplier * spend.clipping_norm / spend.expected_batch_size
+    return deviation**2
+
+
+def _conditions(
+    bundle: Bundle,
+    item: Round,
+    spends: Mapping[tuple[int, int], Spend],
+    earlier: int,
+    coordinates: Integers | None,
+) -> Conditions:
+    """What spec and ledger say of a round, for its server."""
+    algorithm, header = fields.mapping(bundle.readable_spec, "algorithm"), bundle.header
+    spend = spends.get((item.round, item.clients[0]))
+    if spend is None:
+        raise UnverifiedError(f"round {item.round}: was not charged")
+    return Conditions(
+        algorithm=algorithm,
+        clients=header.clients,
+        learning_rate=learning_rate(algorithm, item.round, header.rounds),
+        steps=item.steps[0],
+        earlier_steps=earlier,
+        noise_variance=_noise_variance(spend),
+        partition=partition_of(bundle, coordinates),
+        whole=coordinates is None,
+    )
+
+
 def _replay_all(
     bundle: Bundle, replay: Replay, kept: Extent, tally: Tally, private: dict[str, Any]
 ) -> None:
@@ -87,7 +139,8 @@ def _replay_all(
     trajectory, earlier, shares = Trajectory(replay, tally), 0, [0.0]
     finished = finished_rounds(ledger)
     tally.finished, tally.participations = len(finished), sum(len(one.clients) for one in finished)
-    for item in finished:
+    servers, names = _servers(bundle, kept, finished, tally), None
+    for place, item in enumerate(finished):
         evidence = bundle.round_evidence(item.round)
         digests = evidence.upload_sha256.astype(np.uint8)
         if hashlib.sha256(digests.tobytes()).hexdigest() != item.exchanged:
@@ -96,7 +149,11 @@ def _replay_all(
         steps = dict(zip(item.clients, item.steps, strict=True))
         uploads: list[Mapping[str, Rounded]] = []
         broadcast: Message | None = None
-        sent, setting = b"", None
+        sent, setting, found = b"", None, None
+        if not item.clients:
+            _unmoved(item, finished[place + 1 :], tally)
+        elif servers is not None:
+            found = servers.find(item, item is finished[-1])
         for row in _kept(evidence, item, header, salt, kept.share):
             client = int(evidence.clients[row])
             where = f"round {item.round}, client {client}"
@@ -108,14 +165,13 @@ def _replay_all(
                 _bound(where, exchange, item, digests[row].tobytes(), tally)
             elif exchange.square_sums is None:
                 raise UnverifiedError(f"{where}: the block sums of its gradients are not recorded")
-            deviation = spend.noise_multiplier * spend.clipping_norm / spend.expected_batch_size
             setting = Conditions(
                 algorithm=algorithm,
                 clients=header.clients,
                 learning_rate=rate,
                 steps=steps[client],
                 earlier_steps=earlier,
-                noise_variance=deviation**2,
+                noise_variance=_noise_variance(spend),
                 partition=partition,
                 whole=coordinates is None,
             )
@@ -130,16 +186,36 @@ def _replay_all(
             )
             if result is None:
                 continue
+            names = names or frozenset(result[1])
+            if found is not None and row < len(found.uploads):
+                kept_there = read_message(exchange.upload)
+                if not agrees(found.uploads[row], found.coordinates, kept_there, coordinates):
+                    tally.reasons.append(f"{where}: its upload is not the one that was combined")
             uploads.append(result[1])
             if broadcast is None:
                 broadcast, sent = result[0], exchange.broadcast
                 trajectory.arrives(where, setting, broadcast)
             norms = np.sqrt(evidence.clean_sum_squares[row].sum(axis=-1))
             shares.append(2.0 * tally.widths[-1] / max(float(np.median(norms)), 1e-300))
-        trajectory.leaves(item, setting, broadcast, uploads)
+        trajectory.leaves(item, setting, broadcast, uploads if servers is None else ())
+        if servers is not None and found is not None:
+            following = next((one for one in finished[place + 1 :] if one.clients), None)
+            servers.bind(item, following, found, len(item.clients))
+            combine(
+                servers,
+                item,
+                found,
+                _conditions(bundle, item, spends, earlier, found.coordinates),
+                replay,
+                names,
+            )
         earlier += max(item.steps, default=0)
     if trajectory.after is not None:
         judge_weights(bundle, coordinates, trajectory.after.parameters, tally)
+    if not tally.rounds and tally.replayed:
+        tally.unjudged.append(
+            "no round's uploads were all kept: what the server made of them was not judged"
+        )
     private["largest_share_of_a_clean_gradient_that_could_hide"] = max(shares)
 
 
@@ -155,6 +231,8 @@ def _judge(bundle: Bundle) -> Judgement:
             Verdict.NOT_VERIFIED,
             f"the auditor has no replay of {name}: what its uploads are made of was not judged",
         )
+    if another_key(bundle):
+        return Judgement(Verdict.FAIL, ANOTHER_KEY)
     participations = header.rounds * header.clients_per_round
     queries = _queries(bundle.readable_ledger, header)
     kept = extent(header.parameters, queries, participations)
@@ -169,10 +247,16 @@ def _judge(bundle: Bundle) -> Judgement:
         what = f"the replay of {name} that {found.source} brings failed ({type(error).__name__})"
         raise UnverifiedError(what) from error
     judged = _conclude(tally, kept, header, private)
+    shares = (share_judged(tally),) if kept.share < 1.0 or kept.coordinates is not None else ()
     return replace(
         judged,
         details={**judged.details, **found.details},
-        qualifications=(*judged.qualifications, *found.qualifications, *grid_notes(header)),
+        qualifications=(
+            *judged.qualifications,
+            *shares,
+            *found.qualifications,
+            *grid_notes(header),
+        ),
     )
 
 
@@ -250,8 +334,35 @@ def _served(tally: Tally) -> str:
     if not tally.rounds:
         return "no round's uploads were all kept, so the server's part was not judged"
     weights = ", and so do the published weights" if tally.weights else ""
+    return f"what the server sent after {rounds_judged(tally)} follows from the uploads{weights}"
+
+
+def rounds_judged(tally: Tally) -> str:
+    """In how many rounds the server was judged, and by how much of its vectors."""
     rounds = f"{tally.rounds} of {tally.finished} rounds"
-    return f"what the server sent after {rounds} follows from the uploads{weights}"
+    parts = [share for share in tally.shares if share < 1.0]
+    if not tally.shares or (tally.rounds == tally.finished and not parts):
+        return rounds
+    if not parts:
+        return f"{rounds}, drawn after the fact,"
+    least, most = (f"{100.0 * share:.2g}" for share in (min(parts), max(parts)))
+    share = f"{least} %" if least == most else f"{least} to {most} %"
+    return (
+        f"{rounds}, drawn after the fact ({len(tally.shares) - len(parts)} whole, {len(parts)} by "
+        f"{share} of the coordinates),"
+    )
+
+
+def share_judged(tally: Tally) -> str:
+    """The sentence that stands beside a verdict on a share of the evidence."""
+    judged = rounds_judged(tally).rstrip(",")
+    if not tally.rounds:
+        judged = "no round"
+    amount = f"{100.0 * tally.replayed / max(1, tally.participations):.2g}"
+    return (
+        f"a share was judged: the server's step in {judged}, and {amount} % of all uploads, drawn "
+        "in secret after they were made"
+    )
 
 
 UPLOADS = Check(
@@ -271,7 +382,9 @@ UPLOADS = Check(
     "the messages that were combined, and it must agree with the noise and norms that the other "
     "checks judge; a process that lies in all of them alike is not caught. Only participations "
     "that were kept are judged; which are is drawn after each upload, with a key that the training "
-    "process holds. The server is judged in rounds of which every upload was kept. Where a value "
+    "process holds; a fault in one round or participation alone is seen with the chance that the "
+    "finding names. The server is judged in the rounds that were kept, and where only pieces of "
+    "their vectors were, at these. Where a value "
     "lies within rounding of the middle between two points of the grid, either passes: the finding "
     "tells how many bits that leaves. Algorithms that the "
     "auditor does not know are not judged.",

@@ -17,6 +17,7 @@ import hmac
 from dataclasses import dataclass
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.storage.merkle import DIGEST_BYTES, LEAF, MerkleTree
 
 KEY_BYTES = 32
 # The server's own place beside the clients: its streams are the cohort's and the release's.
@@ -34,7 +35,6 @@ _COMMITTED = b"dpfedadamw leaf commitment 1\x00"
 _STREAM = b"dpfedadamw release stream 1\x00"
 _SALT = b"dpfedadamw data salt 1\x00"
 _DATA = b"dpfedadamw data commitment 1\x00"
-_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def stream_key(
     named = b"".join(len(text).to_bytes(4, "big") + text for text in texts)
     info = _STREAM + named + _numbers(round, client, attempt) + history
     # RFC 5869: a missing salt is a string of zeros.
-    extracted = hmac.digest(coin.nonce or bytes(_DIGEST_BYTES), leaf, "sha256")
+    extracted = hmac.digest(coin.nonce or bytes(DIGEST_BYTES), leaf, "sha256")
     return hmac.digest(extracted, info + b"\x01", "sha256")
 
 
@@ -138,26 +138,18 @@ class KeyTree:
         for round in range(rounds):
             for client in range(SERVER, clients):
                 bottom += leaf_digest(round, client, leaf_key(key, round, client))
-        self._levels = [bytes(bottom)]
-        while len(self._levels[-1]) > _DIGEST_BYTES:
-            self._levels.append(_above(self._levels[-1]))
+        self._tree = MerkleTree(bytes(bottom))
 
     @property
     def root(self) -> str:
         """The tree's root, sha256 hex."""
-        return self._levels[-1].hex()
+        return self._tree.root.hex()
 
     def path(self, round: int, client: int) -> list[str]:
         """The digests (hex) that lead from a leaf to the root, lowest first."""
-        place = self.place(round, client)
-        found = []
-        for level in self._levels[:-1]:
-            beside = (place ^ 1) * _DIGEST_BYTES
-            # The last of an odd number stands for itself on the level above.
-            if beside < len(level):
-                found.append(level[beside : beside + _DIGEST_BYTES].hex())
-            place //= 2
-        return found
+        joined = self._tree.path(self.place(round, client))
+        starts = range(0, len(joined), DIGEST_BYTES)
+        return [joined[start : start + DIGEST_BYTES].hex() for start in starts]
 
     def place(self, round: int, client: int) -> int:
         """The leaf's number, from 0.
@@ -175,16 +167,5 @@ class KeyTree:
 
 def leaf_digest(round: int, client: int, leaf: bytes) -> bytes:
     """The digest that stands for a leaf key at the bottom of the tree."""
-    content = b"\x00" + _COMMITTED + _numbers(round, client) + leaf
+    content = LEAF + _COMMITTED + _numbers(round, client) + leaf
     return hashlib.sha256(content).digest()
-
-
-def _above(level: bytes) -> bytes:
-    """The digests one level up: a node is hashed behind another byte than a leaf."""
-    pair = 2 * _DIGEST_BYTES
-    return b"".join(
-        hashlib.sha256(b"\x01" + level[start : start + pair]).digest()
-        if start + pair <= len(level)
-        else level[start : start + _DIGEST_BYTES]
-        for start in range(0, len(level), pair)
-    )

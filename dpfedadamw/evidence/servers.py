@@ -1,0 +1,266 @@
+"""What the auditor works a server's step out from: a round's uploads, and the broadcasts around it.
+
+Where not every participation of a run is kept whole, no round might have all its uploads, and then
+nobody could tell what the server made of them. So each round's vectors are cut into pieces of equal
+coordinates, and two Merkle trees over all pieces are noted in the ledger, one of the broadcast and
+one of all uploads together. After that a key that was there before training draws from the two
+roots which rounds are kept whole, and which pieces of the others; the last round is always kept.
+What a server adds to a round nobody can fit to pieces that are drawn from the round itself, and
+what is kept can be shown to be what was sent.
+
+At client level the noised mean stands for the uploads: single ones leave no evidence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load, save
+from torch import Tensor
+
+from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.merkle import LEAF, MerkleTree
+
+# Bytes of all these files of a run, about; the auditor expects exactly what fits.
+CAPACITY_BYTES = 1 << 26
+# Coordinates of a piece: so many at least, and so many pieces at most.
+SHORTEST_PIECE = 64
+MOST_PIECES = 1 << 14
+# A round of which fewer pieces fit is kept by chance.
+FEWEST_PIECES = 16
+_FLOAT_BYTES = 4
+# How many are drawn scatters: aim below what fits.
+_MARGIN = 0.75
+# Vectors that are put side by side at once while pieces are hashed.
+_BESIDE_BYTES = 1 << 25
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How much of the rounds of a run is kept.
+
+    Attributes:
+        whole: Chance of a round to be kept whole.
+        part: Chance of any other to be kept in part.
+        pieces: Pieces of such a part.
+        last: Pieces of the last round.
+    """
+
+    whole: float
+    part: float
+    pieces: int
+    last: int
+
+
+def pieces_of(parameters: int) -> tuple[int, int]:
+    """How many pieces d coordinates are cut into, and how long each but the last is."""
+    width = max(SHORTEST_PIECE, -(-parameters // MOST_PIECES))
+    return -(-parameters // width), width
+
+
+def kept_of(parameters: int, vectors: int, heads: int, rounds: int) -> Kept:
+    """What fits into `CAPACITY_BYTES`: half of it whole rounds, the rest parts of all others.
+
+    Args:
+        parameters: d.
+        vectors: Of a round: those of its uploads, and twice those of a broadcast.
+        heads: Bytes of a round beside its vectors.
+        rounds: T.
+    """
+    count, _ = pieces_of(parameters)
+    row = _FLOAT_BYTES * parameters * vectors
+    if rounds * (row + heads) <= CAPACITY_BYTES:
+        return Kept(1.0, 1.0, count, count)
+    half = CAPACITY_BYTES // 2
+    fitting = half // (row + heads)
+    last = count if fitting else min(count, max(FEWEST_PIECES, (half - heads) * count // row))
+    others = max(1, rounds - max(1, fitting))
+    whole = _MARGIN * max(0, fitting - 1) / max(1, rounds - 1)
+    pieces = (half // others - heads) * count // row
+    if pieces >= FEWEST_PIECES:
+        return Kept(whole, 1.0, min(count, pieces), last)
+    fewest = min(count, FEWEST_PIECES)
+    part = min(1.0, _MARGIN * half / (others * (heads + row * fewest / count)))
+    return Kept(whole, part, fewest, last)
+
+
+def drawn(
+    key: bytes, roots: tuple[bytes, bytes], round_index: int, kept: Kept, count: int, last: bool
+) -> NDArray[np.int64] | None:
+    """Which pieces of a round are kept; none where it is not kept at all.
+
+    Args:
+        key: The secret key that was there before training.
+        roots: Of the trees over the round's broadcast and uploads.
+        round_index: t.
+        kept: How much of the run is kept.
+        count: Pieces of a vector.
+        last: Whether no round follows.
+    """
+    message = b"server of round %d " % round_index + b"".join(roots)
+    seed = hmac.digest(key, message, "sha256")
+    coins = [int.from_bytes(seed[start : start + 8], "big") / 2.0**64 for start in (0, 8)]
+    if last:
+        number = kept.last
+    elif coins[0] < kept.whole:
+        number = count
+    else:
+        number = kept.pieces if coins[1] < kept.part else 0
+    if not number:
+        return None
+    raw = hashlib.shake_256(b"pieces " + seed).digest(8 * count)
+    order = np.argsort(np.frombuffer(raw, dtype=">u8"), kind="stable")
+    return np.sort(order[:number]).astype(np.int64)
+
+
+class _Messages:
+    """Serialised messages of one round as a head and pieces, and the tree over them.
+
+    Args:
+        messages: Of a broadcast, or of all uploads in the order of the round's clients.
+        parameters: d: tensors of float32 and this length are cut, all others are in the head.
+    """
+
+    def __init__(self, messages: Sequence[bytes], parameters: int) -> None:
+        self._messages, self._parameters = messages, parameters
+        self.count, self._width = pieces_of(parameters)
+        self.heads = [_head(message, parameters) for message in messages]
+        joined = b"".join(len(head).to_bytes(8, "big") + head for head in self.heads)
+        self.head = joined
+        self.vectors = 0
+        hashers = [hashlib.sha256(LEAF) for _ in range(self.count)]
+        for beside in self._beside():
+            self.vectors += len(beside)
+            for hasher, (start, stop) in zip(hashers, self._edges(), strict=True):
+                hasher.update(beside[:, start:stop].tobytes())
+        leaves = [hashlib.sha256(LEAF + joined).digest(), *(one.digest() for one in hashers)]
+        self.tree = MerkleTree(b"".join(leaves))
+
+    def evidence(self, name: str, places: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Head and kept pieces, with paths to the root unless all pieces are there."""
+        edges = list(self._edges())
+        chosen = [edges[place] for place in places]
+        parts: list[list[bytes]] = [[] for _ in chosen]
+        for beside in self._beside():
+            for part, (start, stop) in zip(parts, chosen, strict=True):
+                part.append(beside[:, start:stop].tobytes())
+        whole = len(places) == self.count
+        leaves = () if whole else (0, *(int(place) + 1 for place in places))
+        return {
+            f"{name}_head": _bytes(self.head),
+            f"{name}_pieces": _bytes(b"".join(one for part in parts for one in part)),
+            f"{name}_paths": _bytes(b"".join(self.tree.path(leaf) for leaf in leaves)),
+        }
+
+    def _edges(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self._parameters, self._width):
+            yield start, min(start + self._width, self._parameters)
+
+    def _beside(self) -> Iterator[NDArray[np.float32]]:
+        """The vectors [v, d], message after message and by name, a few at a time."""
+        most = max(1, _BESIDE_BYTES // (_FLOAT_BYTES * self._parameters))
+        rows: list[NDArray[np.float32]] = []
+        for message in self._messages:
+            for _, value in sorted(load(message).items()):
+                if _is_cut(value, self._parameters):
+                    rows.append(value.numpy())
+                if len(rows) == most:
+                    yield np.stack(rows)
+                    rows = []
+        if rows:
+            yield np.stack(rows)
+
+
+class ServerRecorder:
+    """Notes each round's roots, and writes a file for each round that is kept, whole or in part.
+
+    Args:
+        directory: The run's ``evidence/``, which holds the key that draws.
+        parameters: d.
+        rounds: T.
+        per_round: Uploads of a round, or how many are expected; 1 at client level.
+    """
+
+    def __init__(self, directory: Path, parameters: int, *, rounds: int, per_round: int) -> None:
+        self._directory = directory
+        self._parameters = parameters
+        self._rounds = rounds
+        self._per_round = per_round
+        self._key = (directory / "salt").read_bytes()
+
+    def combined(
+        self,
+        round_index: int,
+        messages: tuple[bytes, bytes],
+        uploads: Sequence[bytes],
+        *,
+        last: bool,
+    ) -> dict[str, object]:
+        """Write what is kept of a round; what the ledger is to note of it.
+
+        Args:
+            round_index: t.
+            messages: The serialised broadcast of this round and of the next.
+            uploads: The serialised uploads; none where nobody took part.
+            last: Whether no round follows: then the published weights tell what came of it.
+        """
+        if not uploads:
+            return {}
+        broadcast = _Messages([messages[0]], self._parameters)
+        sent = _Messages(uploads, self._parameters)
+        vectors = self._per_round * (sent.vectors // len(uploads)) + 2 * broadcast.vectors
+        heads = self._per_round * len(sent.heads[0]) + 2 * len(broadcast.head)
+        roots = (broadcast.tree.root, sent.tree.root)
+        kept = kept_of(self._parameters, vectors, heads, self._rounds)
+        places = drawn(self._key, roots, round_index, kept, broadcast.count, last)
+        if places is not None:
+            arrays = {**broadcast.evidence("broadcast", places), **sent.evidence("uploads", places)}
+            if not last:
+                after = _Messages([messages[1]], self._parameters)
+                arrays |= after.evidence("combined", places)
+            write_arrays(self._directory / server_file(round_index), arrays)
+        return {
+            "pieces": {
+                "broadcast": roots[0].hex(),
+                "uploads": roots[1].hex(),
+                "vectors": vectors,
+                "heads": heads,
+            }
+        }
+
+    def forget_after(self, completed_rounds: int) -> None:
+        """Delete what a run that was cut off left of rounds that will be run again."""
+        for path in self._directory.glob("server-*.npz"):
+            if int(path.stem.split("-")[1]) >= completed_rounds:
+                path.unlink()
+
+
+def server_file(round_index: int) -> str:
+    """Name of the file of one round's server."""
+    return f"server-{round_index:05d}.npz"
+
+
+def _is_cut(value: Tensor, parameters: int) -> bool:
+    return value.shape == (parameters,) and value.dtype == torch.float32
+
+
+def _head(message: bytes, parameters: int) -> bytes:
+    """A message without the numbers of its long vectors."""
+    return save(
+        {
+            name: value[:0].clone() if _is_cut(value, parameters) else value
+            for name, value in load(message).items()
+        }
+    )
+
+
+def _bytes(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(content, dtype=np.uint8)
