@@ -48,6 +48,7 @@ class Recorder:
 
     cohorts: list[list[int]] = field(default_factory=list)
     releases: list[UpdateRelease] = field(default_factory=list)
+    servers: None = None
 
     @property
     def uploads(self) -> Recorder:
