@@ -21,7 +21,7 @@ from audit.untrusted.fields import FieldError
 from audit.untrusted.merkle import DIGEST_BYTES, leaf_digest, path_length, root_above, root_of
 from audit.untrusted.safetensors import Stored, read_stored, read_tensors
 
-CAPACITY_BYTES = 1 << 26
+CAPACITY_BYTES = 3 << 24
 SHORTEST_PIECE = 64
 MOST_PIECES = 1 << 14
 FEWEST_PIECES = 16

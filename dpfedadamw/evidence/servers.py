@@ -30,7 +30,7 @@ from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.merkle import LEAF, MerkleTree
 
 # Bytes of all these files of a run, about; the auditor expects exactly what fits.
-CAPACITY_BYTES = 1 << 26
+CAPACITY_BYTES = 3 << 24
 # Coordinates of a piece: so many at least, and so many pieces at most.
 SHORTEST_PIECE = 64
 MOST_PIECES = 1 << 14

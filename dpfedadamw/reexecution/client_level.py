@@ -86,7 +86,7 @@ class ClientLevelAgain(ClientLevel):
         self.trained.answers.append(answer)
         return answer
 
-    def close(self, current: Round) -> Mapping[str, str]:
+    def close(self, current: Round) -> Mapping[str, object]:
         """As in the run; keep the round."""
         self.trained.rounds.append(current)
         return super().close(current)

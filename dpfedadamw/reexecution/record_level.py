@@ -107,7 +107,7 @@ class RecordLevelAgain(RecordLevel):
         if part.client in self.seen.drawn:
             self.seen.parts[part.client], self.seen.answers[part.client] = part, answer
 
-    def close(self, current: Round) -> Mapping[str, str]:
+    def close(self, current: Round) -> Mapping[str, object]:
         """As in the run; keep where the round began."""
         self.seen.before.append(current.broadcast.parameters)
         return super().close(current)
