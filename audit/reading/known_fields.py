@@ -127,7 +127,7 @@ RUN_FILES = (
     r"(spec\.yaml|ledger\.jsonl|metrics\.jsonl|model\.safetensors|model\.json)",
     r"(audit\.json|report(-[a-z]+)?\.(json|pdf|html)|VERIFY(-public)?\.md)",
     r"((training\.attestation|attestation(-public)?)\.json(\.tsr)?|(trainer|auditor)\.(pub|rotations\.json))",
-    r"(model\.sig|erasure\.json|(intent|challenge|draw)\.json(\.tsr)?)",
+    r"(model\.sig|erasure\.json|(intent|challenge|draw)\.json(\.tsr|\.tlog)?)",
     r"\.unfinished/lock",
 )
 # What a run goes on from, while its ledger has no claim; a finished run keeps none of it.

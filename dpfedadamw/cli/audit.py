@@ -325,6 +325,12 @@ def verify(
             metavar="PEM", help="Certificate of a time-stamping authority you trust. Repeatable."
         ),
     ] = None,
+    log_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Public key of a transparency log you trust. Repeatable."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check every signature, timestamp and hash of a run, offline.
@@ -347,7 +353,15 @@ def verify(
     public = is_public_alone(Snapshot(run_dir))
     path = run_dir.resolve() if public else open_existing(run_dir).path
     memory = default_directory() / remembered.FILE
-    result = verify_run(path, trainer_key, auditor_key, revocations or (), tsa_root or (), memory)
+    result = verify_run(
+        path,
+        trainer_key,
+        auditor_key,
+        revocations or (),
+        tsa_root or (),
+        memory,
+        log_key or (),
+    )
     if as_json:
         print_json(result.to_json())
     else:

@@ -123,10 +123,14 @@ def challenge_new(
     Every stream of the run follows from the trainer's keys and this nonce together. Each intent
     gets one nonce: the same if it is asked for again. Your key folder remembers the intents
     (intents.jsonl); how many of this trainer never came to a draw stands in the challenge.
+
+    A timestamp (intent.json.tsr) and a transparency log's proof (intent.json.tlog) that lie beside
+    the intent are checked and go along.
     """
     from dpfedadamw.cli import opened
     from reports.signatures import challenges, intent_log
     from reports.signatures.keys import default_directory
+    from reports.signatures.trust import transparency
 
     read = challenges.read_intent(opened.read_file(intent), str(intent))
     moment = challenges.now()
@@ -139,12 +143,16 @@ def challenge_new(
     stamped = opened.read_file(stamp) if stamp.exists() else None
     if stamped is not None:
         opened.check_stamp(stamped, read.envelope, stamp)
+    proof = opened.proof_of(intent)
+    proven = opened.read_file(proof) if proof.exists() else None
+    if proven is not None:
+        transparency.check(proven, read.envelope, (), str(proof))
     _refuse_existing(output)
     key = _key("auditor", auditor_key)
     with intent_log.opened(default_directory()) as log:
         known = log.find(read.sha256)
         given = log.challenge(read)
-    answer = challenges.write_challenge(read, given.nonce, given.seen, key, moment, stamped)
+    answer = challenges.write_challenge(read, given.nonce, given.seen, key, moment, stamped, proven)
     opened.write_new(output, answer)
     if known is not None:
         text = f"note: this intent got its nonce at {known.since}; the challenge repeats it"

@@ -129,6 +129,8 @@ def read_challenged(challenge: Path, escrow: Path, trainer: SigningKey) -> Chall
     signed = {challenges.INTENT: read.intent.envelope, challenges.CHALLENGE: read.envelope}
     if read.intent_timestamp is not None:
         signed[challenges.INTENT + signing.STAMP_SUFFIX] = read.intent_timestamp
+    if read.intent_inclusion is not None:
+        signed[challenges.INTENT + signing.PROOF_SUFFIX] = read.intent_inclusion
     promised = read.intent.promised
     coin = PublicCoin(read.nonce, promised.run)
     return Challenged(
@@ -321,6 +323,11 @@ def write_new(path: Path, content: bytes, private: bool = False) -> None:
 def stamp_of(path: Path) -> Path:
     """Where the timestamp of an envelope lies."""
     return path.with_name(path.name + signing.STAMP_SUFFIX)
+
+
+def proof_of(path: Path) -> Path:
+    """Where the proof lies that a transparency log holds an envelope."""
+    return path.with_name(path.name + signing.PROOF_SUFFIX)
 
 
 def check_stamp(stamp: bytes, data: bytes, path: Path) -> None:

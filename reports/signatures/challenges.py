@@ -140,12 +140,14 @@ class Challenge(Signed):
         seen: What the auditor had seen of the trainer by then.
         intent: What it answers.
         intent_timestamp: The timestamp beside the intent, if there was one.
+        intent_inclusion: The proof beside it that a log holds the intent, if there was one.
     """
 
     nonce: bytes
     seen: Seen
     intent: Intent
     intent_timestamp: bytes | None
+    intent_inclusion: bytes | None
 
     def header(self) -> dict[str, Any]:
         """What the ledger's header says of intent and challenge."""
@@ -205,6 +207,7 @@ def write_challenge(
     key: SigningKey,
     created: datetime,
     intent_timestamp: bytes | None = None,
+    intent_inclusion: bytes | None = None,
 ) -> bytes:
     """Return a challenge to an intent, signed by the auditor."""
     predicate = {
@@ -213,9 +216,8 @@ def write_challenge(
         "trainer": intent.fingerprint,
         "intents": asdict(seen),
         "intent": base64.b64encode(intent.envelope).decode("ascii"),
-        "intent_timestamp": base64.b64encode(intent_timestamp).decode("ascii")
-        if intent_timestamp is not None
-        else None,
+        "intent_timestamp": _encoded(intent_timestamp),
+        "intent_inclusion": _encoded(intent_inclusion),
     }
     return _write({INTENT: intent.sha256}, CHALLENGE_TYPE, predicate, key, created)
 
@@ -279,14 +281,24 @@ def read_challenge(data: bytes, where: str) -> Challenge:
         counts = fields.mapping(said, "intents")
         seen = Seen(**{name: fields.integer(counts, name) for name in Seen.__annotations__})
         intent = read_intent(_decoded(said, "intent"), f"{where}: its intent")
-        stamp = _decoded(said, "intent_timestamp") if said.get("intent_timestamp") else None
+        stamp, proof = (
+            _decoded(said, name) if said.get(name) else None
+            for name in ("intent_timestamp", "intent_inclusion")
+        )
         if intent.sha256 != _subject(statement, INTENT) or said.get("run") != intent.promised.run:
             raise FieldError("it answers another intent than the one it carries")
         if said.get("trainer") != intent.fingerprint:
             raise FieldError("it names another trainer than the one who signed the intent")
     except FieldError as error:
         raise EnvelopeError(f"{where}: {error}") from error
-    challenge = Challenge(nonce=nonce, seen=seen, intent=intent, intent_timestamp=stamp, **signed)
+    challenge = Challenge(
+        nonce=nonce,
+        seen=seen,
+        intent=intent,
+        intent_timestamp=stamp,
+        intent_inclusion=proof,
+        **signed,
+    )
     if intent.created > challenge.created + CLOCKS:
         raise EnvelopeError(
             f"{where}: its intent is of {written_time(intent.created)}, after the challenge of "
@@ -355,6 +367,10 @@ def _read(data: bytes, kind: str, role: Role, where: str) -> tuple[Statement, di
         raise EnvelopeError(f"{where}: its keyid names another key than the one that signed")
     refuse_high_s(envelope, where)
     return statement, {"key": key, "created": created, "envelope": data}
+
+
+def _encoded(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode("ascii")
 
 
 def _subject(statement: Statement, name: str) -> str:

@@ -43,7 +43,7 @@ PUBLIC_ENVELOPE = "attestation-public.json"
 TRAINER_KEY, TRAINER_ROTATIONS = "trainer.pub", "trainer.rotations.json"
 AUDITOR_KEY, AUDITOR_ROTATIONS = "auditor.pub", "auditor.rotations.json"
 INSTRUCTIONS, PUBLIC_INSTRUCTIONS = "VERIFY.md", "VERIFY-public.md"
-STAMP_SUFFIX = ".tsr"
+STAMP_SUFFIX, PROOF_SUFFIX = ".tsr", ".tlog"
 SIGNED_PAGES = frozenset({"report.pdf", "report-public.pdf"})
 TRAINED_FILES = (
     "spec.yaml",
@@ -55,7 +55,8 @@ TRAINED_FILES = (
 )
 # What was signed before training, where an auditor had a part in it.
 ANNOUNCED_FILES = (
-    challenges.INTENT, challenges.INTENT + STAMP_SUFFIX, challenges.CHALLENGE,
+    challenges.INTENT, challenges.INTENT + STAMP_SUFFIX, challenges.INTENT + PROOF_SUFFIX,
+    challenges.CHALLENGE,
 )  # fmt: skip
 PUBLIC_REPORTS = ("report-public.json", "report-public.pdf", "report-public.html")
 # What everybody may hold: nothing of it, and no digest of anything else, tells participation.

@@ -21,6 +21,7 @@ from reports.signatures.keys import ROLES, default_directory, load_public, refus
 from reports.signatures.trust.keyring import own_fingerprints
 from reports.signatures.trust.revocations import list_path, read_lists
 from reports.signatures.trust.timestamps import load_roots
+from reports.signatures.trust.transparency import load_log_keys
 from reports.signatures.verification import announcements, contents, envelopes, public, remembered
 from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.remembered import Seen
@@ -36,6 +37,7 @@ def verify(
     revocations: Iterable[Path] = (),
     tsa_roots: Iterable[Path] = (),
     memory: Path | None = None,
+    log_keys: Iterable[Path] = (),
 ) -> VerificationResult:
     """Check a signed run, or its public files where they lie alone.
 
@@ -51,6 +53,7 @@ def verify(
         tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
         memory: File that keeps the latest state seen of each run (`remembered`); nothing is
             compared or kept without.
+        log_keys: Public keys of transparency logs that the caller trusts.
 
     Returns:
         Problems, statements and signers. Nothing in the run directory makes this raise.
@@ -69,6 +72,7 @@ def verify(
         roots=load_roots(tsa_roots),
         revoked=read_lists([*(path for path in own if os.path.lexists(path)), *revocations]),
         own={role: own_fingerprints(role, folder) for role in ROLES},
+        logs=load_log_keys(log_keys),
     )
     known = remembered.read(memory) if memory is not None else {}
     found = Found()

@@ -10,6 +10,7 @@ from reports.reading.snapshot import Snapshot
 from reports.signatures import challenges, signing
 from reports.signatures.challenges import CHALLENGE, DRAW, INTENT, Challenge, Signed
 from reports.signatures.keys import Role, fingerprint
+from reports.signatures.trust import transparency
 from reports.signatures.trust.statements import written_time
 from reports.signatures.trust.timestamps import Timestamp
 from reports.signatures.verification import key_trust
@@ -76,6 +77,7 @@ def _check_intent(
         found.add(INTENT, f"is signed by {intent.fingerprint}, not by the run's trainer")
         return
     stamp = stamp_beside(files, INTENT, intent.envelope, trust, found)
+    _proof_beside(files, INTENT, intent.envelope, trust, found)
     _signer(intent, "trainer", INTENT, stamp, trust, found, same=trainer is not None)
 
 
@@ -92,6 +94,7 @@ def _check_draw(files: Snapshot, challenge: Challenge, trust: Trust, found: Foun
         found.add(DRAW, f"is signed by {draw.fingerprint}, not by whoever challenged the run")
         return
     stamp = stamp_beside(files, DRAW, draw.envelope, trust, found)
+    _proof_beside(files, DRAW, draw.envelope, trust, found)
     _signer(draw, "auditor", DRAW, stamp, trust, found)
 
 
@@ -126,6 +129,24 @@ def _signer(
         known = key in trust.own[role]
         signer = type(signer)(role, key, name, pinned=False, time=time, own=known)
     found.signers.append(signer)
+
+
+def _proof_beside(files: Snapshot, name: str, data: bytes, trust: Trust, found: Found) -> None:
+    """Check the proof beside an envelope that a transparency log holds it, if there is one."""
+    beside = name + signing.PROOF_SUFFIX
+    if not files.holds(beside):
+        return
+    try:
+        proof = files.read(beside, transparency.MOST_BYTES)
+        entry = transparency.check(proof, data, trust.logs, beside)
+    except (SourceError, EnvelopeError) as error:
+        found.add_error(beside, local(error, files.folder))
+        return
+    place = f"entry {entry.index} of {entry.size} of the log {entry.origin}"
+    if entry.trusted:
+        found.say(f"{name}: is {place}, as the log signed; its other entries tell what else was.")
+    else:
+        found.say(f"{name}: says that it is {place}; give the log's key (--log-key) to rely on it.")
 
 
 def _coin(files: Snapshot) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from reports.signatures.trust.certificates import Chain
 from reports.signatures.trust.revocations import Revoked
 from reports.signatures.trust.statements import Rotation, read_bundle, read_rotation, written_time
 from reports.signatures.trust.timestamps import Timestamp
+from reports.signatures.trust.transparency import LogKey
 from reports.signatures.verification.results import Found, Signer
 
 _MOST_BYTES = 1_000_000
@@ -33,12 +34,14 @@ class Trust:
         roots: Certificates of time-stamping authorities.
         revoked: Revoked keys, by fingerprint.
         own: Fingerprints of the keys in the caller's own key folder, by role.
+        logs: Keys of transparency logs.
     """
 
     pinned: dict[Role, ec.EllipticCurvePublicKey]
     roots: tuple[x509.Certificate, ...]
     revoked: Revoked
     own: dict[Role, frozenset[str]]
+    logs: tuple[LogKey, ...] = ()
 
     def signer(
         self, role: Role, fingerprint: str, envelope: str, time: str | None = None

@@ -21,6 +21,7 @@ from tests.audit.synthetic_run import rewrite_ledger
 from tests.authority import LocalAuthority
 from tests.challenged import Parties, challenged, challenged_and_signed, parties
 from tests.faults.challenge_forgeries import FORGERIES
+from tests.logs import TransparencyLog
 
 DRAWN = 3
 Keys = dict[tuple[str, int, int, int], bytes]
@@ -278,17 +279,20 @@ def test_a_server_that_audits_itself_is_told_of(case):
     assert found.header["own"] is True
 
 
-def test_an_intent_that_an_authority_dated_keeps_its_timestamp(case, tmp_path, capsys):
+def test_an_intent_that_was_dated_and_logged_keeps_timestamp_and_proof(case, tmp_path, capsys):
     authority = LocalAuthority(tmp_path)
     spec, intent, answer = (case.file(name) for name in ("small.yaml", "dated.json", "answer.json"))
     with authority.serve() as url:
         dated = ("--output", intent, "--timestamp", url)
         escrow = ("--escrow", case.file("dated.escrow"))
         assert case.trainer("challenge", "intent", spec, *escrow, *dated) == 0
-    stamp = Path(intent + ".tsr")
+    stamp, log = Path(intent + ".tsr"), TransparencyLog()
+    log.entries += [b"another", Path(intent).read_bytes()]
+    Path(intent + ".tlog").write_bytes(log.proof(1))
     assert case.challenge("dated.json", "answer.json") == 0
     read = challenges.read_challenge(Path(answer).read_bytes(), "it")
     assert read.intent_timestamp == stamp.read_bytes()
+    assert read.intent_inclusion == log.proof(1)
     stamp.write_bytes(Path(case.file("openings.json")).read_bytes())
     capsys.readouterr()
     assert case.challenge("dated.json", "other.json") == 2

@@ -21,6 +21,7 @@ from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import Outcome, VerificationResult, verify
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.authority import LocalAuthority
+from tests.logs import TransparencyLog
 from tests.reports.signing_keys import create, fresh
 
 NOON, NONCE = datetime(2026, 11, 22, 12, tzinfo=UTC), bytes(range(32))
@@ -215,3 +216,21 @@ def test_an_authority_dates_the_intent(case, tmp_path):
     (case.run / "intent.json.tsr").write_bytes(stamp[:-1] + bytes([stamp[-1] ^ 1]))
     sign(case)
     assert any("intent.json.tsr" in problem for problem in problems(verify(case.run)))
+
+
+def test_a_transparency_log_holds_the_intent_or_the_proof_is_named(case, tmp_path):
+    log = TransparencyLog()
+    log.entries += [b"another trainer's", (case.run / challenges.INTENT).read_bytes(), b"a third"]
+    (tmp_path / "log.pub").write_text(log.key)
+    beside = case.run / "intent.json.tlog"
+    beside.write_bytes(log.proof(1))
+    sign(case)
+    result = verify(case.run, log_keys=[tmp_path / "log.pub"])
+    assert problems(result) == []
+    assert any(
+        "entry 1 of 3 of the log log.example/intents, as" in one for one in result.statements
+    )
+    assert any("--log-key" in text for text in verify(case.run).statements)
+    beside.write_bytes(log.proof(2))
+    sign(case)
+    assert any("holds something else" in problem for problem in problems(verify(case.run)))
