@@ -63,7 +63,8 @@ def _judge(bundle: Bundle) -> Judgement:
 def _replayed(bundle: Bundle, replay: Replay) -> Judgement:
     rounds = {item.round: item for item in finished_rounds(bundle.readable_ledger)}
     everyone = [(index, client) for index, item in rounds.items() for client in item.clients]
-    drawn, tally = draw(everyone, replay.count, replay.seed), Recomputed()
+    drawn = draw(everyone, replay.count, replay.seed) if replay.drawn is None else replay.drawn
+    tally = Recomputed(reasons=list(replay.faults))
     for again in replay.rounds(drawn, max(rounds)):
         try:
             judge_round(bundle, rounds[again.round], again, tally)

@@ -138,7 +138,8 @@ class RoundAgain:
         exact: whether machine and versions are those that trained, as far as the run noted them.
         differences: what of them is not, one text each.
         whole: whether all its clients were computed, so that what the server did is known.
-        clients: who took part.
+        clients: whose part was computed.
+        cohort: everybody whom the key draws for the round; None where its key is not there.
         charges: what the ledger is charged for it, line by line; empty where it is not whole.
         digests: hexadecimal sha256 by the name under which the ledger's line has it.
         commitments: to each computed client's participation, [S, 32].
@@ -157,6 +158,7 @@ class RoundAgain:
     differences: tuple[str, ...] = ()
     whole: bool = False
     clients: tuple[int, ...] = ()
+    cohort: tuple[int, ...] | None = None
     charges: tuple[Mapping[str, Any], ...] = ()
     digests: Mapping[str, str]
     commitments: NDArray[np.uint8]
@@ -173,6 +175,8 @@ class Replay:
     Attributes:
         count: N, how many.
         seed: 32 bytes by which they are drawn.
+        drawn: round and client of those that a challenge has drawn with the seed; None to draw.
+        faults: what is wrong with the data or the keys before anything is computed.
         drawn_by: whose bits these are, for the finding.
         rounds: computes the rounds of participations (round and client) again, and the last round,
             whose number follows, where the keys open all of it.
@@ -180,5 +184,7 @@ class Replay:
 
     count: int
     seed: bytes
+    drawn: tuple[tuple[int, int], ...] | None = None
+    faults: tuple[str, ...] = ()
     drawn_by: str
     rounds: Callable[[Sequence[tuple[int, int]], int], Iterator[RoundAgain]]

@@ -71,16 +71,28 @@ def audit(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", metavar="PATH", help="With --replay: where the run's data lie, if not there."
-        ),
+        typer.Option("--data", metavar="PATH", help="With --replay or --draw: where the data lie."),
     ] = None,
     escrow: Annotated[
         list[Path] | None,
         typer.Option(
             "--escrow",
             metavar="FILE",
-            help="With --replay: the noise key that `run --escrow` kept. Repeatable.",
+            help="With --replay or --draw: the noise key that `run --escrow` kept. Repeatable.",
+        ),
+    ] = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compute the participations again that your `challenge draw` chose.",
+        ),
+    ] = None,
+    openings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --draw: what the trainer opened for it (`challenge open`); no escrow then.",
         ),
     ] = None,
     canaries: Annotated[
@@ -109,7 +121,8 @@ def audit(
     With --replay N participations are drawn that nobody could foresee, and computed again from
     data, spec and key: batches, noise and uploads to the last bit, clean sums a second time in
     float64. Without it the evidence is what the trainer's own process wrote of itself, and the
-    verdict says so. What it takes is told before it begins.
+    verdict says so. What it takes is told before it begins. With --draw those are computed again
+    that an auditor's second nonce chose, from the keys that the trainer opened for it.
 
     With --canaries an audit run is made of the same spec, in DIR/canaries: records planted by fair
     coins, and how well the coins can be guessed from what is released. The run that is audited
@@ -121,8 +134,7 @@ def audit(
                 "--canaries: makes a run of its own; leave out --paper-claim, --write and "
                 "--timestamp"
             )
-        _only_with_replay(None, data, escrow)
-        if replay is not None:
+        if replay is not None or draw is not None or openings is not None or data or escrow:
             refuse("--canaries: makes a run of its own, whose records are planted; no --replay")
         from dpfedadamw.cli.canaries import audit_with_canaries
 
@@ -131,13 +143,13 @@ def audit(
     if paper_claim is not None:
         if run_dir is not None or write or auditor_key is not None or timestamp is not None:
             refuse("--paper-claim: judges a claim without a run; leave out RUN_DIR and --write")
-        if replay is not None or data is not None or escrow:
+        if replay is not None or draw is not None or openings is not None or data or escrow:
             refuse("--paper-claim: judges a claim without a run; there is nothing to replay")
         _judge_claim(paper_claim, as_json)
         return
     if timestamp is not None and not write:
         refuse("--timestamp: nothing is signed without --write")
-    _only_with_replay(replay, data, escrow)
+    _check_replay(replay, data, escrow, draw, openings)
     from dpfedadamw.cli import after_training
 
     found_run = find_run(run_dir, out_dir)
@@ -147,37 +159,57 @@ def audit(
     key = after_training.load_key("auditor", auditor_key, []) if write else None
     authority = after_training.authority(timestamp)
     with after_training.writing(found_run) if write else contextlib.nullcontext():
-        if replay:
-            findings = _replayed(found_run, replay, data, escrow or [], device, as_json)
+        if replay or draw:
+            findings = _replayed(
+                found_run, replay, data, escrow or [], draw, openings, device, as_json
+            )
         else:
             with status("auditing", quiet=as_json):
                 findings = after_training.audit(found_run)
         _tell(found_run, findings, key, authority, as_json)
 
 
-def _only_with_replay(replay: int | None, data: Path | None, escrow: list[Path] | None) -> None:
-    if replay is None and (data is not None or escrow):
-        refuse("--data, --escrow: belong to --replay N, which computes participations again")
+def _check_replay(
+    replay: int | None,
+    data: Path | None,
+    escrow: list[Path] | None,
+    draw: Path | None,
+    openings: Path | None,
+) -> None:
+    """Refuse options of a replay that do not go together."""
     if replay is not None and replay < 0:
         refuse(f"--replay {replay}: must be at least 0, which computes nothing again")
+    if replay is not None and draw is not None:
+        refuse("--replay N draws by your own bits, --draw FILE has drawn already; give one of them")
+    if openings is not None and (draw is None or escrow):
+        refuse("--openings FILE: is what was opened for a --draw FILE, instead of --escrow")
+    if draw is not None and openings is None and not escrow:
+        refuse(
+            "--draw FILE: give --openings FILE, what the trainer opened for it, or --escrow FILE"
+        )
+    if not (replay or draw) and (data is not None or escrow):
+        refuse("--data, --escrow: belong to --replay N or --draw FILE, which compute again")
 
 
 def _replayed(
     found_run: RunDirectory,
-    count: int,
+    count: int | None,
     data: Path | None,
     escrow: list[Path],
+    draw: Path | None,
+    openings: Path | None,
     device: str,
     as_json: bool,
 ) -> Findings:
     """Findings on a run of which participations were computed again."""
     from dpfedadamw.cli import after_training
-    from dpfedadamw.cli.replaying import keys_of, replay_of
+    from dpfedadamw.cli.replaying import order_of, replay_of
     from dpfedadamw.experiment import pick_device
     from dpfedadamw.reexecution.rounds import Rerun
 
     with status("reading data and dividing it among clients", quiet=as_json):
-        rerun = Rerun(found_run, keys_of(found_run, escrow), pick_device(device), data)
+        order = order_of(found_run, count, escrow, draw, openings)
+        rerun = Rerun(found_run, order.keys, pick_device(device), data)
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("auditing", total=None)
 
@@ -193,7 +225,7 @@ def _replayed(
             progress.update(task, completed=done, total=rounds)
 
         return after_training.audit(
-            found_run, replay=replay_of(rerun, count, announce, after_round)
+            found_run, replay=replay_of(rerun, order, announce, after_round)
         )
 
 

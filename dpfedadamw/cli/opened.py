@@ -210,6 +210,31 @@ def read_opened(
             the reader does not know.
         reports.errors.ReportError: If a signature does not hold.
     """
+    found, read, own = read_drawn(run, draw, auditor_key)
+    drawn, raw = found.drawn(read), read_file(opened)
+    try:
+        leaves = opening.read_openings(raw, found.tree, drawn)
+        salts = opening.read_salts(raw, drawn)
+    except UntrustedError as error:
+        raise FilingError(f"{opened}: {error}") from error
+    return Opened(run=found, drawn=drawn, leaves=leaves, salts=salts, own=own)
+
+
+def read_drawn(
+    run: RunDirectory, draw: Path, auditor_key: Path | None = None
+) -> tuple[FinishedRun, Draw, bool]:
+    """Read an auditor's draw for a run, and whether its key lies in the reader's key folder.
+
+    Args:
+        run: A finished run.
+        draw: The auditor's draw.
+        auditor_key: Public key that the draw must be by; one of the reader's own if not given.
+
+    Raises:
+        FilingError: If draw and run do not belong together, or the draw is by a key that the reader
+            does not know.
+        reports.errors.ReportError: If a signature does not hold.
+    """
     found = finished(run)
     read = challenges.read_draw(read_file(draw), str(draw))
     own = read.fingerprint in own_fingerprints("auditor", default_directory())
@@ -227,13 +252,7 @@ def read_opened(
             f"{draw}: is signed by {read.fingerprint}, and the run was challenged by "
             f"{found.challenge.fingerprint}; whoever challenged it draws"
         )
-    drawn, raw = found.drawn(read), read_file(opened)
-    try:
-        leaves = opening.read_openings(raw, found.tree, drawn)
-        salts = opening.read_salts(raw, drawn)
-    except UntrustedError as error:
-        raise FilingError(f"{opened}: {error}") from error
-    return Opened(run=found, drawn=drawn, leaves=leaves, salts=salts, own=own)
+    return found, read, own
 
 
 def openings(

@@ -1,60 +1,143 @@
-"""Participations computed again: the engine's answers in the auditor's own terms."""
+"""Participations computed again: with which keys, which of them, and the engine's answers.
+
+The command line alone knows both the engine and the auditor, so it hands the one's arrays over in
+the other's terms.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from audit.reading.openings import Participation
 from audit.reexecution import base
 from audit.reexecution.drawing import SEED_BYTES
+from dpfedadamw.cli.opened import FinishedRun, read_drawn, read_opened
+from dpfedadamw.data.digests import client_digests
+from dpfedadamw.privacy.noise.key_tree import data_commitment
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.reexecution import results
 from dpfedadamw.reexecution.history import PastLedger
-from dpfedadamw.reexecution.keys import EscrowedKeys, Keys, PublishedSeed
+from dpfedadamw.reexecution.keys import EscrowedKeys, Keys, OpenedKeys, PublishedSeed
+from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.reexecution.rounds import Cost, Rerun
+from dpfedadamw.run.challenge import coin_of
 from dpfedadamw.rundir import RunDirectory
 
 OWN_BITS = "the auditor's own random bits, after the run"
+NONCE = "the second nonce of the run's challenge, after its ledger was signed"
 
 
-def keys_of(run: RunDirectory, escrow: Sequence[Path]) -> Keys:
-    """The keys that a run's streams come from.
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be computed again, and with which keys.
+
+    Attributes:
+        keys: What the auditor holds.
+        count: How many participations.
+        seed: By what they are drawn.
+        drawn_by: Whose bits these are.
+        drawn: Those that a challenge has drawn; None to draw them from the seed.
+        challenged: The run as its challenge has it; None without one.
+        salts: What hides each drawn client's data in its commitment, by client.
+    """
+
+    keys: Keys
+    count: int
+    seed: bytes
+    drawn_by: str = OWN_BITS
+    drawn: tuple[Participation, ...] | None = None
+    challenged: FinishedRun | None = None
+    salts: Mapping[int, bytes]
+
+
+def order_of(
+    run: RunDirectory,
+    count: int | None,
+    escrow: Sequence[Path] = (),
+    draw: Path | None = None,
+    openings: Path | None = None,
+) -> Order:
+    """What is to be computed again of a run.
 
     Args:
         run: Its directory.
+        count: How many participations to draw; None where a draw says which.
         escrow: Files that hold keys; none are needed where the seed is published.
+        draw: An auditor's draw (`challenge draw`).
+        openings: What the trainer opened for it (`challenge open`).
 
     Raises:
-        DpfedadamwError: If the run's key is not at hand.
+        DpfedadamwError: If keys, draw and run do not belong together.
+        reports.errors.ReportError: If a signature does not hold.
     """
     header = PastLedger(run.ledger).header
+    if openings is not None:
+        assert draw is not None
+        opened = read_opened(run, draw, openings)
+        _, read, _ = read_drawn(run, draw)
+        leaves = {(leaf.round, leaf.client): leaf.key for leaf in opened.leaves}
+        return Order(
+            keys=OpenedKeys(leaves, opened.run.coin),
+            count=len(opened.drawn),
+            seed=read.nonce,
+            drawn_by=NONCE,
+            drawn=opened.drawn,
+            challenged=opened.run,
+            salts=opened.salts,
+        )
+    keys = _keys(header, escrow)
+    if draw is None:
+        assert count is not None
+        seed = secrets.token_bytes(SEED_BYTES)
+        return Order(keys=keys, count=count, seed=seed, salts={})
+    found, read, _ = read_drawn(run, draw)
+    drawn = found.drawn(read)
+    source = ReleaseRandomness.from_escrow(escrow[0], found.coin)
+    return Order(
+        keys=keys,
+        count=len(drawn),
+        seed=read.nonce,
+        drawn_by=NONCE,
+        drawn=drawn,
+        challenged=found,
+        salts={one.client: source.data_salt(one.client) for one in drawn},
+    )
+
+
+def _keys(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
     if header.get("randomness") == "reproducible":
         return PublishedSeed(int(header.get("seed") or 0))
     if not escrow:
-        raise results.ReexecutionError(
+        raise ReexecutionError(
             "--replay: the noise of a release is computed again from its key; give --escrow FILE, "
-            "which `run --escrow FILE` keeps. Without a key nothing can be computed again, and the "
-            "run rests on the trainer's word"
+            "which `run --escrow FILE` keeps, or what was opened for a draw. Without a key nothing "
+            "can be computed again, and the run rests on the trainer's word"
         )
-    return EscrowedKeys(escrow)
+    if "streams" not in header:
+        raise ReexecutionError(
+            "the run is of a version whose streams followed from the key in another way; it cannot "
+            "be computed again"
+        )
+    return EscrowedKeys(escrow, coin_of(header))
 
 
 def replay_of(
     rerun: Rerun,
-    count: int,
-    announce: Callable[[Cost], None],
-    progress: Callable[[int, int], None],
-    seed: bytes | None = None,
+    order: Order,
+    announce: Callable[[Cost], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> base.Replay:
-    """That so many participations are to be computed again.
+    """That participations are to be computed again, for the auditor.
 
     Args:
         rerun: The run.
-        count: N.
+        order: What of it.
         announce: Told what it costs, once it is known which they are.
         progress: Called with rounds done and rounds in all.
-        seed: Bits of a challenge; the auditor's own if None.
     """
 
     def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[base.RoundAgain]:
@@ -64,12 +147,27 @@ def replay_of(
             yield _round(one)
             progress(number, cost.rounds)
 
+    chosen = None if order.drawn is None else tuple((one.round, one.client) for one in order.drawn)
     return base.Replay(
-        count=count,
-        seed=secrets.token_bytes(SEED_BYTES) if seed is None else seed,
-        drawn_by=OWN_BITS if seed is None else "the challenge's second nonce",
+        count=order.count,
+        seed=order.seed,
+        drawn=chosen,
+        faults=tuple(_data_faults(rerun, order)),
+        drawn_by=order.drawn_by,
         rounds=rounds,
     )
+
+
+def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
+    """Whose records are not those that were committed to before the run's nonce was known."""
+    if order.challenged is None:
+        return
+    promised = order.challenged.challenge.intent.promised
+    experiment = rerun.experiment
+    digests = client_digests(experiment.dataset.train, experiment.owner, promised.clients)
+    for client, salt in sorted(order.salts.items()):
+        if data_commitment(salt, client, digests[client]) != promised.data[client]:
+            yield f"client {client}: its records are not those that the intent committed to"
 
 
 def _round(one: results.RoundAgain) -> base.RoundAgain:

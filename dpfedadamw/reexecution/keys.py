@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from dpfedadamw.privacy.noise.key_tree import NO_COIN, PublicCoin
 from dpfedadamw.privacy.noise.randomness import (
+    OpenedRandomness,
     RandomSource,
     ReleaseRandomness,
     ReproducibleRandomness,
@@ -42,7 +44,8 @@ class EscrowedKeys:
     """Keys from escrow files: of a run that was cut off, one for each time it was taken up.
 
     Args:
-        files: Written by ``run --escrow``.
+        files: Written by ``run --escrow`` or ``challenge intent --escrow``.
+        coin: What an auditor's nonce binds the streams to, if there is one.
 
     Raises:
         PrivacyError: If a file cannot be read, or holds no key.
@@ -50,8 +53,9 @@ class EscrowedKeys:
 
     whole = True
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[Path], coin: PublicCoin = NO_COIN) -> None:
         self._files = {ReleaseRandomness.from_escrow(path).commitment: path for path in files}
+        self._coin = coin
 
     def source(self, commitment: str | None) -> RandomSource:
         """Streams of the key with this commitment."""
@@ -61,7 +65,26 @@ class EscrowedKeys:
                 "the escrow holds no key with the commitment that the ledger names; give the file "
                 "that `run --escrow` wrote for this run"
             )
-        return ReleaseRandomness.from_escrow(path)
+        return ReleaseRandomness.from_escrow(path, self._coin)
+
+
+class OpenedKeys:
+    """Leaf keys that a trainer opened for a draw: of single participations, and no whole round.
+
+    Args:
+        leaves: 32 bytes each, by round and client; client -1 is the server.
+        coin: What the streams are bound to.
+    """
+
+    whole = False
+
+    def __init__(self, leaves: Mapping[tuple[int, int], bytes], coin: PublicCoin) -> None:
+        self._leaves, self._coin = dict(leaves), coin
+
+    def source(self, commitment: str | None) -> RandomSource:
+        """Streams of what was opened, whose commitments whoever read them has checked."""
+        del commitment
+        return OpenedRandomness(self._leaves, self._coin)
 
 
 class PublishedSeed:

@@ -140,7 +140,8 @@ class RoundAgain:
         exact: Whether the machine and the versions are those that trained, as far as noted.
         differences: What of them is not, one text each.
         whole: Whether all its clients were computed, so that what the server did is known.
-        clients: Who took part.
+        clients: Whose part was computed.
+        cohort: Everybody whom the key draws for the round; None where its key is not there.
         charges: What the ledger is charged for it, line by line; empty where it is not whole.
         digests: Hexadecimal sha256 by the name under which the ledger's line has it.
         commitments: To each client's participation, uint8 [S, 32].
@@ -159,6 +160,7 @@ class RoundAgain:
     differences: tuple[str, ...] = ()
     whole: bool = False
     clients: tuple[int, ...] = ()
+    cohort: tuple[int, ...] | None = None
     charges: tuple[Mapping[str, Any], ...] = ()
     digests: Mapping[str, str]
     commitments: NDArray[np.uint8]

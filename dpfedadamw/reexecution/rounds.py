@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +208,7 @@ class Rerun:
                 charge=charge,
                 only=None if self._keys.whole else tuple(sorted(drawn)),
                 attempt=past.attempt,
+                cohort=[],
             )
             with self._threads(index), determinism(experiment.spec):
                 result = next(federation.run(state, index), None)
@@ -220,9 +221,8 @@ class Rerun:
                 )
                 for client in sorted(drawn)
             )
-            return result, self._told(
-                past, result, unit, computed, participations, packed, different
-            )
+            again = self._told(past, result, unit, computed, participations, packed, different)
+            return result, replace(again, cohort=tuple(federation.cohort))
 
     def start(self) -> ServerState:
         """The state before the first round."""
@@ -410,15 +410,16 @@ class _Again(Federation):
     Attributes:
         only: The clients that are computed; None for all that the round's own stream draws.
         attempt: Which attempt the ledger says it was.
+        cohort: Gets everybody whom the round's own stream draws.
     """
 
     only: tuple[int, ...] | None
     attempt: int
+    cohort: list[int]
 
     def _choose(self, index: int) -> tuple[list[int], int]:
-        if self.only is not None:
-            return list(self.only), self.attempt
-        return super()._choose(index)
+        self.cohort[:], attempt = super()._choose(index)
+        return (self.cohort, attempt) if self.only is None else (list(self.only), self.attempt)
 
 
 def _packed(result: RoundResult) -> bytes:

@@ -19,9 +19,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from audit.reexecution.base import Replay
 from dpfedadamw.cli import after_training as filing
-from dpfedadamw.cli.replaying import replay_of
+from dpfedadamw.cli.replaying import order_of, replay_of
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.record_level import ClientEvidence, Query
 from dpfedadamw.federation.participation import ClientData
@@ -31,7 +30,6 @@ from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.oracle import PrivateOracle
-from dpfedadamw.reexecution.keys import EscrowedKeys
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.training import Training
@@ -101,9 +99,9 @@ def run_of(forgery: Forgery, folder: Path) -> RunDirectory:
 
 def replayed(run: RunDirectory, count: int = 10**6, seed: bytes = bytes(32)) -> Findings:
     """Findings with participations computed again; all of them by default."""
-    rerun = Rerun(run, EscrowedKeys([run.path.parent / "escrow"]), torch.device("cpu"))
-    replay: Replay = replay_of(rerun, count, lambda _: None, lambda *_: None, seed)
-    return filing.audit(run, replay=replay).to_json()
+    order = dataclasses.replace(order_of(run, count, [run.path.parent / "escrow"]), seed=seed)
+    rerun = Rerun(run, order.keys, torch.device("cpu"))
+    return filing.audit(run, replay=replay_of(rerun, order)).to_json()
 
 
 def check_of(findings: Findings, name: str = "reexecution") -> Mapping[str, Any]:

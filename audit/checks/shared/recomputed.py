@@ -94,6 +94,8 @@ def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recompute
     evidence: RoundEvidence | UpdateRound
     evidence = bundle.evidence_of_round(item.round, bundle.header.unit)
     same = _digests(where, item, again, evidence, tally)
+    if again.cohort is not None and sorted(again.cohort) != sorted(item.clients):
+        tally.reasons.append(f"{where}: its clients are not those that the key draws")
     if again.whole:
         _server(bundle, where, item, again, same, tally)
     for part in again.participations:
@@ -124,6 +126,10 @@ def _digests(
         content = committed.astype(np.uint8).tobytes()
         if hashlib.sha256(content).hexdigest() != item.digests["participations_sha256"]:
             tally.reasons.append(f"{where}: its commitments are not those the ledger notes")
+    if isinstance(evidence, RoundEvidence):
+        rows_of = evidence.upload_sha256.astype(np.uint8).tobytes()
+        if hashlib.sha256(rows_of).hexdigest() != item.exchanged:
+            tally.reasons.append(f"{where}: its uploads are not those the ledger notes")
     found = dict(item.digests)
     different = [name for name, digest in again.digests.items() if found.get(name) != digest]
     if committed is not None:
@@ -158,8 +164,6 @@ def _server(
     bundle: Bundle, where: str, item: Round, again: RoundAgain, same: bool, tally: Recomputed
 ) -> None:
     """Who took part, what was charged, and where the round led to."""
-    if tuple(sorted(again.clients)) != tuple(sorted(item.clients)):
-        tally.reasons.append(f"{where}: its clients are not those that the key draws")
     ledger = bundle.readable_ledger
     spends: list[Spend | RoundSpend] = [*ledger.spends, *ledger.round_spends]
     charged = [

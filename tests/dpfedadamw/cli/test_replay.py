@@ -1,0 +1,110 @@
+"""``audit --replay`` and ``audit --draw``, as an auditor types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.challenged import Parties, challenged, challenged_and_signed
+from tests.faults.challenge_forgeries import FORGERIES
+from tests.faults.forgeries import check_of
+from tests.runs import call
+
+
+@pytest.fixture(scope="module")
+def announced(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    """A challenged run, drawn from and opened."""
+    parties = challenged(tmp_path_factory.mktemp("announced"))
+    assert parties.draw(3) == parties.open() == 0
+    return parties
+
+
+def audited(parties: Parties, capsys, *arguments: str) -> dict[str, object]:
+    """What the auditor's command finds."""
+    capsys.readouterr()
+    parties.auditor("audit", str(parties.run), "--json", *arguments)
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_what_was_opened_is_computed_again(announced: Parties, capsys) -> None:
+    found = audited(
+        announced, capsys, "--draw", announced.file("draw.json"),
+        "--openings", announced.file("openings.json"),
+    )  # fmt: skip
+    judged = check_of(found)
+    assert (judged["verdict"], found["verdict"]) == ("PASS", "PASS")
+    assert judged["details"]["drawn"] == 3
+    assert "second nonce" in judged["details"]["drawn_by"]
+    # Whole rounds are not open, so that the server's part is not computed.
+    assert judged["details"]["rounds_run_again"] == 0
+
+
+def test_with_the_escrow_what_was_drawn_is_computed_again_and_the_server_too(
+    announced: Parties, capsys
+) -> None:
+    found = audited(
+        announced, capsys, "--draw", announced.file("draw.json"), "--escrow", str(announced.escrow)
+    )
+    assert check_of(found)["verdict"] == "PASS"
+    assert check_of(found)["details"]["published_parameters"] is True
+    assert any("3 of 8 participations" in text for text in found["qualifications"])
+
+
+def test_own_bits_draw_others_and_are_told(announced: Parties, capsys) -> None:
+    found = audited(announced, capsys, "--replay", "2", "--escrow", str(announced.escrow))
+    details = check_of(found)["details"]
+    assert (details["drawn"], details["participations"]) == (2, 8)
+    assert len(bytes.fromhex(details["seed"])) == 32
+    assert [one["share"] for one in details["chances"]] == [0.01, 0.05, 0.2]
+
+
+@pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
+def test_who_has_its_way_with_the_noise_fails_once_it_is_opened(
+    forge, tmp_path: Path, capsys
+) -> None:
+    parties = challenged_and_signed(tmp_path, forge)
+    assert parties.draw(2) == parties.open() == 0
+    found = audited(
+        parties, capsys, "--draw", parties.file("draw.json"),
+        "--openings", parties.file("openings.json"),
+    )  # fmt: skip
+    assert (check_of(found)["verdict"], found["verdict"]) == ("FAIL", "FAIL")
+
+
+def test_another_key_than_the_one_committed_to_is_refused(announced: Parties, capsys) -> None:
+    path = Path(announced.file("openings.json"))
+    opened = json.loads(path.read_text())
+    opened["leaves"][1]["key"] = "ab" * 32
+    forged = path.with_name("forged.json")
+    forged.write_text(json.dumps(opened))
+    code = announced.auditor(
+        "audit", str(announced.run), "--draw", announced.file("draw.json"), "--openings",
+        str(forged),
+    )  # fmt: skip
+    assert code == 2
+    assert "is not the one that the intent committed to" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--replay", "-1"), "must be at least 0"),
+        (("--escrow", "key"), "belong to --replay N"),
+        (("--data", "folder"), "belong to --replay N"),
+        (("--replay", "2", "--draw", "draw.json"), "give one of them"),
+        (("--openings", "openings.json"), "opened for a --draw FILE"),
+        (("--draw", "draw.json"), "give --openings FILE"),
+        (("--replay", "2"), "give --escrow FILE"),
+        (("--replay", "2", "--escrow", "missing"), "not a readable key escrow"),
+        (("--canaries", "9", "--replay", "2"), "no --replay"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(
+    announced: Parties, arguments: tuple[str, ...], told: str, capsys
+) -> None:
+    assert call("audit", str(announced.run), *arguments) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
