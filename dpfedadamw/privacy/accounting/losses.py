@@ -30,6 +30,8 @@ __all__ = ["TILTS", "LossPair", "Losses", "coarsenings_of", "on_grid"]
 # Where moments E[exp(t·loss)] are bounded, on either side of 0: windows of 10^-7 to 10^7 nats.
 TILTS: NDArray[np.float64] = 2.0 ** np.arange(-24.0, 25.0)
 TILTS.setflags(write=False)
+# Numbers that are worked on at once where moments are taken.
+_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,10 +257,14 @@ def _log_moments(
     logs: NDArray[np.float64], tilts: NDArray[np.float64], losses: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     found = np.empty(len(tilts))
-    for index, tilt in enumerate(tilts):
-        exponents = logs + tilt * losses
-        largest = exponents.max()
-        found[index] = largest + math.log(float(np.exp(exponents - largest).sum()))
+    # As many tilts at once as stay in a core's cache.
+    many = max(1, _AT_ONCE // len(losses))
+    for start in range(0, len(tilts), many):
+        exponents = logs + tilts[start : start + many, np.newaxis] * losses
+        largest = exponents.max(axis=1)
+        exponents -= largest[:, np.newaxis]
+        totals = np.exp(exponents, out=exponents).sum(axis=1)
+        found[start : start + many] = largest + [math.log(total) for total in totals.tolist()]
     return found
 
 

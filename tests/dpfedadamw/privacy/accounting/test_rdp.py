@@ -14,6 +14,7 @@ from opacus.accountants import RDPAccountant
 
 from audit.accounting.budget import Steps, budget
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting import rdp
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
 from dpfedadamw.privacy.composition import Composition, mu_gdp
@@ -168,3 +169,32 @@ def test_where_next_to_nothing_is_drawn_engine_and_auditor_know_that_it_costs_no
 def test_overflow_at_a_high_order_is_not_told_on_the_terminal() -> None:
     assert epsilon_rdp(Composition(1.0, 0.5, 10_000), 1e-5) > 1000.0
     assert epsilon_pld(Composition(0.01, 0.5, 10_000), 1e-5) > 1000.0
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "full"])
+@pytest.mark.parametrize("noise", [0.3, 1.0, 8.0, 300.0])
+@pytest.mark.parametrize("rate", [1e-5, 1e-2, 0.4, 0.99])
+def test_no_divergence_is_less_than_its_bound_from_below(noise, rate, sampling):
+    part = Composition(noise, 1.0 if sampling == "full" else rate, 100_000, 2, sampling)
+    bound = rdp._least_rdp([part])
+    for order in (1.1, 2.0, 64.0):
+        assert bound <= part.steps * rdp._step_rdp(part.key, order)
+
+
+@pytest.mark.parametrize("conversion", ["improved", "classic"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        # Nothing, next to nothing, and ever more.
+        [Composition(1000.0, 1e-5, 1)],
+        [Composition(50.0, 1e-4, 100)],
+        [Composition(1.0, 0.01, 1000)],
+        [Composition(4.0 + level, 0.3, 200) for level in range(9)],
+        [Composition(0.5, 0.9, 1000), Composition(1.0, 0.5, 10)],
+    ],
+)
+def test_leaving_out_the_least_order_changes_no_epsilon(parts, conversion, monkeypatch):
+    found = epsilon_rdp(parts, 1e-5, conversion)
+    rdp._epsilon_rdp.cache_clear()
+    monkeypatch.setattr(rdp, "_least_rdp", lambda parts: -math.inf)
+    assert epsilon_rdp(parts, 1e-5, conversion) == found
