@@ -43,13 +43,18 @@ Carlini & Terzis ("Tight auditing of differentially private machine learning", U
 2023) audit the steps and compose the answer; their thresholds with Clopper-Pearson
 intervals are here replaced by the density.
 
+Where directions are not orthogonal but draws are independent, the sum T of all scores of canaries
+that are in has a law of its own: canary j moves it by c_j if it is drawn, so that E exp(λT) =
+Π_j (1 − q + q exp(λ s c_j)) · exp(λ² f² n/2), and exp(λT) over that, averaged over λ, is one more
+e-value. It tells what canaries add; the mean of all three is tested.
+
 No coin is guessed, so that canaries are not spent on guessing: N canaries in T answers are N·T
 scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +69,8 @@ _NOISE = (1 / 64, 1 / 16, 1 / 4, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.94,
 _CONTRIBUTIONS = (0.0, 0.5, 0.8, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 # Of the rate, where draws are independent.
 _RATES = (0.5, 2.0, 4.0)
+# Of the exponent of a sum, on either side: small ones for many scores, large ones for a few.
+_SLOPES = tuple(sign * 2.0**-power for power in range(11) for sign in (1.0, -1.0))
 # Of scores that a canary which is in can have moved, as many are used for bounds: time.
 _MOST_SCORES = 200_000
 _MOST_RATIO = 2.0**7
@@ -72,6 +79,34 @@ _PRECISION = 0.005
 LEAST_NOISE = 0.05
 TOO_LITTLE_NOISE = f"noise below {LEAST_NOISE} times the clipping norm is hidden by rounding"
 _CONTRIBUTION_GRID = tuple(2.0**power for power in range(-4, 7))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sum of all scores of canaries that are in, where their directions are not orthogonal.
+
+    Attributes:
+        value: the sum, over all answers.
+        count: how many scores it is of.
+        totals: [n] by what each canary, in each answer, moves the sum when it is drawn.
+        rates: [n] at which it is, independently of all others.
+    """
+
+    value: float
+    count: int
+    totals: Floats
+    rates: Floats
+
+    def log_e_value(self, noise: float, contribution: float) -> float:
+        """Log E against one noise and contribution; 0 without scores."""
+        if not self.count:
+            return 0.0
+        found = []
+        for slope in _SLOPES:
+            raised = np.expm1(np.minimum(slope * contribution * self.totals, 500.0))
+            moment = float(np.sum(np.log1p(self.rates * raised)))
+            found.append(slope * self.value - moment - 0.5 * self.count * (slope * noise) ** 2)
+        return float(special.logsumexp(found)) - float(np.log(len(found)))
 
 
 @dataclass(frozen=True)
@@ -85,6 +120,7 @@ class Scores:
         low: [n] least mean that any draws give; used where draws are not independent.
         high: [n] largest.
         independent: [n] whether the draws of this score are independent of all others.
+        sums: sums of the scores whose own law is known but for all draws.
     """
 
     values: Floats
@@ -93,6 +129,7 @@ class Scores:
     low: Floats
     high: Floats
     independent: NDArray[np.bool_]
+    sums: tuple[Sums, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -105,7 +142,7 @@ class Scores:
         return found
 
     def where(self, chosen: NDArray[np.bool_] | slice) -> Scores:
-        """Some of the scores, in their order."""
+        """Some of the scores, in their order, without sums."""
         return Scores(
             self.values[chosen],
             self.rates[chosen],
@@ -155,6 +192,7 @@ def collected(parts: list[Scores]) -> Scores:
         np.concatenate([one.low for one in parts]),
         np.concatenate([one.high for one in parts]),
         np.concatenate([one.independent for one in parts]),
+        tuple(sums for one in parts for sums in one.sums),
     )
 
 
@@ -196,6 +234,9 @@ def judge_scores(scores: Scores, level: float, bound_level: float) -> Evaluation
     halves = _Halves(scores)
     # The means of the others are not known, and those of these are 0.
     known = halves if scores.independent.all() else _Halves(scores.where(scores.still))
+    ratio = halves.largest_ratio(bound_level)
+    if scores.sums:
+        ratio = _ratio_of_sums(known, joined(scores.sums), contribution, bound_level)
     return Evaluation(
         scores=len(scores),
         log10_e_value=float(log_e / np.log(10.0)),
@@ -203,7 +244,7 @@ def judge_scores(scores: Scores, level: float, bound_level: float) -> Evaluation
         noise=noise,
         contribution=contribution,
         noise_interval=known.noise_interval(bound_level),
-        largest_ratio=halves.largest_ratio(bound_level),
+        largest_ratio=ratio,
         seen=noise_seen(sure, level),
     )
 
@@ -219,7 +260,20 @@ def log_e_value(scores: Scores) -> float:
     # Scores whose law is known but for their draws may hide what the others tell.
     still = _Sample(scores.where(scores.still))
     alone = still.mixture() - still.ledger(1.0, 1.0) if still.count else 0.0
-    return float(np.logaddexp(found, alone)) - float(np.log(2.0))
+    summed = joined(scores.sums)
+    together = summed.log_e_value(1.0, 1.0) if summed.count else alone
+    return float(special.logsumexp([found, alone, together])) - float(np.log(3.0))
+
+
+def joined(sums: Sequence[Sums]) -> Sums:
+    """Several sums as one."""
+    none = [np.zeros(0)]
+    return Sums(
+        sum(one.value for one in sums),
+        sum(one.count for one in sums),
+        np.concatenate([*none, *(one.totals for one in sums)]),
+        np.concatenate([*none, *(one.rates for one in sums)]),
+    )
 
 
 def noise_seen(count: int, level: float, missed: float = 1e-3) -> float:
@@ -399,6 +453,20 @@ class _Halves:
     def _log_e(self, noise: float, contribution: float) -> float:
         found = [best - sample.ledger(noise, contribution) for sample, best in self._tests]
         return float(special.logsumexp(found)) - float(np.log(len(found)))
+
+
+def _ratio_of_sums(known: _Halves, sums: Sums, contribution: float, level: float) -> float:
+    """The largest noise over contribution, each at half of the level."""
+    interval = known.noise_interval(level / 2.0)
+    if interval is None or not np.isfinite(interval[1]):
+        return float("inf")
+
+    def excluded(one: float) -> bool:
+        return bool(sums.log_e_value(interval[1], one) >= -np.log(level / 2.0))
+
+    start = max(contribution, 1.0 / _MOST_RATIO)
+    least = 0.0 if excluded(start) else _last(excluded, start, 1.0 / _MOST_RATIO)
+    return interval[1] / least if least > 1.0 / _MOST_RATIO else float("inf")
 
 
 def _last(excluded: Callable[[float], bool], inside: float, limit: float) -> float:

@@ -45,17 +45,19 @@ def log_likelihood_ratio(
     projections: NDArray[np.float64],
     noise_multiplier: float,
     sampling_rate: float,
-    queries: int = 1,
+    queries: float | NDArray[np.float64] = 1,
     opposed: bool = False,
 ) -> NDArray[np.float64]:
     """Log-likelihood ratio of "in" against "out" for one step.
 
     Args:
         projections: sum over the step's queries of the released sum along each canary's direction,
-            without what other records put in, in units of C; any shape.
+            without what other records put in, in units of C, times what the canary would move it
+            by; any shape.
         noise_multiplier: σ of one query.
         sampling_rate: q, a canary's chance to be in the step's batch.
-        queries: noised answers on the step's one batch.
+        queries: noised answers on the step's one batch; or, where a canary moves some of them by
+            other than 1, the sum of the squares of what it moves them by, of the same shape.
         opposed: whether a canary that is out points the other way, as under replace-one adjacency,
             instead of being absent.
     """
@@ -66,9 +68,12 @@ def log_likelihood_ratio(
 
 
 def _mixture(
-    projections: NDArray[np.float64], noise_multiplier: float, rate: float, queries: int
+    projections: NDArray[np.float64],
+    noise_multiplier: float,
+    rate: float,
+    queries: float | NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    present = (projections - queries / 2.0) / noise_multiplier**2
+    present: NDArray[np.float64] = (projections - queries / 2.0) / noise_multiplier**2
     if rate >= 1.0:
         return present
     mixed: NDArray[np.float64] = np.logaddexp(np.log1p(-rate), np.log(rate) + present)

@@ -21,6 +21,7 @@ from audit.canaries.e_values import (
     LEAST_NOISE,
     TOO_LITTLE_NOISE,
     Scores,
+    Sums,
     collected,
     of_one_draw,
 )
@@ -111,26 +112,29 @@ def _charges(ledger: Ledger, header: Header, evidence: CanaryEvidence) -> _Charg
 def _scores(evidence: CanaryEvidence, charges: _Charges) -> Floats:
     """Sum of the log-likelihood ratios over what is charged; what is not is not looked at."""
     at = {(spend.round, client): spend for client, events in charges.items() for spend, _ in events}
-    steps: dict[tuple[int, int, int], tuple[slice, Floats]] = {}
+    steps: dict[tuple[int, int, int], tuple[slice, Floats, Floats]] = {}
     standardised: list[Floats] = [np.zeros(0)]
-    for number, step, canaries, projections in evidence.rows():
+    moves = evidence.further_by_row("contributions", 1.0)
+    for (number, step, canaries, projections), moved in zip(evidence.rows(), moves, strict=True):
         client = int(evidence.client[canaries.start])
         if (number, client) not in at:
             continue
         standardised.append(projections / at[number, client].noise_multiplier)
         key = (number, client, step)
         # Answers on one batch are one draw: their sum is looked at.
-        so_far = steps[key][1] if key in steps else 0.0
-        steps[key] = (canaries, so_far + projections)
+        none = np.zeros(len(projections))
+        _, sums, squares = steps.get(key, (canaries, none, none))
+        moved = np.nan_to_num(moved)
+        steps[key] = (canaries, sums + moved * projections, squares + moved**2)
     shown = noise_shown(np.concatenate(standardised))
     scores = np.zeros(len(evidence.client))
-    for (number, client, _), (canaries, sums) in steps.items():
+    for (number, client, _), (canaries, sums, squares) in steps.items():
         spend = at[number, client]
         scores[canaries] += log_likelihood_ratio(
             sums,
             spend.noise_multiplier * shown,
             spend.sampling_rate,
-            spend.queries_per_step,
+            squares,
             evidence.opposed,
         )
     return scores
@@ -144,19 +148,23 @@ def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Sc
     """
     assert header.canaries is not None
     if header.canaries.kind == "label":
-        return "canaries with wrong labels have no direction of their own"
+        return (
+            "canaries with wrong labels, a retired kind, had no direction of their own; use input"
+        )
     charged = _charges(ledger, header, evidence)
     at = {(spend.round, client): spend for client, events in charged.items() for spend, _ in events}
+    if header.canaries.kind == "input":
+        return _of_inputs(evidence, at)
     answers: dict[tuple[int, int, int], list[Floats]] = {}
     places: dict[tuple[int, int, int], slice] = {}
-    rest = evidence.others_by_row()
+    rest = evidence.further_by_row("others")
     for (number, step, canaries, projections), others in zip(evidence.rows(), rest, strict=True):
         key = (number, step, int(evidence.client[canaries.start]))
         if (number, key[2]) not in at:
             continue
-        if at[number, key[2]].sampling == "fixed-size" and not evidence.others.size:
+        if at[number, key[2]].sampling == "fixed-size" and "others" not in evidence.further:
             return "the evidence does not say what other records put in"
-        answers.setdefault(key, []).append(projections - others)
+        answers.setdefault(key, []).append(np.nan_to_num(projections - others))
         places[key] = canaries
     parts = []
     for (number, step, client), together in answers.items():
@@ -171,6 +179,33 @@ def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Sc
             signs / spend.noise_multiplier,
             independent=spend.sampling not in _DEPENDENT,
         )
+    return collected(parts)
+
+
+def _of_inputs(evidence: CanaryEvidence, at: Mapping[tuple[int, int], Spend]) -> Scores | str:
+    """The scores of crafted inputs: their directions are orthogonal one after the other."""
+    names = ("residuals", "residual_shift", "residual_low", "residual_high", "residual_total")
+    if not all(name in evidence.further for name in names):
+        return "the evidence has no scores of crafted inputs"
+    columns = zip(*(evidence.further_by_row(name) for name in names), strict=True)
+    parts = []
+    for (number, _, canaries, _), numbers in zip(evidence.rows(), columns, strict=True):
+        spend = at.get((number, int(evidence.client[canaries.start])))
+        if spend is None:
+            continue
+        if spend.noise_multiplier < LEAST_NOISE:
+            return TOO_LITTLE_NOISE
+        values, shifts, low, high, total = (one / spend.noise_multiplier for one in numbers)
+        rates = np.where(evidence.included[canaries], spend.sampling_rate, 0.0)
+        # A canary whose gradient is all but spanned by others has no score.
+        there = np.isfinite(values + shifts + low + high)
+        found = Scores(values, rates, shifts, low, high, np.full(len(values), False)).where(there)
+        if spend.sampling not in _DEPENDENT:
+            inside = evidence.included[canaries]
+            moved = there & inside
+            sums = Sums(float(values[moved].sum()), int(moved.sum()), total[inside], rates[inside])
+            found = replace(found, sums=(sums,))
+        parts.append(found)
     return collected(parts)
 
 

@@ -86,7 +86,8 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
         details["scores"] = _score_details(scores, seen[0], header.delta)
         if scores.contradicted:
             shown = f"noise of {scores.noise:.3g} times the ledger's"
-            if scores.noise_interval is None:
+            interval = scores.noise_interval
+            if interval is None or interval[0] <= 1.0 <= interval[1]:
                 shown += f", and {scores.contribution:.3g} times the clipping norm from a canary"
             refuted.append(
                 f"the ledger's steps do not explain the {scores.scores} scores, which show "
@@ -148,8 +149,8 @@ def _fits(scores: Evaluation | None, details: dict[str, Any], observed: Scores |
 
 def _bound_words(found: dict[str, Any]) -> str:
     return (
-        f"epsilon >= {found['epsilon_these_steps']:.2f} of these steps, "
-        f"{found['epsilon_any_contribution']:.2f} if a canary may add less than the clipping norm, "
+        f"epsilon >= {found['epsilon_these_steps']:.2f} of these steps if a canary adds the "
+        f"clipping norm, {found['epsilon_any_contribution']:.2f} whatever it adds, "
         f"claimed {found['claimed_epsilon']:.2f}"
     )
 

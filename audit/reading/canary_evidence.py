@@ -6,6 +6,7 @@ guesses of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,16 @@ from numpy.typing import NDArray
 
 from audit.untrusted.arrays import Arrays, Floats, Integers, floats, integers
 from audit.untrusted.fields import FieldError
+
+FURTHER = (
+    "others",
+    "contributions",
+    "residuals",
+    "residual_shift",
+    "residual_low",
+    "residual_high",
+    "residual_total",
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +40,12 @@ class CanaryEvidence:
         row_count: [L] how many they are.
         projections: one a row and canary, row after row: the released sum along the canary's own
             clipped gradient, in units of C²; 0 where it was not finite.
-        others: as projections: what other records put in, where that is not taken away already;
-            empty where it is.
+        further: more numbers, one a row and canary each, by name; those that are there. `others`:
+            what other records put in, where that is not taken away already. Of crafted inputs
+            `contributions`, by what a canary that is drawn moves its projection, and `residuals`
+            with `residual_shift`, `residual_low`, `residual_high` and `residual_total`: scores that
+            are independent of each other, what the canary moves its own, between what their means
+            lie, and what the canary moves the sum of those of canaries that are in.
         loss_before: [N] loss under the initial model.
         loss_after: [N] loss under the final model.
     """
@@ -43,7 +58,7 @@ class CanaryEvidence:
     row_first: Integers
     row_count: Integers
     projections: Floats
-    others: Floats
+    further: Mapping[str, Floats]
     loss_before: Floats
     loss_after: Floats
 
@@ -62,10 +77,12 @@ class CanaryEvidence:
             )
         ]
 
-    def others_by_row(self) -> list[Floats]:
-        """What other records put in along each canary's direction, of every row; zeros if none."""
-        others = self.others if self.others.size else np.zeros_like(self.projections)
-        return np.split(others, np.cumsum(self.row_count)[:-1])
+    def further_by_row(self, name: str, missing: float = 0.0) -> list[Floats]:
+        """Some of the further numbers, of every row; `missing` where there are none."""
+        found = self.further.get(name)
+        if found is None:
+            found = np.full(len(self.projections), missing)
+        return np.split(found, np.cumsum(self.row_count)[:-1])
 
 
 def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> CanaryEvidence:
@@ -97,9 +114,11 @@ def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> 
     if not whole_clients and np.any(client[first] != client[np.maximum(first + count - 1, first)]):
         raise FieldError("a row names canaries of two clients")
     projections = floats(arrays, "projections", (int(count.sum()),), finite=False)
-    others = np.zeros(0)
-    if "others" in arrays:
-        others = floats(arrays, "others", projections.shape, finite=False)
+    further = {
+        name: floats(arrays, name, (len(projections),), finite=False)
+        for name in FURTHER
+        if name in arrays
+    }
     return CanaryEvidence(
         client,
         included == 1,
@@ -109,7 +128,7 @@ def read_canaries(arrays: Arrays, clients: int, whole_clients: bool = False) -> 
         first,
         count,
         np.where(np.isfinite(projections), projections, 0.0),
-        np.where(np.isfinite(others), others, 0.0),
+        further,
         floats(arrays, "loss_before", (planted,), finite=False),
         floats(arrays, "loss_after", (planted,), finite=False),
     )

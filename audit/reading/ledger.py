@@ -413,7 +413,7 @@ def _grid(entry: Mapping[str, Any]) -> Grid:
 def _canaries(entry: Mapping[str, Any]) -> Canaries:
     return Canaries(
         fields.integer(entry, "count", least=1, most=MOST_CANARIES),
-        fields.choice(entry, "kind", ("gradient", "label")),
+        fields.choice(entry, "kind", ("gradient", "input", "label")),
         _optional(entry, "audited", lambda: fields.text(entry, "audited", pattern=_RUN)),
     )
 

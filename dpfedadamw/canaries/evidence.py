@@ -39,7 +39,7 @@ class CanaryEvidence:
         self._opposed = opposed
         self._rows: list[tuple[int, int, int, int]] = []
         self._projections: list[NDArray[np.float32]] = []
-        self._others: list[NDArray[np.float32]] = []
+        self._further: dict[str, list[NDArray[np.float32]]] = {}
 
     def note(
         self,
@@ -47,7 +47,7 @@ class CanaryEvidence:
         step: int,
         first: int,
         projections: NDArray[np.float64],
-        others: NDArray[np.float64] | None = None,
+        **further: NDArray[np.float64],
     ) -> None:
         """Take note of what one release says of some canaries that lie side by side.
 
@@ -57,13 +57,14 @@ class CanaryEvidence:
             first: The first canary.
             projections: One a canary: the released sum, without what others put in, along the
                 canary's own clipped gradient, in units of C².
-            others: What the others put in along it, where that is not taken away: the adversary
-                does not know it, and the test of the noise does.
+            further: More numbers, one a canary each. `others`: what other records put in along its
+                direction, where that is not taken away, because the adversary does not know it and
+                the test of the noise does. Of crafted inputs those of `crafted.OwnDirections`.
         """
         self._rows.append((round_index, step, first, len(projections)))
         self._projections.append(projections.astype(np.float32))
-        if others is not None:
-            self._others.append(others.astype(np.float32))
+        for name, values in further.items():
+            self._further.setdefault(name, []).append(values.astype(np.float32))
 
     def write(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> None:
         """Write the archive.
@@ -84,7 +85,7 @@ class CanaryEvidence:
                 "row_first": rows[:, 2],
                 "row_count": rows[:, 3],
                 "projections": np.concatenate([np.zeros(0, np.float32), *self._projections]),
-                **({"others": np.concatenate(self._others)} if self._others else {}),
+                **{name: np.concatenate(parts) for name, parts in self._further.items()},
                 "loss_before": before,
                 "loss_after": after,
             },

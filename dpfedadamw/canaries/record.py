@@ -20,12 +20,20 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dpfedadamw.algorithms.base import GradientOracle
+from dpfedadamw.canaries.crafted import (
+    clipped,
+    craft,
+    directions,
+    record_gradients,
+    with_records,
+)
 from dpfedadamw.canaries.engine import Canaries, CanaryEngine, CanaryOrder, draw_canaries
 from dpfedadamw.canaries.evidence import CanaryEvidence
 from dpfedadamw.canaries.setup import CanarySetup, RunParts, trainable
-from dpfedadamw.experiment import Experiment
+from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.record import RecordLevel
+from dpfedadamw.models.networks.dropout import drops
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.vectors.flat import FlatParameters
@@ -37,11 +45,15 @@ class RecordCanaries(CanarySetup):
     @classmethod
     def draw(cls, experiment: Experiment, order: CanaryOrder, coins: Stream) -> RecordCanaries:
         """Draw the canaries of an audit run; writes nothing."""
-        labels, owner, plan = experiment.dataset.train.labels, experiment.owner, experiment.plan
+        plan = experiment.plan
+        if order.kind == "input" and drops(experiment.model):
+            raise RunError(
+                "--canary-kind input: this model drops activations at random while it trains, so "
+                "that a record's gradient cannot be known; use gradient, or a dropout of 0"
+            )
         canaries = draw_canaries(
             order,
-            tuple(labels[np.flatnonzero(owner == client)] for client in range(len(plan.records))),
-            experiment.dataset.classes,
+            np.bincount(experiment.owner, minlength=len(plan.records)).tolist(),
             trainable(experiment),
             plan.adjacency == "replace-one",
             coins,
@@ -53,12 +65,23 @@ class RecordCanaries(CanarySetup):
     ) -> RunParts:
         """Put the canaries among the records, and an engine and an observer that know them."""
         assert isinstance(parts.unit, RecordLevel)
-        engine = CanaryEngine(parts.engine, self.canaries, experiment.plan.clipping_norm)
+        canaries, clients = self.canaries, list(parts.clients)
+        if self.order.kind == "input":
+            records, labels = craft(
+                flat,
+                experiment.dataset.train.inputs,
+                canaries,
+                experiment.dataset.classes,
+                experiment.plan.clipping_norm,
+            )
+            canaries = replace(canaries, label=labels)
+            clients = with_records(clients, canaries, records)
+        engine = CanaryEngine(parts.engine, canaries, experiment.plan.clipping_norm)
         observer = GradientCanaryObserver(
-            canaries=self.canaries,
+            canaries=canaries,
             engine=engine,
             flat=flat,
-            clients=parts.clients,
+            clients=clients,
             plan=experiment.plan,
             evidence=self.evidence(directory),
         )
@@ -73,7 +96,7 @@ class GradientCanaryObserver:
         canaries: The planted records.
         engine: The engine that answers for them.
         flat: The model's parameters.
-        clients: Every client's records, before canaries took their places.
+        clients: Every client's records, crafted ones among them; no label is marked yet.
         plan: The privacy plan.
         evidence: Where it is noted.
     """
@@ -114,26 +137,26 @@ class GradientCanaryObserver:
         if own.start == own.stop:
             return
         released = answer.detach().double() * self._plan.divisor(client)
-        if self._knows_others and self.engine.others is not None:
-            released -= self.engine.others.double()
+        others = self.engine.others
+        rest = torch.zeros_like(released) if others is None else others.double()
         unit = self._plan.clipping_norm
-        others = None
-        if self._canaries.kind == "gradient":
-            places = torch.from_numpy(self._canaries.coordinate[own]).to(released.device)
-            found = (released[places] / unit).cpu().numpy()
+        if self._canaries.kind == "input":
+            gradients, coins = self._own_gradients(own), self._canaries.included[own]
+            found = directions(gradients, (released - rest) / unit, coins)
             if not self._knows_others:
-                rest = self.engine.others
-                others = np.zeros(len(places))
-                if rest is not None:
-                    others = (rest[places].double() / unit).cpu().numpy()
+                seen = directions(gradients, released / unit, coins)
+                found = replace(found, projections=seen.projections)
+            self._evidence.note(round_index, step, own.start, **vars(found))
+            return
+        if self._knows_others:
+            released -= rest
+        places = torch.from_numpy(self._canaries.coordinate[own]).to(released.device)
+        projections = (released[places] / unit).cpu().numpy()
+        if self._knows_others:
+            self._evidence.note(round_index, step, own.start, projections)
         else:
-            found = np.array(
-                [
-                    float(released @ self._alone(index).double()) / unit**2
-                    for index in range(own.start, own.stop)
-                ]
-            )
-        self._evidence.note(round_index, step, own.start, found, others)
+            hidden = (rest[places] / unit).cpu().numpy()
+            self._evidence.note(round_index, step, own.start, projections, others=hidden)
 
     def losses(self) -> NDArray[np.float64]:
         """Each canary's loss under the model as it is, [N].
@@ -158,8 +181,11 @@ class GradientCanaryObserver:
         """Write the evidence; the model holds the final parameters."""
         self._evidence.write(self._before, self.losses())
 
-    def _alone(self, index: int) -> Tensor:
-        return self.engine.alone(self._record(index), self._label(index))
+    def _own_gradients(self, own: slice) -> Tensor:
+        """Clipped gradients over C of a client's canaries, at the model's parameters, [m, d]."""
+        records = torch.cat([self._record(index) for index in range(own.start, own.stop)])
+        labels = torch.cat([self._label(index) for index in range(own.start, own.stop)])
+        return clipped(record_gradients(self._flat, records, labels), self._plan.clipping_norm)
 
     def _record(self, index: int) -> Tensor:
         data = self._clients[int(self._canaries.client[index])]

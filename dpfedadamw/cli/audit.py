@@ -105,7 +105,9 @@ def audit(
     ] = None,
     canary_kind: Annotated[
         str,
-        typer.Option(help="gradient (the strongest), or label: real records with wrong labels."),
+        typer.Option(
+            help="gradient (the strongest), or input: crafted records, through the whole engine."
+        ),
     ] = "gradient",
     device: DeviceOption = "auto",
     as_json: JsonOption = False,

@@ -51,16 +51,18 @@ def audit_with_canaries(
         subject: A run's folder, a spec file or a shipped spec's name; None for the newest run.
         out_dir: Folder that holds runs.
         count: N.
-        kind: "gradient" or "label".
+        kind: "gradient" or "input".
         device: As for ``run``.
         auditor_key: Signs what was found.
         as_json: Whether to print JSON.
     """
-    from dpfedadamw.canaries.engine import KINDS, CanaryOrder
+    from dpfedadamw.canaries.engine import KINDS, RETIRED, CanaryOrder
     from dpfedadamw.cli import after_training
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.run.training import start
 
+    if kind in RETIRED:
+        refuse(f"--canary-kind {kind}: retired, because {RETIRED[kind]}")
     if kind not in KINDS:
         refuse(f"--canary-kind {kind}: unknown; use {' or '.join(KINDS)}")
     if count < 1:
@@ -145,7 +147,8 @@ def _score_rows(scores: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     """What all scores together say of the ledger's steps, two lines."""
     if scores["contradicted"]:
         verdict = f"not explained by the ledger's steps: noise {scores['noise']:.3g} times theirs"
-        if scores["noise_interval"] is None:
+        interval = scores["noise_interval"]
+        if interval is None or interval[0] <= 1.0 <= interval[1]:
             verdict += f", {scores['contribution']:.3g} times the clipping norm from a canary"
     else:
         verdict = "explained by the ledger's steps"

@@ -113,8 +113,17 @@ class StoredRecords:
         for start in range(0, len(self), step):
             yield plain[start : start + step]
 
+    def stored(self, part: slice) -> NDArray[Any]:
+        """Some records as they are stored, [b, …]; perhaps a view into a mapped file."""
+        stored: NDArray[Any] = self.values[part if self.rows is None else self.rows[part]]
+        return stored
+
+    def viewed(self, batch: Tensor, views: Views, _part: slice) -> Tensor:
+        """The random views of a part's images [b, channels, height, width]."""
+        return views.apply(batch)
+
     def _tensor(self, part: slice) -> Tensor:
-        stored = self.values[part] if self.rows is None else self.values[self.rows[part]]
+        stored = self.stored(part)
         if not len(stored):
             kind = torch.float32 if self.preprocessing is not None else torch.int32
             return torch.empty((0, *self.shape), dtype=kind, device=self.device)
@@ -128,7 +137,7 @@ class StoredRecords:
         grey_levels = batch.dtype == torch.uint8
         batch = batch.float() / 255 if grey_levels else batch.float()
         if self.views is not None:
-            batch = self.views.part(part).apply(batch)
+            batch = self.viewed(batch, self.views.part(part), part)
         return finish(batch, self.preprocessing, grey_levels) if batch.dim() == 4 else batch
 
 

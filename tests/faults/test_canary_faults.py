@@ -33,10 +33,10 @@ SETTING = (
 CANARY_COUNT = 400
 
 
-def judged(parent, seed=2, kind="gradient"):
+def judged(parent, seed=2, kind="gradient", count=CANARY_COUNT):
     """What the check says of an audit run of ε = 1.48."""
     spec = small_spec(seed=seed, overrides=SETTING)
-    order = CanaryOrder(CANARY_COUNT, kind)
+    order = CanaryOrder(count, kind)
     training = engine_run.start(prepare(spec, torch.device("cpu")), parent, canaries=order)
     engine_run.train(training)
     return CANARIES.judge(open_bundle(training.run.path))
@@ -55,6 +55,7 @@ def test_canaries_contradict_a_claim_whose_noise_was_dropped(tmp_path, monkeypat
     assert view["epsilon_any_mechanism"] > view["claimed_epsilon"]
 
 
+@pytest.mark.slow
 def test_canaries_contradict_a_claim_whose_noise_is_a_quarter(tmp_path, monkeypatch):
     monkeypatch.setattr(
         oracle,
@@ -101,6 +102,32 @@ def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch
     assert "uploads" in contradicted_views(found)
     assert found.details["scores"]["contribution"] == pytest.approx(10.0, rel=0.05)
     assert found.details["scores"]["noise"] == pytest.approx(1.0, rel=0.05)
+
+
+@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
+def test_crafted_inputs_show_half_the_noise(tmp_path, monkeypatch, share):
+    monkeypatch.setattr(
+        oracle,
+        "add_gaussian_noise",
+        lambda total, deviation, *rest, **more: add_gaussian_noise(
+            total, deviation * share, *rest, **more
+        ),
+    )
+    found = judged(tmp_path, kind="input", count=60)
+    assert found.verdict.value == ("PASS" if share == 1.0 else "FAIL"), found.measurement
+    assert found.details["scores"]["noise"] == pytest.approx(share, rel=0.1)
+
+
+def test_crafted_inputs_show_that_nothing_is_clipped(tmp_path, monkeypatch):
+    weights = Clipping.weights
+    monkeypatch.setattr(
+        Clipping,
+        "weights",
+        lambda self, squared_norms, dtype: weights(Clipping(math.inf), squared_norms, dtype),
+    )
+    found = judged(tmp_path, kind="input", count=150)
+    assert found.verdict.value == "FAIL", found.measurement
+    assert found.details["scores"]["contribution"] > 3.0
 
 
 def judged_at_client_level(parent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 from audit import audit_run
+from audit.checks.canaries import CANARIES
+from audit.reading.bundle import open_bundle
 from dpfedadamw import spec as specs
+from dpfedadamw.canaries import record
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.experiment import prepare
@@ -125,6 +129,29 @@ def test_coins_that_are_not_fair_are_not_judged(audited, tmp_path):
     assert "coins" in finding(path).measurement
 
 
+def test_an_audit_run_of_a_retired_kind_is_still_judged_by_guesses(audited, monkeypatch):
+    bundle = open_bundle(audited.path)
+    planted = dataclasses.replace(bundle.header.canaries, kind="label")
+    header = dataclasses.replace(bundle.header, canaries=planted)
+    monkeypatch.setattr(type(bundle), "header", header)
+    found = CANARIES.judge(bundle)
+    assert found.verdict.value == "PASS"
+    assert "Scores were not tested" in found.measurement
+    assert "plant the kind input" in found.measurement
+    assert found.details["views"]
+    assert "scores" not in found.details
+
+
+def test_crafted_inputs_are_refused_where_activations_are_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "drops", lambda model: True)
+    spec = small_spec(overrides=FEW)
+    with pytest.raises(RunError, match="a dropout of 0"):
+        engine_run.start(
+            prepare(spec, torch.device("cpu")), tmp_path, canaries=CanaryOrder(3, "input")
+        )
+    assert not list(tmp_path.iterdir())
+
+
 def test_fewer_canaries_or_answers_than_there_were_are_not_judged(audited, tmp_path):
     path = copied(audited, tmp_path)
     file = path / "evidence" / "canaries.npz"
@@ -168,7 +195,7 @@ def test_coins_that_the_scores_know_contradict_the_claim(audited, tmp_path):
         ("dp-fedsam", (), "gradient"),
         pytest.param("adap-dpfl", (), "gradient", marks=pytest.mark.slow),
         pytest.param("ali-dpfl", ("federation.rounds=3",), "gradient", marks=pytest.mark.slow),
-        pytest.param("dp-fedavg", (), "label", marks=pytest.mark.slow),
+        ("dp-fedavg", (), "input"),
         (
             "dp-fedavg",
             ("privacy.adjacency=replace-one", "privacy.sampling={kind: fixed, batch_size: 24}"),
@@ -177,7 +204,7 @@ def test_coins_that_the_scores_know_contradict_the_claim(audited, tmp_path):
         (
             "dp-fedavg",
             ("privacy.adjacency=replace-one", "privacy.sampling={kind: shuffled, batch_size: 24}"),
-            "label",
+            "input",
         ),
         pytest.param(
             "dp-fedavg",
@@ -227,7 +254,15 @@ def sparse_audit_run(parent, kind):
     return training
 
 
-@pytest.mark.parametrize("kind", SPARSE)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "random",
+        pytest.param("released-top", marks=pytest.mark.slow),
+        "local-top",
+        pytest.param("blurs", marks=pytest.mark.slow),
+    ],
+)
 def test_canary_clients_add_the_clipping_norm_to_updates_that_are_cut(kind, tmp_path):
     """Its every check passes, and what a canary adds is C wherever the round's coordinates lie."""
     training = sparse_audit_run(tmp_path, kind)
@@ -241,7 +276,7 @@ def test_canary_clients_add_the_clipping_norm_to_updates_that_are_cut(kind, tmp_
     assert scores["noise"] == pytest.approx(1.0, rel=0.15)
 
 
-@pytest.mark.parametrize("kind", ["random", pytest.param("local-top", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [pytest.param(one, marks=pytest.mark.slow) for one in SPARSE])
 def test_canary_clients_show_missing_noise_in_updates_that_are_cut(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(updates, "add_gaussian_noise", lambda total, *rest, **more: total.clone())
     found = finding(sparse_audit_run(tmp_path, kind).run.path)
@@ -270,7 +305,7 @@ def test_the_evidence_of_canary_clients_must_have_every_release(tmp_path):
 def test_a_spec_that_canaries_do_not_suit_is_refused_and_nothing_is_written(tmp_path):
     for spec, kind, why in (
         (small_spec("fedavg"), "gradient", "claims no privacy"),
-        (small_spec("blur"), "label", "whole updates; use gradient"),
+        (small_spec("blur"), "input", "whole updates; use gradient"),
     ):
         experiment = prepare(spec, torch.device("cpu"))
         with pytest.raises(RunError, match=why):
@@ -317,7 +352,11 @@ def test_the_command_audits_a_spec_and_a_run_and_leaves_the_run_as_it_is(tmp_pat
     ("arguments", "message"),
     [
         (("quickstart", "--canaries", "0"), "must be at least 1"),
-        (("quickstart", "--canaries", "5", "--canary-kind", "image"), "use gradient or label"),
+        (("quickstart", "--canaries", "5", "--canary-kind", "image"), "use gradient or input"),
+        (
+            ("quickstart", "--canaries", "5", "--canary-kind", "label"),
+            "retired, because 300 of them",
+        ),
         (("quickstart", "--canaries", "5", "--write"), "makes a run of its own"),
         (("digits-baseline-fedavg", "--canaries", "5"), "claims no privacy"),
         (("no-such-spec", "--canaries", "5"), "no-such-spec"),

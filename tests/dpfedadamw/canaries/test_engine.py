@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,8 @@ PARAMETERS = 24
 
 def drawn(count=30, kind="gradient", opposed=False, seed=1):
     coins = ReproducibleRandomness(seed).stream("canary coins", -1, -1)
-    return draw_canaries(CanaryOrder(count, kind), LABELS, 4, PARAMETERS, opposed, coins)
+    sizes = [len(own) for own in LABELS]
+    return draw_canaries(CanaryOrder(count, kind), sizes, PARAMETERS, opposed, coins)
 
 
 def engine(canaries):
@@ -53,20 +56,10 @@ def test_each_canary_has_a_record_and_a_direction_of_its_own():
         assert canaries.row[own].max() < len(labels)
 
 
-def test_a_wrong_label_is_wrong():
-    canaries = drawn(40, "label")
-    true = np.concatenate(
-        [LABELS[client][[row]] for client, row in zip(canaries.client, canaries.row, strict=True)]
-    )
-    assert not np.any(canaries.label == true)
-    assert set(canaries.label) <= {0, 1, 2, 3}
-
-
 def test_coins_are_fair():
     """20,000 coins; false alarm 1e-6."""
-    sizes = (np.zeros(30_000, np.int64),)
     coins = ReproducibleRandomness(3).stream("canary coins", -1, -1)
-    found = draw_canaries(CanaryOrder(20_000), sizes, 2, 40_000, False, coins).included.sum()
+    found = draw_canaries(CanaryOrder(20_000), [30_000], 40_000, False, coins).included.sum()
     assert abs(found - 10_000) < 4.9 * np.sqrt(20_000) / 2
 
 
@@ -118,22 +111,36 @@ def test_under_replace_one_the_other_record_of_the_pair_points_the_other_way():
         assert float(found[canaries.coordinate[index]]) == pytest.approx(sign * CLIPPING_NORM)
 
 
-def test_canaries_with_wrong_labels_go_through_the_whole_engine():
-    canaries = drawn(kind="label")
+def test_crafted_records_share_the_call_of_the_engine_with_their_batch():
+    canaries = dataclasses.replace(drawn(kind="input"), label=np.arange(30) % 4)
     inner, planted = engine(canaries)
     inputs, labels, marked = batch(canaries)
     own = canaries.of_client(0)
     keep = torch.ones(len(labels), dtype=torch.bool)
+    real = keep.clone()
     changed = labels.clone()
     for index in range(own.start, own.stop):
         row = int(canaries.row[index])
         changed[row] = int(canaries.label[index])
         keep[row] = bool(canaries.included[index])
+        real[row] = False
     expected = inner(inputs[keep], changed[keep])
     found = planted(inputs, marked)
-    torch.testing.assert_close(found.total, expected.total)
+    assert torch.equal(found.total, expected.total)
     torch.testing.assert_close(found.clipped_norms[keep], expected.clipped_norms)
     assert not found.clipped_norms[~keep].any()
+    torch.testing.assert_close(planted.others, inner(inputs[real], labels[real]).total)
+
+
+def test_a_retired_kind_names_what_replaces_it():
+    with pytest.raises(PrivacyError, match="did not see a run without noise; use input"):
+        drawn(kind="label")
+
+
+def test_crafted_inputs_that_fill_the_memory_are_refused():
+    coins = ReproducibleRandomness(1).stream("canary coins", -1, -1)
+    with pytest.raises(PrivacyError, match="plant fewer, or use the kind gradient"):
+        draw_canaries(CanaryOrder(30, "input"), [30], 10_000_000, False, coins)
 
 
 def test_batches_without_canaries_or_without_records_are_the_engines_own():
