@@ -148,9 +148,7 @@ def observations(evidence: CanaryEvidence, ledger: Ledger, header: Header) -> Sc
     """
     assert header.canaries is not None
     if header.canaries.kind == "label":
-        return (
-            "canaries with wrong labels, a retired kind, had no direction of their own; use input"
-        )
+        return "wrong labels, a retired kind, had no direction of their own; plant the kind input"
     charged = _charges(ledger, header, evidence)
     at = {(spend.round, client): spend for client, events in charged.items() for spend, _ in events}
     if header.canaries.kind == "input":
