@@ -6,6 +6,7 @@ operating system has.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -172,7 +173,9 @@ def create(path: Path, content: bytes, mode: int) -> None:
         try:
             _name_new(temporary, path)
         finally:
-            temporary.unlink(missing_ok=True)
+            # The file has its name, or another error is told: a second name does no harm.
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -186,3 +187,15 @@ def test_nothing_is_created_over_what_exists(root: Path, name: str) -> None:
         files.create(root / name, b"new", 0o600)
     assert not (root.parent / "nowhere").exists()
     assert (root / "plain").read_bytes() == b"plain"
+
+
+def test_what_was_created_counts_though_its_temporary_name_cannot_be_removed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", fail)
+        files.create(root / "new", b"new", 0o600)
+    assert (root / "new").read_bytes() == b"new"
