@@ -20,6 +20,7 @@ from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, Disk, make_folders, writ
 from dpfedadamw.storage.lock import LockedError, RunLock
 
 LATEST = "latest"
+CHALLENGE = "challenge.json"
 _STARTING = ".starting"
 _ATTEMPTS = 5
 _RUN_NAME = re.compile(r".+-\d{8}T\d{6}Z-[0-9a-f]{8}$")
@@ -150,7 +151,9 @@ def mark_resumable(error: BaseException, folder: Path) -> None:
     """
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)
-    error.add_note(f"continue with: dpfedadamw run --resume {folder}")
+    # A run that an auditor challenged goes on with the key that was committed to.
+    key = " --escrow FILE" if (folder / CHALLENGE).is_file() else ""
+    error.add_note(f"continue with: dpfedadamw run --resume {folder}{key}")
 
 
 def appeared(hidden: RunDirectory) -> RunDirectory:

@@ -21,6 +21,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from audit.untrusted.merkle import DIGEST_BYTES, leaf_digest, path_length, root_above
 from reports.errors import EnvelopeError, KeyFileError, SourceError
 from reports.reading.files import clean, read_bytes
 
@@ -104,34 +105,18 @@ def check(proof: bytes, data: bytes, keys: Iterable[LogKey], where: str) -> Incl
         body, mark, signatures = checkpoint.partition("\n\n")
         origin, size, root, *_ = body.split("\n")
         entries, expected = _number(size), _decoded(root)
-        if not mark or index >= entries or len(path) > 64 or any(len(one) != 32 for one in path):
+        fits = index < entries and len(path) == path_length(index, entries)
+        if not mark or not fits or any(len(one) != DIGEST_BYTES for one in path):
             raise ValueError
     except (ValueError, binascii.Error) as error:
         raise EnvelopeError(f"{where}: is no proof of inclusion ({_FORMAT})") from error
-    leaf = hashlib.sha256(b"\x00" + data).digest()
-    if _root(leaf, index, entries, path) != expected:
+    if root_above(leaf_digest(data), index, entries, path) != expected:
         raise EnvelopeError(f"{where}: proves that the log holds something else")
     signed = f"{body}\n".encode()
     trusted = any(
         key.name == origin and _signed_by(key, signed, signatures.split("\n")) for key in keys
     )
     return Inclusion(clean(origin, 120), index, entries, trusted)
-
-
-def _root(leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes | None:
-    """The root that a path leads to, RFC 9162, section 2.1.3.2; None if its length is wrong."""
-    last, digest = size - 1, leaf
-    for beside in path:
-        if last == 0:
-            return None
-        if index % 2 or index == last:
-            digest = hashlib.sha256(b"\x01" + beside + digest).digest()
-            while index % 2 == 0 and index:
-                index, last = index // 2, last // 2
-        else:
-            digest = hashlib.sha256(b"\x01" + digest + beside).digest()
-        index, last = index // 2, last // 2
-    return digest if last == 0 else None
 
 
 def _signed_by(key: LogKey, signed: bytes, lines: list[str]) -> bool:

@@ -16,7 +16,7 @@ from dpfedadamw.privacy.noise.key_tree import PublicCoin
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.challenge import Challenged, coin_of, promise
-from dpfedadamw.rundir import new_identifier, open_existing
+from dpfedadamw.rundir import mark_resumable, new_identifier, open_existing
 from tests.runs import key_of_a_test, small_spec
 
 NONCE, NOON = bytes(range(32)), datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -54,6 +54,15 @@ def trained(experiment: Experiment, parent, one: Challenged, cut_off: bool = Fal
     with contextlib.suppress(InterruptedError), training.lock:
         engine_run.train(training, on_client=stop)
     return training
+
+
+def test_whatever_ends_a_challenged_run_tells_that_its_key_is_needed(tmp_path):
+    for files, told in (((), ""), (("challenge.json",), " --escrow FILE")):
+        for name in files:
+            (tmp_path / name).touch()
+        error = InterruptedError()
+        mark_resumable(error, tmp_path)
+        assert error.__notes__ == [f"continue with: dpfedadamw run --resume {tmp_path}{told}"]
 
 
 def test_a_run_bears_the_name_and_the_files_that_were_signed(experiment, tmp_path):
