@@ -27,6 +27,7 @@ from dpfedadamw.cli import (
     export,
     handing_over,
     keys,
+    replay,
     run,
     signatures,
     spec,
@@ -82,6 +83,7 @@ challenge_app = typer.Typer(
 for command in (
     run.run,
     audit.audit,
+    replay.replay,
     audit.report,
     audit.verify,
     signatures.sign,

@@ -89,7 +89,7 @@ def order_of(
             challenged=opened.run,
             salts=opened.salts,
         )
-    keys = _keys(header, escrow)
+    keys = keys_of(header, escrow)
     if draw is None:
         assert count is not None
         seed = secrets.token_bytes(SEED_BYTES)
@@ -108,12 +108,21 @@ def order_of(
     )
 
 
-def _keys(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
+def keys_of(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
+    """The keys of a run: its published seed, or what was put into escrow.
+
+    Args:
+        header: The ledger's.
+        escrow: Files that hold keys.
+
+    Raises:
+        ReexecutionError: If a release's key is not at hand.
+    """
     if header.get("randomness") == "reproducible":
         return PublishedSeed(int(header.get("seed") or 0))
     if not escrow:
         raise ReexecutionError(
-            "--replay: the noise of a release is computed again from its key; give --escrow FILE, "
+            "the noise of a release is computed again from its key; give --escrow FILE, "
             "which `run --escrow FILE` keeps, or what was opened for a draw. Without a key nothing "
             "can be computed again, and the run rests on the trainer's word"
         )

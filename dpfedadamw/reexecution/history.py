@@ -53,6 +53,7 @@ class PastLedger:
             lines = path.read_bytes().splitlines()
             self.entries: list[Entry] = [dict(json.loads(line)) for line in lines]
             self.header = next(entry for entry in self.entries if entry["kind"] == "header")
+            self.claims = [entry for entry in self.entries if entry["kind"] == "claim"]
             self.rounds = dict(_rounds(self.entries))
         except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
             raise ReexecutionError(

@@ -11,19 +11,21 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evidence.commitments import commitment_rows
 from dpfedadamw.evidence.states import state_file
@@ -44,15 +46,17 @@ from dpfedadamw.reexecution.results import (
     ReleaseAgain,
     RoundAgain,
 )
+from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.environment import differences, environment, read_environments
+from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.run.training import determinism
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.vectors.flat import FlatParameters
 
-Again = RecordLevelAgain | ClientLevelAgain
+Again = RecordLevelAgain | ClientLevelAgain | UnprotectedAgain
 Drawn = Sequence[tuple[int, int]]
 _NOBODY = -1
 
@@ -85,6 +89,7 @@ class Rerun:
 
     Attributes:
         past: Its ledger.
+        stated: The spec as the run has it.
         experiment: The spec with data and model.
 
     Raises:
@@ -97,14 +102,13 @@ class Rerun:
         self._run, self._keys = run, keys
         self.past = PastLedger(run.ledger)
         changes = [] if data is None else [f"data.path={data.resolve()}"]
+        self.stated = specs.load(run.spec)
         self.experiment = prepare(specs.load(run.spec, changes), device)
         if self.past.header.get("data_sha256") != self.experiment.dataset.sha256:
             raise ReexecutionError(
                 "the data set is not the one that the ledger names by its digest; give the run's "
                 "own data, with --data PATH where they lie elsewhere"
             )
-        if not self.experiment.plan.private:
-            raise ReexecutionError("the run claims no privacy: there is nothing to compute again")
         if "canaries" in self.past.header:
             raise ReexecutionError(
                 "an audit run has planted canaries, which are in no data set; replay the run that "
@@ -113,10 +117,28 @@ class Rerun:
         self._environments = read_environments(run.evidence)
         self._flat = FlatParameters(self.experiment.model)
         self._initial = self._flat.vector.clone()
-        self._gradients = PlainGradients(self.experiment)
         dataset = self.experiment.dataset
         clients = len(self.experiment.plan.records)
         self._clients = client_data(dataset.train, self.experiment.owner, clients, device)
+
+    @cached_property
+    def _gradients(self) -> PlainGradients:
+        return PlainGradients(self.experiment)
+
+    def assign(self, state: ServerState) -> None:
+        """Give the experiment's model the parameters of a state."""
+        self._flat.assign(state.parameters)
+
+    def measured(
+        self,
+        state: ServerState,
+        evaluate: Callable[[nn.Module, Dataset, torch.device], Evaluation],
+    ) -> Evaluation:
+        """Test metrics of a state, with as many threads as the run had."""
+        self.assign(state)
+        experiment = self.experiment
+        with self._threads(0):
+            return evaluate(experiment.model, experiment.dataset, experiment.device)
 
     def cost(self, drawn: Drawn, last: int) -> Cost:
         """What it takes to compute participations again.
@@ -175,8 +197,9 @@ class Rerun:
         different = self._differences(index)
         with tempfile.TemporaryDirectory(prefix="dpfedadamw-again-") as temporary:
             folder = Path(temporary)
-            # Commitments are keyed with the salt.
-            shutil.copyfile(self._run.evidence / "salt", folder / "salt")
+            if self.experiment.plan.private:
+                # Commitments are keyed with the salt.
+                shutil.copyfile(self._run.evidence / "salt", folder / "salt")
             ledger = self.past.as_it_stood(past.before, folder)
             computed: list[dict[str, Any]] = []
 
@@ -214,7 +237,7 @@ class Rerun:
                 result = next(federation.run(state, index), None)
             if result is None:
                 raise ReexecutionError(f"round {index}: the spec ends the run before it")
-            packed = _packed(result)
+            packed = packed_state(result)
             participations = tuple(
                 unit.participation(
                     client, self._clients[client], self._again(past), self._gradients
@@ -318,7 +341,7 @@ class Rerun:
         return state
 
     def _as_named(self, result: RoundResult) -> bool:
-        digest = hashlib.sha256(_packed(result)).hexdigest()
+        digest = hashlib.sha256(packed_state(result)).hexdigest()
         return digest == self.past.state_digest(result.completed)
 
     def _kept_before(self, index: int) -> int:
@@ -367,7 +390,10 @@ class Rerun:
         setup = UnitSetup(
             experiment=self.experiment, directory=folder, completed=0, randomness=source
         )
-        kind = ClientLevelAgain if self.experiment.plan.unit.noises_updates else RecordLevelAgain
+        plan = self.experiment.plan
+        kind: type[Again] = UnprotectedAgain
+        if plan.private:
+            kind = ClientLevelAgain if plan.unit.noises_updates else RecordLevelAgain
         return kind.begin(setup, drawn, self.experiment, self._again(past))
 
     def _recorded(self, index: int) -> Mapping[str, Any] | None:
@@ -422,7 +448,7 @@ class _Again(Federation):
         return (self.cohort, attempt) if self.only is None else (list(self.only), self.attempt)
 
 
-def _packed(result: RoundResult) -> bytes:
+def packed_state(result: RoundResult) -> bytes:
     """A round's state as the run serialises it."""
     up, down = result.traffic
     return checkpoints.pack_state(

@@ -1,0 +1,102 @@
+"""``replay``: the whole run again, and what of its public files differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from dpfedadamw.cli.options import RUNS, DeviceOption, JsonOption, OutOption
+from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
+    find_run,
+    out,
+    print_json,
+    progress_bar,
+    status,
+)
+
+
+def replay(
+    run_dir: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN_DIR", help="A run's folder; the newest run if left out."),
+    ] = None,
+    out_dir: OutOption = RUNS,
+    escrow: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--escrow",
+            metavar="FILE",
+            help="The noise key that `run --escrow` kept, of a run in release mode. Repeatable.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Where the run's data lie, if not where its spec says."),
+    ] = None,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a finished run again, from its data and its key or seed, and compare its public files.
+
+    Nothing is written, charged or signed. Spec, model and its configuration are compared byte for
+    byte, metrics but for their times, and the ledger's charges, digests and claim. On the same
+    processor with the same versions all of it is the same; else what differs of them is told, which
+    may be the reason. Exit code 0 where all is the same, 1 where something differs.
+    """
+    from dpfedadamw.cli.replaying import keys_of
+    from dpfedadamw.experiment import pick_device
+    from dpfedadamw.reexecution.history import PastLedger
+    from dpfedadamw.reexecution.rounds import Rerun
+    from dpfedadamw.reexecution.whole import replay as replay_whole
+
+    run = find_run(run_dir, out_dir)
+    with status("reading data and dividing it among clients", quiet=as_json):
+        keys = keys_of(PastLedger(run.ledger).header, escrow or [])
+        rerun = Rerun(run, keys, pick_device(device), data)
+    with progress_bar(quiet=as_json) as progress:
+        task = progress.add_task("running again", total=None)
+        found = replay_whole(
+            rerun,
+            run,
+            lambda done, rounds: progress.update(task, completed=done, total=rounds),
+        )
+    if as_json:
+        print_json(
+            {
+                "run": run.identifier,
+                "same": found.same,
+                "files": [vars(one) for one in found.compared],
+                "environment": list(found.differences),
+            }
+        )
+    else:
+        out.print(Text(f"run {run.identifier}, {found.rounds} rounds run again", style="bold"))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for heading in ("file", "", "what was compared"):
+            table.add_column(heading, no_wrap=heading != "what was compared")
+        for one in found.compared:
+            mark = Text("same", "green") if one.same else Text("DIFFERS", "bold red")
+            table.add_row(one.file, mark, one.note)
+        out.print(table)
+        if not found.same:
+            out.print(Text(_why(found.differences), style="yellow"))
+    if not found.same:
+        raise typer.Exit(EXIT_NOT_PASSED)
+
+
+def _why(differences: tuple[str, ...]) -> str:
+    """What may explain a difference."""
+    if not differences:
+        return (
+            "machine and versions are those that trained, so nothing of them explains it: the run "
+            "is not what its spec, data and key make of it"
+        )
+    return (
+        f"it was not computed on the same ({'; '.join(differences)}): rounding differs, and with "
+        "it every digest. Compare where processor and versions are those that trained"
+    )

@@ -1,0 +1,173 @@
+"""The whole of a finished run again, from its first round to its model, and what of it differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.reexecution.history import plain
+from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.reexecution.rounds import Rerun, packed_state
+from dpfedadamw.run import checkpoints
+from dpfedadamw.run.checkpoints import RoundNumbers
+from dpfedadamw.run.evaluation import Evaluation, evaluate
+from dpfedadamw.run.header import metrics_line, write_model_config
+from dpfedadamw.rundir import RunDirectory
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One file, as the run has it and as it came out again.
+
+    Attributes:
+        file: Its name.
+        same: Whether both are the same.
+        note: What was compared, or what differs.
+    """
+
+    file: str
+    same: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A run that was run again.
+
+    Attributes:
+        compared: What was compared.
+        differences: What of machine and versions is not as it was, which explains differences.
+        rounds: How many rounds were run.
+    """
+
+    compared: tuple[Compared, ...]
+    differences: tuple[str, ...]
+    rounds: int
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return all(one.same for one in self.compared)
+
+
+def replay(
+    rerun: Rerun, run: RunDirectory, on_round: Callable[[int, int], None] = lambda *_: None
+) -> Replayed:
+    """Run a finished run again, and compare what is public of it.
+
+    Args:
+        rerun: The run, with its keys.
+        run: Its directory.
+        on_round: Called with rounds done and rounds in all.
+
+    Raises:
+        DpfedadamwError: If a round cannot be run: its key is not at hand, or the ledger lacks it.
+    """
+    past, experiment = rerun.past, rerun.experiment
+    total = len(past.rounds)
+    if sorted(past.rounds) != list(range(total)) or not past.claims:
+        raise ReexecutionError(f"{run.path}: is not finished, so there is nothing to compare with")
+    state: ServerState = rerun.start()
+    lines = [metrics_line(0, rerun.measured(state, evaluate), None, None)]
+    wrong: list[int] = []
+    different: dict[str, None] = {}
+    for index in range(total):
+        result, again = rerun.play(index, state)
+        state = result.state
+        entry = past.rounds[index].entry
+        up, down = result.traffic
+        numbers = RoundNumbers(result.learning_rate, up, down, result.last)
+        told = {**result.entry, "state_sha256": hashlib.sha256(packed_state(result)).hexdigest()}
+        charges = [plain(charge) for charge in past.rounds[index].charges]
+        if _decoded(told) != plain(entry) or _decoded(list(again.charges)) != charges:
+            wrong.append(index)
+        different |= dict.fromkeys(again.differences)
+        measured = Evaluation(None, None)
+        if numbers.last or result.completed % experiment.spec.evaluation.every == 0:
+            measured = rerun.measured(state, evaluate)
+        lines.append(metrics_line(result.completed, measured, numbers, None))
+        on_round(index + 1, total)
+    compared = (
+        _same_bytes(run.spec, specs.dump(rerun.stated).encode()),
+        *_written(rerun, run, state),
+        _metrics(run, lines),
+        _ledger(rerun, wrong),
+    )
+    return Replayed(compared, tuple(different), total)
+
+
+def _written(rerun: Rerun, run: RunDirectory, state: ServerState) -> tuple[Compared, ...]:
+    """The model's files, written again somewhere else."""
+    with tempfile.TemporaryDirectory(prefix="dpfedadamw-replay-") as folder:
+        copy = RunDirectory(Path(folder))
+        rerun.assign(state)
+        checkpoints.write_weights(copy.weights, rerun.experiment.model)
+        write_model_config(rerun.experiment, copy)
+        return (
+            _same_bytes(run.weights, copy.weights.read_bytes()),
+            _same_bytes(run.model_config, copy.model_config.read_bytes()),
+        )
+
+
+def _same_bytes(path: Path, again: bytes) -> Compared:
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        return Compared(path.name, False, f"cannot be read ({error.strerror})")
+    if found == again:
+        return Compared(path.name, True, "byte for byte")
+    first = next(
+        (at for at, (one, other) in enumerate(zip(found, again, strict=False)) if one != other),
+        min(len(found), len(again)),
+    )
+    return Compared(path.name, False, f"differs from byte {first} on")
+
+
+def _metrics(run: RunDirectory, lines: list[dict[str, Any]]) -> Compared:
+    """Public metrics but for the time that rounds took."""
+    name = run.metrics.name
+    try:
+        found = [json.loads(line) for line in run.metrics.read_bytes().splitlines()]
+    except (OSError, ValueError):
+        return Compared(name, False, "cannot be read")
+    due = [_timeless(_decoded(line)) for line in lines]
+    if [_timeless(line) for line in found] == due:
+        return Compared(name, True, "every number but seconds")
+    if len(found) != len(due):
+        return Compared(name, False, f"has {len(found)} lines; run again, there are {len(due)}")
+    first = next(n for n, (a, b) in enumerate(zip(found, due, strict=True)) if _timeless(a) != b)
+    keys = [key for key in due[first] if found[first].get(key) != due[first][key]]
+    return Compared(name, False, f"differs from round {first} on ({', '.join(keys)})")
+
+
+def _ledger(rerun: Rerun, wrong: list[int]) -> Compared:
+    """Charges, rounds with their digests, and the claim."""
+    name = "ledger.jsonl"
+    if wrong:
+        text = f"charges or digests differ in {len(wrong)} rounds, the first of them {wrong[0]}"
+        return Compared(name, False, text)
+    entries = rerun.past.entries
+    claim = plain(rerun.past.claims[-1])
+    claim.pop("budget", None)
+    due = rerun.experiment.plan.realised_claim(
+        [entry for entry in entries if entry["kind"] != "claim"]
+    )
+    if _decoded(due) != claim:
+        return Compared(name, False, "the claim is not what its charges come to")
+    return Compared(name, True, "every charge, every round's digests, and the claim")
+
+
+def _timeless(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key != "seconds"}
+
+
+def _decoded(value: Any) -> Any:
+    """A value as it is once it was written and read."""
+    return json.loads(json.dumps(value))

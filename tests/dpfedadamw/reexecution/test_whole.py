@@ -1,0 +1,89 @@
+"""A run that is run again as a whole has the same public files, and what was changed is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpfedadamw.rundir import RunDirectory
+from tests.runs import call, small_spec, train
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    spec = small_spec("dp-fedadamw", rounds=2, clients_per_round=2)
+    return train(spec, tmp_path_factory.mktemp("run"))[0].run
+
+
+def replayed(run: RunDirectory, capsys) -> tuple[int, dict[str, object]]:
+    """Exit code of the command, and what it says of each file."""
+    code = call("replay", str(run.path), "--json")
+    told = json.loads(capsys.readouterr().out)
+    return code, {one["file"]: one["same"] for one in told["files"]}
+
+
+def test_an_honest_run_comes_out_the_same(finished: RunDirectory, capsys) -> None:
+    code, same = replayed(finished, capsys)
+    files = "spec.yaml model.safetensors model.json metrics.jsonl ledger.jsonl"
+    assert same == dict.fromkeys(files.split(), True)
+    assert code == 0
+
+
+@pytest.mark.parametrize("unit", ["fedavg", "dp-fedsam"])
+def test_a_run_of_any_unit_is_run_again(unit: str, tmp_path: Path, capsys) -> None:
+    run = train(small_spec(unit, rounds=2, clients_per_round=3), tmp_path)[0].run
+    assert replayed(run, capsys)[0] == 0
+
+
+def changed(path: Path, before: bytes, after: bytes) -> bytes:
+    """Change a file once; its old content."""
+    content = path.read_bytes()
+    assert before in content
+    path.write_bytes(content.replace(before, after, 1))
+    return content
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("metrics.jsonl", b'"test_accuracy":0.', b'"test_accuracy":1.'),
+        ("model.json", b'"classes": 10', b'"classes": 11'),
+        ("ledger.jsonl", b'"uploads_sha256":"', b'"uploads_sha256":"0'),
+        ("ledger.jsonl", b'"sampling_rate":0.', b'"sampling_rate":0.0'),
+    ],
+)
+def test_a_file_that_was_changed_is_named(
+    finished: RunDirectory, name: str, before: bytes, after: bytes, capsys
+) -> None:
+    content = changed(finished.path / name, before, after)
+    try:
+        code, same = replayed(finished, capsys)
+        # Streams of a release hang on the ledger; a published seed's do not.
+        assert [file for file, unchanged in same.items() if not unchanged] == [name]
+        assert code == 1
+    finally:
+        (finished.path / name).write_bytes(content)
+
+
+def test_a_weight_that_was_changed_is_named(finished: RunDirectory, capsys) -> None:
+    content = finished.weights.read_bytes()
+    finished.weights.write_bytes(content[:-1] + bytes([content[-1] ^ 64]))
+    try:
+        assert call("replay", str(finished.path)) == 1
+        told = " ".join(capsys.readouterr().out.split())
+        assert "model.safetensors DIFFERS differs from byte" in told
+        assert "machine and versions are those that trained" in told
+    finally:
+        finished.weights.write_bytes(content)
+
+
+def test_a_run_that_is_not_finished_is_refused(finished: RunDirectory, capsys) -> None:
+    content = finished.ledger.read_bytes()
+    finished.ledger.write_bytes(b"\n".join(content.splitlines()[:-1]) + b"\n")
+    try:
+        assert call("replay", str(finished.path)) == 2
+        assert "is not finished" in " ".join(capsys.readouterr().err.split())
+    finally:
+        finished.ledger.write_bytes(content)
