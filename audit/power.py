@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,38 +18,159 @@ from scipy import optimize, stats
 
 from audit.accounting.budget import Steps, budget
 from audit.accounting.comparison import understates
-from audit.checks.noise import scale_alpha
+from audit.checks.noise import (
+    coordinate_alpha,
+    drift_alpha,
+    grain_alpha,
+    scale_alpha,
+    silent_alpha,
+    tail_alpha,
+)
 from audit.statistics.batches import rate_alpha
 from audit.statistics.intervals import binomial_p_value, chi_square_interval, sigma_half_width
+from audit.statistics.single_values import pairs_alike, tail_levels, zeros_expected
 
 CHANCE = 0.999
 BEGIN, END = "<!-- power -->", "<!-- end of power -->"
 
 
-def noise_half_width(coordinates: int, clients: int, blocks: int) -> float:
+@dataclass(frozen=True)
+class Parts:
+    """What of a run has a test of its own of the noise's scale, beside the whole.
+
+    Attributes:
+        clients: clients that took part.
+        blocks: blocks of parameters.
+        rounds: rounds.
+        steps: local steps of a participation.
+    """
+
+    clients: int = 1
+    blocks: int = 1
+    rounds: int = 1
+    steps: int = 1
+
+    @property
+    def alpha(self) -> float:
+        """False alarms that each of these tests may raise."""
+        of_time = sum(number for number in (self.rounds, self.steps) if number > 1)
+        return scale_alpha(1 + self.clients + self.blocks + of_time)
+
+
+def noise_half_width(coordinates: int, parts: Parts) -> float:
     """Deviation of the measured noise scale at which "noise-scale" begins to fail.
 
     Args:
         coordinates: noise values behind the test, queries times parameters.
-        clients: clients that took part, each with a test of its own.
-        blocks: blocks of parameters, each with a test of its own.
+        parts: what has a test of its own.
     """
-    interval = chi_square_interval(float(coordinates), scale_alpha(1 + clients + blocks))
+    interval = chi_square_interval(float(coordinates), parts.alpha)
     return sigma_half_width(interval)
 
 
 def caught_noise_scales(
-    coordinates: int, clients: int, blocks: int, chance: float = CHANCE
+    coordinates: int, parts: Parts, chance: float = CHANCE
 ) -> tuple[float, float]:
     """The scales nearest 1, below and above it, that the test over all queries catches.
 
     A scale is the noise's standard deviation over the ledger's σC. It makes no difference which of
     the two is wrong: noise that is too small, or a ledger that names too large a multiplier.
     """
-    low, high = chi_square_interval(float(coordinates), scale_alpha(1 + clients + blocks))
+    low, high = chi_square_interval(float(coordinates), parts.alpha)
     most = float(stats.chi2.ppf(chance, coordinates)) / coordinates
     least = float(stats.chi2.isf(chance, coordinates)) / coordinates
     return float(np.sqrt(low / most)), float(np.sqrt(high / least))
+
+
+def caught_silence(parameters: int, queries: int) -> int:
+    """How many coordinates without noise in one query alone are caught for certain.
+
+    Args:
+        parameters: d.
+        queries: noised vectors of the run, each with a test of its own.
+    """
+    # A clean sum ten times as long as the noise's standard deviation is much.
+    chance = float(zeros_expected(np.array([parameters]), np.array([10.0]))[0])
+    found = 1
+    while float(stats.poisson.sf(found - 1, chance)) >= silent_alpha() / queries:
+        found += 1
+    return found
+
+
+def caught_coordinates(
+    parameters: int, queries: int, weak: int, chance: float = CHANCE
+) -> float | None:
+    """The largest scale of noise on a few coordinates that is caught, in all queries of a run.
+
+    Args:
+        parameters: d.
+        queries: noised vectors n, of which each coordinate's squares are added up.
+        weak: on how many coordinates the noise is too small.
+        chance: with what probability.
+
+    Returns:
+        The scale, below 1; None where even silence would not be caught.
+    """
+    levels = tail_levels(parameters)
+    best = 0.0
+    for level in levels:
+        needed = 1
+        while len(levels) * stats.binom.sf(needed - 1, parameters, level) >= coordinate_alpha():
+            needed += 1
+        if needed > weak:
+            continue
+        # At least `needed` of the weak ones must be below the quantile.
+        low = stats.chi2.ppf(level, queries)
+
+        def fails(scale: float, low: float = low, needed: int = needed) -> float:
+            each = stats.chi2.cdf(low / scale**2, queries)
+            return float(stats.binom.sf(needed - 1, weak, each)) - chance
+
+        best = max(best, _root(fails, 1e-6, 1.0))
+    return best if best > 0.0 else None
+
+
+def caught_drift(values: int, chance: float = CHANCE) -> float:
+    """The least ratio of the noise's scales in two halves of a run that is caught.
+
+    Args:
+        values: noise values of the whole run.
+        chance: with what probability.
+    """
+    half = values / 2.0
+    threshold = float(stats.beta.isf(drift_alpha() / 2.0, half / 2.0, half / 2.0))
+
+    def fails(ratio: float) -> float:
+        # x = r²·u/(r²·u + (1 − u)) for the share u of equal scales.
+        share = threshold / (threshold + ratio**2 * (1.0 - threshold))
+        return float(stats.beta.sf(share, half / 2.0, half / 2.0)) - chance
+
+    return _root(fails, 1.0, 100.0)
+
+
+def values_for_a_cut(deviations: float) -> int:
+    """From how many noise values on a cut-off at so many standard deviations is always caught."""
+    beyond = 2.0 * float(stats.norm.sf(deviations))
+    return int(np.ceil(np.log(tail_alpha()) / np.log1p(-beyond)))
+
+
+def caught_table(samples: int, chance: float = CHANCE) -> int:
+    """The largest table of numbers, read at random, whose repetitions are caught.
+
+    Args:
+        samples: noise values that are sampled in the run, at most 400,000.
+        chance: with what probability.
+    """
+    _, mean, variance = pairs_alike(samples)
+    most = float(stats.gamma.isf(grain_alpha(), mean**2 / variance, scale=variance / mean))
+    pairs = samples * (samples - 1.0) / 2.0
+
+    def fails(logarithm: float) -> float:
+        repeated = pairs / np.exp(logarithm)
+        spread = np.sqrt(variance + repeated)
+        return float(stats.norm.sf((most - mean - repeated) / spread)) - chance
+
+    return int(np.exp(_root(fails, 0.0, 60.0)))
 
 
 def caught_rates(
@@ -119,7 +241,15 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 def tables() -> str:
     """All tables as Markdown."""
-    parts = [_noise_table(), _rate_table(), _claim_table()]
+    parts = [
+        _noise_table(),
+        _coordinate_table(),
+        _drift_table(),
+        _tail_table(),
+        _grain_table(),
+        _rate_table(),
+        _claim_table(),
+    ]
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
@@ -129,18 +259,72 @@ def _percent(value: float) -> str:
 
 def _noise_table() -> list[str]:
     lines = [
-        "| noise values | clients, blocks | half-width | caught: too small by | too large by |",
+        "| noise values | clients, blocks, rounds, steps | half-width | caught: too small by "
+        "| too large by |",
         "|---|---|---|---|---|",
     ]
     for coordinates in (10**3, 10**4, 10**5, 10**6):
-        for clients, blocks in ((1, 1), (50, 8)):
-            half = noise_half_width(coordinates, clients, blocks)
-            low, high = caught_noise_scales(coordinates, clients, blocks)
+        for parts in (Parts(), Parts(50, 8, 100, 5)):
+            half = noise_half_width(coordinates, parts)
+            low, high = caught_noise_scales(coordinates, parts)
             lines.append(
-                f"| {coordinates} | {clients}, {blocks} | {_percent(half)} "
+                f"| {coordinates} | {', '.join(map(str, vars(parts).values()))} | {_percent(half)} "
                 f"| {_percent(1.0 - low)} | {_percent(high - 1.0)} |"
             )
     return lines
+
+
+def _coordinate_table() -> list[str]:
+    lines = [
+        "| parameters | noised vectors | without noise in one of them: caught from | too small on "
+        "one coordinate: caught from | on ten |",
+        "|---|---|---|---|---|",
+    ]
+    for parameters in (650, 19_210, 100_000):
+        for vectors in (30, 240, 5000):
+            scales = [caught_coordinates(parameters, vectors, weak) for weak in (1, 10)]
+            told = ["no scale" if one is None else f"{one:.2f} σC" for one in scales]
+            silent = caught_silence(parameters, vectors)
+            some = f"{silent} coordinate{'s' if silent > 1 else ''}"
+            lines.append(f"| {parameters} | {vectors} | {some} | {' | '.join(told)} |")
+    return lines
+
+
+def _drift_table() -> list[str]:
+    lines = [
+        "| noise values | rounds | scale of the first half of rounds over the second's: caught "
+        "from | one round alone: too small by | too large by |",
+        "|---|---|---|---|---|",
+    ]
+    for values, rounds in ((10**4, 10), (10**5, 30), (10**6, 100), (10**7, 100)):
+        low, high = caught_noise_scales(values // rounds, Parts(50, 8, rounds, 5))
+        lines.append(
+            f"| {values} | {rounds} | {caught_drift(values):.3f} | {_percent(1.0 - low)} "
+            f"| {_percent(high - 1.0)} |"
+        )
+    return lines
+
+
+def _tail_table() -> list[str]:
+    cuts = (3.0, 3.5, 4.0, 4.5, 5.0)
+    return [
+        "| nothing beyond | " + " | ".join(f"{cut:g} σC" for cut in cuts) + " |",
+        "|---" * (1 + len(cuts)) + "|",
+        "| caught from so many noise values on | "
+        + " | ".join(str(values_for_a_cut(cut)) for cut in cuts)
+        + " |",
+    ]
+
+
+def _grain_table() -> list[str]:
+    counts = (3_000, 12_288, 50_000, 400_000)
+    return [
+        "| sampled noise values | " + " | ".join(map(str, counts)) + " |",
+        "|---" * (1 + len(counts)) + "|",
+        "| caught: a table, or levels, of at most | "
+        + " | ".join(f"{caught_table(count):.2g}" for count in counts)
+        + " numbers |",
+    ]
 
 
 def _rate_table() -> list[str]:

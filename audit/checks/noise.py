@@ -1,13 +1,14 @@
 """Check "noise-scale": is the noise that was really added as large as the ledger says?
 
 One law for all units, on the table of noised releases: scale in both directions (over all, and by
-client, block and noise multiplier), every single release, shape, and independence. What is released
-differs: an answer to a query, or a round's sum of updates and its uploads.
+client, block, round, step and noise multiplier), every single release and coordinate, shape and
+tails, independence, and whether values repeat. What is released differs: an answer to a query, or a
+round's sum of updates and its uploads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,6 +24,15 @@ from audit.checks.base import (
     register,
 )
 from audit.checks.shared.noise_table import NoiseTable, Portion, of_queries, of_rounds
+from audit.checks.shared.single_noise import (
+    NOT_RECORDED,
+    by_coordinate,
+    coordinates,
+    drift,
+    granularity,
+    silence,
+    tails,
+)
 from audit.reading.bundle import Bundle
 from audit.statistics.correlation import any_repeated, largest_correlation
 from audit.statistics.intervals import (
@@ -33,17 +43,50 @@ from audit.statistics.intervals import (
     sigma_half_width,
 )
 from audit.statistics.quantiles import quantile_verdicts
-from audit.untrusted.arrays import Floats
+from audit.untrusted.arrays import Floats, Integers
 from audit.verdict import Verdict
 
 _LEAST_SAMPLE = 8
-_SCALE_SHARE, _SINGLE_SHARE, _SHAPE_SHARE, _PAIR_SHARE, _SUM_SHARE = 0.4, 0.15, 0.15, 0.15, 0.15
+# Shares of the false alarms that this check may raise; they add up to 1.
+_SCALE_SHARE, _SINGLE_SHARE, _SHAPE_SHARE, _PAIR_SHARE, _SUM_SHARE = 0.3, 0.1, 0.1, 0.1, 0.1
+_DRIFT_SHARE, _SILENT_SHARE, _TAIL_SHARE, _COORDINATE_SHARE, _GRAIN_SHARE = (
+    0.05,
+    0.05,
+    0.08,
+    0.08,
+    0.04,
+)
 _AXES = {"clients": 0, "steps": 1, "coordinates": 2}
 
 
 def scale_alpha(tests: int) -> float:
     """False alarms that one of so many tests of the noise's scale may raise."""
     return FALSE_ALARM * _SCALE_SHARE / tests
+
+
+def silent_alpha() -> float:
+    """False alarms that all tests of single vectors for coordinates without noise may raise."""
+    return FALSE_ALARM * _SILENT_SHARE / 2
+
+
+def tail_alpha() -> float:
+    """False alarms that one of the four tests of the largest values may raise."""
+    return FALSE_ALARM * _TAIL_SHARE / 4
+
+
+def coordinate_alpha() -> float:
+    """False alarms that one of the three tests of sums by coordinate may raise."""
+    return FALSE_ALARM * _COORDINATE_SHARE / 3
+
+
+def drift_alpha() -> float:
+    """False alarms that one of the two tests of halves may raise."""
+    return FALSE_ALARM * _DRIFT_SHARE / 2
+
+
+def grain_alpha() -> float:
+    """False alarms that the count of values alike may raise."""
+    return FALSE_ALARM * _GRAIN_SHARE
 
 
 def _scale_tests(
@@ -161,6 +204,8 @@ class _Question:
         seen: what the comparison of pairs would have found, given the correlation it allows.
         unseen: the same where there are too few sampled coordinates.
         passed: what a pass says.
+        by_coordinate: sums of squared noise at each coordinate, with how many vectors each is of;
+            None where there are none.
         silence_first: whether single releases are judged before the scale.
     """
 
@@ -175,6 +220,7 @@ class _Question:
     seen: str
     unseen: str
     passed: str
+    by_coordinate: tuple[Floats, Integers] | None = None
     silence_first: bool = False
 
 
@@ -184,11 +230,18 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
     if asked is None:
         return Judgement(Verdict.FAIL, listed(reasons))
     releases = asked.kinds[0].releases
+    tables = [kind.releases for kind in asked.kinds if len(kind.releases)]
     if asked.silence_first:
         _single_tests(asked.kinds, reasons)
+        silence(tables, FALSE_ALARM * _SILENT_SHARE, reasons)
     half_width, ratios = _scale_tests(asked.portions, asked.charged, reasons)
     if not asked.silence_first:
         _single_tests(asked.kinds, reasons)
+        silence(tables, FALSE_ALARM * _SILENT_SHARE, reasons)
+    drift(releases, FALSE_ALARM * _DRIFT_SHARE, reasons)
+    tails(tables, FALSE_ALARM * _TAIL_SHARE, reasons)
+    if asked.by_coordinate is not None:
+        coordinates(asked.by_coordinate, FALSE_ALARM * _COORDINATE_SHARE, reasons)
     rows = releases.sample_rows()
     length, shape, notes = rows.shape[1], None, asked.unseen
     private: dict[str, object] = {"variance_ratios": ratios}
@@ -200,6 +253,7 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
                 f"the sampled noise does not have the shape of {asked.gaussian} Gaussian"
             )
         _sum_tests(releases.samples, asked.axes, reasons)
+        granularity(releases, rows, FALSE_ALARM * _GRAIN_SHARE, reasons)
     if length >= _LEAST_SAMPLE:
         threshold, worst = _pair_tests(asked.groups, rows, asked.repeated, reasons)
         private["largest_pair_correlation"] = worst
@@ -216,9 +270,25 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
             "quantiles": shape,
         },
         private=private,
+        qualifications=() if _sees_single(asked) else (NOT_RECORDED,),
         power=f"a noise multiplier off by more than {100 * half_width:.2f} % over the whole run "
         f"(99.9 % half-width, {len(asked.portions)} scale tests){notes}",
     )
+
+
+def _sees_single(asked: _Question) -> bool:
+    """Whether the evidence says what single coordinates got."""
+    return asked.by_coordinate is not None and all(
+        kind.releases.silent is not None for kind in asked.kinds if len(kind.releases)
+    )
+
+
+def _by_time(releases: NoiseTable, name: str) -> Iterator[Portion]:
+    """A portion for each round, and for each step of a participation, where there are several."""
+    for column, text in ((releases.round, "round"), (releases.step, "step")):
+        portions = list(releases.by(column, f"{name}{text} {{}}".format))
+        if len(portions) > 1:
+            yield from portions
 
 
 def _about_queries(bundle: Bundle, reasons: list[str]) -> _Question | None:
@@ -229,6 +299,7 @@ def _about_queries(bundle: Bundle, reasons: list[str]) -> _Question | None:
         releases.all_together("all queries"),
         *releases.by(releases.client, "client {}".format),
         *releases.by_block(bundle.layout().names, "block {}"),
+        *_by_time(releases, ""),
     ]
     # Without these, noise that is wrong in a few rounds alone would drown in the others.
     levels = list(releases.by(releases.noise_multiplier, "noise multiplier {:.6g}".format))
@@ -248,8 +319,9 @@ def _about_queries(bundle: Bundle, reasons: list[str]) -> _Question | None:
         seen="; pairs of queries in a round with correlation above {:.3f}",
         unseen="; too few sampled coordinates to compare pairs of queries",
         passed=f"noise of all {len(releases)} released queries against the ledger's sigma C: scale "
-        "overall, per client and per block inside the interval in both directions, every query "
-        "noised, Gaussian shape, no noise used twice",
+        "overall, per client, block, round and step inside the interval in both directions, every "
+        "query noised at every coordinate, Gaussian shape and tails, no noise used twice",
+        by_coordinate=by_coordinate(bundle, releases, reasons),
         # Silence says more than the scale that follows from it.
         silence_first=True,
     )
@@ -262,6 +334,7 @@ def _about_rounds(bundle: Bundle, reasons: list[str]) -> _Question:
         if len(releases):
             portions.append(releases.all_together(f"noise on {kind}"))
             portions += releases.by_block(bundle.layout().names, f"noise on {kind}, block {{}}")
+            portions += _by_time(releases, f"noise on {kind}, ")
     portions += uploads.by(uploads.client, "noise of client {}".format)
     reused = "two rounds carry correlated noise (reuse)"
     also = ", and of every upload against sigma C over the root of m, per client and per block"
@@ -287,9 +360,10 @@ def _about_rounds(bundle: Bundle, reasons: list[str]) -> _Question:
         seen=seen,
         unseen=f"{seen}; too few sampled coordinates to compare rounds",
         passed=f"noise on the sum of updates of all {len(sums)} rounds against the ledger's sigma "
-        "C: scale overall and per block inside the interval in both "
-        f"directions{also if len(uploads) else ''}; every round noised, empty ones too; Gaussian "
-        "shape; no noise used twice",
+        "C: scale overall, per block and per round inside the interval in both "
+        f"directions{also if len(uploads) else ''}; every round noised, empty ones too, at every "
+        "coordinate; Gaussian shape and tails; no noise used twice",
+        by_coordinate=by_coordinate(bundle, sums, reasons),
     )
 
 
@@ -303,10 +377,11 @@ NOISE = Check(
     tolerance="Exact chi-square, beta and Kolmogorov laws; all tests together raise a false alarm "
     "in at most 1 of 1000 correct runs (Bonferroni). Rounding to the grid of spacing 2^-20 sigma C "
     "changes the variance by less than 1e-13 of itself.",
-    power="scales of 2/3 and 3/2 are rejected from a few dozen coordinates on",
+    power="scales of 2/3 and 3/2 are rejected from a few dozen coordinates on; single coordinates "
+    "without noise in a single query; docs/detection.md has the rest",
     limits="The noise is the one recorded as released minus clean; that these are the values that "
     "left the client is the recorder's word. Sampled coordinates stand for all in the tests of "
-    "shape and independence. Quality of the entropy source is not tested.",
+    "shape, independence and repeated values. Quality of the entropy source is not tested.",
     rule=partial(_judge, _about_queries),
 )
 register(NOISE)
@@ -319,9 +394,9 @@ register(
         "upload carries a share of standard deviation sigma C over the root of m.",
         limits="The noise is the one recorded as released minus clean; that these are the values "
         "that were released is the recorder's word. Sampled coordinates stand for all in the tests "
-        "of shape and independence; of single uploads scale alone is recorded. Of updates cut to "
-        "public coordinates, positions among the kept ones are sampled. Quality of the entropy "
-        "source is not tested.",
+        "of shape, independence and repeated values; of single uploads scale, silence and largest "
+        "value alone are recorded. Of updates cut to public coordinates, positions among the kept "
+        "ones are sampled. Quality of the entropy source is not tested.",
         rule=partial(_judge, _about_rounds),
     )
 )

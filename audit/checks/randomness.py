@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.shared.noise_table import of_queries, of_rounds
 from audit.checks.shared.public_coin import coin_faults
+from audit.errors import UntrustedFileError, UnverifiedError
 from audit.reading.bundle import Bundle
+from audit.statistics.seeded import SEEDS, find_seed
 from audit.untrusted import fields
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
@@ -23,6 +28,10 @@ from audit.verdict import Verdict
 _DOMAIN = b"dpfedadamw release key commitment 1\x00"
 _KEY_BYTES, _SEEDS = 32, 4096
 
+_SEEDED = (
+    "release mode, but the noise is that of a generator seeded with a number that anybody would "
+    "try first"
+)
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 
 
@@ -54,6 +63,33 @@ def intents_in_words(seen: int, dropped: int) -> str:
     )
 
 
+def _drawn_again(bundle: Bundle) -> str | None:
+    """Generator and seed that give some of the noise recorded; None where none does.
+
+    Raises:
+        UnverifiedError: the evidence cannot be read.
+    """
+    layout = bundle.layout()
+    if bundle.header.unit.whole_clients:
+        releases, _ = of_rounds(bundle, [])
+    else:
+        found = of_queries(bundle, [])
+        if found is None:
+            return None
+        releases = found
+    rows, rounds = releases.sample_rows(), releases.round
+    if not rows.shape[1]:
+        return None
+    # The first two of all, the first of another round, and the last.
+    picked = dict.fromkeys(
+        (0, min(1, len(rows) - 1), int(np.argmax(rounds > rounds[0])), len(rows) - 1)
+    )
+    sizes = [size for _, size in layout.tensors]
+    largest = int(np.argmax(sizes))
+    starts = (0, sum(sizes[:largest]))
+    return find_seed([rows[index] for index in picked], layout.sample_coordinates, starts)
+
+
 def _judge(bundle: Bundle) -> Judgement:
     header = bundle.header
     reasons: list[str] = []
@@ -81,6 +117,13 @@ def _judge(bundle: Bundle) -> Judgement:
             reasons.append("release mode, but the key is a fixed one that anybody would try first")
         if seed is not None or header.seed is not None:
             reasons.append("release mode, but a seed is stored")
+        if header.noise_multiplier is not None:
+            try:
+                if _drawn_again(bundle) is not None:
+                    # Which seed it is would tell the noise to whoever reads the finding.
+                    reasons.append(_SEEDED)
+            except (UnverifiedError, UntrustedFileError) as error:
+                unreadable.append(f"whether the noise is that of a usual seed: {error}")
     elif seed is None or header.seed != seed:
         reasons.append("reproducible mode, but spec and ledger do not name the same seed")
     coin_faults(bundle, reasons, unreadable)
@@ -113,14 +156,16 @@ RANDOMNESS = Check(
     "in reproducible mode the seed is named and so is the consequence.",
     tolerance="none: fields are compared exactly",
     power="a stored seed in release mode, a missing commitment, modes that disagree, a key that is "
-    "one byte repeated or made of a seed below 4096 in one of six usual ways; in a run that an "
-    "auditor challenged, an intent or a challenge that is not the ledger's, of another spec, of "
-    "other keys, with another nonce, or dated after what answers it",
+    "one byte repeated or made of a seed below 4096 in one of six usual ways; noise drawn in "
+    f"release mode by torch on a CPU, NumPy or Python's random from one of {len(SEEDS)} usual "
+    "seeds; in a run that an auditor challenged, an intent or a challenge that is not the "
+    "ledger's, of another spec, of other keys, with another nonce, or dated after what answers it",
     limits="A fixed key that is not among these looks like any other in one run; the same "
-    "commitment in two runs would give it away. That the key was drawn from the operating system's "
-    "entropy and then destroyed cannot be seen from a run directory. That the streams follow from "
-    "the announced keys and the nonce is seen where participations are opened and computed again; "
-    "who signed intent and challenge, by verify.",
+    "commitment in two runs would give it away. Noise of another generator, or of another seed, "
+    "likewise. That the key was drawn from the operating system's entropy and then destroyed "
+    "cannot be seen from a run directory. That the streams follow from the announced keys and the "
+    "nonce is seen where participations are opened and computed again; who signed intent and "
+    "challenge, by verify.",
     rule=_judge,
 )
 register(RANDOMNESS)

@@ -20,9 +20,11 @@ from audit.errors import RunDirectoryError, UntrustedFileError, UnverifiedError
 from audit.reading.canary_evidence import CanaryEvidence, read_canaries
 from audit.reading.client_evidence import UpdateRound
 from audit.reading.evidence import (
+    CoordinateSums,
     Layout,
     ProbeResults,
     RoundEvidence,
+    read_coordinate_sums,
     read_layout,
     read_probe,
 )
@@ -203,6 +205,18 @@ class Bundle:
             UntrustedFileError: they cannot be read.
         """
         return self._of_archive("evidence/inputs.npz", read_moments)
+
+    def coordinate_sums(self) -> CoordinateSums | None:
+        """Sums of squared noise at each coordinate; None where an older run kept none.
+
+        Raises:
+            UntrustedFileError: they cannot be read.
+        """
+        name = "evidence/coordinates.npz"
+        if not (self.root / name).exists() and not (self.root / name).is_symlink():
+            return None
+        layout = self.layout()
+        return self._of_archive(name, lambda arrays: read_coordinate_sums(arrays, layout))
 
     def probe_results(self) -> ProbeResults:
         """Results of the active probe: the live one, or else the recorded one.

@@ -41,6 +41,11 @@ class UpdateRound:
         commitment: [m, 32] keyed digest of each clipped update; None in older runs.
         released_sample: [k] mean update released at the sampled coordinates; None where it is kept
             elsewhere.
+        noise_silent: released coordinates on which the sum's noise is exactly 0; None in older
+            evidence.
+        noise_largest: its largest magnitude on any, over the clipping norm; None likewise.
+        upload_noise_silent: [m] the same of each upload; None where none carries noise of its own.
+        upload_noise_largest: [m] likewise.
     """
 
     clients: Integers
@@ -61,6 +66,10 @@ class UpdateRound:
     released: Floats | None = None
     commitment: Integers | None = None
     released_sample: Floats | None = None
+    noise_silent: int | None = None
+    noise_largest: float | None = None
+    upload_noise_silent: Integers | None = None
+    upload_noise_largest: Floats | None = None
 
 
 def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
@@ -74,10 +83,10 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
     uploads = None
     if "upload_noise_sum_squares" in arrays:
         uploads = floats(arrays, "upload_noise_sum_squares", (*participants, blocks))
-    sparse: dict[str, Any] = {}
+    further: dict[str, Any] = {}
     if "kept_digest" in arrays:
         digests = integers(arrays, "upload_kept_digests", (*participants, DIGEST_BYTES))
-        sparse = {
+        further |= {
             "kept_digest": _digest(integers(arrays, "kept_digest", (DIGEST_BYTES,))),
             "upload_kept_digests": tuple(_digest(row) for row in digests),
             "elsewhere_sum_squares": float(floats(arrays, "elsewhere_sum_squares", ())),
@@ -86,6 +95,16 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
     sample = None
     if "released_sample" in arrays:
         sample = floats(arrays, "released_sample", (len(layout.sample_coordinates),))
+    if "noise_silent" in arrays:
+        further |= {
+            "noise_silent": int(integers(arrays, "noise_silent", ())),
+            "noise_largest": float(floats(arrays, "noise_largest", ())),
+        }
+    if "upload_noise_silent" in arrays:
+        further |= {
+            "upload_noise_silent": integers(arrays, "upload_noise_silent", participants),
+            "upload_noise_largest": floats(arrays, "upload_noise_largest", participants),
+        }
     return UpdateRound(
         released_sample=sample,
         clients=clients,
@@ -103,7 +122,7 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         commitment=integers(arrays, "commitment", (*participants, DIGEST_BYTES))
         if "commitment" in arrays
         else None,
-        **sparse,
+        **further,
     )
 
 

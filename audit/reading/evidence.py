@@ -80,6 +80,8 @@ class RoundEvidence:
         second_moment: None for rules without one.
         upload_sha256: [S, 32] digest of each serialised upload.
         commitment: [S, 32] keyed digest of each whole participation; None in older runs.
+        noise_silent: [S, K] coordinates on which the noise is exactly 0; None in older evidence.
+        noise_largest: [S, K] largest noise on any coordinate over the clipping norm; None likewise.
     """
 
     clients: Integers
@@ -97,6 +99,8 @@ class RoundEvidence:
     second_moment: SecondMoment | None
     upload_sha256: Integers
     commitment: Integers | None = None
+    noise_silent: Integers | None = None
+    noise_largest: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,35 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         commitment=integers(arrays, "commitment", (participants, 32))
         if "commitment" in arrays
         else None,
+        noise_silent=integers(arrays, "noise_silent", pairs) if "noise_silent" in arrays else None,
+        noise_largest=floats(arrays, "noise_largest", pairs) if "noise_largest" in arrays else None,
     )
+
+
+@dataclass(frozen=True)
+class CoordinateSums:
+    """Sums of squared noise at each coordinate over a whole run.
+
+    Attributes:
+        rounds: over how many rounds.
+        squares: [d] in units of the variance charged.
+    """
+
+    rounds: int
+    squares: Floats
+
+
+def read_coordinate_sums(arrays: Arrays, layout: Layout) -> CoordinateSums:
+    """The archive of sums by coordinate.
+
+    Raises:
+        FieldError: an array is missing, or has another type, shape or range.
+    """
+    before = floats(arrays, "before", (layout.parameters,))
+    last = floats(arrays, "last", (layout.parameters,))
+    if np.any(before < 0.0) or np.any(last < 0.0):
+        raise FieldError("a sum of squares is negative")
+    return CoordinateSums(int(integers(arrays, "rounds", ())), before + last)
 
 
 def read_probe(arrays: Arrays) -> ProbeResults:

@@ -62,7 +62,12 @@ def binomial_p_value(successes: int, trials: int, rate: float) -> float:
 
 def kolmogorov_p_value(values: NDArray[np.float64]) -> float:
     """P-value of the Kolmogorov-Smirnov statistic of values against the standard normal law."""
-    ordered = special.ndtr(np.sort(values))
+    return uniform_p_value(special.ndtr(values))
+
+
+def uniform_p_value(values: NDArray[np.float64]) -> float:
+    """P-value of the Kolmogorov-Smirnov statistic of values against the uniform law on [0, 1]."""
+    ordered = np.sort(values)
     count = len(ordered)
     steps = np.arange(count + 1) / count
     distance = max(float(np.max(steps[1:] - ordered)), float(np.max(ordered - steps[:-1])))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
+from dpfedadamw.evidence.coordinates import CoordinateSums, look
 from dpfedadamw.evidence.exchanges import UploadRecorder
 from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, write_layout
 from dpfedadamw.evidence.servers import ServerRecorder
@@ -39,6 +40,7 @@ class UpdateRelease:
         released: The mean update as the server applies it, [d].
         kept: The public coordinates that the server reads the sum at, int64 [k]; None for all.
         kept_by_clients: Those at which each participant gave its values.
+        deviation: σC, the standard deviation charged for the noise on the sum.
         further: Names of tensors that uploads or memories hold besides the update: none should be.
         commitments: Of each participation.
     """
@@ -52,6 +54,7 @@ class UpdateRelease:
     released: Tensor
     kept: Tensor | None
     kept_by_clients: Sequence[Tensor]
+    deviation: float
     further: Sequence[str] = ()
     commitments: Sequence[bytes] = ()
 
@@ -83,6 +86,9 @@ class ClientLevelEvidence:
         self.servers: ServerRecorder | None = None
         if not self.uploads.complete:
             self.servers = ServerRecorder(directory, blocks.parameters, rounds=rounds, per_round=1)
+        self._coordinates = CoordinateSums.start(
+            directory, blocks.sizes.new_empty(blocks.parameters)
+        )
         write_layout(directory, blocks, beta2=None, sample=sample, rounds=rounds, unit="client")
 
     def commit(self, clipped: Tensor) -> bytes:
@@ -91,17 +97,21 @@ class ClientLevelEvidence:
         commitment.update(clipped)
         return commitment.digest()
 
-    def forget_after(self, completed_rounds: int) -> None:
-        """Delete what a run that was cut off left of rounds that will be run again."""
+    def restore(self, completed_rounds: int) -> None:
+        """Continue after a resume: delete what was left of rounds that will be run again."""
         self.uploads.forget_after(completed_rounds)
         if self.servers is not None:
             self.servers.forget_after(completed_rounds)
+        self._coordinates.restore(completed_rounds)
 
     def write_round(
         self, index: int, attempt: int, clients: Sequence[int], release: UpdateRelease
     ) -> None:
         """Write the evidence of one round."""
         noise = release.noisy_sum - release.clean_sum
+        seen = look(release.noisy_sum, release.clean_sum)
+        whole = slice(None) if release.kept is None else release.kept
+        self._coordinates.current[whole] += noise.square().float()
         chosen = torch.from_numpy(self._sample).to(noise.device)
         arrays: dict[str, NDArray[Any]] = {
             "clients": np.asarray(clients, dtype=np.int64),
@@ -114,6 +124,8 @@ class ClientLevelEvidence:
             "divisor": np.asarray(release.divisor, dtype=np.float64),
             "noise_sum_squares": self._squares(noise, release.kept),
             "noise_sample": (noise[chosen] / self._clipping_norm).float().cpu().numpy(),
+            "noise_silent": np.asarray(seen.silent, dtype=np.int64),
+            "noise_largest": np.asarray(seen.largest / self._clipping_norm, dtype=np.float32),
             "clean_sample": release.clean_sum[chosen].double().cpu().numpy(),
             "sample_places": (chosen if release.kept is None else release.kept[chosen])
             .cpu()
@@ -125,9 +137,16 @@ class ClientLevelEvidence:
             places = torch.from_numpy(arrays["sample_places"]).to(release.released.device)
             arrays["released_sample"] = release.released[places].float().cpu().numpy()
         if release.upload_noise:
-            arrays["upload_noise_sum_squares"] = np.stack(
-                [self._squares(one, release.kept) for one in release.upload_noise]
-            )
+            looks = [look(one, torch.zeros_like(one)) for one in release.upload_noise]
+            arrays |= {
+                "upload_noise_sum_squares": np.stack(
+                    [self._squares(one, release.kept) for one in release.upload_noise]
+                ),
+                "upload_noise_silent": np.asarray([one.silent for one in looks], dtype=np.int64),
+                "upload_noise_largest": np.asarray(
+                    [one.largest / self._clipping_norm for one in looks], dtype=np.float32
+                ),
+            }
         if release.kept is not None:
             elsewhere = release.released.double()
             elsewhere[release.kept] = 0.0
@@ -140,6 +159,7 @@ class ClientLevelEvidence:
                 "released": release.released[release.kept].float().cpu().numpy(),
             }
         write_arrays(self._directory / round_file(index), arrays)
+        self._coordinates.close_round(release.deviation**2)
 
     def _squares(self, noise: Tensor, kept: Tensor | None) -> NDArray[np.float64]:
         whole = noise.square()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
+from dpfedadamw.evidence.coordinates import CoordinateSums, look
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.rundir import write_arrays
@@ -73,6 +74,7 @@ class ClientEvidence:
         sample: Coordinates whose noise is kept, int64 [m].
         exchange: What passes between the rule and its oracle.
         commitment: Binds the trainer to all of it, whether it is kept or not.
+        squares: Where squared noise is added up coordinate by coordinate, [d]; None for nowhere.
     """
 
     blocks: Blocks
@@ -80,6 +82,7 @@ class ClientEvidence:
     sample: Tensor
     exchange: Exchange
     commitment: Commitment
+    squares: Tensor | None = None
     batch_sizes: list[int] = field(default_factory=list)
     raw_norms: list[NDArray[np.float32]] = field(default_factory=list)
     clipped_norms: list[NDArray[np.float32]] = field(default_factory=list)
@@ -87,6 +90,8 @@ class ClientEvidence:
     divisors: list[float] = field(default_factory=list)
     noise_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
     noise_sample: list[NDArray[np.float32]] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)
+    largest: list[float] = field(default_factory=list)
     clean_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
     moment: MomentRecord | None = None
     inclusions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -109,6 +114,9 @@ class ClientEvidence:
         self.exchange.clean.append(_float32(clean))
         sampled = query.noisy_sum[self.sample].double() - clean
         self.noise_sample.append(_float32(sampled / self.clipping_norm))
+        seen = look(query.noisy_sum, query.clean_sum, self.squares)
+        self.silent.append(seen.silent)
+        self.largest.append(seen.largest / self.clipping_norm)
         # The noise is what really lies between the two sums, whatever was drawn.
         noise = self.blocks.sum_of_squares(query.noisy_sum, minus=query.clean_sum)
         clean = self.blocks.sum_of_squares(query.clean_sum)
@@ -174,6 +182,9 @@ class EvidenceWriter:
         chosen = sampled_coordinates(blocks.parameters, queries * rounds * per_round)
         self._sample = torch.from_numpy(chosen).to(blocks.sizes.device)
         self._shadow = np.zeros(len(blocks.names))
+        self._coordinates = CoordinateSums.start(
+            directory, blocks.sizes.new_empty(blocks.parameters)
+        )
         self.uploads = UploadRecorder(
             directory, blocks, queries=queries, rounds=rounds, per_round=per_round, sample=chosen
         )
@@ -188,7 +199,12 @@ class EvidenceWriter:
         """A collector for one client's round."""
         exchange = self.uploads.exchange()
         return ClientEvidence(
-            self._blocks, self._clipping_norm, self._sample, exchange, Commitment(self._salt)
+            self._blocks,
+            self._clipping_norm,
+            self._sample,
+            exchange,
+            Commitment(self._salt),
+            self._coordinates.current,
         )
 
     def write_round(
@@ -199,8 +215,18 @@ class EvidenceWriter:
         clients: Sequence[int],
         collected: Sequence[ClientEvidence],
         uploads: Sequence[bytes],
+        noise_multiplier: float,
     ) -> None:
-        """Write the evidence of one round, and the digests of its serialised uploads."""
+        """Write the evidence of one round, and the digests of its serialised uploads.
+
+        Args:
+            index: t.
+            attempt: How often it was begun.
+            clients: Who took part.
+            collected: What was noted of each.
+            uploads: What each sent.
+            noise_multiplier: The round's σ.
+        """
         norms = [one for client in collected for one in client.raw_norms]
         blocks, sampled = len(self._blocks.names), len(self._sample)
         # A round without clients has no queries either, and its arrays still have their dimensions.
@@ -223,6 +249,8 @@ class EvidenceWriter:
             "noise_sample": _array(
                 [one.noise_sample for one in collected], (*size, sampled), np.float32
             ),
+            "noise_silent": _array([one.silent for one in collected], size, np.int64),
+            "noise_largest": _array([one.largest for one in collected], size, np.float32),
             "clean_sum_squares": _array(
                 [one.clean_sum_squares for one in collected], (*size, blocks)
             ),
@@ -246,12 +274,14 @@ class EvidenceWriter:
             if self._aggregated and moments:
                 self._shadow = shadows.mean(0)
         write_arrays(self._directory / round_file(index), arrays)
+        self._coordinates.close_round((noise_multiplier * self._clipping_norm) ** 2)
 
     def restore(self, completed_rounds: int) -> None:
         """Continue after a resume: the shadow from the last completed round that had clients."""
         self.uploads.forget_after(completed_rounds)
         if self.servers is not None:
             self.servers.forget_after(completed_rounds)
+        self._coordinates.restore(completed_rounds)
         if not self._aggregated or self._beta2 is None:
             return
         for index in reversed(range(completed_rounds)):

@@ -78,7 +78,7 @@ class ClientLevel(Unprotected):
             rounds=plan.rounds,
             released=sparse.released if sparse is not None else blocks.parameters,
         )
-        evidence.forget_after(setup.completed)
+        evidence.restore(setup.completed)
         return cls(evidence=evidence, randomness=setup.randomness)
 
     @staticmethod

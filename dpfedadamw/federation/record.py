@@ -153,6 +153,7 @@ class RecordLevel(Unprotected):
             clients=current.chosen,
             collected=collected,
             uploads=uploads,
+            noise_multiplier=current.plan.noise_multiplier,
         )
         return {
             "broadcast_sha256": sha256(current.message).hexdigest(),

@@ -68,6 +68,7 @@ def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
         kept=kept,
         kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
         commitments=[answer.commitment for answer in answers],
+        deviation=plan.update_noise_standard_deviation,
         further=[name for upload in results for name in (*upload.state, *upload.memory)],
     )
 

@@ -25,6 +25,7 @@ from tests.audit.synthetic_run import (
     runs,
     save,
     vector_digest,
+    write_coordinates,
     write_model,
     write_records,
 )
@@ -154,7 +155,8 @@ def _spec(s: ClientSettings) -> dict[str, Any]:
 
 def build_client_run(path: Path, s: ClientSettings) -> Path:
     """Write a whole run directory and return its path."""
-    rng = np.random.default_rng(s.seed)
+    # No seed that anybody would try first: the check "randomness" tries these.
+    rng = np.random.default_rng([987, s.seed])
     records = [30 + client for client in range(s.clients)]
     sigma = s.noise_multiplier + s.ledger_sigma_extra
     share = s.clients_per_round / s.clients
@@ -207,6 +209,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
     header["grid"] = {"update": 16, "vectors": 16, "summaries": 20, "weights": 16}
     entries: list[dict[str, Any]] = [header]
     remembered: list[np.ndarray] = []
+    squares: list[np.ndarray] = []
     parameters = np.zeros(size, np.float32)
     for index in range(s.rounds):
         attempts = 2 if s.resumed_round == index else 1
@@ -222,6 +225,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
         if kept is not None:
             arrays |= _coordinates(s, clients, kept, released[kept])
             releases[index] = released[kept]
+        squares.append(arrays.pop("coordinates") / (sigma * s.clipping_norm) ** 2)
         save(evidence / f"round-{index:05d}.npz", arrays)
         before, parameters = parameters, parameters + released
         if index == s.rounds - 1:
@@ -243,6 +247,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
                 "released_sha256": hashlib.sha256(released.tobytes()).hexdigest(),
             }
         )  # fmt: skip
+    write_coordinates(evidence, squares)
     entries[0]["tensors_sha256"] = write_model(path, parameters, s.sizes)
     entries[-1]["parameters_sha256"] = vector_digest(parameters)
     entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))
@@ -311,6 +316,9 @@ def _round(
         parts *= s.upload_noise_scale * noised
         noise = parts.sum(axis=0)
         arrays["upload_noise_sum_squares"] = np.add.reduceat(parts**2, edges, axis=1)
+        shown = parts if kept is None else parts[:, kept]
+        arrays["upload_noise_silent"] = (shown == 0.0).sum(axis=1)
+        arrays["upload_noise_largest"] = (np.abs(shown).max(axis=1) / s.clipping_norm).astype("f4")
     else:
         noise = rng.standard_normal(size) * deviation * noised
     noise *= s.noise_scale
@@ -321,8 +329,9 @@ def _round(
     remembered.append(noise)
     divisor = float(max(many, 1)) if s.realised_divisor else float(s.clients_per_round)
     clean = np.full(size, float(clipped.sum()) / np.sqrt(size))
-    places = sample
+    places, released_noise = sample, noise
     if kept is not None:
+        released_noise = noise[kept]
         clean[np.setdiff1d(np.arange(size), kept)] = 0.0
         places = kept[sample]
     return arrays | {
@@ -334,6 +343,11 @@ def _round(
         "divisor": np.asarray(divisor),
         "noise_sum_squares": np.add.reduceat(noise**2, edges),
         "noise_sample": (noise[places] / s.clipping_norm).astype(np.float32),
+        "noise_silent": np.asarray(int((released_noise == 0.0).sum()), np.int64),
+        "noise_largest": np.asarray(
+            np.abs(released_noise).max() / s.clipping_norm, dtype=np.float32
+        ),
+        "coordinates": np.square(noise),
         "clean_sample": clean[places],
         "sample_places": places,
         "further_tensors": np.asarray(["loss"] if s.further_tensor else [], dtype="U64"),

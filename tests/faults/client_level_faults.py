@@ -32,15 +32,22 @@ name: whole-clients
 data: {{dataset: digits, clients: 20, partition: {{kind: iid}}}}
 model: {{name: mlp, hidden: [8]}}
 algorithm: {{name: dp-fedavg, learning_rate: 0.5}}
-federation: {{rounds: 30, clients_per_round: 3, local_steps: 1}}
+federation: {{rounds: {rounds}, clients_per_round: {clients_per_round}, local_steps: 1}}
 privacy:
   {{unit: client, clipping_norm: 0.5, noise_multiplier: 1.0, delta: 1.0e-3, noise_added_by: {by}}}
-randomness: {{mode: reproducible, seed: 3}}
+randomness: {mode}
 """
 
 
-def client_spec(by: str = "server"):
-    return specs.loads(SPEC.format(by=by))
+def client_spec(
+    by: str = "server",
+    clients_per_round: int = 3,
+    rounds: int = 30,
+    mode: str = "{mode: reproducible, seed: 3}",
+):
+    return specs.loads(
+        SPEC.format(by=by, clients_per_round=clients_per_round, rounds=rounds, mode=mode)
+    )
 
 
 def by_clients():

@@ -80,9 +80,9 @@ def one_stream_a_round(patch: Patch) -> None:
     """Every client seeds its generator with the number of the round."""
     stream = ReproducibleRandomness.stream
 
-    def of_the_round(self, purpose, round_index, client, attempt=1):
+    def of_the_round(self, purpose, round_index, client, *rest):
         who = 0 if purpose == "noise" else client
-        return stream(ReproducibleRandomness(5), purpose, round_index, who, attempt)
+        return stream(ReproducibleRandomness(5), purpose, round_index, who, *rest)
 
     patch.setattr(ReproducibleRandomness, "stream", of_the_round)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,12 @@ class NoiseTable:
         noised: [n, B] coordinates of each block that carry noise: all, or the public ones.
         samples: the noise itself at the sampled coordinates, [S, K, m] for the S clients and K
             steps of each round; empty where none is kept.
+        step: [n] the row's place in its participation.
+        clean: [n] at most the norm of the sum without noise, in the same units.
+        silent: [n] coordinates on which the noise is exactly 0; None where it was not recorded.
+        largest: [n] largest magnitude of the noise on any; None likewise.
+        gridded: whether the noised sum was rounded to the public grid of uploads.
+        narrow: whether it was rounded to float32.
     """
 
     round: Integers
@@ -61,10 +67,21 @@ class NoiseTable:
     squares: Floats
     noised: Integers
     samples: tuple[Floats, ...] = ()
+    step: Integers
+    clean: Floats
+    silent: Integers | None = None
+    largest: Floats | None = None
+    gridded: bool = False
+    narrow: bool = False
 
     def __len__(self) -> int:
         """How many sums were released."""
         return len(self.squares)
+
+    @property
+    def coordinates(self) -> Floats:
+        """How many coordinates of each row carry noise, [n]."""
+        return np.asarray(self.noised.sum(axis=1), dtype=np.float64)
 
     def all_together(self, name: str) -> Portion:
         """All rows and blocks."""
@@ -101,6 +118,7 @@ def of_queries(bundle: Bundle, reasons: list[str]) -> NoiseTable | None:
     spends = last_spends(bundle.readable_ledger.spends)
     sizes = bundle.layout().sizes
     rounds, clients, scales, squares, samples = [], [], [], [], []
+    steps, clean, silent, largest = [], [], [], []
     for index, evidence in bundle.all_rounds():
         charges = [spends.get((index, int(client))) for client in evidence.clients]
         if None in charges:
@@ -118,6 +136,12 @@ def of_queries(bundle: Bundle, reasons: list[str]) -> NoiseTable | None:
         variance = ((scale * norm) ** 2)[:, None, None]
         squares.append((evidence.noise_sum_squares / variance).reshape(-1, len(sizes)))
         samples.append(evidence.noise_sample / scale[:, None, None])
+        steps.append(np.tile(np.arange(queries), len(charges)))
+        norms = np.sqrt(evidence.clean_sum_squares.sum(axis=2)) * np.abs(evidence.divisor)
+        clean.append((norms / (scale * norm)[:, None]).ravel())
+        if evidence.noise_silent is not None and evidence.noise_largest is not None:
+            silent.append(evidence.noise_silent.ravel())
+            largest.append((evidence.noise_largest / scale[:, None]).ravel())
     joined = np.concatenate(squares)
     return NoiseTable(
         round=np.concatenate(rounds),
@@ -126,6 +150,12 @@ def of_queries(bundle: Bundle, reasons: list[str]) -> NoiseTable | None:
         squares=joined,
         noised=np.broadcast_to(sizes, joined.shape),
         samples=tuple(samples),
+        step=np.concatenate(steps),
+        narrow=True,
+        clean=np.concatenate(clean),
+        # Either every round has them or the run is from before there were any.
+        silent=np.concatenate(silent) if len(silent) == len(rounds) else None,
+        largest=np.concatenate(largest) if len(largest) == len(rounds) else None,
     )
 
 
@@ -137,8 +167,8 @@ def of_rounds(bundle: Bundle, reasons: list[str]) -> tuple[NoiseTable, NoiseTabl
     """
     charges = last_round_spends(bundle.readable_ledger.round_spends)
     blocks = len(bundle.layout().sizes)
-    sums: list[tuple[int, int, float, Floats, Integers]] = []
-    uploads: list[tuple[int, int, float, Floats, Integers]] = []
+    sums: list[_Row] = []
+    uploads: list[_Row] = []
     samples: list[Floats] = []
     for index, evidence, noised in _noised_coordinates(bundle):
         charge = charges.get(index)
@@ -149,31 +179,87 @@ def of_rounds(bundle: Bundle, reasons: list[str]) -> tuple[NoiseTable, NoiseTabl
             reasons.append(f"round {index}: a sum of squares is negative")
         sigma = charge.noise_multiplier
         variance = (sigma * charge.clipping_norm) ** 2
-        sums.append((index, -1, sigma, evidence.noise_sum_squares / variance, noised))
+        clean = float(evidence.clipped_norms.sum()) / np.sqrt(variance)
+        found = evidence.noise_silent, evidence.noise_largest
+        largest = None if found[1] is None else found[1] / sigma
+        squares = evidence.noise_sum_squares / variance
+        sums.append(_Row(index, -1, sigma, squares, noised, clean, found[0], largest))
         samples.append((evidence.noise_sample / sigma)[None, None])
         if charge.noise_added_by == "clients" and len(evidence.clients):
             if own is None:
                 raise UnverifiedError(f"round {index}: the noise of its uploads is not recorded")
             # A share of 1/m each, so that m shares make the whole variance.
             shares = own * len(evidence.clients) / variance
-            for client, share in zip(evidence.clients, shares, strict=True):
-                uploads.append((index, int(client), sigma, share, noised))
-    return _table(sums, blocks, tuple(samples)), _table(uploads, blocks)
+            root = np.sqrt(len(evidence.clients))
+            for row, (client, share) in enumerate(zip(evidence.clients, shares, strict=True)):
+                zeros, most = evidence.upload_noise_silent, evidence.upload_noise_largest
+                uploads.append(
+                    _Row(
+                        index,
+                        int(client),
+                        sigma,
+                        share,
+                        noised,
+                        float(evidence.clipped_norms[row]) * root / np.sqrt(variance),
+                        None if zeros is None else int(zeros[row]),
+                        None if most is None else float(most[row]) * root / sigma,
+                    )
+                )
+    gridded = bundle.header.grid is not None
+    return _table(sums, blocks, tuple(samples)), _table(uploads, blocks, gridded=gridded)
+
+
+class _Row(NamedTuple):
+    """One row of the table, as `NoiseTable` has its columns."""
+
+    round: int
+    client: int
+    noise_multiplier: float
+    squares: Floats
+    noised: Integers
+    clean: float
+    silent: int | None
+    largest: float | None
 
 
 def _table(
-    rows: list[tuple[int, int, float, Floats, Integers]],
+    rows: list[_Row],
     blocks: int,
     samples: tuple[Floats, ...] = (),
+    *,
+    gridded: bool = False,
 ) -> NoiseTable:
+    seen = all(row.silent is not None for row in rows)
     return NoiseTable(
-        round=np.array([row[0] for row in rows], dtype=np.int64),
-        client=np.array([row[1] for row in rows], dtype=np.int64),
-        noise_multiplier=np.array([row[2] for row in rows], dtype=np.float64),
-        squares=np.array([row[3] for row in rows], dtype=np.float64).reshape(-1, blocks),
-        noised=np.array([row[4] for row in rows], dtype=np.int64).reshape(-1, blocks),
+        round=np.array([row.round for row in rows], dtype=np.int64),
+        client=np.array([row.client for row in rows], dtype=np.int64),
+        noise_multiplier=np.array([row.noise_multiplier for row in rows], dtype=np.float64),
+        squares=np.array([row.squares for row in rows], dtype=np.float64).reshape(-1, blocks),
+        noised=np.array([row.noised for row in rows], dtype=np.int64).reshape(-1, blocks),
         samples=samples,
+        step=np.zeros(len(rows), dtype=np.int64),
+        clean=np.array([row.clean for row in rows], dtype=np.float64),
+        silent=np.array([row.silent for row in rows], dtype=np.int64) if seen else None,
+        largest=np.array([row.largest for row in rows], dtype=np.float64) if seen else None,
+        gridded=gridded,
     )
+
+
+def coordinate_degrees(bundle: Bundle, queries: int) -> Integers:
+    """How many noised vectors each coordinate was in, [d].
+
+    Args:
+        bundle: the run.
+        queries: how many vectors were released; where public coordinates are chosen anew in each
+            round, only those that are chosen count.
+    """
+    sparsification, layout = bundle.header.sparsification, bundle.layout()
+    if sparsification is None or not sparsification.public:
+        return np.full(layout.parameters, queries, dtype=np.int64)
+    degrees = np.zeros(layout.parameters, dtype=np.int64)
+    for _, _, chosen in rounds_with_choices(bundle, sparsification):
+        degrees[chosen] += 1
+    return degrees
 
 
 def _noised_coordinates(bundle: Bundle) -> Iterator[tuple[int, UpdateRound, Integers]]:

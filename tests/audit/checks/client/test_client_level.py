@@ -256,7 +256,7 @@ def test_a_run_without_evidence_is_not_verified(good_client_run: Path) -> None:
     shutil.rmtree(good_client_run / "evidence")
     findings = audit_run(good_client_run)
     evidence = {"integrity", "promise", "sensitivity", "coordinates", "noise-scale", "uploads"}
-    evidence |= {"partition", "disclosure", "outside-budget", "weights"}
+    evidence |= {"partition", "disclosure", "outside-budget", "weights", "randomness"}
     assert unverified(findings) == evidence
     assert findings.named("accounting").verdict is Verdict.PASS
 
@@ -265,7 +265,7 @@ def test_unrecorded_noise_of_uploads_is_not_verified(tmp_path: Path) -> None:
     run = build_client_run(tmp_path / "run", BY_CLIENTS)
     for index in range(BY_CLIENTS.rounds):
         rewrite_round(run, index, lambda arrays: arrays.pop("upload_noise_sum_squares", None))
-    assert unverified(audit_run(run)) == {"integrity", "noise-scale"}
+    assert unverified(audit_run(run)) == {"integrity", "noise-scale", "randomness"}
 
 
 def test_the_probe_passes_only_a_sum_that_clips_whole_updates(good_client_run: Path) -> None:

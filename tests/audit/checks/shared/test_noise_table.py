@@ -19,6 +19,8 @@ TABLE = NoiseTable(
     noise_multiplier=np.array([2.0, 2.0, 1.0]),
     squares=np.array([[1.0, 0.5], [2.0, 0.25], [4.0, 0.125]]),
     noised=np.array([[2, 1], [2, 1], [2, 0]]),
+    step=np.array([0, 0, 0]),
+    clean=np.zeros(3),
 )
 
 

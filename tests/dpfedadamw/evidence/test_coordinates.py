@@ -1,0 +1,65 @@
+"""What is noted of single coordinates: silence, the largest value, sums that no crash doubles."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from dpfedadamw.evidence.coordinates import FILE, CoordinateSums, look
+
+
+def test_coordinates_without_noise_and_the_largest_are_told():
+    clean = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    squares = torch.ones(4)
+    seen = look(torch.tensor([1.0, 2.5, 3.0, 1.0]), clean, squares)
+    assert (seen.silent, seen.largest) == (2, 3.0)
+    assert squares.tolist() == [1.0, 1.25, 1.0, 10.0]
+    assert look(clean[:0], clean[:0]).silent == 0
+
+
+def test_a_long_vector_is_looked_at_in_all_its_pieces():
+    noisy, squares = torch.zeros(600_000), torch.zeros(600_000)
+    noisy[599_999], noisy[3] = -7.0, 2.0
+    seen = look(noisy, torch.zeros_like(noisy), squares)
+    assert (seen.silent, seen.largest) == (599_998, 7.0)
+    assert squares.sum() == 53.0
+
+
+def written(folder):
+    with np.load(folder / FILE) as file:
+        return int(file["rounds"]), (file["before"] + file["last"]).tolist()
+
+
+def test_sums_are_in_units_of_what_was_charged_in_each_round(tmp_path):
+    sums = CoordinateSums.start(tmp_path, torch.zeros(2))
+    sums.current += torch.tensor([4.0, 8.0])
+    sums.close_round(4.0)
+    sums.current += torch.tensor([1.0, 0.0])
+    sums.close_round(1.0)
+    assert written(tmp_path) == (2, [2.0, 2.0])
+    assert sums.current.tolist() == [0.0, 0.0]
+
+
+def test_a_round_that_is_run_again_counts_once(tmp_path):
+    sums = CoordinateSums.start(tmp_path, torch.zeros(1))
+    for _ in range(3):
+        sums.current += 5.0
+        sums.close_round(1.0)
+    for completed in (2, 3):
+        # Cut off after the third round's evidence was written, before or after it was completed.
+        again = CoordinateSums.start(tmp_path, torch.zeros(1))
+        again.restore(completed)
+        again.current += 7.0
+        again.close_round(1.0)
+        assert written(tmp_path) == (completed + 1, [5.0 * completed + 7.0])
+        sums = CoordinateSums.start(tmp_path, torch.zeros(1))
+        sums.restore(2)
+        sums.current += 5.0
+        sums.close_round(1.0)
+
+
+def test_a_run_that_began_without_sums_goes_on_without(tmp_path):
+    sums = CoordinateSums.start(tmp_path, torch.zeros(1))
+    sums.restore(2)
+    sums.close_round(1.0)
+    assert not (tmp_path / FILE).exists()
