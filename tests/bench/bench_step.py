@@ -105,7 +105,14 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
         nonlocal turn
         turn += 1
         evidence = (
-            ClientEvidence(blocks, 1.0, sample, Exchange(blocks, None), Commitment(bytes(32)))
+            ClientEvidence(
+                blocks,
+                1.0,
+                sample,
+                Exchange(blocks, None),
+                Commitment(bytes(32)),
+                torch.zeros(size),
+            )
             if with_evidence
             else None
         )
