@@ -166,7 +166,7 @@ class Evaluation:
         noise_interval: the noise over the ledger's that the scores do not exclude at the confidence
             of bounds, if canaries add what the ledger says; None where nothing explains them so.
         largest_ratio: the largest noise over contribution, over the ledger's, that they do not
-            exclude at that confidence; infinite where none is excluded, 0 where all are.
+            exclude at that confidence; infinite where none is excluded, or all are: no bound.
         seen: the largest share of the noise below 1 that would be found in 999 of 1,000 runs.
     """
 
@@ -430,7 +430,7 @@ class _Halves:
 
         start = self._start[0] / self._start[1]
         if excluded(start):
-            return 0.0
+            return float("inf")
         found = _last(excluded, start, max(_MOST_RATIO, 2.0 * start))
         return found if found < _MOST_RATIO else float("inf")
 
@@ -464,7 +464,9 @@ def _ratio_of_sums(known: _Halves, sums: Sums, contribution: float, level: float
     def excluded(one: float) -> bool:
         return bool(sums.log_e_value(interval[1], one) >= -np.log(level / 2.0))
 
-    start = max(contribution, 1.0 / _MOST_RATIO)
+    start = min(
+        (contribution, *_CONTRIBUTION_GRID), key=lambda one: sums.log_e_value(interval[1], one)
+    )
     least = 0.0 if excluded(start) else _last(excluded, start, 1.0 / _MOST_RATIO)
     return interval[1] / least if least > 1.0 / _MOST_RATIO else float("inf")
 

@@ -38,6 +38,13 @@ from audit.verdict import Verdict
 
 PLANTED = "audit run with {} planted canaries: its model is not for release"
 _FAIR = 1e-6
+# By kind, and whether whole clients are protected.
+_WHAT = {
+    ("gradient", False): "gradients far above the clipping norm in the places of records",
+    ("gradient", True): "updates far above the clipping norm in the places of clients",
+    ("input", False): "crafted records in the places of others",
+    ("label", False): "records with wrong labels, a retired kind",
+}
 # Of the level.
 _SHARE_OF_SCORES = 0.1
 # Scores that show half the noise are enough for a verdict.
@@ -103,8 +110,11 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
     ]
     if contradicted:
         refuted.append(f"contradicts the claim: {listed(contradicted)}")
+    what = _WHAT.get((header.canaries.kind, header.unit.whole_clients), "canaries")
+    planted = f"Planted: {header.canaries.count} {what}, each there by a fair coin."
     if refuted:
-        return Judgement(Verdict.FAIL, "; ".join(refuted), details, qualifications=said)
+        text = f"{'; '.join(refuted)}. {planted}"
+        return Judgement(Verdict.FAIL, text, details, qualifications=said)
     seeing = scores is not None and scores.seen >= _LEAST_SEEN
     if not seeing and not any(outcome.can_contradict for _, outcome in outcomes):
         needed = min((canaries_needed(view.mechanism, shared) or 10**9 for view in seen), default=0)
@@ -124,20 +134,20 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
         for view, outcome in outcomes
     ]
     text = (
-        "not contradicted. "
-        + _fits(scores, details, observed)
-        + " By guesses, lower bounds on epsilon for any mechanism, and for these steps if the "
-        f"noise alone is in question, of what {header.canaries.count} canaries could show at most: "
-        + "; ".join(told)
+        f"not contradicted. {planted} Seen: {_fits(scores, details, observed)} By guesses, lower "
+        "bounds on epsilon for any mechanism, and for these steps if the noise alone is in "
+        f"question, of what {header.canaries.count} canaries could show at most: "
+        f"{'; '.join(told)}. Not shown: that nothing else leaks, or anything of the released "
+        "model, which was trained without them."
     )
     return Judgement(Verdict.PASS, text, details, qualifications=said)
 
 
 def _fits(scores: Evaluation | None, details: dict[str, Any], observed: Scores | str) -> str:
     if scores is None:
-        return f"Scores were not tested: {observed}."
+        return f"scores were not tested: {observed}."
     found = details["scores"]
-    text = f"The ledger's steps explain the {scores.scores} scores"
+    text = f"the ledger's steps explain the {scores.scores} scores"
     if scores.noise_interval is not None:
         low, high = scores.noise_interval
         text += f", with noise between {low:.3f} and {high:.3f} times the ledger's"

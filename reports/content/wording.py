@@ -66,7 +66,10 @@ CHECK_MEANINGS = {
     "outside-budget": (
         "If it fails, private records were used, or may have been, in a way that nothing pays for."
     ),
-    "canaries": "If it fails, planted records were recognised more often than the claim allows.",
+    "canaries": (
+        "If it fails, planted records show other noise or more of themselves than the ledger says, "
+        "or were recognised more often than the claim allows."
+    ),
 }
 
 CLIENT_CHECK_MEANINGS = {

@@ -66,7 +66,10 @@ def test_an_audit_run_passes_every_check_of_a_run_and_one_more(audited):
     assert found["verdict"] == "PASS", failing(found)
     assert verdicts(found)["canaries"] == "PASS"
     (check,) = [one for one in found["checks"] if one["name"] == "canaries"]
-    assert check["measurement"].startswith("not contradicted")
+    said = check["measurement"]
+    assert said.startswith("not contradicted. Planted: 120 gradients far above the clipping norm")
+    assert "Seen: the ledger's steps explain" in said
+    assert "Not shown: that nothing else leaks" in said
     assert {view["view"] for view in check["details"]["views"]} >= {"uploads", "final-model"}
     for view in check["details"]["views"]:
         assert view["epsilon_any_mechanism"] <= view["ceiling_any_mechanism"]
@@ -136,7 +139,7 @@ def test_an_audit_run_of_a_retired_kind_is_still_judged_by_guesses(audited, monk
     monkeypatch.setattr(type(bundle), "header", header)
     found = CANARIES.judge(bundle)
     assert found.verdict.value == "PASS"
-    assert "Scores were not tested" in found.measurement
+    assert "scores were not tested" in found.measurement
     assert "plant the kind input" in found.measurement
     assert found.details["views"]
     assert "scores" not in found.details
