@@ -361,12 +361,18 @@ class _Sample:
         if not len(self._values):
             return noise, 1.0
         found = [self.alternative(noise, one) for one in _CONTRIBUTION_GRID]
-        start = [np.log(noise), np.log(_CONTRIBUTION_GRID[int(np.argmax(found))])]
+        start = np.log([noise, _CONTRIBUTION_GRID[int(np.argmax(found))]])
         near = optimize.minimize(
             lambda logs: -self.alternative(*np.exp(np.clip(logs, -8.0, 8.0))),
             start,
             method="Nelder-Mead",
-            options={"maxfev": 80, "xatol": 1e-3, "fatol": 0.05},
+            # Its own first steps are parts of the start, which is 0 where all is as it should be.
+            options={
+                "initial_simplex": start + [[0.0, 0.0], [0.1, 0.0], [0.0, 0.4]],
+                "maxfev": 80,
+                "xatol": 1e-3,
+                "fatol": 0.05,
+            },
         )
         best = np.exp(np.clip(near.x, -8.0, 8.0))
         return float(best[0]), float(best[1])
