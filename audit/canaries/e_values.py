@@ -368,7 +368,7 @@ class _Sample:
             method="Nelder-Mead",
             # Its own first steps are parts of the start, which is 0 where all is as it should be.
             options={
-                "initial_simplex": start + [[0.0, 0.0], [0.1, 0.0], [0.0, 0.4]],
+                "initial_simplex": start + np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.4]]),
                 "maxfev": 80,
                 "xatol": 1e-3,
                 "fatol": 0.05,
