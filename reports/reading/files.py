@@ -135,6 +135,9 @@ def clean(value: Any, limit: int = TEXT_LIMIT) -> str:
     """
     raw = value if isinstance(value, str) else ("" if value is None else str(value))
     cut = raw[: limit + 1]
+    if len(cut) <= limit and cut.isascii() and cut.isprintable() and "  " not in cut:
+        # Nearly every text; what follows looks at each character.
+        return cut.strip()
     characters = []
     for character in unicodedata.normalize("NFC", cut):
         category = unicodedata.category(character)
