@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 from reports import figures
+from tests.reports import drawings
 from tests.reports.client_run import protect_clients
-from tests.reports.drawings import once
 
 MakeRun = Callable[..., Path]
-DRAW = figures.draw
+each_figure_once = drawings.each_figure_once
 CREATED = "2026-11-21T09:21:27Z"
 
 
@@ -417,18 +417,10 @@ def build_run(
     return directory
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _each_figure_once() -> Iterator[None]:
-    """Equal numbers are drawn once in a test process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw", once(DRAW))
-        yield
-
-
 @pytest.fixture
 def drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every figure is drawn, for tests of the drawing itself."""
-    monkeypatch.setattr(figures, "draw", DRAW)
+    monkeypatch.setattr(figures, "draw", drawings.DRAW)
 
 
 @pytest.fixture(scope="session")

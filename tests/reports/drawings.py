@@ -8,15 +8,18 @@ same drawing. Tests of the drawing itself ask for the fixture `drawn_anew`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import pytest
 from pydantic import BaseModel
 
+from reports import figures as drawings
 from reports.content.parts import Report
 from reports.content.sections import Figure, figures
 
 Draw = Callable[[Report, str], bytes]
+DRAW = drawings.draw
 
 
 class _Watched:
@@ -63,3 +66,14 @@ def once(draw: Draw) -> Draw:
         return drawing
 
     return drawn
+
+
+_DRAWN = once(DRAW)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def each_figure_once() -> Iterator[None]:
+    """Equal numbers are drawn once in a test process; for a conftest.py to take over."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawings, "draw", _DRAWN)
+        yield
