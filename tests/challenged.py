@@ -1,7 +1,12 @@
-"""Runs that an auditor challenged, for tests: trainer and auditor each with keys of their own."""
+"""Runs that an auditor challenged, for tests: trainer and auditor each with keys of their own.
+
+Keys, nonces and names of runs are the same each time: the audit's statistical checks have a
+false-alarm rate, which a test that must pass cannot have.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,12 +15,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpfedadamw import rundir
 from dpfedadamw import spec as specs
 from dpfedadamw.cli import after_training as filing
 from dpfedadamw.cli import opened
 from dpfedadamw.experiment import prepare
+from dpfedadamw.privacy.noise import randomness
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
-from tests.runs import PRIVATE, SMALL, call
+from reports.signatures import intent_log
+from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 
 Forge = Callable[[pytest.MonkeyPatch], None]
 
@@ -60,15 +69,33 @@ class Parties:
 
     def auditor(self, *arguments: str) -> int:
         """Exit code of a command of the auditor's."""
-        with self.acting("auditor"):
+        with self.acting("auditor", self._known_nonces):
             return call(*arguments)
 
     def announce(self, intent: str = "intent.json", escrow: str = "key.escrow") -> int:
         """The trainer's intent."""
         return self.trainer(
             "challenge", "intent", self.file("small.yaml"),
-            "--escrow", self.file(escrow), "--output", self.file(intent),
+            "--escrow", self.file(escrow), "--output", self.file(intent), forge=self._known_key,
         )  # fmt: skip
+
+    def _known_key(self, patch: pytest.MonkeyPatch) -> None:
+        """Let the next run have the key and the name that it always has here."""
+        number = len(list(self.folder.glob("*.json")))
+        known = ReleaseRandomness(key_of_a_test(100 + number))
+        patch.setattr(randomness, "ReleaseRandomness", lambda: known)
+        named = f"20261122T120000Z-{number:08x}"
+        patch.setattr(rundir, "new_identifier", lambda name, _created: f"{name}-{named}")
+
+    def _known_nonces(self, patch: pytest.MonkeyPatch) -> None:
+        """Let nonces follow from how many were drawn before."""
+        log = self.folder / "auditor-keys" / intent_log.FILE
+
+        def nonce() -> bytes:
+            before = log.read_bytes().count(b"\n")
+            return hashlib.sha256(b"nonce %d of a test" % before).digest()
+
+        patch.setattr(intent_log, "fresh_nonce", nonce)
 
     def challenge(self, intent: str = "intent.json", answer: str = "challenge.json") -> int:
         """The auditor's answer."""

@@ -56,10 +56,9 @@ def obvious_commitments() -> frozenset[str]:
 
 def intents_in_words(seen: int, dropped: int) -> str:
     """How often a trainer announced runs to the auditor, and how often nothing came of it."""
-    were = "was" if dropped == 1 else "were"
     return (
         f"the trainer had announced {seen} runs to the auditor, this one included; {dropped} of "
-        f"the earlier ones {were} never finished and drawn from"
+        "the earlier ones came to no run that was opened, computed again and passed"
     )
 
 

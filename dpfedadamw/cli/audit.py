@@ -205,6 +205,7 @@ def _replayed(
 ) -> Findings:
     """Findings on a run of which participations were computed again."""
     from dpfedadamw.cli import after_training
+    from dpfedadamw.cli.opened import remember
     from dpfedadamw.cli.replaying import order_of, replay_of
     from dpfedadamw.experiment import pick_device
     from dpfedadamw.reexecution.rounds import Rerun
@@ -226,9 +227,12 @@ def _replayed(
         def after_round(done: int, rounds: int) -> None:
             progress.update(task, completed=done, total=rounds)
 
-        return after_training.audit(
+        findings = after_training.audit(
             found_run, replay=replay_of(rerun, order, announce, after_round)
         )
+    if order.challenged is not None:
+        remember(order.challenged, findings.verdict.value)
+    return findings
 
 
 def _tell(

@@ -122,7 +122,8 @@ def challenge_new(
 
     Every stream of the run follows from the trainer's keys and this nonce together. Each intent
     gets one nonce: the same if it is asked for again. Your key folder remembers the intents
-    (intents.jsonl); how many of this trainer never came to a draw stands in the challenge.
+    (intents.jsonl): how many of this trainer came to nothing, that is to no run which you opened,
+    computed again and found to pass, stands in the challenge.
 
     A timestamp (intent.json.tsr) and a transparency log's proof (intent.json.tlog) that lie beside
     the intent are checked and go along.
@@ -302,15 +303,13 @@ def challenge_open(
 
 def seen_in_words(seen: Seen) -> str:
     """How many intents were seen, for a reader."""
-    dropped = "none" if not seen.dropped else str(seen.dropped)
-    were = "was" if seen.dropped == 1 else "were"
-    text = f"number {seen.for_data} for these data; of those before, {dropped} {were} dropped"
     if seen.for_data == 1:
         text = "the first for these data"
+    else:
+        text = f"number {seen.for_data} for these data, {seen.dropped} of which came to nothing"
     if seen.of_trainer > seen.for_data:
-        text += (
-            f" (number {seen.of_trainer} of this trainer, {seen.dropped_of_trainer} dropped in all)"
-        )
+        in_all = seen.dropped_of_trainer
+        text += f" (number {seen.of_trainer} of this trainer, {in_all} of which came to nothing)"
     return text
 
 

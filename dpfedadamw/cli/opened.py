@@ -26,7 +26,7 @@ from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run.challenge import Challenged, Promise
 from dpfedadamw.rundir import RunDirectory
 from reports.reading.snapshot import Snapshot
-from reports.signatures import challenges, signing
+from reports.signatures import challenges, intent_log, signing
 from reports.signatures.challenges import Challenge, Draw
 from reports.signatures.dsse import TRAINING_TYPE, check_signature, parse_envelope, parse_statement
 from reports.signatures.keys import default_directory, fingerprint, load_public, parse_public
@@ -253,6 +253,17 @@ def read_drawn(
             f"{found.challenge.fingerprint}; whoever challenged it draws"
         )
     return found, read, own
+
+
+def remember(run: FinishedRun, verdict: str) -> None:
+    """Let the auditor's log know what a run came to whose participations were computed again.
+
+    Raises:
+        reports.errors.ReportError: If the log cannot be written, or was changed.
+    """
+    with intent_log.opened(default_directory()) as log:
+        intent = run.challenge.intent.sha256
+        log.judge(intent, run.ledger_sha256, run.run.identifier, verdict)
 
 
 def openings(

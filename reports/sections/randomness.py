@@ -100,11 +100,9 @@ def _seen(coin: dict[str, Any]) -> str:
     in_all = integer(seen.get("dropped_of_trainer")) or 0
     words = f"intent number {same} for these data"
     if same is not None and same > 1:
-        words += (
-            f"; {dropped} of the earlier ones {'was' if dropped == 1 else 'were'} never finished"
-        )
+        words += f"; {dropped} of the earlier ones came to nothing"
     if every != same:
-        words += f" (number {every} of this trainer, {in_all} never finished)"
+        words += f" (number {every} of this trainer, of which {in_all} came to nothing)"
     return words
 
 

@@ -121,8 +121,9 @@ class Seen:
     Attributes:
         of_trainer: Of the same trainer's key.
         for_data: Of these, for the same data.
-        dropped: Of those for the same data, the earlier ones that never came to a draw.
-        dropped_of_trainer: Of all the trainer's, the earlier ones that never came to a draw.
+        dropped: Of those for the same data, the earlier ones that came to nothing: to no run that
+            the auditor had opened, computed again and found to pass.
+        dropped_of_trainer: The same of all the trainer's.
     """
 
     of_trainer: int

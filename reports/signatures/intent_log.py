@@ -1,9 +1,11 @@
-"""What an auditor remembers of the intents that it challenged, and of the runs that it drew from.
+"""What an auditor remembers of the intents that it challenged, and of what came of them.
 
-A trainer who dislikes a nonce could announce the run again, and again. So each intent that got a
-nonce is kept, with the draw that followed it if one did; how many came to nothing is counted, and
-stands in the next challenge. One line an event in `intents.jsonl` beside the auditor's keys, each
-with the digest of the line before, never rewritten. An intent gets one nonce, a run one draw.
+A trainer who dislikes a nonce, or what is drawn, could announce the run again, and again. So each
+intent that got a nonce is kept, with the draw and the verdict that followed it if they did. An
+intent came to nothing while no run of it was opened, computed again and passed; how many did is
+counted, and stands in the next challenge. One line an event in `intents.jsonl` beside the auditor's
+keys, each with the digest of the line before, never rewritten. An intent gets one nonce, a run one
+draw.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import IO, Any
 
 from reports.errors import EnvelopeError, KeyFileError
 from reports.reading.files import mapping, parse_json
-from reports.signatures.challenges import Intent, Seen, now
+from reports.signatures.challenges import NONCE_BYTES, Intent, Seen, now
 from reports.signatures.keys import refuse_open
 from reports.signatures.trust.statements import written_time
 
@@ -104,7 +106,7 @@ class IntentLog:
                 "handle": intent.promised.handle,
                 "spec": intent.promised.spec_sha256,
                 "seen": vars(self._seen(intent)),
-                "nonce": os.urandom(32).hex(),
+                "nonce": fresh_nonce().hex(),
             }
         )
         made = self.find(intent.sha256)
@@ -130,7 +132,7 @@ class IntentLog:
                     "intent; what was drawn must not be known while a ledger is written"
                 )
             return known.draw
-        nonce = os.urandom(32)
+        nonce = fresh_nonce()
         self._append(
             {
                 "kind": "drawn",
@@ -142,18 +144,39 @@ class IntentLog:
         )
         return nonce
 
+    def judge(self, intent_sha256: str, ledger_sha256: str, run: str, verdict: str) -> None:
+        """Remember what a run came to whose participations were opened and computed again.
+
+        An intent that got no nonce here is none of this auditor's.
+        """
+        entry = {
+            "kind": "judged",
+            "intent": intent_sha256,
+            "run": run,
+            "ledger": ledger_sha256,
+            "verdict": verdict,
+        }
+        last = self._of("judged", intent_sha256)
+        known = last is not None and all(last.get(name) == entry[name] for name in entry)
+        if self._of("challenged", intent_sha256) is not None and not known:
+            self._append(entry)
+
     def _seen(self, intent: Intent) -> Seen:
-        """How many intents were seen, with this one; the earlier without a draw are dropped."""
+        """How many intents were seen, this one included, and how many before came to nothing."""
         before = [
             entry
             for entry in self._entries
             if entry.get("kind") == "challenged" and entry.get("trainer") == intent.fingerprint
         ]
         same = [entry for entry in before if entry.get("handle") == intent.promised.handle]
-        drawn = {entry.get("intent") for entry in self._entries if entry.get("kind") == "drawn"}
+        came_to = {
+            entry.get("intent"): entry.get("verdict")
+            for entry in self._entries
+            if entry.get("kind") == "judged"
+        }
 
         def dropped(entries: list[dict[str, Any]]) -> int:
-            return sum(entry.get("intent") not in drawn for entry in entries)
+            return sum(came_to.get(entry.get("intent")) != "PASS" for entry in entries)
 
         return Seen(
             of_trainer=1 + len(before),
@@ -163,9 +186,10 @@ class IntentLog:
         )
 
     def _of(self, kind: str, intent_sha256: str) -> dict[str, Any] | None:
+        """The last entry of a kind for an intent."""
         found = (
             entry
-            for entry in self._entries
+            for entry in reversed(self._entries)
             if entry.get("kind") == kind and entry.get("intent") == intent_sha256
         )
         return next(found, None)
@@ -180,6 +204,11 @@ class IntentLog:
         os.fsync(self._file.fileno())
         self._previous = hashlib.sha256(line).hexdigest()
         self._entries.append(content)
+
+
+def fresh_nonce() -> bytes:
+    """Bits that nobody could know."""
+    return os.urandom(NONCE_BYTES)
 
 
 @contextlib.contextmanager

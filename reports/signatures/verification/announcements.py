@@ -43,7 +43,7 @@ def check_announcements(files: Snapshot, keys: Keys, trust: Trust, found: Found)
     if coin is not None and coin != {**challenge.header(), "own": coin.get("own")}:
         found.add(CHALLENGE, "is not what the ledger's header says of it")
     seen = challenge.seen
-    dropped = f"{seen.dropped_of_trainer} of those before never came to a draw"
+    dropped = f"{seen.dropped_of_trainer} of those before came to no run that passed"
     found.say(
         f"An auditor fixed this run's noise beforehand, with a nonce of "
         f"{written_time(challenge.created)} for intent number {seen.of_trainer} of this trainer "

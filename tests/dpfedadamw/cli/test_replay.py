@@ -37,6 +37,10 @@ def test_what_was_opened_is_computed_again(announced: Parties, capsys) -> None:
     assert (judged["verdict"], found["verdict"]) == ("PASS", "PASS")
     assert judged["details"]["drawn"] == 3
     assert "second nonce" in judged["details"]["drawn_by"]
+    # The auditor remembers that something came of the intent.
+    log = Path(announced.file("auditor-keys/intents.jsonl")).read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in log[:3]] == ["challenged", "drawn", "judged"]
+    assert json.loads(log[2])["verdict"] == "PASS"
     # Whole rounds are not open, so that the server's part is not computed.
     assert judged["details"]["rounds_run_again"] == 0
 

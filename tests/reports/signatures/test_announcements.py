@@ -122,7 +122,7 @@ def test_a_challenged_run_holds_and_tells_who_challenged_it(case):
     for name in ("challenge.json", "draw.json"):
         assert signed[name] == ("auditor", case.challenger.fingerprint)
     (told,) = [text for text in result.statements if "intent number 3" in text]
-    assert "2 of those before never came to a draw" in told
+    assert "2 of those before came to no run that passed" in told
     training = json.loads(
         challenges.parse_envelope((case.run / signing.TRAINING_ENVELOPE).read_bytes(), "it").payload
     )

@@ -29,16 +29,47 @@ def counts(folder: Path, one: Intent) -> tuple[int, int, int, int]:
     return seen.of_trainer, seen.for_data, seen.dropped, seen.dropped_of_trainer
 
 
+def judge(folder: Path, one: Intent, verdict: str) -> None:
+    with opened(folder) as log:
+        log.judge(one.sha256, "ab" * 32, one.promised.run, verdict)
+
+
 def test_intents_that_came_to_nothing_are_counted_by_trainer_and_by_data(tmp_path):
     first = intent(1)
     assert counts(tmp_path, first) == (1, 1, 0, 0)
     assert counts(tmp_path, intent(2)) == (2, 2, 1, 1)
-    with opened(tmp_path) as log:
-        log.draw(first.sha256, "ab" * 32, "run-1")
+    judge(tmp_path, first, "PASS")
     assert counts(tmp_path, intent(3)) == (3, 3, 1, 1)
     assert counts(tmp_path, intent(4, data=1)) == (4, 1, 0, 2)
     assert counts(tmp_path, intent(5, trainer="two")) == (1, 1, 0, 0)
     assert counts(tmp_path, intent(6)) == (5, 4, 2, 3)
+
+
+def test_a_run_that_was_drawn_from_and_never_opened_or_did_not_pass_came_to_nothing(tmp_path):
+    one, two = intent(1), intent(2)
+    counts(tmp_path, one)
+    with opened(tmp_path) as log:
+        log.draw(one.sha256, "ab" * 32, "run-1")
+    assert counts(tmp_path, two) == (2, 2, 1, 1)
+    judge(tmp_path, one, "PASS")
+    judge(tmp_path, two, "FAIL")
+    assert counts(tmp_path, intent(3)) == (3, 3, 1, 1)
+    # The last verdict counts.
+    judge(tmp_path, one, "NOT VERIFIED")
+    judge(tmp_path, two, "PASS")
+    assert counts(tmp_path, intent(4)) == (4, 4, 2, 2)
+
+
+def test_a_verdict_is_noted_once_and_of_one_s_own_challenges_alone(tmp_path):
+    one = intent(1)
+    judge(tmp_path, one, "PASS")
+    assert (tmp_path / FILE).read_bytes() == b""
+    counts(tmp_path, one)
+    judge(tmp_path, one, "PASS")
+    noted = (tmp_path / FILE).read_bytes()
+    judge(tmp_path, one, "PASS")
+    assert (tmp_path / FILE).read_bytes() == noted
+    assert noted.count(b"judged") == 1
 
 
 def test_an_intent_has_one_nonce_and_the_count_that_it_had(tmp_path):

@@ -93,7 +93,7 @@ def test_intents_that_came_to_nothing_qualify_the_verdict(run):
     challenge(run, dropped=2)
     (told,) = RANDOMNESS.judge(open_bundle(run)).qualifications
     assert "announced 3 runs" in told
-    assert "2 of the earlier ones were never finished" in told
+    assert "2 of the earlier ones came to no run" in told
 
 
 def of_header(**changes: object) -> Callable[[Path], None]:
