@@ -209,10 +209,12 @@ def _replayed(
     from dpfedadamw.cli.replaying import order_of, replay_of
     from dpfedadamw.experiment import pick_device
     from dpfedadamw.reexecution.rounds import Rerun
+    from dpfedadamw.run.environment import recorded_device
 
     with status("reading data and dividing it among clients", quiet=as_json):
         order = order_of(found_run, count, escrow, draw, openings)
-        rerun = Rerun(found_run, order.keys, pick_device(device), data)
+        chosen = recorded_device(found_run.evidence) if device == "auto" else device
+        rerun = Rerun(found_run, order.keys, pick_device(chosen), data)
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("auditing", total=None)
 

@@ -53,11 +53,13 @@ def replay(
     from dpfedadamw.reexecution.history import PastLedger
     from dpfedadamw.reexecution.rounds import Rerun
     from dpfedadamw.reexecution.whole import replay as replay_whole
+    from dpfedadamw.run.environment import recorded_device
 
     run = find_run(run_dir, out_dir)
     with status("reading data and dividing it among clients", quiet=as_json):
         keys = keys_of(PastLedger(run.ledger).header, escrow or [])
-        rerun = Rerun(run, keys, pick_device(device), data)
+        chosen = recorded_device(run.evidence) if device == "auto" else device
+        rerun = Rerun(run, keys, pick_device(chosen), data)
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("running again", total=None)
         found = replay_whole(

@@ -82,6 +82,16 @@ def read_environments(directory: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
+def recorded_device(directory: Path) -> str:
+    """The kind of device that a run was computed on, as ``--device`` names it; "auto" if unknown.
+
+    Where the run began on one that is not here, what is here is used, and rounding differs.
+    """
+    found = read_environments(directory) if directory.is_dir() else {}
+    kind = str(found[min(found)].get("device")) if found else "auto"
+    return "auto" if kind == "cuda" and not torch.cuda.is_available() else kind
+
+
 def differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What of two environments is not the same, one text each: name, then and now."""
     return [

@@ -39,6 +39,7 @@ _RECORD = (
 _CLIENT = "{unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
 _RANDOMNESS = {"release": "release", "reproducible": "{mode: reproducible, seed: 1}"}
 # Evidence of one participation, of which a run has one for each client of a round.
+_ENVIRONMENT = re.compile(r"evidence/environment-\d{5}\.json")
 _UPLOAD = re.compile(r"(evidence/upload-\d{5})-\d{5}\.npz")
 _UNITS = {"record": ("dp-fedadamw", _RECORD), "client": ("dp-fedavg", _CLIENT)}
 KINDS = tuple(f"{mode}-{unit}" for mode in _RANDOMNESS for unit in _UNITS)
@@ -211,7 +212,7 @@ def permissions(folder: Path) -> dict[str, int]:
     """Permission bits by name of everything in a run, and of itself.
 
     A round that is run again in release mode draws other clients: their files of the round are
-    told apart by their order alone.
+    told apart by their order alone. Each process that went on wrote on what it computes.
     """
     names = {path: str(path.relative_to(folder)) for path in sorted(folder.rglob("*"))}
     by_round: collections.Counter[str] = collections.Counter()
@@ -219,5 +220,7 @@ def permissions(folder: Path) -> dict[str, int]:
         if found := _UPLOAD.fullmatch(name):
             by_round[found[1]] += 1
             names[path] = f"{found[1]}-client {by_round[found[1]]}.npz"
+        elif _ENVIRONMENT.fullmatch(name):
+            names[path] = "evidence/environment.json"
     held = {name: stat.S_IMODE(path.lstat().st_mode) for path, name in names.items()}
     return {**held, ".": stat.S_IMODE(folder.stat().st_mode)}

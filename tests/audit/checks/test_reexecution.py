@@ -1,0 +1,192 @@
+"""The check "reexecution" by itself: what a round that was computed again makes of the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.auditor import audit_run
+from audit.checks.reexecution import WORD, percent
+from audit.checks.shared.recomputed import Recomputed, _clipping
+from audit.reading.bundle import open_bundle
+from audit.reexecution.base import Replay, RoundAgain, UpdateAgain
+from audit.verdict import Finding, Severity, Verdict
+from tests.audit.synthetic_client_run import ClientSettings, build_client_run
+from tests.audit.synthetic_run import Settings, build_run
+
+Change = Callable[[RoundAgain], RoundAgain]
+ANOTHER = "f" * 64
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_run(tmp_path_factory.mktemp("record") / "run", Settings())
+
+
+def found(run: Path, change: Change, **order: Any) -> Finding:
+    """The finding where every round comes out as the ledger has it, but for a change."""
+    bundle = open_bundle(run)
+    ledger = bundle.readable_ledger
+    last = {item.round: item for item in ledger.rounds}
+
+    def rounds(drawn: Sequence[tuple[int, int]], final: int) -> Iterator[RoundAgain]:
+        for index in sorted({index for index, _ in drawn} | {final}):
+            yield change(
+                RoundAgain(
+                    round=index,
+                    attempt=1,
+                    clients=last[index].clients,
+                    cohort=last[index].clients,
+                    digests=dict(last[index].digests),
+                    commitments=np.zeros((len(last[index].clients), 32), np.uint8),
+                )
+            )
+
+    replay = Replay(count=3, seed=bytes(32), drawn_by="a test", rounds=rounds)
+    return audit_run(run, replay=replace(replay, **order)).named("reexecution")
+
+
+def other_digest(again: RoundAgain) -> RoundAgain:
+    return replace(again, digests={**again.digests, "uploads_sha256": ANOTHER})
+
+
+def test_without_a_replay_it_rests_on_the_trainers_word(run: Path) -> None:
+    finding = audit_run(run).named("reexecution")
+    assert (finding.verdict, finding.severity) == (Verdict.NOT_VERIFIED, Severity.THEORETICAL)
+    assert finding.qualifications == (WORD,)
+    assert found(run, lambda one: one, count=0).qualifications == (WORD,)
+
+
+def test_another_digest_fails_on_the_machine_that_trained(run: Path) -> None:
+    finding = found(run, lambda one: replace(other_digest(one), exact=True))
+    assert finding.verdict is Verdict.FAIL
+    assert "another uploads than the run says, on the same processor" in finding.measurement
+
+
+def test_another_digest_on_another_machine_is_not_verified_and_told_why(run: Path) -> None:
+    finding = found(run, lambda one: replace(other_digest(one), differences=("torch: 1 then",)))
+    assert (finding.verdict, finding.severity) == (Verdict.NOT_VERIFIED, Severity.CRITICAL)
+    assert "that is no proof (torch: 1 then)" in finding.measurement
+
+
+@pytest.mark.parametrize(("moved", "verdict"), [(0.009, "NOT VERIFIED"), (0.011, "FAIL")])
+def test_a_state_that_rounding_cannot_explain_fails_on_any_machine(
+    run: Path, moved: float, verdict: str
+) -> None:
+    finding = found(run, lambda one: replace(other_digest(one), moved=moved))
+    assert finding.verdict.value == verdict
+
+
+def test_a_state_that_is_not_a_number_fails(run: Path) -> None:
+    finding = found(run, lambda one: replace(other_digest(one), moved=float("nan")))
+    assert finding.verdict is Verdict.FAIL
+
+
+def test_a_cohort_that_the_key_does_not_draw_fails(run: Path) -> None:
+    finding = found(run, lambda one: replace(one, cohort=(*one.cohort[1:], 99)))
+    assert "its clients are not those that the key draws" in finding.measurement
+    assert finding.verdict is Verdict.FAIL
+
+
+def test_charges_that_the_spec_does_not_make_fail(run: Path) -> None:
+    finding = found(run, lambda one: replace(one, whole=True, charges=()))
+    assert "was not charged what the spec makes of it" in finding.measurement
+    assert finding.verdict is Verdict.FAIL
+
+
+def test_published_parameters_that_the_last_round_does_not_lead_to_fail(run: Path) -> None:
+    charges = [
+        {key: value for key, value in vars(spend).items() if key != "line"}
+        for spend in open_bundle(run).readable_ledger.spends
+    ]
+
+    def change(one: RoundAgain) -> RoundAgain:
+        due = tuple(entry for entry in charges if entry["round"] == one.round)
+        return replace(one, whole=True, charges=due, published=False)
+
+    finding = found(run, change)
+    assert "the published parameters are not what it leads to" in finding.measurement
+    assert "was not charged" not in finding.measurement
+
+
+def test_what_could_not_be_computed_is_never_passed(run: Path) -> None:
+    finding = found(run, lambda one: replace(one, problem="the key is not there"))
+    assert finding.verdict is Verdict.NOT_VERIFIED
+    assert "the key is not there" in finding.measurement
+    # Nothing differs, but no participation was computed either.
+    assert found(run, lambda one: one).verdict is Verdict.NOT_VERIFIED
+
+
+def test_faults_of_data_and_keys_fail_before_anything_is_computed(run: Path) -> None:
+    finding = found(run, lambda one: one, faults=("client 3: other records",))
+    assert (finding.verdict, finding.measurement) == (Verdict.FAIL, "client 3: other records")
+
+
+def test_where_clients_are_drawn_independently_their_number_is_not_told(tmp_path: Path) -> None:
+    run = build_client_run(tmp_path / "run", ClientSettings())
+    finding = found(run, lambda one: replace(one, problem="not here"))
+    assert "participations" not in finding.details
+    assert finding.private["participations"] > 0
+    assert finding.details["chances"][1]["passes"] == pytest.approx(0.95**3)
+
+
+def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:
+    tally = Recomputed()
+    tally.bound("a sum", 0.5e-5, 1e-5, clip=1.0)
+    assert tally.reasons == []
+    tally.bound("a sum", 2e-5, 1e-5, clip=0.5)
+    assert tally.reasons == [
+        "a sum: lies 4.0e-05 C from what the records make it, and rounding explains 2.0e-05 C"
+    ]
+    assert (tally.closest, tally.hidden) == (2.0, 4e-5)
+    tally.bound("a sum", float("nan"), 1.0, clip=1.0)
+    assert len(tally.reasons) == 2
+
+
+def update_of(taken: list[float], clipped: list[float], **more: Any) -> UpdateAgain:
+    """An update whose clipping is to be judged, with C = 1."""
+    vector = np.array(taken, np.float32)
+    sent = np.array(clipped, np.float32)
+    given = {
+        "update": vector, "reference": vector.astype(np.float64), "bound": 0.0, "taken": vector,
+        "clipped": sent, "noise": None, "upload": sent, "spacing": 2.0**-20, "bits": None,
+    }  # fmt: skip
+    return UpdateAgain(**{**given, **more})
+
+
+def test_clipping_is_worked_out_anew() -> None:
+    assert _clipping(update_of([0.6, 0.0], [0.6, 0.0]), 1.0) == []
+    assert _clipping(update_of([3.0, 4.0], [0.6, 0.8]), 1.0) == []
+    assert _clipping(update_of([3.0, 4.0], [3.0, 4.0]), 1.0) == [
+        "its update was not clipped to the clipping norm"
+    ]
+    # Clients that choose keep what is largest.
+    assert _clipping(update_of([0.5, 0.1], [0.5, 0.0]), 1.0) == []
+    assert _clipping(update_of([0.5, 0.1], [0.0, 0.1]), 1.0) == [
+        "what was left out of its update is larger than what was kept"
+    ]
+    assert _clipping(update_of([np.nan, 0.1], [0.0, 0.0]), 1.0) == []
+    assert _clipping(update_of([np.nan, 0.1], [0.0, 0.1]), 1.0) == [
+        "an update that is not finite was sent"
+    ]
+
+
+def test_a_clients_own_noise_must_be_the_keys() -> None:
+    noise = np.array([0.25, -0.5])
+    sent = np.array([0.85, -0.5], np.float32)
+    assert _clipping(update_of([0.6, 0.0], [0.6, 0.0], noise=noise, upload=sent), 1.0) == []
+    off = update_of([0.6, 0.0], [0.6, 0.0], noise=noise + 1e-5, upload=sent)
+    assert _clipping(off, 1.0) == [
+        "its upload is not its clipped update and the noise that the key gives"
+    ]
+
+
+def test_probabilities_are_told_in_words() -> None:
+    assert [percent(0.0), percent(0.0004), percent(0.34), percent(1.0)] == [
+        "0.0 %", "below 0.1 %", "34.0 %", "100.0 %",
+    ]  # fmt: skip
