@@ -24,7 +24,7 @@ from audit.untrusted.safetensors import Stored, read_stored, read_tensors
 CAPACITY_BYTES = 3 << 24
 SHORTEST_PIECE = 64
 MOST_PIECES = 1 << 14
-FEWEST_PIECES = 16
+FEWEST_PIECES = 8
 _FLOAT_BYTES = 4
 _MARGIN = 0.75
 

@@ -35,7 +35,7 @@ CAPACITY_BYTES = 3 << 24
 SHORTEST_PIECE = 64
 MOST_PIECES = 1 << 14
 # A round of which fewer pieces fit is kept by chance.
-FEWEST_PIECES = 16
+FEWEST_PIECES = 8
 _FLOAT_BYTES = 4
 # How many are drawn scatters: aim below what fits.
 _MARGIN = 0.75
