@@ -20,6 +20,7 @@ from audit.reading.bundle import MAXIMUM_LEDGER_BYTES, Bundle
 from audit.reading.files import read_bytes
 from audit.reading.known_fields import (
     CHECKPOINT_FILES,
+    EVIDENCE_FILES,
     LEDGER,
     METRICS,
     MODEL,
@@ -36,8 +37,7 @@ from audit.untrusted.safetensors import MessageError, read_names
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
 _MOST_NAMES = 3
-# Evidence is private anyway; of what is being written only the writer's lock is known.
-_NOT_OF_THE_RUN = ("evidence", UNFINISHED)
+_FOLDERS = ("evidence", UNFINISHED)
 
 
 def _lines(bundle: Bundle, name: str) -> list[Any]:
@@ -132,20 +132,21 @@ def _finished(bundle: Bundle) -> bool:
 
 
 def _strange_files(bundle: Bundle) -> list[str]:
-    """Names of files outside the evidence that no run writes.
+    """Names of files that no run writes.
 
-    A checkpoint is a run's own until its ledger has the claim; it holds clients' memories, so a
-    finished run keeps none.
+    Of what is being written only the writer's lock is known. A checkpoint is a run's own until its
+    ledger has the claim; it holds clients' memories, so a finished run keeps none.
     """
     finished = _finished(bundle)
     checkpoint = bundle.root / "checkpoint"
     try:
-        names = [one.name for one in os.scandir(bundle.root) if one.name not in _NOT_OF_THE_RUN]
-        place = bundle.root / UNFINISHED
-        if place.is_dir() and not place.is_symlink():
-            names += [f"{UNFINISHED}/{one.name}" for one in os.scandir(place)]
-        elif os.path.lexists(place):
-            names.append(UNFINISHED)
+        names = [one.name for one in os.scandir(bundle.root) if one.name not in _FOLDERS]
+        for folder in _FOLDERS:
+            place = bundle.root / folder
+            if place.is_dir() and not place.is_symlink():
+                names += [f"{folder}/{one.name}" for one in os.scandir(place)]
+            elif os.path.lexists(place):
+                names.append(folder)
         if checkpoint.is_dir() and not checkpoint.is_symlink():
             states = [f"checkpoint/{one.name}" for one in os.scandir(checkpoint)]
             if states or not finished:
@@ -153,7 +154,7 @@ def _strange_files(bundle: Bundle) -> list[str]:
                 names += states
     except OSError as error:
         raise UnverifiedError("the run directory cannot be listed") from error
-    patterns = RUN_FILES if finished else (*RUN_FILES, *CHECKPOINT_FILES)
+    patterns = (*RUN_FILES, *EVIDENCE_FILES, *(() if finished else CHECKPOINT_FILES))
     return sorted(
         name for name in names if not any(re.fullmatch(known, name) for known in patterns)
     )
@@ -196,8 +197,8 @@ def _judge(bundle: Bundle) -> Judgement:
     return conclude(
         "metrics, ledger, model and its configuration hold the fields that they are for and no "
         "others; the learning rates published are the schedule's; every tensor of the model is a "
-        "trained parameter or was frozen; no other file lies beside them; no number of the private "
-        "evidence stands in any of them, nor in reports that were there",
+        "trained parameter or was frozen; no other file lies beside them or in the evidence; no "
+        "number of the private evidence stands in any of them, nor in reports that were there",
         reasons,
         unjudged,
         details=details,
@@ -222,8 +223,8 @@ DISCLOSURE = Check(
     "tensor of a model that is trained in full; any further file; a private number copied with at "
     f"least {leaks.DIGITS} digits, of the {leaks.MOST_NUMBERS:,} that are looked for",
     limits="A training loss that is called test_loss is not seen, for the test records are not at "
-    "hand, nor is a mean of private numbers or a rounded one. Tensors of a backbone that is "
-    "trained in part are taken to be frozen. Running times are published where everybody knows who "
+    "hand, nor is a mean of private numbers or a rounded one. That tensors of a backbone that is "
+    "trained in part stayed as they were is for the check weights to say. Running times are published where everybody knows who "
     "takes part; they may depend on the records. Of reports that are there the data and the web "
     "page are read; a PDF is not opened.",
     rule=_judge,

@@ -130,6 +130,13 @@ RUN_FILES = (
     r"(model\.sig|erasure\.json|(intent|challenge|draw)\.json(\.tsr|\.tlog)?)",
     r"\.unfinished/lock",
 )
+# What the engine and the auditor write into the evidence; of round and client, the numbers.
+EVIDENCE_FILES = (
+    r"evidence/(salt|layout\.json|findings\.json|(partition|inputs|probe|canaries)\.npz)",
+    r"evidence/(round|server)-\d{5,}\.npz",
+    r"evidence/upload-\d{5,}(-\d{5,})?\.npz",
+    r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json)",
+)
 # What a run goes on from, while its ledger has no claim; a finished run keeps none of it.
 CHECKPOINT_FILES = (r"checkpoint/(spec\.yaml|paid|state-\d{5,}\.safetensors)",)
 
