@@ -225,8 +225,8 @@ DISCLOSURE = Check(
     limits="A training loss that is called test_loss is not seen, for the test records are not at "
     "hand, nor is a mean of private numbers or a rounded one. That tensors of a backbone that is "
     "trained in part stayed as they were is for the check weights to say. Running times are "
-    "published where everybody knows who takes part; they may depend on the records. Of reports that "
-    "are there the data and the web page are read; a PDF is not opened.",
+    "published where everybody knows who takes part; they may depend on the records. Of reports "
+    "that are there the data and the web page are read; a PDF is not opened.",
     rule=_judge,
 )
 register(DISCLOSURE)
