@@ -51,6 +51,10 @@ class StoredPath:
     def with_name(self, name: str) -> StoredPath:
         return self.parent / name
 
+    def is_file(self) -> bool:
+        """Whether the operating system has such a file, which messages alone are made of: never."""
+        return False
+
     def forget(self) -> None:
         """Forget the paths below, which no later schedule will ask for again."""
         self._children = {}

@@ -426,8 +426,8 @@ def toys() -> Iterator[None]:
             "Worker": _Worker,
             "_randomness": _source,
             "determinism": lambda _: contextlib.nullcontext(),
-            "starting": lambda name, parent, created: rundir.starting(
-                name, parent, created, WORLD.disk
+            "starting": lambda name, parent, created, identifier: rundir.starting(
+                name, parent, created, WORLD.disk, identifier
             ),
         },
         checkpoints: {"write_weights": _write_weights, "save": _save},
