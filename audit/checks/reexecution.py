@@ -181,8 +181,9 @@ REEXECUTION = Check(
     "it follow from them.",
     tolerance="none for batches, charges, commitments, uploads and states, by the run's own "
     "arithmetic on the same processor with the same versions; elsewhere a difference is NOT "
-    "VERIFIED. Clean values, L2: 8 times what the run's precision moves a second order of "
-    "evaluation, plus 2^-24 of each record (Higham & Mary 2019). Gradients handed out: half a "
+    "VERIFIED. Clean values, L2: 8 times the square root of the batch's size times what the "
+    "run's precision moves a second order of evaluation, plus 2^-24 of each record (Higham & Mary "
+    "2019). Gradients handed out: half a "
     "spacing of the noise's grid and two roundings to float32, coordinate by coordinate.",
     power="a falsified participation, if it is drawn",
     limits="Participations that were not drawn may be false. Whoever falsified few of them passes "

@@ -187,7 +187,9 @@ def float_bound(measured: float, clipped_norms: Floats) -> float:
     `measured` is the L2 distance from float64 of a sum in the same precision whose records were
     gone through one by one. Under the model of rounding errors as independent and of mean zero, two
     orders have errors of the same root mean square, and one lies within 8 of them but for a chance
-    of 2·exp(-8²/2) = 3e-14 (Higham & Mary 2019, theorem 2.4).
+    of 2·exp(-8²/2) = 3e-14 (Higham & Mary 2019, theorem 2.4). That root mean square grows with the
+    square root of the length of a sum: the engine sums over b records at once within a layer, where
+    the other order sums over the places of one, so that its sums are up to b times as long.
 
     What is common to all coordinates of a record, its factor and the norm behind it, may agree by
     luck in one order: each is rounded by u = 2⁻²⁴ of itself at most, independently, which moves the
@@ -197,7 +199,8 @@ def float_bound(measured: float, clipped_norms: Floats) -> float:
         measured: As said.
         clipped_norms: c_j‖g_j‖, [b].
     """
-    return _DEVIATIONS * (measured + _UNIT * float(np.linalg.norm(clipped_norms)))
+    longer = math.sqrt(max(1, len(clipped_norms)))
+    return _DEVIATIONS * longer * (measured + _UNIT * float(np.linalg.norm(clipped_norms)))
 
 
 def update_bound(narrow: Tensor, wide: Tensor) -> float:
