@@ -263,9 +263,9 @@ def vector_digest(vector: Tensor) -> bytes:
     return hashlib.sha256(raw).digest()
 
 
-def digest_of_all(uploads: Sequence[bytes]) -> str:
+def digest_of_all(digests: Sequence[bytes]) -> str:
     """Sha256 (hex) over the sha256 of each upload, in the order of the round's clients."""
-    return hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in uploads)).hexdigest()
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

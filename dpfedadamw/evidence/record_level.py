@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -214,17 +213,17 @@ class EvidenceWriter:
         attempt: int,
         clients: Sequence[int],
         collected: Sequence[ClientEvidence],
-        uploads: Sequence[bytes],
+        digests: Sequence[bytes],
         noise_multiplier: float,
     ) -> None:
-        """Write the evidence of one round, and the digests of its serialised uploads.
+        """Write the evidence of one round, and the sha256 of its serialised uploads.
 
         Args:
             index: t.
             attempt: How often it was begun.
             clients: Who took part.
             collected: What was noted of each.
-            uploads: What each sent.
+            digests: The sha256 of what each sent, 32 bytes.
             noise_multiplier: The round's σ.
         """
         norms = [one for client in collected for one in client.raw_norms]
@@ -254,9 +253,7 @@ class EvidenceWriter:
             "clean_sum_squares": _array(
                 [one.clean_sum_squares for one in collected], (*size, blocks)
             ),
-            "upload_sha256": _array(
-                [list(sha256(one).digest()) for one in uploads], (len(uploads), 32), np.uint8
-            ),
+            "upload_sha256": _array([list(one) for one in digests], (len(digests), 32), np.uint8),
             "commitment": commitment_rows([one.commitment.digest() for one in collected]),
         }
         moments = [client.moment for client in collected if client.moment is not None]

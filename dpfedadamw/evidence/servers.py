@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors.torch import load, save
-from torch import Tensor
 
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.merkle import LEAF, MerkleTree
@@ -130,15 +128,16 @@ class _Messages:
     """
 
     def __init__(self, messages: Sequence[bytes], parameters: int) -> None:
-        self._messages, self._parameters = messages, parameters
+        self._parameters = parameters
         self.count, self._width = pieces_of(parameters)
-        self.heads = [_head(message, parameters) for message in messages]
+        opened = [_opened(message, parameters) for message in messages]
+        self.heads = [head for head, _ in opened]
+        self._vectors = [vector for _, vectors in opened for vector in vectors]
         joined = b"".join(len(head).to_bytes(8, "big") + head for head in self.heads)
         self.head = joined
-        self.vectors = 0
+        self.vectors = len(self._vectors)
         hashers = [hashlib.sha256(LEAF) for _ in range(self.count)]
         for beside in self._beside():
-            self.vectors += len(beside)
             for hasher, (start, stop) in zip(hashers, self._edges(), strict=True):
                 hasher.update(beside[:, start:stop].tobytes())
         leaves = [hashlib.sha256(LEAF + joined).digest(), *(one.digest() for one in hashers)]
@@ -167,16 +166,8 @@ class _Messages:
     def _beside(self) -> Iterator[NDArray[np.float32]]:
         """The vectors [v, d], message after message and by name, a few at a time."""
         most = max(1, _BESIDE_BYTES // (_FLOAT_BYTES * self._parameters))
-        rows: list[NDArray[np.float32]] = []
-        for message in self._messages:
-            for _, value in sorted(load(message).items()):
-                if _is_cut(value, self._parameters):
-                    rows.append(value.numpy())
-                if len(rows) == most:
-                    yield np.stack(rows)
-                    rows = []
-        if rows:
-            yield np.stack(rows)
+        for start in range(0, self.vectors, most):
+            yield np.stack(self._vectors[start : start + most])
 
 
 class ServerRecorder:
@@ -248,18 +239,27 @@ def server_file(round_index: int) -> str:
     return f"server-{round_index:05d}.npz"
 
 
-def _is_cut(value: Tensor, parameters: int) -> bool:
-    return value.shape == (parameters,) and value.dtype == torch.float32
+def _opened(message: bytes, parameters: int) -> tuple[bytes, list[NDArray[np.float32]]]:
+    """A safetensors message without the numbers of its long vectors, and these by name, uncopied.
 
-
-def _head(message: bytes, parameters: int) -> bytes:
-    """A message without the numbers of its long vectors."""
-    return save(
-        {
-            name: value[:0].clone() if _is_cut(value, parameters) else value
-            for name, value in load(message).items()
-        }
-    )
+    The head is in the same format: there a vector that was cut has no numbers.
+    """
+    begin = 8 + int.from_bytes(message[:8], "little")
+    entries = json.loads(message[8:begin])
+    head, data, vectors = dict[str, Any](), b"", []
+    for name in sorted(set(entries) - {"__metadata__"}):
+        entry, (start, stop) = entries[name], entries[name]["data_offsets"]
+        shape, content = entry["shape"], b""
+        if (entry["dtype"], shape) == ("F32", [parameters]):
+            vectors.append(np.frombuffer(message, "<f4", parameters, begin + start))
+            shape = [0]
+        else:
+            content = message[begin + start : begin + stop]
+        place = [len(data), len(data) + len(content)]
+        head[name] = {"dtype": entry["dtype"], "shape": shape, "data_offsets": place}
+        data += content
+    text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
+    return len(text).to_bytes(8, "little") + text + data, vectors
 
 
 def _bytes(content: bytes) -> NDArray[np.uint8]:

@@ -145,6 +145,7 @@ class RecordLevel(Unprotected):
         Uploads are functions of noised gradients, so that their digests tell nothing more.
         """
         uploads = [answer.message for answer in current.answers]
+        digests = [sha256(one).digest() for one in uploads]
         found = [answer.result.evidence for answer in current.answers]
         collected = [one for one in found if one is not None]
         self.evidence.write_round(
@@ -152,12 +153,12 @@ class RecordLevel(Unprotected):
             attempt=current.attempt,
             clients=current.chosen,
             collected=collected,
-            uploads=uploads,
+            digests=digests,
             noise_multiplier=current.plan.noise_multiplier,
         )
         return {
             "broadcast_sha256": sha256(current.message).hexdigest(),
-            "uploads_sha256": digest_of_all(uploads),
+            "uploads_sha256": digest_of_all(digests),
             "participations_sha256": digest_of_commitments(
                 [one.commitment.digest() for one in collected]
             ),
