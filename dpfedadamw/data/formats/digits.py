@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.errors import DataError
@@ -25,16 +27,23 @@ class DigitsSpec(DataSpec, title="Digits"):
 
 
 def _bring(_: DigitsSpec, preprocessing: Preprocessing) -> Prepared:
-    from sklearn.datasets import load_digits
-
     if isinstance(preprocessing, TextPreprocessing):
         raise DataError("data.dataset: digits are images, but the model reads texts")
+    inputs, labels, digest = _digits()
+    return Prepared({"train": Part(inputs.copy(), labels.copy(), None)}, 10, digest)
+
+
+# A file of text, which takes longer to read than all else that is done before training.
+@functools.cache
+def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
+    from sklearn.datasets import load_digits
+
     raw = load_digits()
     # Grey levels of this data set are 0…16 by its definition; the divisor is no statistic.
     inputs = (raw.images / 16.0).astype(np.float32)[:, None]
     labels = raw.target.astype(np.int64)
     digest = hashlib.sha256(inputs.tobytes() + labels.tobytes()).hexdigest()
-    return Prepared({"train": Part(inputs, labels, None)}, 10, digest)
+    return inputs, labels, digest
 
 
 register(
