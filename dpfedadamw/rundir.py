@@ -20,7 +20,6 @@ from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, Disk, make_folders, writ
 from dpfedadamw.storage.lock import LockedError, RunLock
 
 LATEST = "latest"
-CHALLENGE = "challenge.json"
 _STARTING = ".starting"
 _ATTEMPTS = 5
 _RUN_NAME = re.compile(r".+-\d{8}T\d{6}Z-[0-9a-f]{8}$")
@@ -137,13 +136,13 @@ def starting(
         lock.release()
         run = appeared(hidden)
         if disk.is_folder(run.path):
-            mark_resumable(error, run.path)
+            mark_resumable(error, run.path, identifier is not None)
         else:
             disk.remove_tree(hidden.path)
         raise
 
 
-def mark_resumable(error: BaseException, folder: Path) -> None:
+def mark_resumable(error: BaseException, folder: Path, challenged: bool = False) -> None:
     """Let an exception that ends a run in progress name the command that continues it.
 
     It is a note (PEP 678), which is told with the exception itself. An I/O error that names no file
@@ -152,7 +151,7 @@ def mark_resumable(error: BaseException, folder: Path) -> None:
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)
     # A run that an auditor challenged goes on with the key that was committed to.
-    key = " --escrow FILE" if (folder / CHALLENGE).is_file() else ""
+    key = " --escrow FILE" if challenged else ""
     error.add_note(f"continue with: dpfedadamw run --resume {folder}{key}")
 
 

@@ -116,7 +116,7 @@ def run(
             training = start(experiment, out_dir, engine, challenged=challenged)
         else:
             training = start(experiment, out_dir, engine, escrow=escrow)
-    with resumable(training.run.path), training.lock:
+    with resumable(training.run.path, challenge is not None), training.lock:
         _finish(_train(training, as_json), filing, as_json)
 
 
@@ -137,7 +137,7 @@ def _resume(
 
     run = open_existing(run_dir)
     after_training.refuse_erased(run)
-    with resumable(run.path), RunLock(run.path) as lock:
+    with resumable(run.path, escrow is not None), RunLock(run.path) as lock:
         trained = after_training.trained(run)
         if trained is None:
             from dpfedadamw.experiment import pick_device

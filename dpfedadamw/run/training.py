@@ -229,7 +229,7 @@ def start(
     except BaseException as error:
         lock.release()
         if canaries is None:
-            mark_resumable(error, run.path)
+            mark_resumable(error, run.path, challenged is not None)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from datetime import UTC, datetime
 
 import pytest
@@ -16,7 +17,7 @@ from dpfedadamw.privacy.noise.key_tree import PublicCoin
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.challenge import Challenged, coin_of, promise
-from dpfedadamw.rundir import mark_resumable, new_identifier, open_existing
+from dpfedadamw.rundir import new_identifier, open_existing
 from tests.runs import key_of_a_test, small_spec
 
 NONCE, NOON = bytes(range(32)), datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -56,13 +57,18 @@ def trained(experiment: Experiment, parent, one: Challenged, cut_off: bool = Fal
     return training
 
 
-def test_whatever_ends_a_challenged_run_tells_that_its_key_is_needed(tmp_path):
-    for files, told in (((), ""), (("challenge.json",), " --escrow FILE")):
-        for name in files:
-            (tmp_path / name).touch()
-        error = InterruptedError()
-        mark_resumable(error, tmp_path)
-        assert error.__notes__ == [f"continue with: dpfedadamw run --resume {tmp_path}{told}"]
+def test_whatever_ends_a_challenged_run_tells_that_its_key_is_needed(
+    experiment, tmp_path, monkeypatch
+):
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(engine_run, "point_latest", full)
+    with pytest.raises(OSError, match="no space left") as error:
+        engine_run.start(experiment, tmp_path, challenged=challenged(experiment))
+    (note,) = error.value.__notes__
+    assert note.startswith(f"continue with: dpfedadamw run --resume {tmp_path}")
+    assert note.endswith(" --escrow FILE")
 
 
 def test_a_run_bears_the_name_and_the_files_that_were_signed(experiment, tmp_path):
