@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.spec import load, shipped
+from tests.faults import shipped_alarms
 from tests.faults.false_alarms import BEGIN, END, RUNS, kinds, level, most_fails, plan, run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "detection.md"
@@ -43,3 +45,34 @@ def test_correct_runs_fail_no_oftener_than_the_level_allows(tmp_path):
     fails = [one for one in outcomes if one.verdict == "FAIL"]
     assert len(fails) <= most_fails(plan()), fails
     assert not [one for one in outcomes if one.verdict == "NOT VERIFIED"]
+
+
+def test_the_plan_of_shipped_specs_has_every_one_in_every_size():
+    runs = shipped_alarms.plan()
+    assert len(runs) == shipped_alarms.RUNS
+    names = {one.name for one in shipped()} - set(shipped_alarms.LEFT_OUT)
+    private = {name for name in names if load(name).privacy.unit != "none"}
+    assert {kind.name for kind, _ in runs} == names
+    for parameters in shipped_alarms.SIZES:
+        assert {kind.name for kind, _ in runs if kind.parameters == parameters} >= private
+
+
+def test_the_page_tells_the_count_of_the_shipped_specs():
+    page = PAGE.read_text(encoding="utf-8")
+    told = page.partition(shipped_alarms.BEGIN)[2].partition(shipped_alarms.END)[0]
+    assert f"{shipped_alarms.RUNS} runs, " in told
+    for parameters in shipped_alarms.SIZES:
+        assert f"| record | {parameters} |" in told
+        assert f"| client | {parameters} |" in told
+
+
+@pytest.mark.slow
+def test_correct_runs_of_shipped_specs_fail_no_oftener_than_the_level_allows(tmp_path):
+    """A correct engine fails this test once in a thousand times at most."""
+    runs = enumerate(shipped_alarms.plan())
+    outcomes = [shipped_alarms.run(kind, seed, tmp_path / str(i)) for i, (kind, seed) in runs]
+    fails = [one for one in outcomes if one.verdict == "FAIL"]
+    assert len(fails) <= most_fails(plan()), fails
+    # Rules that mix all coordinates are not replayed where only a sample of these is kept.
+    unsure = {one.kind.name for one in outcomes if one.verdict == "NOT VERIFIED"}
+    assert unsure <= {"digits-dp-fafed", "digits-dp-fedavg-ls"}
