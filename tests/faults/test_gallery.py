@@ -10,8 +10,13 @@ from tests.faults.fault import LARGE, failed, findings_of
 from tests.faults.gallery import GALLERY, GROUPS
 from tests.runs import failing
 
+QUICK = [
+    pytest.param(fault, id=fault.name, marks=[pytest.mark.slow] if fault.twin else [])
+    for fault in GALLERY
+]
 
-@pytest.mark.parametrize("fault", GALLERY, ids=lambda fault: fault.name)
+
+@pytest.mark.parametrize("fault", QUICK)
 def test_a_fault_is_caught_by_the_check_that_should(fault, tmp_path):
     findings = findings_of(fault, tmp_path)
     assert findings["verdict"] == "FAIL"
