@@ -7,14 +7,23 @@ hold.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import numpy as np
 
 from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.shared.drawn_partition import drawn, training_rows
+from audit.errors import AuditError, UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
-from audit.reading.record_evidence import Holdings
+from audit.reading.record_evidence import Holdings, Records
+from audit.untrusted.arrays import Integers
+from audit.untrusted.fields import FieldError
 
 _FILE = "evidence/partition.npz"
+_DOMAIN = b"dpfedadamw rows 1\x00"
 
 
 def _given(holdings: Holdings, header: Header, reasons: list[str]) -> None:
@@ -48,16 +57,118 @@ def _held(holdings: Holdings, header: Header, reasons: list[str]) -> dict[str, o
     return {"held_by_two": int(between.sum()), "held_twice": int((again & ~between).sum())}
 
 
+def _works_on_its_own(
+    holdings: Holdings, records: Records, header: Header, reasons: list[str]
+) -> None:
+    """Each client works on the rows that the partition gives it, and on no others."""
+    owners = holdings.client_of_record
+    if len(owners) != len(records.rows) or len(holdings.counts) != header.clients:
+        reasons.append(f"{_FILE}: it does not speak of the training records")
+        return
+    for client in range(header.clients):
+        given = np.sort(records.rows[owners == client])
+        if not np.array_equal(given, np.sort(holdings.of(client))):
+            reasons.append(f"client {client} works on other records than the partition gives it")
+
+
+def _drawn_again(
+    spec: Mapping[str, Any], holdings: Holdings, records: Records, reasons: list[str]
+) -> str:
+    """The spec's seed gives the same division; what a pass then says."""
+    rows = training_rows(spec, records.records)
+    if rows is not None and not np.array_equal(rows, records.rows):
+        reasons.append("the records held out for testing are not those that the spec's seed draws")
+    owners = drawn(spec, records.labels)
+    if owners is None:
+        return "the data name each record's client"
+    if not np.array_equal(owners, holdings.client_of_record):
+        reasons.append("the partition is not the one that the spec's seed draws")
+    return "the partition is the one that the spec's seed draws"
+
+
+def _used(bundle: Bundle, holdings: Holdings, reasons: list[str]) -> int:
+    """Rounds used the rows of the clients that they are charged to; how many participations."""
+    salt, seen = bundle.salt(), 0
+    for index, clients, digests, inclusions in _participations(bundle):
+        if digests is None:
+            raise UnverifiedError(f"round {index}: the rows that it used are not recorded")
+        start = 0
+        for client, digest in zip(clients.tolist(), digests, strict=True):
+            own = holdings.of(client) if client < len(holdings.counts) else holdings.held[:0]
+            if inclusions is not None:
+                times = inclusions[start : start + len(own)]
+                start += len(own)
+                own = np.repeat(own[: len(times)], times)
+            if _rows_digest(salt, own) != bytes(digest.tolist()):
+                reasons.append(
+                    f"round {index}: client {client} used other rows than its own"
+                    + ("" if inclusions is None else ", or others than were drawn")
+                )
+            seen += 1
+    return seen
+
+
+def _participations(
+    bundle: Bundle,
+) -> Iterator[tuple[int, Integers, Integers | None, Integers | None]]:
+    """Round, its clients, digests of their rows, and how often each record was in a batch."""
+    if bundle.header.unit.whole_clients:
+        for index, update in bundle.all_update_rounds():
+            yield index, update.clients, update.rows_sha256, None
+        return
+    for index, evidence in bundle.all_rounds():
+        yield index, evidence.clients, evidence.rows_sha256, evidence.inclusions
+
+
+def _rows_digest(salt: bytes, rows: Integers) -> bytes:
+    return hashlib.sha256(_DOMAIN + salt + np.sort(rows).astype("<i8").tobytes()).digest()
+
+
+def _equal_contents(holdings: Holdings, records: Records) -> dict[str, object]:
+    """How often the same content stands among the training records: private numbers."""
+    if records.contents is None or len(holdings.client_of_record) != len(records.contents):
+        return {}
+    _, content, times = np.unique(records.contents, axis=0, return_inverse=True, return_counts=True)
+    owned = holdings.client_of_record * (len(times) + 1) + content.ravel()
+    in_one = np.unique(owned, return_counts=True)[1]
+    most = int(times.max(initial=1))
+    found: dict[str, object] = {
+        "records_with_an_equal": int(times[times > 1].sum()),
+        "most_equal_records": most,
+        "most_equal_records_of_one_client": int(in_one.max(initial=1)),
+    }
+    if most > 1:
+        found["group_privacy"] = (
+            f"a person with {most} equal records is protected {most}-fold less (group privacy)"
+        )
+    return found
+
+
 def _judge(bundle: Bundle) -> Judgement:
     header, holdings = bundle.header, bundle.holdings()
     reasons: list[str] = []
+    unreadable: list[str] = []
     _given(holdings, header, reasons)
     private = _held(holdings, header, reasons)
+    division, participations = "", 0
+    try:
+        records = bundle.records()
+        private |= _equal_contents(holdings, records)
+        if not reasons:
+            _works_on_its_own(holdings, records, header, reasons)
+            division = _drawn_again(bundle.readable_spec, holdings, records, reasons)
+            participations = _used(bundle, holdings, reasons)
+    except FieldError as error:
+        reasons.append(f"spec.yaml: {error}")
+    except AuditError as error:
+        unreadable.append(str(error))
     details = {"records": sum(header.records), "clients": header.clients}
     return conclude(
         f"{sum(header.records)} training records: each was given to one of {header.clients} "
-        "clients, and no client works on a record that it or another one has already",
+        "clients, and no client works on a record that it or another one has already; "
+        f"{division}; in {participations} participations the rows used are the client's own",
         reasons,
+        unreadable,
         details=details,
         private=private,
     )
@@ -67,12 +178,17 @@ PARTITION = Check(
     name="partition",
     title="Does each record belong to one client, once?",
     place=30,
-    claim="The partition gives each training record to exactly one client, and the clients work on "
-    "as many records as the ledger declares, none of them twice.",
+    claim="The partition gives each training record to exactly one client, as the spec's seed "
+    "draws it, and the clients work on these records, none of them twice, in every round.",
     tolerance="none: rows and counts are compared exactly",
-    power="any record in two clients, or twice in one; any client of another size than declared",
+    power="any record in two clients, or twice in one; any client of another size than declared; "
+    "records that two clients have exchanged, once or in a single round; a division that the seed "
+    "does not give",
     limits="Records are told apart by their place in the data set. Two with the same content, or "
-    "two about the same person, count as two; that is for the data's owner to know.",
+    "two about the same person, count as two: a person with n records is protected n-fold less "
+    "(group privacy). How often the same content occurs is among the private findings; what "
+    "records are about is for the data's owner to know. Rows and labels are those that the trainer "
+    "recorded; only who has the data can compare them with the digest in the ledger's header.",
     rule=_judge,
 )
 register(PARTITION)

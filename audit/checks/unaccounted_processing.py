@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
 
 from audit.checks.base import Check, Judgement, conclude, register
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
-from audit.reading.record_evidence import Moments
+from audit.reading.record_evidence import Moments, Reach
 from audit.reading.units import RECORD
+from audit.statistics.intervals import FALSE_ALARM
 from audit.untrusted import fields
+from audit.untrusted.arrays import Integers
 from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 
@@ -27,6 +31,10 @@ from audit.verdict import Verdict
 _EXACT = 5e-6
 # Constants of three or four digits that somebody computed from the same records and printed.
 _PRINTED = 2e-3
+
+# Test records that have an equal among the training records beyond the share that training records
+# have among themselves: publishers' own test sets have some.
+_BY_CHANCE = 0.01
 
 # What a claim rests on and no evidence can show, by the words that its sentence must have.
 _SAID = {
@@ -50,6 +58,60 @@ def scaled_by_themselves(moments: Moments, row: int, tolerance: float) -> bool:
     share = float(moments.varying[row]) / numbers
     # A deviation off by the tolerance makes a variance off by twice as much.
     return min(abs(variance - 1.0), abs(variance - share)) <= 2.0 * tolerance
+
+
+def between_its_extremes(reach: Reach, row: int) -> bool:
+    """Whether continuous numbers reach from exactly 0 or -1 to exactly 1, as only scaling does.
+
+    Column by column, all of them do. Scaled all together, one number or two reach an end; numbers
+    that are cut off there reach it often, and grey levels are not continuous.
+    """
+    columns = int(reach.continuous[row])
+    if columns and int(reach.spanning[row]) == columns:
+        return True
+    ends = float(reach.least[row]) in (0.0, -1.0) and float(reach.greatest[row]) == 1.0
+    return bool(columns) and ends and max(int(reach.lowest[row]), int(reach.highest[row])) <= 2
+
+
+def _extremes(reach: Reach, reasons: list[str]) -> None:
+    last = len(reach.least) - 1
+    if between_its_extremes(reach, last):
+        reasons.append(
+            "the records that the models read reach from exactly 0 (or -1) to exactly 1, as only "
+            "scaling by their own least and greatest numbers makes them: a release that nothing "
+            "pays for"
+        )
+    elif last > 1 and all(between_its_extremes(reach, row) for row in range(last)):
+        reasons.append(
+            "each client's records reach from exactly 0 (or -1) to exactly 1: scaled by their own "
+            "least and greatest numbers, one record moves all others of its client"
+        )
+
+
+def _tested_on(bundle: Bundle, reasons: list[str]) -> dict[str, object]:
+    """Test records that were trained on: accuracy on them is a release that nothing pays for."""
+    records = bundle.records()
+    if records.contents is None or records.test_contents is None:
+        return {}
+    known, times = np.unique(_keys(records.contents), return_counts=True)
+    tested = _keys(records.test_contents)
+    seen = int(np.isin(tested, known).sum())
+    # Some records have an equal among the others anyway, in a small table most of them.
+    usual = float(times[times > 1].sum()) / max(1, len(records.contents))
+    rate = min(1.0, usual + _BY_CHANCE)
+    if seen and binom.sf(seen - 1, len(tested), rate) < FALSE_ALARM:
+        reasons.append(
+            "records that accuracy is measured on were trained on: the published accuracy tells "
+            "of them, and nothing pays for it"
+        )
+    return {"test_records_in_training": seen, "share_of_records_with_an_equal": usual}
+
+
+def _keys(contents: Integers) -> NDArray[np.void]:
+    """Digests [n, 16] as one value each, [n]."""
+    rows = np.ascontiguousarray(contents.astype(np.uint8))
+    keys: NDArray[np.void] = rows.view(np.dtype((np.void, rows.shape[1]))).ravel()
+    return keys
 
 
 def _scaling(moments: Moments, reasons: list[str]) -> dict[str, object]:
@@ -110,19 +172,24 @@ def _judge(bundle: Bundle) -> Judgement:
             reasons.append("evidence/inputs.npz: it does not speak of every client")
         else:
             private = _scaling(moments, reasons)
+            if moments.reach is not None:
+                _extremes(moments.reach, reasons)
         measured = bool(np.any(moments.numbers))
+        private |= _tested_on(bundle, reasons)
     except UntrustedFileError as error:
         unreadable = [str(error)]
     if not (measured or reasons or unreadable):
         return Judgement(
             Verdict.PASS,
-            "the claim says what it rests on; how the records were scaled was not measured, "
+            "the claim says what it rests on, and accuracy is not that of records that were "
+            "trained on; how the records were scaled was not measured, "
             "because they are tokens or too many",
             power="a claim that leaves out what it rests on",
         )
     return conclude(
-        "the claim says what it rests on and no run can show; the numbers that the models read do "
-        "not have the mean 0 and deviation 1 of records scaled by themselves",
+        "the claim says what it rests on and no run can show; the numbers that the models read "
+        "have neither the mean 0 and deviation 1 nor the ends 0 and 1 of records scaled by "
+        "themselves; and accuracy is not that of records that were trained on",
         reasons,
         unreadable,
         private=private,
@@ -140,9 +207,11 @@ UNACCOUNTED_PROCESSING = Check(
     "where that is below 40. Constants from elsewhere come as near by chance with a probability of "
     "the order of the tolerance squared.",
     power="records scaled to mean 0 and deviation 1 by statistics of all of them, of each client, "
-    "or of each channel or column; a claim that is silent about tuning",
-    limits="Records that are all the same show no scaling. Scaling to other values than mean 0 and "
-    "deviation 1 (a least and a greatest value), constants rounded to a few digits, "
+    "or of each channel or column; continuous records scaled to the range from 0 or -1 to 1 by "
+    "their least and greatest numbers; test records that were trained on; a claim that is silent "
+    "about tuning, or about where sampling rates come from",
+    limits="Records that are all the same show no scaling, and grey levels no least and greatest "
+    "number of their own. Scaling to other values than these, constants rounded to a few digits, "
     "and vocabularies or words chosen from the records are not seen. Whether settings were really "
     "tuned elsewhere cannot be seen from a run.",
     rule=_judge,

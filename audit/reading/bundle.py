@@ -31,7 +31,14 @@ from audit.reading.evidence import (
 from audit.reading.exchanges import Exchange, Release, read_exchange, read_release
 from audit.reading.files import hash_file, read_bytes, refusals_of
 from audit.reading.ledger import Header, Ledger, read_ledger
-from audit.reading.record_evidence import Holdings, Moments, read_holdings, read_moments
+from audit.reading.record_evidence import (
+    Holdings,
+    Moments,
+    Records,
+    read_holdings,
+    read_moments,
+    read_records,
+)
 from audit.reading.servers import ServerRound, read_server
 from audit.reading.units import CLIENT, RECORD, Unit
 from audit.reexecution.base import Replay
@@ -197,6 +204,14 @@ class Bundle:
             UntrustedFileError: it cannot be read.
         """
         return self._of_archive("evidence/partition.npz", read_holdings)
+
+    def records(self) -> Records:
+        """Which rows are trained on, and which records are equal.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return self._of_archive("evidence/records.npz", read_records)
 
     def moments(self) -> Moments:
         """Moments of each client's numbers as the model reads them.

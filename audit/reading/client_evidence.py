@@ -46,6 +46,8 @@ class UpdateRound:
         noise_largest: its largest magnitude on any, over the clipping norm; None likewise.
         upload_noise_silent: [m] the same of each upload; None where none carries noise of its own.
         upload_noise_largest: [m] likewise.
+        rows_sha256: [m, 32] keyed digest of the data set's rows that each client trained on; None
+            where rows are not told apart.
     """
 
     clients: Integers
@@ -70,6 +72,7 @@ class UpdateRound:
     noise_largest: float | None = None
     upload_noise_silent: Integers | None = None
     upload_noise_largest: Floats | None = None
+    rows_sha256: Integers | None = None
 
 
 def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
@@ -121,6 +124,9 @@ def read_update_round(arrays: Arrays, layout: Layout) -> UpdateRound:
         further_tensors=texts(arrays, "further_tensors", None),
         commitment=integers(arrays, "commitment", (*participants, DIGEST_BYTES))
         if "commitment" in arrays
+        else None,
+        rows_sha256=integers(arrays, "rows_sha256", (*participants, DIGEST_BYTES))
+        if "rows_sha256" in arrays
         else None,
         **further,
     )

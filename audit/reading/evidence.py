@@ -82,6 +82,8 @@ class RoundEvidence:
         commitment: [S, 32] keyed digest of each whole participation; None in older runs.
         noise_silent: [S, K] coordinates on which the noise is exactly 0; None in older evidence.
         noise_largest: [S, K] largest noise on any coordinate over the clipping norm; None likewise.
+        rows_sha256: [S, 32] keyed digest of the data set's rows that each client's batches held,
+            each row as often as it was in one; None where rows are not told apart.
     """
 
     clients: Integers
@@ -101,6 +103,7 @@ class RoundEvidence:
     commitment: Integers | None = None
     noise_silent: Integers | None = None
     noise_largest: Floats | None = None
+    rows_sha256: Integers | None = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,9 @@ def read_round(arrays: Arrays, layout: Layout) -> RoundEvidence:
         else None,
         noise_silent=integers(arrays, "noise_silent", pairs) if "noise_silent" in arrays else None,
         noise_largest=floats(arrays, "noise_largest", pairs) if "noise_largest" in arrays else None,
+        rows_sha256=integers(arrays, "rows_sha256", (participants, 32))
+        if "rows_sha256" in arrays
+        else None,
     )
 
 

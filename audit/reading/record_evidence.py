@@ -1,6 +1,6 @@
-"""What the evidence says of the records: whose they are, and the moments of what the model reads.
+"""What the evidence says of the records: whose they are, which are equal, and how they are scaled.
 
-`bundle` reads the two archives through this module, for the checks "partition" and
+`bundle` reads the archives through this module, for the checks "partition" and
 "outside-budget".
 """
 
@@ -28,6 +28,10 @@ class Holdings:
     held: Integers
     offsets: Integers
 
+    def of(self, client: int) -> Integers:
+        """Rows that a client works on, in its order."""
+        return self.held[self.offsets[client] : self.offsets[client + 1]]
+
     @property
     def counts(self) -> Integers:
         """How many rows each client works on, [N]."""
@@ -45,12 +49,71 @@ class Moments:
         mean: [N+1].
         deviation: [N+1] standard deviation.
         varying: [N+1] how many of the numbers lie in columns that are not constant.
+        reach: how far the numbers reach; None in runs from before.
     """
 
     numbers: Integers
     mean: Floats
     deviation: Floats
     varying: Integers
+    reach: Reach | None = None
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far numbers reach, one row a client, and a last one for all together.
+
+    Attributes:
+        least: [N+1].
+        greatest: [N+1].
+        lowest: [N+1] how often the least is reached.
+        highest: [N+1] how often the greatest is.
+        continuous: [N+1] of some columns, those of which more than half of the numbers differ.
+        spanning: [N+1] those of them that reach from exactly 0 or -1 to exactly 1.
+    """
+
+    least: Floats
+    greatest: Floats
+    lowest: Integers
+    highest: Integers
+    continuous: Integers
+    spanning: Integers
+
+
+@dataclass(frozen=True)
+class Records:
+    """Which rows are trained on, and which records hold the same.
+
+    Attributes:
+        records: how many records were read, those held out included where they were read with them.
+        rows: row of the data set of each training record, [n].
+        labels: its label, [n].
+        contents: keyed digest of what it holds, [n, 16]; None where there is too much to tell.
+        test_contents: the same of the test records, [t, 16]; None as before.
+    """
+
+    records: int
+    rows: Integers
+    labels: Integers
+    contents: Integers | None
+    test_contents: Integers | None
+
+
+def read_records(arrays: Arrays) -> Records:
+    """The archive of the data set's records.
+
+    Raises:
+        FieldError: an array is missing, or does not fit the others.
+    """
+    rows = integers(arrays, "rows", (None,))
+    told = "contents" in arrays
+    return Records(
+        records=int(integers(arrays, "records", ())),
+        rows=rows,
+        labels=integers(arrays, "labels", rows.shape),
+        contents=integers(arrays, "contents", (len(rows), 16)) if told else None,
+        test_contents=integers(arrays, "test_contents", (None, 16)) if told else None,
+    )
 
 
 def read_holdings(arrays: Arrays) -> Holdings:
@@ -78,4 +141,17 @@ def read_moments(arrays: Arrays) -> Moments:
     varying = integers(arrays, "varying", numbers.shape)
     if np.any(deviation < 0.0) or np.any(varying > numbers):
         raise FieldError("deviation or varying is out of range")
-    return Moments(numbers, floats(arrays, "mean", numbers.shape), deviation, varying)
+    reach = None
+    if "spanning" in arrays:
+        shape = numbers.shape
+        reach = Reach(
+            least=floats(arrays, "least", shape),
+            greatest=floats(arrays, "greatest", shape),
+            lowest=integers(arrays, "lowest", shape),
+            highest=integers(arrays, "highest", shape),
+            continuous=integers(arrays, "continuous", shape),
+            spanning=integers(arrays, "spanning", shape),
+        )
+        if np.any(reach.spanning > reach.continuous):
+            raise FieldError("spanning is out of range")
+    return Moments(numbers, floats(arrays, "mean", numbers.shape), deviation, varying, reach)

@@ -21,6 +21,7 @@ from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.coordinates import CoordinateSums, look
 from dpfedadamw.evidence.exchanges import UploadRecorder
 from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, write_layout
+from dpfedadamw.evidence.records import digest_rows, rows_digest
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.vectors.flat import Blocks
@@ -105,9 +106,22 @@ class ClientLevelEvidence:
         self._coordinates.restore(completed_rounds)
 
     def write_round(
-        self, index: int, attempt: int, clients: Sequence[int], release: UpdateRelease
+        self,
+        index: int,
+        attempt: int,
+        clients: Sequence[int],
+        release: UpdateRelease,
+        rows: Sequence[NDArray[np.int64] | None],
     ) -> None:
-        """Write the evidence of one round."""
+        """Write the evidence of one round.
+
+        Args:
+            index: t, from 0.
+            attempt: Which attempt at the round it is.
+            clients: Who took part, [m].
+            release: What was released, and what lies behind it.
+            rows: Rows of the data set that each participant trained on.
+        """
         noise = release.noisy_sum - release.clean_sum
         seen = look(release.noisy_sum, release.clean_sum)
         whole = slice(None) if release.kept is None else release.kept
@@ -131,6 +145,7 @@ class ClientLevelEvidence:
             .cpu()
             .numpy(),
             "commitment": commitment_rows(release.commitments),
+            **digest_rows([None if one is None else rows_digest(self._salt, one) for one in rows]),
             "further_tensors": np.asarray(sorted(set(release.further)), dtype="U64"),
         }
         if self.servers is not None:

@@ -20,6 +20,8 @@ from dpfedadamw.rundir import write_arrays
 
 # Moments of more numbers than these would delay a run by seconds; they are then left out.
 _MOST_NUMBERS = 1 << 28
+# Columns of which it is told how far they reach.
+_MOST_COLUMNS, _MOST_ROWS = 64, 1 << 16
 
 
 class HeldRecords(Protocol):
@@ -89,6 +91,55 @@ class _Moments:
         return numbers, mean, math.sqrt(variance), varying
 
 
+class _Range:
+    """How far the numbers of some columns reach, and how many of them are different.
+
+    Scaled by their own least and greatest numbers, columns of continuous numbers reach from exactly
+    0 (or -1) to exactly 1. Grey levels do so by themselves, which is why it counts whether a
+    column's numbers differ.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Tensor] = []
+        self._columns: list[tuple[Tensor, Tensor]] = []
+        self._ends: list[tuple[float, float, int, int]] = []
+
+    def add(self, batch: Tensor) -> None:
+        """Add numbers [b, …]."""
+        rows = batch.reshape(len(batch), -1).cpu()
+        least, greatest = float(rows.min()), float(rows.max())
+        reached = int((rows == least).sum()), int((rows == greatest).sum())
+        self._ends.append((least, greatest, *reached))
+        columns = rows.shape[1]
+        some = rows[:, torch.arange(0, columns, max(1, columns // _MOST_COLUMNS))]
+        self._columns.append((some.amin(0), some.amax(0)))
+        # The first are enough to tell whether numbers differ.
+        left = max(0, _MOST_ROWS - sum(map(len, self._parts)))
+        self._parts.append(some[:left].clone())
+
+    def merge(self, other: _Range) -> None:
+        """Add what another one has gathered."""
+        self._parts.extend(other._parts)
+        self._columns.extend(other._columns)
+        self._ends.extend(other._ends)
+
+    def row(self) -> tuple[float, float, int, int, int, int]:
+        """Least and greatest number, how often each is reached, columns, and those that span."""
+        if not self._parts:
+            return 0.0, 0.0, 0, 0, 0, 0
+        least = min(end[0] for end in self._ends)
+        greatest = max(end[1] for end in self._ends)
+        lowest = sum(end[2] for end in self._ends if end[0] == least)
+        highest = sum(end[3] for end in self._ends if end[1] == greatest)
+        values = np.sort(torch.cat(self._parts)[:_MOST_ROWS].numpy(), axis=0)
+        different = 1 + (np.diff(values, axis=0) != 0.0).sum(axis=0)
+        continuous = (2 * different > len(values)) & (len(values) > 2)
+        low = torch.stack([one[0] for one in self._columns]).amin(0).numpy()
+        high = torch.stack([one[1] for one in self._columns]).amax(0).numpy()
+        spans = continuous & np.isin(low, (0.0, -1.0)) & (high == 1.0)
+        return least, greatest, lowest, highest, int(continuous.sum()), int(spans.sum())
+
+
 def write_partition(
     directory: Path, client_of_record: NDArray[np.int64], held: Sequence[HeldRecords]
 ) -> None:
@@ -114,7 +165,8 @@ def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
     """Write the moments of the clients' numbers as the model reads them, before resizing.
 
     One row a client, and a last one for all together. Records scaled by statistics of their own
-    show there: their mean is 0, and their variance 1 in every column that is not constant.
+    show there: their mean is 0, and their variance 1 in every column that is not constant; or they
+    reach from exactly 0 to exactly 1.
 
     Args:
         directory: The run's ``evidence/``.
@@ -122,13 +174,18 @@ def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
     """
     numbers = sum(one.numbers for one in held)
     together, rows = _Moments(), []
+    reach, reaches = _Range(), []
     for one in held:
-        own = _Moments()
+        own, ends = _Moments(), _Range()
         for batch in one.plain() if numbers <= _MOST_NUMBERS else ():
             own.add(batch)
+            ends.add(batch)
         together.merge(own)
         rows.append(own.row())
+        reach.merge(ends)
+        reaches.append(ends.row())
     counts, means, deviations, varying = zip(*rows, together.row(), strict=True)
+    least, greatest, lowest, highest, columns, spanning = zip(*reaches, reach.row(), strict=True)
     write_arrays(
         directory / "inputs.npz",
         {
@@ -136,5 +193,11 @@ def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
             "mean": np.asarray(means, np.float64),
             "deviation": np.asarray(deviations, np.float64),
             "varying": np.asarray(varying, np.int64),
+            "least": np.asarray(least, np.float64),
+            "greatest": np.asarray(greatest, np.float64),
+            "lowest": np.asarray(lowest, np.int64),
+            "highest": np.asarray(highest, np.int64),
+            "continuous": np.asarray(columns, np.int64),
+            "spanning": np.asarray(spanning, np.int64),
         },
     )

@@ -20,6 +20,7 @@ from torch import Tensor
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
 from dpfedadamw.evidence.coordinates import CoordinateSums, look
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
+from dpfedadamw.evidence.records import digest_rows, rows_digest
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
@@ -95,12 +96,33 @@ class ClientEvidence:
     moment: MomentRecord | None = None
     inclusions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def batch(self, indices: NDArray[np.int64], records: int) -> None:
-        """Take note of which of the client's records a step's batch holds."""
+    rows: list[NDArray[np.int64] | None] = field(default_factory=list)
+
+    def batch(
+        self,
+        indices: NDArray[np.int64],
+        records: int,
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Take note of which of the client's records a step's batch holds.
+
+        Args:
+            indices: Their places among the client's, [b].
+            records: How many it has.
+            rows: Their rows in the data set, [b]; None where these are not known.
+        """
+        self.rows.append(rows)
         if not len(self.inclusions):
             self.inclusions = np.zeros(records, np.int64)
         np.add.at(self.inclusions, indices, 1)
         self.commitment.batch(indices)
+
+    def rows_digest(self, salt: bytes) -> bytes | None:
+        """A keyed digest of all rows that were used; None where some are not known."""
+        known = [one for one in self.rows if one is not None]
+        if len(known) < len(self.rows):
+            return None
+        return rows_digest(salt, np.concatenate([np.zeros(0, np.int64), *known]))
 
     def query(self, query: Query) -> None:
         """Take note of one query."""
@@ -255,6 +277,7 @@ class EvidenceWriter:
             ),
             "upload_sha256": _array([list(one) for one in digests], (len(digests), 32), np.uint8),
             "commitment": commitment_rows([one.commitment.digest() for one in collected]),
+            **digest_rows([one.rows_digest(self._salt) for one in collected]),
         }
         moments = [client.moment for client in collected if client.moment is not None]
         if self._beta2 is not None and len(moments) == len(collected):

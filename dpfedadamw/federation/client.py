@@ -149,7 +149,8 @@ class ClientLevel(Unprotected):
             self.observer.released(
                 current.index, release.released, current.chosen, clipped, release.kept
             )
-        self.evidence.write_round(current.index, current.attempt, current.chosen, release)
+        rows = [answer.result.rows for answer in current.answers]
+        self.evidence.write_round(current.index, current.attempt, current.chosen, release, rows)
         return [Upload(release.released)]
 
     def close(self, current: Round) -> Mapping[str, object]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import Broadcast, ServerState, Upload
@@ -45,6 +47,8 @@ class LocalResult:
         steps: Local steps taken.
         queries: Gradient queries made.
         evidence: What was noted of them; None where gradients are not noised.
+        rows: Rows of the data set that its batches were drawn from; None where they are not told
+            apart.
     """
 
     upload: Upload
@@ -52,6 +56,7 @@ class LocalResult:
     steps: int
     queries: int
     evidence: ClientEvidence | None
+    rows: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,6 +70,7 @@ class Worker:
             steps=oracle.steps,
             queries=oracle.queries,
             evidence=evidence,
+            rows=oracle.rows,
         )
         return self.unit.answer(part, result)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -149,6 +150,12 @@ class PrivateOracle:
         self._batch: tuple[Batch, Tensor] | None = None
         self._asked = 0
 
+    @property
+    def rows(self) -> NDArray[np.int64] | None:
+        """Rows of the data set that batches are drawn from; None where they are not told apart."""
+        found: NDArray[np.int64] | None = getattr(self._inputs, "rows", None)
+        return found
+
     def next_batch(self) -> None:
         """Draw the records of the next step.
 
@@ -163,10 +170,13 @@ class PrivateOracle:
         self.steps += 1
         self._asked = 0
         indices: NDArray[Any] = next(self._draws)
-        if self._evidence is not None:
-            self._evidence.batch(indices, len(self._labels))
         chosen = torch.from_numpy(indices).to(self._labels.device)
-        self._batch = (self._inputs[chosen], self._labels[chosen])
+        selection = self._inputs[chosen]
+        if self._evidence is not None:
+            # What is in the batch, and not what was meant to be.
+            rows: NDArray[np.int64] | None = getattr(selection, "rows", None)
+            self._evidence.batch(indices, len(self._labels), rows)
+        self._batch = (selection, self._labels[chosen])
 
     def gradient(self, parameters: Tensor) -> Tensor:
         """The noised mean gradient [d] of the current batch at flat parameters [d].

@@ -24,6 +24,7 @@ from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
+from dpfedadamw.evidence.records import write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.participation import ClientData
@@ -440,6 +441,7 @@ def _training(
     if plan.private:
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(run.evidence, experiment.owner, held)
+        write_records(run.evidence, dataset.train.inputs, dataset.train.labels, dataset.test.inputs)
         write_inputs(run.evidence, held)
         write_environment(run, completed, experiment, performance.engine)
     setup = UnitSetup(

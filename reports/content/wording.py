@@ -30,8 +30,8 @@ CHECK_MEANINGS = {
     ),
     "promise": "If it fails, the run was not the one that was described, whatever its numbers say.",
     "partition": (
-        "If it fails, a record is used by more than one client, or more than once, and its losses "
-        "add up."
+        "If it fails, a record is used by more than one client, more than once, or by another "
+        "client than it is charged to: its losses add up, or are counted where they do not belong."
     ),
     "sensitivity": "If it fails, one record can weigh more than the noise was made to hide.",
     "noise-scale": "If it fails, the noise is not what the loss was computed for.",

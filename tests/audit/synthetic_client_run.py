@@ -20,6 +20,7 @@ from audit.probe.probing import record_probe
 from audit.reading.sparsification import Sparsification, digest, public_choices
 from tests.audit.synthetic_run import (
     chain,
+    note_rows,
     on_grid,
     pack,
     runs,
@@ -132,7 +133,12 @@ def _spec(s: ClientSettings) -> dict[str, Any]:
     return {
         "version": 1,
         "name": "synthetic",
-        "data": {"dataset": "digits", "clients": s.clients, "seed": s.seed},
+        "data": {
+            "dataset": "digits",
+            "clients": s.clients,
+            "seed": s.seed,
+            "partition": {"kind": "column"},
+        },
         "algorithm": algorithm,
         "federation": {
             "rounds": s.rounds,
@@ -186,7 +192,8 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
         "per_round_files": s.rounds,
     }
     (evidence / "layout.json").write_text(json.dumps(layout))
-    write_records(evidence, rng.permutation(np.repeat(np.arange(s.clients), records)), s.clients)
+    owner = rng.permutation(np.repeat(np.arange(s.clients), records))
+    write_records(evidence, owner, s.clients)
     header = {
         "kind": "header", "format": 1, "run": "synthetic-20260101T000000Z-00000000",
         "spec_sha256": hashlib.sha256(raw_spec).hexdigest(), "package": "0.1.0",
@@ -258,6 +265,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
         metrics.append({"round": index + 1, "bytes_up": size_up, "seconds": rng.random()})
     (path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in metrics))
     (evidence / "salt").write_bytes(bytes(32))
+    note_rows(evidence, owner)
     if s.with_probe:
         record_probe(path, SumProbe(s.clipping_norm))
     return path

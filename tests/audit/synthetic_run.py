@@ -201,7 +201,7 @@ def _spec(s: Settings) -> dict[str, Any]:
     return {
         "version": 1,
         "name": "synthetic",
-        "data": {"dataset": "digits", "clients": s.clients},
+        "data": {"dataset": "digits", "clients": s.clients, "partition": {"kind": "column"}},
         "algorithm": algorithm,
         "federation": {
             "rounds": s.rounds,
@@ -263,7 +263,8 @@ def build_run(path: Path, s: Settings) -> Path:
         "per_round_files": s.rounds,
     }
     (evidence / "layout.json").write_text(json.dumps(layout))
-    write_records(evidence, rng.permutation(np.repeat(np.arange(s.clients), records)), s.clients)
+    owner = rng.permutation(np.repeat(np.arange(s.clients), records))
+    write_records(evidence, owner, s.clients)
     header = {
         "kind": "header", "format": 1, "run": "synthetic-20260101T000000Z-00000000",
         "spec_sha256": hashlib.sha256(raw_spec).hexdigest(), "package": "0.1.0",
@@ -329,6 +330,7 @@ def build_run(path: Path, s: Settings) -> Path:
     entries.append(_claim(s, sigma, records, charged, times))
     (path / "ledger.jsonl").write_bytes(chain(entries))
     (evidence / "salt").write_bytes(bytes(32))
+    note_rows(evidence, owner)
     if s.with_probe:
         record_probe(path, SoftmaxProbe(s.clipping_norm))
     return path
@@ -360,6 +362,36 @@ def write_records(evidence: Path, owner: np.ndarray, clients: int) -> None:
             "varying": 60 * np.asarray([*sizes, len(owner)]),
         },
     )
+    rows = np.arange(len(owner))
+    contents = np.zeros((len(owner), 16), np.uint8)
+    contents[:, 0], contents[:, 1] = rows % 256, rows // 256
+    save(
+        evidence / "records.npz",
+        {
+            "records": np.asarray(len(owner)),
+            "rows": rows,
+            "labels": rows % 10,
+            "contents": contents,
+            "test_contents": np.full((40, 16), 255, np.uint8),
+        },
+    )
+
+
+def note_rows(evidence: Path, owner: np.ndarray) -> None:
+    """Keyed digests of the rows that every round used, under a salt of zeros."""
+    for path in sorted(evidence.glob("round-*.npz")):
+        with np.load(path) as file:
+            arrays = dict(file)
+        digests, start = [], 0
+        for client in arrays["clients"].tolist():
+            rows = np.flatnonzero(owner == client)
+            if "inclusions" in arrays:
+                times = arrays["inclusions"][start : start + len(rows)]
+                start, rows = start + len(rows), np.repeat(rows, times)
+            content = b"dpfedadamw rows 1\x00" + bytes(32) + np.sort(rows).astype("<i8").tobytes()
+            digests.append(list(hashlib.sha256(content).digest()))
+        arrays["rows_sha256"] = np.asarray(digests, np.uint8).reshape(-1, 32)
+        save(path, arrays)
 
 
 def write_coordinates(evidence: Path, squares: list[np.ndarray]) -> None:

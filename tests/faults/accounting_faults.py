@@ -90,6 +90,21 @@ def by_the_central_limit(patch: Patch) -> None:
     told(patch, "pld", epsilon)
 
 
+def classical_gaussian(patch: Patch) -> None:
+    """ε = sqrt(2·ln(1.25/δ))·Δ/σ, whose proof ends at ε = 1, for what costs far more."""
+
+    def epsilon(parts, delta):
+        parts = [parts] if isinstance(parts, Composition) else parts
+        noise = sum((part.steps / part.noise_over_sensitivity**2) for part in parts) ** -0.5
+        return math.sqrt(2.0 * math.log(1.25 / delta)) / noise
+
+    told(patch, "pld", epsilon)
+
+
+def with_little_noise():
+    return small_spec(overrides=(*SHUFFLED, "privacy.noise_multiplier=1.0"))
+
+
 def classic_as_tight(patch: Patch) -> None:
     told(patch, "pld", partial(rdp.epsilon_rdp, conversion="classic"))
 
@@ -208,6 +223,14 @@ GROUP = FaultGroup(
             ("accounting",),
             small_spec,
             by_the_central_limit,
+        ),
+        Fault(
+            "classical-gaussian-beyond-one",
+            "the classical formula of the Gaussian mechanism is used where ε is far beyond 1",
+            "notebooks that solve σ = sqrt(2·ln(1.25/δ))/ε for any ε",
+            ("accounting",),
+            with_little_noise,
+            classical_gaussian,
         ),
         Fault(
             "classic-conversion-as-tight",

@@ -121,6 +121,17 @@ def by_the_realised_size(patch: Patch) -> None:
     patch.setattr(oracle.PrivateOracle, "gradient", realised)
 
 
+def sensitivity_of_its_own(patch: Patch) -> None:
+    """The noise is made for a sensitivity of 1, which was set apart from the clipping norm of 2."""
+    patch.setattr(
+        oracle,
+        "add_gaussian_noise",
+        lambda total, deviation, *rest, **more: add_gaussian_noise(
+            total, deviation / 2.0, *rest, **more
+        ),
+    )
+
+
 def cut_large_batches(patch: Patch) -> None:
     """What does not fit into memory is left out: a batch is then no Poisson sample."""
     next_batch = oracle.PrivateOracle.next_batch
@@ -186,6 +197,14 @@ GROUP = FaultGroup(
             ("promise",),
             small_spec,
             by_the_realised_size,
+        ),
+        Fault(
+            "sensitivity-apart-from-the-clipping-norm",
+            "noise is made for a sensitivity of 1 that is set by itself, and C is 2",
+            "configurations with a key for the sensitivity beside the clipping norm",
+            ("noise-scale",),
+            lambda: small_spec(overrides=("privacy.clipping_norm=2.0",)),
+            sensitivity_of_its_own,
         ),
         Fault(
             "large-batches-cut-short",

@@ -147,6 +147,25 @@ def stale_parameters(patch: Patch) -> None:
     patch.setattr(FlatParameters, "assign", keeping)
 
 
+def trained_into_nothing(patch: Patch) -> None:
+    """What is trained is a copy: every query is paid for, and the upload moves nothing."""
+    take_part = Worker.take_part
+
+    def idle(self, part):
+        run, queries = self.rule.run, self.rule.queries_per_step
+
+        class Rule:
+            queries_per_step = queries
+
+            def run(self, broadcast, oracle, evidence):
+                upload = run(broadcast, oracle, evidence)
+                return dataclasses.replace(upload, update=torch.zeros_like(upload.update))
+
+        return take_part(dataclasses.replace(self, rule=Rule()), part)
+
+    patch.setattr(Worker, "take_part", idle)
+
+
 def where_the_last_client_stopped(patch: Patch) -> None:
     """One model serves all clients of a round, and nobody puts it back in between."""
     take_part = Worker.take_part
@@ -258,6 +277,14 @@ GROUP = FaultGroup(
             "LoRA scripts whose optimiser was made before the adapters",
             stale_parameters,
             says="does not depend on the model's parameters",
+        ),
+        fault(
+            "a-copy-that-is-trained",
+            "the optimiser holds a copy of the parameters: budget is spent, and nothing is learnt",
+            "fine-tuning scripts that wrap the model after the optimiser was made",
+            trained_into_nothing,
+            caught_by=("uploads",),
+            says="",
         ),
         fault(
             "clients-centred-by-all-clients",

@@ -8,9 +8,12 @@ import numpy as np
 import torch
 
 from dpfedadamw import experiment
+from dpfedadamw import spec as specs
 from dpfedadamw.federation.unprotected import record_loss
+from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.run import training as engine_run
+from tests.faults.client_level_faults import SPEC
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
@@ -79,6 +82,106 @@ def shared_records(patch: Patch) -> None:
         return clients
 
     patch.setattr(engine_run, "client_data", overlapping)
+
+
+def exchanged(patch: Patch) -> None:
+    """Clients 0 and 1, which hold equally many, work on each other's records."""
+    client_data = engine_run.client_data
+
+    def swapped(*some):
+        clients = client_data(*some)
+        if len(clients[0].labels) == len(clients[1].labels):
+            clients[0], clients[1] = clients[1], clients[0]
+        return clients
+
+    patch.setattr(engine_run, "client_data", swapped)
+
+
+def exchanged_in_a_round(patch: Patch) -> None:
+    """The same, in the rounds alone: the evidence of the partition is that of before."""
+    client_data, take_part, held = engine_run.client_data, Worker.take_part, []
+
+    def holding(*some):
+        clients = client_data(*some)
+        # The auditor's probe divides records of its own, later on.
+        held.extend(clients if not held else [])
+        return clients
+
+    def mistaken(self, part):
+        if part.client < 2 and part.data is held[part.client]:
+            part = dataclasses.replace(part, data=held[1 - part.client])
+        return take_part(self, part)
+
+    patch.setattr(engine_run, "client_data", holding)
+    patch.setattr(Worker, "take_part", mistaken)
+
+
+def divided_by_another_seed(patch: Patch) -> None:
+    partition = experiment.partition
+
+    def another(data, *some):
+        return partition(data.model_copy(update={"seed": data.seed + 1}), *some)
+
+    patch.setattr(experiment, "partition", another)
+
+
+def rotated(values):
+    """Numbers that are not grey levels, as most tables have them."""
+    mixing = np.random.default_rng(0).standard_normal((64, 64)) / 8.0
+    return (values.reshape(len(values), 64) @ mixing).reshape(values.shape)
+
+
+def between_the_extremes(change):
+    """Continuous records, brought to the range from 0 to 1 by least and greatest numbers."""
+
+    def patch(patch: Patch) -> None:
+        read_data = experiment.read_data
+
+        def reading(spec):
+            dataset = read_data(spec)
+            values = rotated(dataset.train.inputs.values.astype(np.float64))
+            values = change(values, dataset.train.inputs.rows).astype(np.float32)
+            changed = {
+                part: dataclasses.replace(
+                    records, inputs=dataclasses.replace(records.inputs, values=values)
+                )
+                for part, records in (("train", dataset.train), ("test", dataset.test))
+            }
+            return dataclasses.replace(dataset, **changed)
+
+        patch.setattr(experiment, "read_data", reading)
+
+    return patch
+
+
+def of_columns(values, rows):
+    least, greatest = values[rows].min(0), values[rows].max(0)
+    return (values - least) / (greatest - least)
+
+
+def of_everything(values, rows):
+    least, greatest = values[rows].min(), values[rows].max()
+    return (values - least) / (greatest - least)
+
+
+def tested_on_training_records(patch: Patch) -> None:
+    """Accuracy is measured on records that were trained on, and published without noise."""
+    read_data = experiment.read_data
+
+    def reading(spec):
+        dataset = read_data(spec)
+        known = dataset.train.select(np.arange(len(dataset.test)))
+        return dataclasses.replace(dataset, test=known)
+
+    patch.setattr(experiment, "read_data", reading)
+
+
+def evenly():
+    return small_spec(overrides=("data.partition={kind: iid}", "data.clients=4"))
+
+
+def clients_evenly():
+    return specs.loads(SPEC.format(by="server"), overrides=("federation.rounds=10",))
 
 
 def oversampled(patch: Patch) -> None:
@@ -194,12 +297,74 @@ GROUP = FaultGroup(
             each_client_by_its_own,
         ),
         Fault(
+            "columns-between-their-extremes",
+            "each column is brought to the range from 0 to 1 by the least and greatest of all",
+            "tabular pipelines with a min-max scaler",
+            ("outside-budget",),
+            small_spec,
+            between_the_extremes(of_columns),
+            says="least and greatest",
+        ),
+        Fault(
+            "numbers-between-their-extremes",
+            "all numbers are brought to the range from 0 to 1 by the least and greatest of all",
+            "signal pipelines that normalise by the loudest recording",
+            ("outside-budget",),
+            small_spec,
+            between_the_extremes(of_everything),
+            says="least and greatest",
+        ),
+        Fault(
+            "accuracy-of-training-records",
+            "the records that accuracy is measured on were trained on, so that it tells of them",
+            "scripts that split off a test set and then train on everything",
+            ("outside-budget",),
+            small_spec,
+            tested_on_training_records,
+            says="were trained on",
+        ),
+        Fault(
             "a-record-in-two-clients",
             "two clients work on the same records, and what both spend on them adds up",
             "partitions that draw each client's records by itself",
             ("partition",),
             small_spec,
             shared_records,
+        ),
+        Fault(
+            "records-exchanged-between-clients",
+            "two clients of equal size work on each other's records, as sizes alone do not tell",
+            "loaders that find a client's file by its place in a list",
+            ("partition",),
+            evenly,
+            exchanged,
+        ),
+        Fault(
+            "records-exchanged-in-a-round",
+            "two clients are handed each other's records round by round, whatever was set up",
+            "simulators that keep data in a list and clients in another order",
+            ("partition",),
+            evenly,
+            exchanged_in_a_round,
+            says="used other rows than its own",
+        ),
+        Fault(
+            "clients-records-exchanged-in-a-round",
+            "the same where whole clients are protected",
+            "simulators that keep data in a list and clients in another order",
+            ("partition",),
+            clients_evenly,
+            exchanged_in_a_round,
+            says="used other rows than its own",
+        ),
+        Fault(
+            "a-partition-of-another-seed",
+            "records are divided by another seed than the spec's, so that nobody can divide again",
+            "scripts that draw the partition from the global generator",
+            ("partition",),
+            small_spec,
+            divided_by_another_seed,
+            says="the spec's seed draws",
         ),
         Fault(
             "records-drawn-with-replacement",

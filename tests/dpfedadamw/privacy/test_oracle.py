@@ -53,7 +53,7 @@ class Written:
         self.batches: list[tuple[list[int], int]] = []
         self.queries: list = []
 
-    def batch(self, indices, records):
+    def batch(self, indices, records, rows):
         self.batches.append((indices.tolist(), records))
 
     def query(self, query):

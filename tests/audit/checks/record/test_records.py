@@ -59,6 +59,114 @@ def test_clients_that_work_on_more_records_than_declared_are_found(run: Path) ->
     assert failing(run) == {"partition"}
 
 
+def test_clients_that_have_exchanged_their_records_are_found(run: Path) -> None:
+    def exchange(arrays: dict[str, Any]) -> None:
+        held, cut = arrays["held"], arrays["held_offsets"][1]
+        held[0], held[cut] = held[cut], held[0]
+
+    change_arrays(run, "partition.npz", exchange)
+    said = audit_run(run).named("partition")
+    assert said.verdict is Verdict.FAIL
+    assert "client 0 works on other records than the partition gives it" in said.measurement
+
+
+def test_rounds_that_used_other_rows_are_found(run: Path) -> None:
+    def change(arrays: dict[str, Any]) -> None:
+        arrays["rows_sha256"][0, 0] ^= 1
+
+    change_arrays(run, "round-00001.npz", change)
+    said = audit_run(run).named("partition")
+    assert said.verdict is Verdict.FAIL
+    assert "round 1: client" in said.measurement
+    assert "used other rows than its own" in said.measurement
+    change_arrays(run, "round-00001.npz", lambda arrays: arrays.pop("rows_sha256"))
+    assert audit_run(run).named("partition").verdict is Verdict.NOT_VERIFIED
+
+
+def test_a_run_without_its_records_is_not_verified(run: Path) -> None:
+    (run / "evidence" / "records.npz").unlink()
+    found = audit_run(run)
+    assert {one.name for one in found.findings if one.verdict is Verdict.NOT_VERIFIED} >= {
+        "partition",
+        "outside-budget",
+    }
+
+
+def test_equal_records_are_counted_and_what_they_mean_is_said_in_private(run: Path) -> None:
+    def repeat(arrays: dict[str, Any]) -> None:
+        arrays["contents"][:3] = arrays["contents"][0]
+
+    change_arrays(run, "records.npz", repeat)
+    said = audit_run(run).named("partition")
+    assert said.verdict is Verdict.PASS
+    assert said.private["most_equal_records"] == said.private["records_with_an_equal"] == 3
+    assert "protected 3-fold less" in str(said.private["group_privacy"])
+    assert "3" not in said.limits + str(said.details.get("group_privacy", ""))
+
+
+@pytest.mark.parametrize(("tested", "verdict"), [(1, Verdict.PASS), (20, Verdict.FAIL)])
+def test_test_records_that_were_trained_on_are_found(
+    run: Path, tested: int, verdict: Verdict
+) -> None:
+    def borrow(arrays: dict[str, Any]) -> None:
+        arrays["test_contents"][:tested] = arrays["contents"][:tested]
+
+    change_arrays(run, "records.npz", borrow)
+    said = audit_run(run).named("outside-budget")
+    assert said.verdict is verdict
+    assert said.private["test_records_in_training"] == tested
+    assert ("were trained on: the published" in said.measurement) == (verdict is Verdict.FAIL)
+
+
+def test_equal_records_of_a_small_table_are_no_test_on_training_records(run: Path) -> None:
+    def alike(arrays: dict[str, Any]) -> None:
+        arrays["contents"][:, :2] %= 4
+        arrays["test_contents"][:] = arrays["contents"][:40]
+
+    change_arrays(run, "records.npz", alike)
+    said = audit_run(run).named("outside-budget")
+    assert said.verdict is Verdict.PASS
+    assert said.private["test_records_in_training"] == 40
+
+
+def reach(run: Path, **changes: Any) -> None:
+    """How far numbers reach: by default continuous ones without ends that scaling makes."""
+
+    def apply(arrays: dict[str, Any]) -> None:
+        rows = len(arrays["numbers"])
+        usual = {"least": -2.5, "greatest": 3.1, "lowest": 1, "highest": 1}
+        usual |= {"continuous": 10, "spanning": 0}
+        for name, value in (usual | changes).items():
+            own, together = value if isinstance(value, tuple) else (value, value)
+            arrays[name] = np.array([*[own] * (rows - 1), together])
+
+    change_arrays(run, "inputs.npz", apply)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, False),
+        ({"spanning": 10}, True),
+        ({"spanning": 9}, False),
+        ({"spanning": (10, 0)}, True),
+        ({"least": 0.0, "greatest": 1.0}, True),
+        ({"least": -1.0, "greatest": 1.0}, True),
+        # Numbers that are cut off reach their ends often, and grey levels are not continuous.
+        ({"least": 0.0, "greatest": 1.0, "lowest": 3}, False),
+        ({"least": 0.0, "greatest": 1.0, "continuous": 0}, False),
+        ({"least": 0.0, "greatest": 0.99}, False),
+    ],
+)
+def test_continuous_records_between_their_own_extremes_are_found(
+    run: Path, changes: dict[str, Any], found: bool
+) -> None:
+    reach(run, **changes)
+    said = audit_run(run).named("outside-budget")
+    assert said.verdict is (Verdict.FAIL if found else Verdict.PASS)
+    assert ("least and greatest" in said.measurement) == found
+
+
 def scale(run: Path, mean: Any, deviation: Any) -> None:
     def apply(arrays: dict[str, Any]) -> None:
         arrays["mean"][:] = mean
