@@ -10,9 +10,10 @@ import pytest
 import audit.reading.exchanges
 import audit.reading.servers
 from audit.checks.client.uploads import CLIENT_UPLOADS
-from audit.checks.record.uploads import UPLOADS
+from audit.checks.record.uploads import UPLOADS, share_judged
 from audit.errors import AuditError
 from audit.reading.bundle import open_bundle
+from audit.replay.participation import Tally
 from audit.replay.rounds import ANOTHER_KEY
 from audit.verdict import Verdict
 from dpfedadamw.evidence import exchanges, servers
@@ -71,8 +72,8 @@ def test_correct_runs_pass_and_name_the_share_that_was_judged(name, little_fits,
     assert findings["verdict"] == "PASS", failing(findings)
     said = [text for text in findings["qualifications"] if "a share was judged" in text]
     assert len(said) == 1
-    assert "rounds, drawn after the fact (" in said[0]
-    assert "% of the coordinates" in said[0]
+    assert "rounds, drawn after the fact, by" in said[0]
+    assert "% of the coordinates at least" in said[0]
 
 
 def test_of_a_last_round_that_does_not_fit_pieces_are_judged(hardly_any_fits, tmp_path):
@@ -198,3 +199,10 @@ def test_engine_and_auditor_draw_alike():
         row = 4 * parameters * vectors
         others = own.whole * row + (1 - own.whole) * own.part * (heads + row * own.pieces / count)
         assert rounds * others < 2.0 * servers.CAPACITY_BYTES
+
+
+def test_how_many_rounds_had_no_clients_is_not_told():
+    tally = Tally(finished=20, participations=50, replayed=5, rounds=20, shares=[1.0] * 3 + [0.5])
+    text = share_judged(tally)
+    assert "in 20 of 20 rounds, drawn after the fact, by 50 % of the coordinates at least" in text
+    assert not {"3", "4", "5", "16"} & set(text.replace(",", "").split())

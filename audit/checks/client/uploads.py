@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, conclude, register
-from audit.checks.record.uploads import UPLOADS, rounds_judged
+from audit.checks.record.uploads import UPLOADS, rounds_judged, share_of_servers
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.client_evidence import UpdateRound
@@ -221,7 +221,7 @@ def _judge(bundle: Bundle) -> Judgement:
     if kept != Extent(1.0, None):
         amount = rounds_judged(tally).rstrip(",")
         if tally.rounds < rounds or kept.coordinates or any(one < 1.0 for one in tally.shares):
-            shares = [f"a share was judged: the server's step in {amount}"]
+            shares = [share_of_servers(tally)]
         if kept.coordinates and not tally.shares:
             place = f" at {kept.coordinates} coordinates drawn in secret"
     return conclude(

@@ -152,6 +152,7 @@ def _replay_all(
         sent, setting, found = b"", None, None
         if not item.clients:
             _unmoved(item, finished[place + 1 :], tally)
+            tally.rounds += servers is not None
         elif servers is not None:
             found = servers.find(item, item is finished[-1])
         for row in _kept(evidence, item, header, salt, kept.share):
@@ -355,14 +356,16 @@ def rounds_judged(tally: Tally) -> str:
 
 def share_judged(tally: Tally) -> str:
     """The sentence that stands beside a verdict on a share of the evidence."""
-    judged = rounds_judged(tally).rstrip(",")
-    if not tally.rounds:
-        judged = "no round"
     amount = f"{100.0 * tally.replayed / max(1, tally.participations):.2g}"
-    return (
-        f"a share was judged: the server's step in {judged}, and {amount} % of all uploads, drawn "
-        "in secret after they were made"
-    )
+    return f"{share_of_servers(tally)}; and {amount} % of all uploads, drawn in secret after them"
+
+
+def share_of_servers(tally: Tally) -> str:
+    """In how many rounds the server was judged; empty ones count, or their number would be told."""
+    rounds = f"{tally.rounds} of {tally.finished} rounds" if tally.rounds else "no round"
+    least = min(tally.shares, default=1.0)
+    part = f", by {100.0 * least:.2g} % of the coordinates at least" if least < 1.0 else ""
+    return f"a share was judged: the server's step in {rounds}, drawn after the fact{part}"
 
 
 UPLOADS = Check(
