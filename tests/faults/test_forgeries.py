@@ -10,8 +10,8 @@ from audit.checks.reexecution import WORD
 from dpfedadamw.cli import after_training as filing
 from tests.faults.forgeries import FORGERIES, Forgery, check_of, replayed, run_of
 
-# These three in every run of the suite; the others by hand and under tox -e slow.
-ALWAYS = ("one-claimed-as-one-and-a-half", "no-noise-of-another-machine", "halved-norms")
+# These two in every run of the suite; the others by hand and under tox -e slow.
+ALWAYS = ("one-claimed-as-one-and-a-half", "no-noise-of-another-machine")
 
 
 def marked(forgery: Forgery) -> object:

@@ -41,7 +41,15 @@ def some(rerun: Rerun, rounds: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["dp-fedadamw", "dp-fedsam", "dp-fedavg", "fed-smp", "dp-fedsam-topk", "ali-dpfl"]
+    "name",
+    [
+        "dp-fedadamw",
+        "dp-fedsam",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("dp-fedavg", "fed-smp", "dp-fedsam-topk", "ali-dpfl", "adap-dpfl")
+        ),
+    ],
 )
 def test_a_run_computed_again_has_the_same_bits_and_the_same_sums(
     name: str, tmp_path: Path
