@@ -127,8 +127,8 @@ def audit(
     that an auditor's second nonce chose, from the keys that the trainer opened for it.
 
     With --canaries an audit run is made of the same spec, in DIR/canaries: records planted by fair
-    coins, and how well the coins can be guessed from what is released. The run that is audited
-    stays as it is.
+    coins, all that releases show of them held against the ledger's own noise, and how well the
+    coins can be guessed. The run that is audited stays as it is.
     """
     if canaries is not None:
         if paper_claim is not None or write or timestamp is not None:

@@ -6,7 +6,8 @@ Every run goes through the real engine with one part of it broken, and is judged
 
 from __future__ import annotations
 
-import math
+import contextlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,11 +17,10 @@ from audit.reading.bundle import open_bundle
 from dpfedadamw import spec as specs
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import prepare
-from dpfedadamw.privacy import oracle, updates
-from dpfedadamw.privacy.clipping.clipped_sum import Clipping
-from dpfedadamw.privacy.noise.noise import add_gaussian_noise
-from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.run import training as engine_run
+from tests.faults.canary_table import BEGIN, CASES, END, no_clipping, noise_times, run_of
+from tests.faults.canary_table import judged as of_spec
+from tests.faults.fault import LARGE
 from tests.runs import small_spec
 
 SETTING = (
@@ -46,9 +46,9 @@ def contradicted_views(judgement):
     return {view["view"] for view in judgement.details["views"] if view["contradicted"]}
 
 
-def test_canaries_contradict_a_claim_whose_noise_was_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr(oracle, "add_gaussian_noise", lambda total, *rest, **more: total.clone())
-    found = judged(tmp_path)
+def test_canaries_contradict_a_claim_whose_noise_was_dropped(tmp_path):
+    with noise_times(0.0):
+        found = judged(tmp_path)
     assert found.verdict.value == "FAIL"
     assert "uploads" in contradicted_views(found)
     (view,) = [one for one in found.details["views"] if one["view"] == "uploads"]
@@ -56,30 +56,18 @@ def test_canaries_contradict_a_claim_whose_noise_was_dropped(tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_canaries_contradict_a_claim_whose_noise_is_a_quarter(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        oracle,
-        "add_gaussian_noise",
-        lambda total, deviation, *rest, **more: add_gaussian_noise(
-            total, deviation / 4, *rest, **more
-        ),
-    )
-    found = judged(tmp_path)
+def test_canaries_contradict_a_claim_whose_noise_is_a_quarter(tmp_path):
+    with noise_times(0.25):
+        found = judged(tmp_path)
     assert found.verdict.value == "FAIL"
     assert "uploads" in contradicted_views(found)
 
 
 @pytest.mark.parametrize("share", [pytest.param(0.5, marks=pytest.mark.slow), 0.75])
-def test_scores_tell_noise_that_no_guess_tells(tmp_path, monkeypatch, share):
+def test_scores_tell_noise_that_no_guess_tells(tmp_path, share):
     """Noise × ½ survives all guesses on 400 canaries; their scores show it, and × ¾ as well."""
-    monkeypatch.setattr(
-        oracle,
-        "add_gaussian_noise",
-        lambda total, deviation, *rest, **more: add_gaussian_noise(
-            total, deviation * share, *rest, **more
-        ),
-    )
-    found = judged(tmp_path)
+    with noise_times(share):
+        found = judged(tmp_path)
     assert found.verdict.value == "FAIL"
     assert not contradicted_views(found)
     scores = found.details["scores"]
@@ -90,14 +78,9 @@ def test_scores_tell_noise_that_no_guess_tells(tmp_path, monkeypatch, share):
     assert f"noise of {scores['noise']:.3g} times the ledger's" in found.measurement
 
 
-def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch):
-    weights = Clipping.weights
-    monkeypatch.setattr(
-        Clipping,
-        "weights",
-        lambda self, squared_norms, dtype: weights(Clipping(math.inf), squared_norms, dtype),
-    )
-    found = judged(tmp_path)
+def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path):
+    with no_clipping():
+        found = judged(tmp_path)
     assert found.verdict.value == "FAIL"
     assert "uploads" in contradicted_views(found)
     assert found.details["scores"]["contribution"] == pytest.approx(10.0, rel=0.05)
@@ -105,27 +88,16 @@ def test_canaries_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
-def test_crafted_inputs_show_half_the_noise(tmp_path, monkeypatch, share):
-    monkeypatch.setattr(
-        oracle,
-        "add_gaussian_noise",
-        lambda total, deviation, *rest, **more: add_gaussian_noise(
-            total, deviation * share, *rest, **more
-        ),
-    )
-    found = judged(tmp_path, kind="input", count=60)
+def test_crafted_inputs_show_half_the_noise(tmp_path, share):
+    with noise_times(share):
+        found = judged(tmp_path, kind="input", count=60)
     assert found.verdict.value == ("PASS" if share == 1.0 else "FAIL"), found.measurement
     assert found.details["scores"]["noise"] == pytest.approx(share, rel=0.1)
 
 
-def test_crafted_inputs_show_that_nothing_is_clipped(tmp_path, monkeypatch):
-    weights = Clipping.weights
-    monkeypatch.setattr(
-        Clipping,
-        "weights",
-        lambda self, squared_norms, dtype: weights(Clipping(math.inf), squared_norms, dtype),
-    )
-    found = judged(tmp_path, kind="input", count=150)
+def test_crafted_inputs_show_that_nothing_is_clipped(tmp_path):
+    with no_clipping():
+        found = judged(tmp_path, kind="input", count=150)
     assert found.verdict.value == "FAIL", found.measurement
     assert found.details["scores"]["contribution"] > 3.0
 
@@ -145,19 +117,16 @@ def test_canary_clients_do_not_contradict_a_correct_run(tmp_path):
     assert found.verdict.value == "PASS", found.measurement
 
 
-def test_canary_clients_contradict_a_claim_whose_noise_was_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr(updates, "add_gaussian_noise", lambda total, *rest, **more: total.clone())
-    found = judged_at_client_level(tmp_path)
+def test_canary_clients_contradict_a_claim_whose_noise_was_dropped(tmp_path):
+    with noise_times(0.0):
+        found = judged_at_client_level(tmp_path)
     assert found.verdict.value == "FAIL", found.measurement
     assert {"uploads", "final-model"} <= contradicted_views(found)
 
 
-def test_canary_clients_contradict_a_claim_whose_clipping_is_off(tmp_path, monkeypatch):
-    def unclipped(update, clipping_norm):
-        return ClippedUpdate(update, float(update.norm()), clipping_norm)
-
-    monkeypatch.setattr(updates, "clip_update", unclipped)
-    found = judged_at_client_level(tmp_path)
+def test_canary_clients_contradict_a_claim_whose_clipping_is_off(tmp_path):
+    with no_clipping():
+        found = judged_at_client_level(tmp_path)
     assert found.verdict.value == "FAIL", found.measurement
 
 
@@ -172,3 +141,54 @@ def test_canaries_do_not_contradict_a_correct_run(tmp_path, seed):
     scores = found.details["scores"]
     assert scores["noise"] == pytest.approx(1.0, rel=0.05)
     assert scores["epsilon_these_steps"] > 0.0
+
+
+_LARGE_CLIENTS = (
+    "data.clients=60",
+    "data.partition={kind: iid}",
+    "algorithm={name: dp-fedavg, learning_rate: 0.5}",
+    "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}",
+)
+_LARGE_RECORDS = ("data.clients=3", "federation.clients_per_round=3", "federation.rounds=2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "contradicted"),
+    [
+        (contextlib.nullcontext, False),
+        (lambda: noise_times(0.5), True),
+        (no_clipping, True),
+    ],
+    ids=["correct", "half-the-noise", "no-clipping"],
+)
+@pytest.mark.parametrize("kind", ["gradient", "input", "client"])
+def test_canaries_of_a_model_of_19_210_parameters_tell_faults(kind, broken, contradicted):
+    changes = _LARGE_CLIENTS if kind == "client" else _LARGE_RECORDS
+    spec = small_spec(overrides=(*changes, LARGE))
+    with broken():
+        found = of_spec(spec, CanaryOrder(60, "gradient" if kind == "client" else kind))
+    assert found.details["scores"]["contradicted"] == contradicted, found.measurement
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
+RUNS = [(case, count) for case in CASES for count in case.numbers]
+
+
+def test_the_published_table_has_every_case_and_says_what_must_be_said():
+    table = PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    found = {tuple(cells[:3]): cells[-1] for cells in rows[2:] if len(cells) > 3}
+    assert set(found) == {(case.name, case.kind, str(count)) for case, count in RUNS}
+    for case, count in RUNS:
+        if case.contradicted is not None:
+            said = "contradicted" if case.contradicted else "not contradicted"
+            assert found[case.name, case.kind, str(count)] == said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "count"), RUNS, ids=lambda one: str(getattr(one, "name", one)))
+def test_a_case_of_the_table_is_judged_as_it_must_be(case, count):
+    found = run_of(case, count)
+    if case.contradicted is not None:
+        assert found.verdict.value == ("FAIL" if case.contradicted else "PASS"), found.measurement

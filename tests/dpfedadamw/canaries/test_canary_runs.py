@@ -223,6 +223,8 @@ def test_canaries_suit_every_algorithm_and_sampler_of_record_level(
     run = audit_training(tmp_path, CanaryOrder(60, kind), overrides, algorithm)
     found = audit_run(run.path).to_json()
     assert verdicts(found)["canaries"] in ("PASS", "NOT VERIFIED"), failing(found)
+    check = next(one for one in found["checks"] if one["name"] == "canaries")
+    assert check["details"]["scores"]["noise"] == pytest.approx(1.0, abs=0.3)
     assert not [name for name, verdict in verdicts(found).items() if verdict == "FAIL"]
 
 
