@@ -9,13 +9,12 @@ import dataclasses
 
 import torch
 
-from dpfedadamw import spec as specs
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.oracle import PrivateOracle
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.vectors.flat import FlatParameters
-from tests.faults.client_level_faults import SPEC
+from tests.faults.client_level_faults import client_spec
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
@@ -194,7 +193,7 @@ ONWARD: dict[int, tuple[object, object]] = {}
 
 
 def clients():
-    return specs.loads(SPEC.format(by="server"), overrides=("federation.rounds=6",))
+    return client_spec(rounds=6)
 
 
 def augmented():

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 
 from dpfedadamw import experiment
-from dpfedadamw import spec as specs
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.run import training as engine_run
-from tests.faults.client_level_faults import SPEC
+from tests.faults.client_level_faults import client_spec
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
@@ -181,7 +180,7 @@ def evenly():
 
 
 def clients_evenly():
-    return specs.loads(SPEC.format(by="server"), overrides=("federation.rounds=10",))
+    return client_spec(rounds=10)
 
 
 def oversampled(patch: Patch) -> None:
