@@ -111,11 +111,12 @@ class Toy:
         server = SimpleNamespace(
             start=lambda vector: ServerState(vector.clone(), {}), combine=_combine
         )
+        records = SimpleNamespace(inputs=None, labels=None)
         return SimpleNamespace(
             spec=spec,
             plan=self.plan,
             model=SimpleNamespace(train=lambda: None, flat=None),
-            dataset=SimpleNamespace(sha256="records", train=None),
+            dataset=SimpleNamespace(sha256="records", train=records, test=records),
             owner=np.zeros(0, np.int64),
             device=None,
             algorithm=SimpleNamespace(server=server, local=None, round_schedule=None),
@@ -417,6 +418,7 @@ def toys() -> Iterator[None]:
                 folder / "partition.npz", b"partition"
             ),
             "write_inputs": lambda *_: None,
+            "write_records": lambda *_: None,
             "write_environment": lambda *_: None,
             # Nobody goes on from a state in the evidence; the checkpoint has its own.
             "StateKeeper": lambda *_: SimpleNamespace(keep=lambda *_: None),
