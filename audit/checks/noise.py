@@ -255,12 +255,17 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
         _sum_tests(releases.samples, asked.axes, reasons)
         granularity(releases, rows, FALSE_ALARM * _GRAIN_SHARE, reasons)
     if length >= _LEAST_SAMPLE:
-        threshold, worst = _pair_tests(asked.groups, rows, asked.repeated, reasons)
+        alike: list[str] = []
+        threshold, worst = _pair_tests(asked.groups, rows, asked.repeated, alike)
+        # Noise that is used twice says more than what it does to the scale.
+        reasons = alike + reasons
         private["largest_pair_correlation"] = worst
         notes = asked.seen.format(threshold)
     return conclude(
         asked.passed,
         reasons,
+        # Whoever leaves these numbers out must not pass for an older version.
+        () if _sees_single(asked) else (NOT_RECORDED,),
         details={
             asked.counted: len(releases),
             "coordinates": int(releases.noised[0].sum()),
@@ -270,7 +275,6 @@ def _judge(ask: Callable[[Bundle, list[str]], _Question | None], bundle: Bundle)
             "quantiles": shape,
         },
         private=private,
-        qualifications=() if _sees_single(asked) else (NOT_RECORDED,),
         power=f"a noise multiplier off by more than {100 * half_width:.2f} % over the whole run "
         f"(99.9 % half-width, {len(asked.portions)} scale tests){notes}",
     )

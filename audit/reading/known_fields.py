@@ -132,7 +132,7 @@ RUN_FILES = (
 )
 # What the engine and the auditor write into the evidence; of round and client, the numbers.
 EVIDENCE_FILES = (
-    r"evidence/(salt|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates)\.npz)",
+    r"evidence/(salt|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records)\.npz)",
     r"evidence/(round|server)-\d{5,}\.npz",
     r"evidence/upload-\d{5,}(-\d{5,})?\.npz",
     r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json)",

@@ -68,7 +68,7 @@ def too_fine(header: Header) -> list[str]:
 
 
 def grid_notes(header: Header) -> tuple[str, ...]:
-    """What must stand beside a verdict on uploads of a run without a grid."""
+    """Why uploads of a run without a grid do not pass; nobody may pose as an older version."""
     return () if header.grid is not None or header.unit.name not in _FINEST else (NOT_STATED,)
 
 

@@ -86,9 +86,9 @@ def noting_the_noise(patch: Patch) -> None:
         _NOISE.append((real.noisy_sum - real.clean_sum) / real.divisor)
         query(self, real)
 
-    def of_a_round(self, index, attempt, clients, release):
+    def of_a_round(self, index, attempt, clients, release, *rest):
         _NOISE.append((release.noisy_sum - release.clean_sum) / release.divisor)
-        write_round(self, index, attempt, clients, release)
+        write_round(self, index, attempt, clients, release, *rest)
 
     patch.setattr(ClientEvidence, "query", of_a_query)
     patch.setattr(ClientLevelEvidence, "write_round", of_a_round)

@@ -100,6 +100,15 @@ def _of_type(name: str, part: Any) -> st.SearchStrategy[Any]:
     return st.floats(float(low), float(high), **open_ends)
 
 
+def _make_sampling_coherent(sampling: dict[str, Any]) -> None:
+    """The rate is stated once, or not at all, and is 1 at most."""
+    if sampling.get("rate") is not None:
+        sampling["reference_size"] = None
+    if sampling.get("reference_size") is not None:
+        least = sampling["expected_batch_size"]
+        sampling["reference_size"] = max(sampling["reference_size"], least)
+
+
 def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     """Make drawn values agree with each other."""
     mapping = copy.deepcopy(mapping)
@@ -125,6 +134,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         mapping["budget"] = dict.fromkeys(shared)
     if privacy["unit"] == "record":
         privacy["adjacency"] = crosschecks._PAIRINGS[privacy["sampling"]["kind"]][0]
+        _make_sampling_coherent(privacy["sampling"])
     if privacy["unit"] == "client":
         federation["client_sampling"] = "poisson"
     name = _fitting(algorithm["name"], privacy["unit"])

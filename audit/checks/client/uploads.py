@@ -230,8 +230,9 @@ def _judge(bundle: Bundle) -> Judgement:
         "which carries the noise that was measured"
         + ("; the published weights are the last model" if tally.weights else ""),
         tally.reasons,
+        grid_notes(header),
         details=details,
-        qualifications=(*shares, *found.qualifications, *grid_notes(header)),
+        qualifications=(*shares, *found.qualifications),
     )
 
 

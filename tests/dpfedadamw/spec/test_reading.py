@@ -88,7 +88,12 @@ def test_defaults_are_those_of_the_vocabulary():
             "noise_multiplier": 2.0,
             "target_epsilon": None,
             "delta": 1e-5,
-            "sampling": {"kind": "poisson", "expected_batch_size": 32.0},
+            "sampling": {
+                "kind": "poisson",
+                "expected_batch_size": 32.0,
+                "rate": None,
+                "reference_size": None,
+            },
             "gaussian_sampler": "box-muller",
         },
         "randomness": {"mode": "release", "seed": None},
