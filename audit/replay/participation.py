@@ -228,9 +228,13 @@ def replay_participation(
 
 
 def _room(update: Rounded, bits: int | None) -> Floats:
-    """How far each coordinate may lie from the middle of what passes, [n]."""
+    """How long a term added to each coordinate may be and pass, [n].
+
+    A point of the grid that passes is what rounding makes of a value within the bound. Where it is
+    the only one, nothing can be added.
+    """
     if bits is None:
         return update.bound
     with np.errstate(invalid="ignore"):
         low, high = update.value - update.bound, update.value + update.bound
-        return 0.5 * (on_grid(high, bits) - on_grid(low, bits))
+        return np.minimum(update.bound, on_grid(high, bits) - on_grid(low, bits))

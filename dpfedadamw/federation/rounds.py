@@ -194,10 +194,9 @@ class Federation:
         if uploads:
             combined = self.server.combine(state, uploads, current.broadcast)
             state = replace(combined, memories=memories)
-        last, grid = self._last(index), plan.unit.grid
-        if last and grid is not None:
-            # These are the weights that are published.
-            state = replace(state, parameters=on_grid(state.parameters, grid.weights))
+        last = self._last(index)
+        if last:
+            state = replace(state, parameters=published(plan, state))
         current = replace(current, uploads=tuple(uploads), state=state, last=last)
         entry = self._close(current)
         return RoundResult(
@@ -270,10 +269,17 @@ class Federation:
             "clients": list(current.chosen),
             "steps": [result.steps for result in results],
             "queries": [result.queries for result in results],
-            # Ties the published weights to the last round, whatever else of it is kept.
-            "parameters_sha256": vector_digest(current.state.parameters).hex(),
+            # Ties the published weights to the last round, whatever else of it is kept: what would
+            # be published if no round came after, as where the next is cut off and cannot be paid.
+            "parameters_sha256": vector_digest(published(current.plan, current.state)).hex(),
             **noted,
         }
+
+
+def published(plan: PrivacyPlan, state: ServerState) -> torch.Tensor:
+    """The parameters [d] as they are published after the last round: on the grid of weights."""
+    grid = plan.unit.grid
+    return state.parameters if grid is None else on_grid(state.parameters, grid.weights)
 
 
 def client_data(

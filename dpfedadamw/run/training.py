@@ -28,7 +28,7 @@ from dpfedadamw.evidence.records import write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.participation import ClientData
-from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
+from dpfedadamw.federation.rounds import Federation, RoundResult, client_data, published
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.networks.dropout import drops
@@ -362,7 +362,7 @@ def _train(
             evaluation = _measure(training, numbers, result.seconds)
             if on_round is not None:
                 on_round(result, evaluation)
-    training.flat.assign(training.state.parameters)
+    training.flat.assign(published(experiment.plan, training.state))
     checkpoints.write_weights(run.weights, experiment.model)
     if training.finish_canaries is not None:
         training.finish_canaries()

@@ -44,6 +44,16 @@ privacy:
 """
 
 
+def sentences(neutral: int) -> bytes:
+    """A table of 40 sentences, each of so many neutral words and one that tells the label."""
+    drawn = random.Random(0)
+    rows = ["sentence\tlabel"]
+    for number in range(40):
+        words = [*drawn.choices(WORDS[:5], k=neutral), drawn.choice((BAD, GOOD)[number % 2])]
+        rows.append(f"{' '.join(words)}\t{number % 2}")
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A small BERT with its tokeniser, and sentences in the files of SST-2."""
@@ -63,13 +73,9 @@ def folder(tmp_path_factory):
             max_position_embeddings=16,
         )
     ).save_pretrained(encoder)
-    drawn = random.Random(0)
-    rows = ["sentence\tlabel"]
-    for number in range(40):
-        words = [*drawn.choices(WORDS[:5], k=3), drawn.choice((BAD, GOOD)[number % 2])]
-        rows.append(f"{' '.join(words)}\t{number % 2}")
-    table = "".join(f"{row}\n" for row in rows).encode()
-    published.write_folder(place / "sst2", {"train.tsv": table, "dev.tsv": table})
+    # Sentences of other lengths, so that no test record was trained on.
+    tables = {"train.tsv": sentences(3), "dev.tsv": sentences(4)}
+    published.write_folder(place / "sst2", tables)
     (place / "texts.yaml").write_text(SPEC.format(folder=place))
     return place
 
