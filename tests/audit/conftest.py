@@ -14,7 +14,12 @@ from tests.audit.synthetic_run import Settings, build_run
 HERE = Path(__file__).parent
 
 # Where only the auditor is installed, the tests that compare it with something else stay out.
-_COMPARED_WITH = {"dpfedadamw": "torch", "torch": "torch", "dp_accounting": "dp_accounting"}
+_COMPARED_WITH = {
+    "dpfedadamw": "torch",
+    "torch": "torch",
+    "dp_accounting": "dp_accounting",
+    "reports": "cryptography",
+}
 _IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 collect_ignore = [
     str(path.relative_to(HERE))

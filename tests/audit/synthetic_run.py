@@ -21,6 +21,7 @@ import yaml
 
 from audit.accounting.budget import Steps, ThirdParty, budget, closed_forms, privacy_profile
 from audit.probe.probing import record_probe
+from tests.audit.corruptions import attest
 
 
 @dataclass(frozen=True)
@@ -744,4 +745,4 @@ def view(epsilon: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    build_run(Path(sys.argv[1]), Settings())
+    attest(build_run(Path(sys.argv[1]), Settings()))
