@@ -151,7 +151,7 @@ def _draw(found: Comparison, output: Path, private: bool) -> None:
 
     mode = 0o600 if private else 0o644
     write_atomic(output, figure.draw(found, output.suffix.lstrip(".")), mode)
-    err.print(Text(f"figure: {output}", style="dim"))
+    err.print(Text(f"figure: {output}", style="dim"), soft_wrap=True)
 
 
 _WORDS = ("what", "privacy")

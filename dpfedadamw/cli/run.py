@@ -169,7 +169,7 @@ def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | N
 
     signers = after_training.load_signers(trainer_key, auditor_key)
     for path in signers.created:
-        err.print(Text(f"made a signing key: {path}", style="dim"))
+        err.print(Text(f"made a signing key: {path}", style="dim"), soft_wrap=True)
     return after_training.Filing(signers, after_training.authority(timestamp))
 
 

@@ -121,7 +121,7 @@ def test_a_resume_that_is_cut_off_itself(tmp_path, kind, where):
 
 
 @pytest.mark.crashes
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", KINDS)
 @apart
 def test_up_to_four_kills_and_signals_at_random_times(tmp_path, kind, seed):
