@@ -53,7 +53,9 @@ class Disk:
                 with _named(path):
                     os.fchmod(descriptor, mode)
         except BaseException:
-            os.close(descriptor)
+            # On a disk that fails for good this fails too, and would hide what failed first.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
             raise
         return OpenFile(path, descriptor)
 

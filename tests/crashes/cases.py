@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.crashes.branching import Process, begin, end, run
+from tests.crashes.branching import Ended, Process, begin, end, run
 
 SPEC = """
 version: 1
@@ -41,8 +41,7 @@ _RANDOMNESS = {"release": "release", "reproducible": "{mode: reproducible, seed:
 # Evidence of one participation, of which a run has one for each client of a round.
 _ENVIRONMENT = re.compile(r"evidence/environment-\d{5}\.json")
 _UPLOAD = re.compile(r"(evidence/upload-\d{5})-\d{5}\.npz")
-# What a first run tells of a key that it made, before whatever befalls it.
-MADE_A_KEY = "made a signing key: "
+_MADE_A_KEY = "made a signing key: "
 _UNITS = {"record": ("dp-fedadamw", _RECORD), "client": ("dp-fedavg", _CLIENT)}
 KINDS = tuple(f"{mode}-{unit}" for mode in _RANDOMNESS for unit in _UNITS)
 
@@ -181,7 +180,7 @@ def harass(reference: Whole, case: Path, seed: int) -> tuple[list[str], list[str
             break
         runs = appeared(case)
         signalled = getattr(signal, name)
-        told = [line for line in ended.told.splitlines() if not line.startswith(MADE_A_KEY)]
+        told = told_of_an_end(ended)
         one_line = len(told) == 1 and all(f"run --resume {run}" in told[0] for run in runs)
         # A process that is killed tells nothing, nor does one that had not begun or had ended.
         told_nothing = ended.code == -signalled or not told
@@ -189,6 +188,11 @@ def harass(reference: Whole, case: Path, seed: int) -> tuple[list[str], list[str
         if not (in_order or ended.code == -signalled):
             faults.append(f"{befell[-1]}: {ended}")
     return faults + finish(case, reference, key=5), befell
+
+
+def told_of_an_end(ended: Ended) -> list[str]:
+    """What a process told when it ended: without the keys that it made before."""
+    return [line for line in ended.told.splitlines() if not line.startswith(_MADE_A_KEY)]
 
 
 def unpaid(case: Path) -> list[str]:

@@ -75,7 +75,7 @@ def _of(branch: Branch) -> str:
 
 def how_it_ended(branch: Branch, process: Process) -> list[str]:
     """What is wrong with how a copy ended: its exit code, and what it told."""
-    code, lines = branch.ended.code, branch.ended.told.splitlines()
+    code, lines = branch.ended.code, cases.told_of_an_end(branch.ended)
     if branch.fate == KILL:
         return [] if code == -9 else [f"was to be killed: {branch.ended}"]
     if code == 0 and branch.fate.name in ERRORS and _may_fail(branch.operation):
@@ -103,9 +103,10 @@ def _may_fail(operation: Operation) -> bool:
 
     The link to the newest run is a convenience; a key's file gets its name in another way where
     there are no hard links, and is used where its temporary name cannot be removed; the place of a
-    lock may be there already, and what is given free need not be closed.
+    lock and the keys' folder may be there already, and what is given free need not be closed.
     """
-    if (operation.call, Path(operation.path).name) in (("mkdir", UNFINISHED), ("close", "lock")):
+    done_already = ("mkdir", UNFINISHED), ("mkdir", "keys"), ("close", "lock")
+    if (operation.call, Path(operation.path).name) in done_already:
         return True
     of_key = operation.call in ("link", "unlink") and Path(operation.path).suffix == ".tmp"
     return of_key or any("latest" in path.name for path in _paths(operation))

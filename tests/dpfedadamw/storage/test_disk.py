@@ -90,6 +90,16 @@ def test_a_write_that_fails_leaves_the_old_content_and_names_the_file(step, tmp_
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
+def test_what_failed_first_is_told_where_closing_fails_too(tmp_path, monkeypatch):
+    def failing(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fchmod", failing)
+    monkeypatch.setattr(os, "close", failing)
+    with pytest.raises(OSError, match=r"Input/output error: '.*file'"):
+        DISK.create(tmp_path / "file", 0o644)
+
+
 def test_a_write_that_the_system_cuts_short_is_continued(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:3]))
