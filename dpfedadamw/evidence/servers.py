@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,6 @@ FEWEST_PIECES = 8
 _FLOAT_BYTES = 4
 # How many are drawn scatters: aim below what fits.
 _MARGIN = 0.75
-# Vectors that are put side by side at once while pieces are hashed.
-_BESIDE_BYTES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -129,45 +127,33 @@ class _Messages:
 
     def __init__(self, messages: Sequence[bytes], parameters: int) -> None:
         self._parameters = parameters
-        self.count, self._width = pieces_of(parameters)
+        self.count, width = pieces_of(parameters)
         opened = [_opened(message, parameters) for message in messages]
         self.heads = [head for head, _ in opened]
-        self._vectors = [vector for _, vectors in opened for vector in vectors]
+        # Seen as bytes, so that a piece is cut without a copy and an array of its own.
+        self._vectors = [vector.data.cast("B") for _, vectors in opened for vector in vectors]
         joined = b"".join(len(head).to_bytes(8, "big") + head for head in self.heads)
         self.head = joined
         self.vectors = len(self._vectors)
-        hashers = [hashlib.sha256(LEAF) for _ in range(self.count)]
-        for beside in self._beside():
-            for hasher, (start, stop) in zip(hashers, self._edges(), strict=True):
-                hasher.update(beside[:, start:stop].tobytes())
-        leaves = [hashlib.sha256(LEAF + joined).digest(), *(one.digest() for one in hashers)]
+        starts = range(0, _FLOAT_BYTES * parameters, _FLOAT_BYTES * width)
+        self._cuts = [slice(start, start + starts.step) for start in starts]
+        sha256 = hashlib.sha256
+        leaves = [sha256(LEAF + joined).digest()]
+        leaves += [
+            sha256(b"".join([LEAF, *(one[cut] for one in self._vectors)])).digest()
+            for cut in self._cuts
+        ]
         self.tree = MerkleTree(b"".join(leaves))
 
     def evidence(self, name: str, places: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Head and kept pieces, with paths to the root unless all pieces are there."""
-        edges = list(self._edges())
-        chosen = [edges[place] for place in places]
-        parts: list[list[bytes]] = [[] for _ in chosen]
-        for beside in self._beside():
-            for part, (start, stop) in zip(parts, chosen, strict=True):
-                part.append(beside[:, start:stop].tobytes())
+        chosen = [self._cuts[place] for place in places]
         whole = len(places) == self.count
-        leaves = () if whole else (0, *(int(place) + 1 for place in places))
         return {
             f"{name}_head": _bytes(self.head),
-            f"{name}_pieces": _bytes(b"".join(one for part in parts for one in part)),
-            f"{name}_paths": _bytes(b"".join(self.tree.path(leaf) for leaf in leaves)),
+            f"{name}_pieces": _bytes(b"".join(one[cut] for cut in chosen for one in self._vectors)),
+            f"{name}_paths": _bytes(b"" if whole else self.tree.paths([0, *(places + 1)])),
         }
-
-    def _edges(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self._parameters, self._width):
-            yield start, min(start + self._width, self._parameters)
-
-    def _beside(self) -> Iterator[NDArray[np.float32]]:
-        """The vectors [v, d], message after message and by name, a few at a time."""
-        most = max(1, _BESIDE_BYTES // (_FLOAT_BYTES * self._parameters))
-        for start in range(0, self.vectors, most):
-            yield np.stack(self._vectors[start : start + most])
 
 
 class ServerRecorder:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpfedadamw.vectors.flat import empty, in_pieces
+
 _FORMATS = {torch.float32: (torch.int32, 24), torch.float64: (torch.int64, 53)}
 
 
@@ -61,8 +63,18 @@ def on_grid(values: Tensor, bits: int) -> Tensor:
         return values
     whole, digits = _FORMATS[values.dtype]
     dropped = digits - bits
-    # Magnitudes are ordered as their bits are, and a carry into the exponent is right as well.
-    raw = values.contiguous().view(whole)
-    raw = raw + ((raw >> dropped) & 1) + ((1 << (dropped - 1)) - 1)
-    rounded = (raw & -(1 << dropped)).view(values.dtype)
-    return torch.where(torch.isfinite(values), rounded, values)
+    found = empty(values.numel(), values.dtype, values.device)
+    given = values.detach().reshape(-1)
+
+    def round_off(part: slice, _memory: Tensor) -> None:
+        # Magnitudes are ordered as their bits are, and a carry into the exponent is right as well.
+        raw, into = given[part].view(whole), found[part].view(whole)
+        torch.bitwise_right_shift(raw, dropped, out=into)
+        into.bitwise_and_(1).add_((1 << (dropped - 1)) - 1).add_(raw).bitwise_and_(-(1 << dropped))
+        finite = torch.isfinite(given[part])
+        # An accelerator would have to be waited for.
+        if given.device.type != "cpu" or not bool(finite.all()):
+            torch.where(finite, found[part], given[part], out=found[part])
+
+    in_pieces(given, round_off)
+    return found.view(values.shape)

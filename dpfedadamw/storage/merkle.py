@@ -6,6 +6,10 @@ Source: RFC 9162, section 2.1. `audit.untrusted.merkle` follows paths, for the a
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 DIGEST_BYTES = 32
 # A leaf is hashed behind another byte than a node, so that neither can pose as the other.
@@ -31,20 +35,26 @@ class MerkleTree:
 
     def path(self, place: int) -> bytes:
         """The digests that lead from leaf ``place`` (from 0) to the root, lowest first, joined."""
-        found = []
-        for level in self._levels[:-1]:
-            beside = (place ^ 1) * DIGEST_BYTES
+        return self.paths([place])
+
+    def paths(self, places: Sequence[int] | NDArray[np.int64]) -> bytes:
+        """The paths of several leaves, one behind the other."""
+        at = np.asarray(places, dtype=np.int64)
+        found = np.zeros((len(at), len(self._levels) - 1, DIGEST_BYTES), np.uint8)
+        there = np.zeros(found.shape[:2], np.bool_)
+        for height, level in enumerate(self._levels[:-1]):
+            digests = np.frombuffer(level, np.uint8).reshape(-1, DIGEST_BYTES)
+            beside = (at >> height) ^ 1
             # The last of an odd number stands for itself on the level above.
-            found.append(level[beside : beside + DIGEST_BYTES])
-            place //= 2
-        return b"".join(found)
+            there[:, height] = beside < len(digests)
+            known = there[:, height]
+            found[known, height] = digests[beside[known]]
+        return found[there].tobytes()
 
 
 def _above(level: bytes) -> bytes:
     pair = 2 * DIGEST_BYTES
-    return b"".join(
-        hashlib.sha256(NODE + level[start : start + pair]).digest()
-        if start + pair <= len(level)
-        else level[start:]
-        for start in range(0, len(level), pair)
-    )
+    whole = len(level) // pair * pair
+    sha256 = hashlib.sha256
+    nodes = [sha256(NODE + level[at : at + pair]).digest() for at in range(0, whole, pair)]
+    return b"".join(nodes) + level[whole:]
