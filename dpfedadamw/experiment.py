@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from dpfedadamw.algorithms import registry as algorithms
-from dpfedadamw.algorithms.base import Algorithm
+from dpfedadamw.algorithms.sparse import SparsificationSpec
 from dpfedadamw.data import datasets
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.partition import partition
@@ -24,6 +23,13 @@ from dpfedadamw.models import registry as models
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.units.registry import make_plan, solve_noise
 from dpfedadamw.spec import Spec
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from dpfedadamw.algorithms.base import Algorithm
+    from dpfedadamw.vectors.sparsification import Sparsification
 
 
 class RunError(DpfedadamwError):
@@ -59,6 +65,8 @@ def pick_device(name: str) -> torch.device:
     Raises:
         RunError: If it is unknown or not there.
     """
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
@@ -82,7 +90,6 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
     dataset, owner = divide(spec)
-    records = tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
     # Published weights are loaded all the same: without them, the spec cannot run.
     fresh = models.MODELS[spec.model.name].without_weights(spec.model) == spec.model
     with device if device.type == "meta" and fresh else contextlib.nullcontext():
@@ -90,11 +97,9 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     algorithm = algorithms.build(
         spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm
     )
-    queries = algorithm.local.queries_per_step
-    spec = solve_noise(spec, records, queries)
-    plan = make_plan(spec, records, queries, algorithm.sparsification)
-    # Whoever may start a run knows by now that its claim can be made.
-    plan.check_cost()
+    spec, plan = _planned(
+        spec, _sizes(spec, owner), algorithm.local.queries_per_step, algorithm.sparsification
+    )
     return Experiment(
         spec=spec,
         dataset=dataset,
@@ -106,8 +111,46 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     )
 
 
+def foresee(spec: Spec) -> PrivacyPlan:
+    """The privacy plan of a spec as `prepare` makes it, and refused where that would refuse.
+
+    A model is built only where that can change the plan or be refused, and torch is loaded only
+    where one is built: not for the models of this package that are made from keys alone, unless
+    updates are cut to some of their coordinates.
+
+    Raises:
+        DpfedadamwError: If the spec cannot run; the message says what would be right.
+    """
+    model, algorithm = models.MODELS[spec.model.name], algorithms.ALGORITHMS[spec.algorithm.name]
+    whole = spec.algorithm.part(SparsificationSpec) is None
+    # What another package assembles may be refused for any reason.
+    if model.reads is None or not whole or algorithms.ALGORITHMS.origin(algorithm.name):
+        import torch
+
+        return prepare(spec, torch.device("meta")).plan
+    dataset, owner = divide(spec)
+    model.reads(spec.model, dataset.input_shape)
+    return _planned(spec, _sizes(spec, owner), algorithm.queries_per_step, None)[1]
+
+
+def _sizes(spec: Spec, owner: NDArray[np.int64]) -> tuple[int, ...]:
+    """R_i of each client."""
+    return tuple(int(n) for n in np.bincount(owner, minlength=spec.data.clients))
+
+
+def _planned(
+    spec: Spec, records: tuple[int, ...], queries: int, sparsification: Sparsification | None
+) -> tuple[Spec, PrivacyPlan]:
+    """The spec with its noise multiplier solved, and its plan."""
+    spec = solve_noise(spec, records, queries)
+    plan = make_plan(spec, records, queries, sparsification)
+    # Whoever may start a run knows by now that its claim can be made.
+    plan.check_cost()
+    return spec, plan
+
+
 def check(spec: Spec) -> str | None:
-    """Refuse what a run of the spec would refuse, by preparing one.
+    """Refuse what a run of the spec would refuse, by foreseeing one.
 
     Where its data are not on this machine, what needs no record is checked alone.
 
@@ -119,7 +162,7 @@ def check(spec: Spec) -> str | None:
     """
     absent = datasets.absent(spec.data)
     if absent is None:
-        prepare(spec, torch.device("meta"))
+        foresee(spec)
     elif spec.privacy.unit == "client":
         # What a client is charged does not depend on how many records it has.
         records = (1,) * spec.data.clients

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, Disk, make_folders, write_atomically
 from dpfedadamw.storage.lock import LockedError, RunLock
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LATEST = "latest"
 _STARTING = ".starting"
@@ -260,6 +260,9 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
     The folder's names are synced by whoever completes the round (`run.journal`).
     """
+    # Commands that only ask where a run is are spared it.
+    import numpy as np
+
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     write_atomically(path, buffer.getvalue(), PRIVATE_MODE, settle=False)

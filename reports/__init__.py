@@ -11,15 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports import sections
-from reports.content.build import build, serialise
 from reports.content.parts import INTERNAL
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
 from reports.reading.files import write_atomic
-from reports.render import html, pdf
-from reports.render.pages.run import document
-
-sections.load_all()
 
 __all__ = [
     "EnvelopeError",
@@ -60,6 +54,11 @@ def build_report(run_dir: Path, audience: str = INTERNAL) -> ReportFiles:
     Raises:
         ReportError: The run cannot be read, or the report cannot be made or written.
     """
+    # Whoever compares runs or checks signatures is spared the fonts and the drawings.
+    from reports.content.build import build, serialise
+    from reports.render import html, pdf
+    from reports.render.pages.run import document
+
     report = build(run_dir, audience)
     shown = document(report)
     pages, page = pdf.typeset(shown), html.typeset(shown)

@@ -84,7 +84,8 @@ def compare(
     from reports.comparison.terms import Towards
     from reports.errors import ReportError
 
-    _check_output(output)
+    if output is not None:
+        _check_output(output)
     machine = as_csv or as_markdown or as_latex or as_json
     with status("reading runs and checking signatures", quiet=machine):
         try:
@@ -137,10 +138,10 @@ def _refuse_all(error: Exception) -> NoReturn:
     raise typer.Exit(EXIT_WRONG_INPUT)
 
 
-def _check_output(output: Path | None) -> None:
+def _check_output(output: Path) -> None:
     from reports.comparison.figure import FORMATS
 
-    if output is not None and output.suffix.lstrip(".") not in FORMATS:
+    if output.suffix.lstrip(".") not in FORMATS:
         endings = ", ".join(f".{kind}" for kind in FORMATS)
         refuse(f"--output {output}: the name must end with one of {endings}")
 

@@ -29,18 +29,17 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
 
     Every client is assumed to take part in every round; a run can only cost less.
     """
-    import torch
-
     from dpfedadamw import spec as specs
-    from dpfedadamw.experiment import prepare
+    from dpfedadamw.experiment import foresee
 
     with status("accounting", quiet=as_json):
-        experiment = prepare(specs.load(spec, changes or ()), torch.device("meta"))
-        claim = experiment.plan.expected_claim()
+        loaded = specs.load(spec, changes or ())
+        plan = foresee(loaded)
+        claim = plan.expected_claim(None if as_json else display.MOST_CLIENTS)
     if as_json:
-        print_json({**claim, "noise_multiplier": experiment.plan.noise_multiplier})
+        print_json({**claim, "noise_multiplier": plan.noise_multiplier})
         return
-    summary, by_client = display.cost(experiment.spec.name, experiment.plan, claim)
+    summary, by_client = display.cost(loaded.name, plan, claim)
     out.print(summary)
     if by_client is not None:
         out.print(by_client)

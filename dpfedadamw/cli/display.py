@@ -15,7 +15,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from dpfedadamw.privacy.accounting.registry import accountants, claimed, label_of
 from dpfedadamw.rundir import LATEST
 
 if TYPE_CHECKING:
@@ -115,6 +114,8 @@ def epsilon_text(value: float) -> str:
 
 def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     """The privacy claim as rows: one a view, with δ and what it assumes."""
+    from dpfedadamw.privacy.accounting.registry import claimed
+
     if claim.get("view_headline") == "none":
         return [("privacy", Text("no differential privacy", style="bold red"))]
     if claim.get("view_headline") == "third-party":
@@ -141,6 +142,8 @@ _NEIGHBOURS = {
 
 
 def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    from dpfedadamw.privacy.accounting.registry import claimed
+
     third, server = claim["third_party"], claim["server"]
     towards_server = (
         Text("no guarantee: it adds the noise and is trusted", style="yellow")
@@ -164,6 +167,8 @@ def _early_end(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
 
 
 def _composed_by(view: Mapping[str, Any]) -> str:
+    from dpfedadamw.privacy.accounting.registry import label_of
+
     return f"composed by {label_of(view['accountant'])}"
 
 
@@ -175,7 +180,7 @@ def cost(
     Args:
         name: The spec's.
         plan: Its privacy plan.
-        claim: The claim if every client is in every round.
+        claim: The claim if every client is in every round, with what those spend that spend most.
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
     noise, least = f"{plan.noise_multiplier:.6g}", plan.spending_bound.least_noise_multiplier
@@ -184,7 +189,7 @@ def cost(
     rows.append(("noise multiplier σ", noise))
     rows += plan.unit.cost(plan)
     clients = claim["server"]["clients"] if plan.unit.noises_gradients else ()
-    return facts(rows), _cost_by_client(clients) if clients else None
+    return facts(rows), _cost_by_client(clients, len(plan.records)) if clients else None
 
 
 def block_table(found: BlockTable) -> Table:
@@ -220,15 +225,18 @@ def _shared_module(names: Sequence[str]) -> str:
     return ".".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
 
 
-_MOST_CLIENTS = 20
+# Clients whose own cost is shown.
+MOST_CLIENTS = 20
 
 
-def _cost_by_client(clients: Sequence[Mapping[str, Any]]) -> Table:
+def _cost_by_client(clients: Sequence[Mapping[str, Any]], of: int = 0) -> Table:
+    from dpfedadamw.privacy.accounting.registry import accountants, label_of
+
     title = None
     names = [one.name for one in accountants()]
-    if len(clients) > _MOST_CLIENTS:
-        clients = sorted(clients, key=lambda one: -one["epsilon"][names[0]])[:_MOST_CLIENTS]
-        title = f"the {_MOST_CLIENTS} clients that spend most"
+    if max(of, len(clients)) > MOST_CLIENTS:
+        clients = sorted(clients, key=lambda one: -one["epsilon"][names[0]])[:MOST_CLIENTS]
+        title = f"the {MOST_CLIENTS} clients that spend most"
     names = [name for name in names if any(name in one["epsilon"] for one in clients)]
     columns = ("client", "records", "q", *(f"ε ({label_of(name)})" for name in names))
     rows = [

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import pad
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RandomBits(Protocol):
@@ -45,6 +45,9 @@ class Views:
 
     def apply(self, batch: Tensor) -> Tensor:
         """The views of images [b, channels, height, width], a new tensor."""
+        import torch
+        from torch.nn.functional import pad
+
         height, width = batch.shape[2:]
         padded = pad(batch, (self.reach,) * 4)
         moved = torch.stack(

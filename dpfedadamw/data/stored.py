@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import interpolate
 
 from dpfedadamw.data.augmentation import RandomBits, Views, draw_views
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
 
-_CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 # Luma of ITU-R BT.601, as Pillow's grey conversion.
 _LUMA = (0.299, 0.587, 0.114)
 # Numbers that are finished at once where all records are gone through.
@@ -47,7 +47,7 @@ class StoredRecords:
     values: NDArray[Any]
     rows: NDArray[np.int64] | None = None
     preprocessing: ImagePreprocessing | None = None
-    device: torch.device = _CPU
+    device: torch.device | str = "cpu"
     augmentation: tuple[str, ...] = ()
     stream: RandomBits | None = None
     views: Views | None = None
@@ -123,6 +123,9 @@ class StoredRecords:
         return views.apply(batch)
 
     def _tensor(self, part: slice) -> Tensor:
+        # Records are counted and divided among clients where none becomes a tensor.
+        import torch
+
         stored = self.stored(part)
         if not len(stored):
             kind = torch.float32 if self.preprocessing is not None else torch.int32
@@ -170,6 +173,9 @@ def finish(batch: Tensor, form: ImagePreprocessing, bounded: bool) -> Tensor:
         bounded: Whether values lie in [0, 1] and are to stay there; numbers of somebody's own
             may lie anywhere.
     """
+    import torch
+    from torch.nn.functional import interpolate
+
     side = form.size
     if side is not None and tuple(batch.shape[2:]) != (side, side):
         # Bicubic curves overshoot. Pillow cuts that off after each of its two passes, across and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from dpfedadamw.models.registry import ModelEntry, register, require_images
+from dpfedadamw.models.registry import ModelEntry, images, register, require_images
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import key
 from dpfedadamw.spec.values import Contradictions, Values, multiple_of
@@ -73,15 +73,17 @@ class SimpleCNNSpec(ModelSpec, title="Simple convolutional network"):
 def _build_cnn(keys: CNNSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
     from dpfedadamw.models.networks.cnn import GroupNormCNN
 
-    require_images(keys.name, input_shape)
     return GroupNormCNN(input_shape, keys.channels, keys.groups, classes)
 
 
 def _build_simple(keys: SimpleCNNSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
     from dpfedadamw.models.networks.cnn import TwoPlusTwoCNN
 
-    require_images(keys.name, input_shape, least=4)
     return TwoPlusTwoCNN(input_shape, keys.channels, keys.hidden, classes)
+
+
+def _reads_simple(keys: SimpleCNNSpec, input_shape: Sequence[int]) -> None:
+    require_images(keys.name, input_shape, least=4)
 
 
 def _check_groups(get: Values) -> Contradictions:
@@ -101,6 +103,7 @@ register(
         summary="3x3 convolutions with GroupNorm and a linear head, for images",
         source="Wu & He 2018 (GroupNorm)",
         build=_build_cnn,
+        reads=images,
         check=_check_groups,
         place=1,
     ),
@@ -110,6 +113,7 @@ register(
         summary="two 5x5 convolutions with max-pooling, two linear layers, for images",
         source="DP-FedSAM (EMNIST); ALI-DPFL; McMahan et al. 2017",
         build=_build_simple,
+        reads=_reads_simple,
         place=2,
     ),
 )

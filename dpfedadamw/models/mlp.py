@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from dpfedadamw.models.registry import ModelEntry, register
+from dpfedadamw.models.registry import ModelEntry, any_shape, register
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import key
 
@@ -45,6 +45,7 @@ register(
         summary="multi-layer perceptron with ReLU; hidden: [] is softmax regression",
         source="Rumelhart, Hinton & Williams 1986",
         build=_build,
+        reads=any_shape,
         place=0,
     )
 )

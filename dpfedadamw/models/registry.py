@@ -44,6 +44,8 @@ class ModelEntry(Registered[_Keys]):
             shape and a number of classes. Random weights come from torch's generator. A
             module that reads tokens has ``vocabulary``, their number; ``parameter_roles`` tells
             where heads are.
+        reads: Refuses records of a shape that it cannot read, before it is built; None where only
+            building it tells.
         preprocessing: Returns what it needs of its records before they are tensors.
         without_weights: Returns the keys of the same architecture for which nothing is read.
         write: Writes a trained one into an empty folder as its library reads it, and returns
@@ -53,6 +55,7 @@ class ModelEntry(Registered[_Keys]):
 
     source: str
     build: Callable[[_Keys, Sequence[int], int], nn.Module]
+    reads: Callable[[_Keys, Sequence[int]], None] | None = None
     preprocessing: Callable[[_Keys], Preprocessing] = _as_they_are
     without_weights: Callable[[_Keys], _Keys] = _unchanged
     write: Callable[[_Keys, nn.Module, Path], tuple[str, bool]] | None = None
@@ -86,9 +89,12 @@ def build(spec: ModelSpec, input_shape: Sequence[int], classes: int, seed: int) 
     """
     import torch
 
+    entry = MODELS[spec.name]
+    if entry.reads is not None:
+        entry.reads(spec, input_shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return MODELS[spec.name].build(spec, input_shape, classes)
+        return entry.build(spec, input_shape, classes)
 
 
 def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
@@ -111,6 +117,19 @@ def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
     tokens = (bits * 2654435761 % 2**31 % vocabulary).to(torch.int32)
     tokens[:, 1] = 0
     return tokens
+
+
+def any_shape(_keys: ModelSpec, _input_shape: Sequence[int]) -> None:
+    """Records of any shape can be read."""
+
+
+def images(keys: ModelSpec, input_shape: Sequence[int]) -> None:
+    """Images of any size can be read.
+
+    Raises:
+        ModelError: If records are no images.
+    """
+    require_images(keys.name, input_shape)
 
 
 def require_images(name: str, input_shape: Sequence[int], least: int = 1) -> None:

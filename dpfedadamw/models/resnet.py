@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from dpfedadamw.models.registry import ModelEntry, register, require_images
+from dpfedadamw.models.registry import ModelEntry, images, register
 from dpfedadamw.spec.model_section import ModelSpec
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class ResNetSpec(ModelSpec, title="ResNet-18"):
 def _build(keys: ResNetSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
     from dpfedadamw.models.networks.resnet import ResNet18
 
-    require_images(keys.name, input_shape)
+    del keys
     return ResNet18(input_shape, classes)
 
 
@@ -35,6 +35,7 @@ register(
         summary="ResNet-18 with GroupNorm and a 3x3 stem, for small images",
         source="He et al. 2016; DP-FedAdamW, section 9.3",
         build=_build,
+        reads=images,
         place=3,
     )
 )

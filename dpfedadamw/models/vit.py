@@ -70,7 +70,6 @@ class ViTTinySpec(ModelSpec, title="ViT-Tiny"):
 def _build(keys: ViTSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
     from dpfedadamw.models.networks.vit import VisionTransformer
 
-    _require_patches(keys.name, input_shape, keys.patch, "model.patch")
     sizes = {key: getattr(keys, key) for key in _TINY}
     return VisionTransformer(input_shape, **sizes, classes=classes)
 
@@ -78,10 +77,17 @@ def _build(keys: ViTSpec, input_shape: Sequence[int], classes: int) -> nn.Module
 def _build_tiny(keys: ViTTinySpec, input_shape: Sequence[int], classes: int) -> nn.Module:
     from dpfedadamw.models.networks.vit import VisionTransformer
 
-    _require_patches(keys.name, input_shape, _TINY["patch"], "model.name")
     return VisionTransformer(
         input_shape, **_TINY, classes=classes, dropout=keys.dropout, from_scratch=True
     )
+
+
+def _reads(keys: ViTSpec, input_shape: Sequence[int]) -> None:
+    _require_patches(keys.name, input_shape, keys.patch, "model.patch")
+
+
+def _reads_tiny(keys: ViTTinySpec, input_shape: Sequence[int]) -> None:
+    _require_patches(keys.name, input_shape, _TINY["patch"], "model.name")
 
 
 def _require_patches(name: str, input_shape: Sequence[int], patch: int, where: str) -> None:
@@ -118,6 +124,7 @@ register(
         summary="small vision transformer with class token, pre-norm, for images",
         source="Dosovitskiy et al. 2021",
         build=_build,
+        reads=_reads,
         check=_check_sizes,
         place=4,
     ),
@@ -127,6 +134,7 @@ register(
         summary="ViT-Tiny from scratch: patches of 4, width 192, 6 layers, 3 heads, for images",
         source="FedAdamW, appendix C",
         build=_build_tiny,
+        reads=_reads_tiny,
         place=5,
     ),
 )

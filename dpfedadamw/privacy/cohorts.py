@@ -7,13 +7,15 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.noise.streams import Stream
+
+if TYPE_CHECKING:
+    from dpfedadamw.privacy.noise.streams import Stream
 
 __all__ = ["FixedClients", "PoissonClients"]
 

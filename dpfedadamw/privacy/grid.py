@@ -15,13 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dpfedadamw.vectors.flat import empty, in_pieces
-
-_FORMATS = {torch.float32: (torch.int32, 24), torch.float64: (torch.int64, 53)}
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +56,15 @@ def on_grid(values: Tensor, bits: int) -> Tensor:
             finite.
         bits: From 1 to 23.
     """
-    if values.dtype not in _FORMATS:
+    # A plan holds a grid, and is made where there is nothing to round.
+    import torch
+
+    from dpfedadamw.vectors.flat import empty, in_pieces
+
+    formats = {torch.float32: (torch.int32, 24), torch.float64: (torch.int64, 53)}
+    if values.dtype not in formats:
         return values
-    whole, digits = _FORMATS[values.dtype]
+    whole, digits = formats[values.dtype]
     dropped = digits - bits
     found = empty(values.numel(), values.dtype, values.device)
     given = values.detach().reshape(-1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
@@ -17,7 +17,6 @@ from dpfedadamw.privacy.accounting.views import DERIVED_RATE, STATED_RATE
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.grid import Grid
-from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.sampling import (
     FixedClients,
     FullBatch,
@@ -29,6 +28,9 @@ from dpfedadamw.privacy.sampling import (
 )
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.sparsification import Sparsification
+
+if TYPE_CHECKING:
+    from dpfedadamw.privacy.noise.noise import Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,16 +198,20 @@ class PrivacyPlan:
         """
         return self.unit.realised_claim(self, entries)
 
-    def expected_claim(self) -> dict[str, Any]:
+    def expected_claim(self, dearest: int | None = None) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round.
 
         At client level this concerns the server's view alone: towards a third party participation
         is part of the mechanism.
 
+        Args:
+            dearest: Of how many clients it states what each spends, of those that spend most; None
+                for all. What is claimed is the same.
+
         Raises:
             PrivacyError: If the plan claims nothing.
         """
-        return self.unit.expected_claim(self)
+        return self.unit.expected_claim(self, dearest)
 
     def check_cost(self) -> None:
         """Refuse a run whose most is no guarantee, before anything is charged.
@@ -278,7 +284,7 @@ class PrivacyUnit(ABC):
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
 
-    def expected_claim(self, _plan: PrivacyPlan, /) -> dict[str, Any]:
+    def expected_claim(self, _plan: PrivacyPlan, _dearest: int | None, /) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round."""
         return self._refuse()
 

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
 from dpfedadamw.privacy.composition import Composition
-from dpfedadamw.privacy.noise.streams import Stream
+
+if TYPE_CHECKING:
+    from dpfedadamw.privacy.noise.streams import Stream
 
 __all__ = [
     "REFUSALS",

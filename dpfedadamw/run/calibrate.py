@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-import torch
-
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.experiment import prepare
+from dpfedadamw.experiment import foresee
 from dpfedadamw.privacy.accounting import calibration
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.privacy.units.registry import UNITS
@@ -77,7 +75,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
                 "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
             )
         given = specs.replace_noise_multiplier(spec, 1.0)
-    plan = prepare(given, torch.device("meta")).plan
+    plan = foresee(given)
     if plan.adaptation is not None and plan.adaptation.step_limit is not None:
         return _budgeted(given, target_epsilon, view, solve)
     run = plan.planned_run(view.value)
@@ -98,7 +96,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
             if not isinstance(plan.sampling, PoissonSampling):
                 key, value = "privacy.sampling.batch_size", int(value)
     changed = specs.loads(specs.dump(given), source=spec.name, overrides=[f"{key}={value!r}"])
-    epsilon = unit.spent(prepare(changed, torch.device("meta")).plan.expected_claim(), view)
+    epsilon = unit.spent(foresee(changed).expected_claim(1), view)
     if epsilon > target_epsilon:
         raise PrivacyError(
             f"{key} = {value:g} spends {epsilon:.6g}, more than the target {target_epsilon:g}; "
@@ -117,5 +115,5 @@ def _budgeted(spec: Spec, target: float, view: View, solve: Solve) -> Calibratio
         )
     key = "privacy.target_epsilon"
     changed = specs.loads(specs.dump(spec), source=spec.name, overrides=[f"{key}={target!r}"])
-    plan = prepare(changed, torch.device("meta")).plan
-    return Calibration(changed, key, target, plan.unit.spent(plan.expected_claim(), view))
+    plan = foresee(changed)
+    return Calibration(changed, key, target, plan.unit.spent(plan.expected_claim(1), view))

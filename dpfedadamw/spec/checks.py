@@ -10,10 +10,7 @@ import difflib
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import jsonschema
-from jsonschema.exceptions import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec.crosschecks import contradictions
@@ -29,6 +26,9 @@ from dpfedadamw.spec.vocabulary import (
     the_schema,
 )
 from dpfedadamw.spec.words import expected, mismatch, one_of, show
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 _UNKNOWN = "unknown key"
 
@@ -142,6 +142,9 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
 @functools.lru_cache(maxsize=1)
 def _validator(edition: tuple[str, ...]) -> Any:
     del edition
+    # Whoever reads the vocabulary alone (`list`) is spared it.
+    import jsonschema
+
     base = jsonschema.Draft202012Validator
     types = base.TYPE_CHECKER.redefine_many(
         {
@@ -184,14 +187,21 @@ def _schema_problems(
         yield path, message, error.validator == "additionalProperties", chooser
 
 
+def _error(message: str, **place: Any) -> ValidationError:
+    """What jsonschema reports of a value."""
+    from jsonschema.exceptions import ValidationError
+
+    return ValidationError(message, **place)
+
+
 def _one_of(validator: Any, value: Any, schema: Schema) -> Iterator[ValidationError]:
     """Validate against the one branch that is meant, instead of reporting on all of them."""
     if isinstance(value, str) and "x-short-form" in schema:
         if value not in discriminators(schema):
-            yield ValidationError(mismatch(value, {"enum": [*discriminators(schema)]}))
+            yield _error(mismatch(value, {"enum": [*discriminators(schema)]}))
         return
     if not isinstance(value, dict):
-        yield ValidationError(mismatch(value, schema))
+        yield _error(mismatch(value, schema))
         return
     branch = pick_branch(schema, value)
     if branch is not None:
@@ -204,10 +214,10 @@ def _one_of(validator: Any, value: Any, schema: Schema) -> Iterator[ValidationEr
         choices = list(discriminators(schema))
         if key not in value:
             message = f"missing; must be {one_of(choices)}"
-            yield ValidationError(message, path=[key], validator="required")
+            yield _error(message, path=[key], validator="required")
             return
         message = mismatch(value[key], _choice_schema(schema, choices))
-        yield ValidationError(message, path=[key])
+        yield _error(message, path=[key])
 
 
 def _exactly_one(value: Mapping[str, Any], choices: Sequence[str]) -> Iterator[ValidationError]:
@@ -216,9 +226,9 @@ def _exactly_one(value: Mapping[str, Any], choices: Sequence[str]) -> Iterator[V
     wanted = f"exactly one of {' and '.join(choices)}"
     if len(given) > 1:
         message = f"given beside {given[0]}; give {wanted}"
-        yield ValidationError(message, path=[given[-1]], validator="additionalProperties")
+        yield _error(message, path=[given[-1]], validator="additionalProperties")
     elif not value:
-        yield ValidationError(f"found an empty section; give {wanted}")
+        yield _error(f"found an empty section; give {wanted}")
 
 
 def _choice_schema(schema: Schema, choices: Sequence[str]) -> Schema:
@@ -241,7 +251,7 @@ def _keys_of_other_branches(
         if name in known and name not in branch["properties"]:
             uses = f"it uses {', '.join(used)}" if used else "it takes no other key"
             message = f"not used when {key} is {value[key]} ({uses}); remove it"
-            yield ValidationError(
+            yield _error(
                 message, path=[name], validator="additionalProperties", validator_value=key
             )
 
@@ -251,7 +261,7 @@ def _required(names: Sequence[str], value: Any, schema: Schema) -> Iterator[Vali
         for name in names:
             if name not in value:
                 part = resolve_reference(schema["properties"][name])
-                yield ValidationError(f"missing; must be {expected(part)}", path=[name])
+                yield _error(f"missing; must be {expected(part)}", path=[name])
 
 
 def _closed(value: Any, schema: Schema) -> Iterator[ValidationError]:
@@ -259,7 +269,7 @@ def _closed(value: Any, schema: Schema) -> Iterator[ValidationError]:
         return
     for name in value:
         if name not in schema["properties"]:
-            yield ValidationError(_UNKNOWN, path=[name], schema=schema)
+            yield _error(_UNKNOWN, path=[name], schema=schema)
 
 
 # What papers and other libraries call a key.

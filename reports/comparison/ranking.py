@@ -14,8 +14,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scipy import stats
-
 from reports import formatting
 from reports.comparison.runs import ComparedRun
 from reports.reading.files import clean
@@ -171,6 +169,9 @@ def _behind(first: RankedSpec, entry: RankedSpec) -> Behind:
         freedom = sum(parts) ** 2 / sum(
             part**2 / (len(side.runs) - 1) for part, side in zip(parts, (first, entry), strict=True)
         )
+        # A second to load, for what only repetitions have.
+        from scipy import stats
+
         half = float(stats.t.ppf(0.5 + _CONFIDENCE / 2, freedom)) * error
     return Behind(first.label, difference, max(a, b), (difference - half, difference + half))
 

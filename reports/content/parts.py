@@ -6,8 +6,10 @@ lists the parts: `Report` holds those that there are, and `report[Guarantee]` gi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
@@ -149,8 +151,18 @@ def part(
     return register
 
 
+@functools.cache
+def load_sections() -> None:
+    """Import the files of `reports.sections`, each of which registers its parts and its section.
+
+    They draw, so they are imported when a report is made or described, and not before.
+    """
+    import_module("reports.sections").load_all()
+
+
 def registered() -> tuple[Registration, ...]:
     """Return all parts, by their keys."""
+    load_sections()
     return tuple(sorted(_PARTS.values(), key=lambda known: known.key))
 
 

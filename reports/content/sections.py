@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reports.content.parts import FigureText, Report
+from reports.content.parts import FigureText, Report, load_sections
 from reports.document.blocks import Block, figure
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def register(section: ReportSection) -> None:
 
 def sections() -> list[ReportSection]:
     """Return all sections in reading order."""
+    load_sections()
     return sorted(_SECTIONS.values(), key=lambda section: section.place)
 
 

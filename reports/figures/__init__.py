@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any, cast
-
-import matplotlib
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure as Canvas
+from typing import TYPE_CHECKING, Any, cast
 
 from reports.content.parts import Report
 from reports.content.sections import FigureData, figures
 from reports.figures.style import MEASURED_FACE, PAGE_FACE, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 _WIDTH = 6.3
 
@@ -29,6 +28,10 @@ def draw(report: Report, identifier: str) -> bytes:
         report: The report.
         identifier: A figure that the report has.
     """
+    # Tables take their numbers' spelling from here, and draw nothing.
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
     figure = figures()[identifier]
     with matplotlib.rc_context(rc=cast("Any", STYLE)):
         canvas = Canvas(figsize=(_WIDTH, figure.height), layout="constrained")
@@ -46,6 +49,8 @@ def _lay_out(canvas: Canvas) -> None:
     `savefig` draws a figure whose layout is open twice, the first time without an effect. The SVG
     writer's own texts are measured here, so the drawing has the same bytes, a quarter sooner.
     """
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     FigureCanvasSVG(canvas)
     engine = canvas.get_layout_engine()
     assert engine is not None

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from dpfedadamw import spec as specs
-from dpfedadamw.experiment import check, prepare
+from dpfedadamw.experiment import check, foresee, prepare
+from dpfedadamw.models.errors import ModelError
 from tests.limits import measured
 from tests.runs import call
 
@@ -31,3 +32,27 @@ def test_what_a_model_of_thousands_of_millions_of_weights_costs_is_told_in_littl
         check(specs.load("quickstart", [change]))
         assert call("epsilon", "quickstart", "--set", change) == 0
     assert spent.bytes < 2**28
+
+
+@pytest.mark.parametrize(
+    "name", ["quickstart", "digits-cnn", "digits-vit", "digits-dp-fedsam", "digits-dp-fedsam-topk"]
+)
+def test_what_is_foreseen_without_a_model_is_the_plan_of_the_run(name):
+    assert foresee(specs.load(name)) == prepare(specs.load(name), torch.device("meta")).plan
+
+
+def test_records_that_a_model_cannot_read_are_refused_without_one():
+    # Images of 8 x 8 pixels have no whole number of patches of 3.
+    spec = specs.load("digits-vit").replace(model=specs.load("digits-vit").model.replace(patch=3))
+    for refused in (foresee, check, lambda spec: prepare(spec, torch.device("meta"))):
+        with pytest.raises(ModelError, match="3 does not divide the images' size 8 x 8"):
+            refused(spec)
+
+
+def test_a_cost_of_few_clients_claims_what_that_of_all_does():
+    plan = foresee(specs.load("quickstart"))
+    whole, dearest = plan.expected_claim(), plan.expected_claim(3)
+    clients = whole["server"].pop("clients")
+    most = sorted(clients, key=lambda one: -one["epsilon"]["pld"])[:3]
+    assert dearest["server"].pop("clients") == sorted(most, key=lambda one: one["client"])
+    assert dearest == whole

@@ -1,23 +1,25 @@
 """Rényi differential privacy: the accountants beside the tight one, one for each conversion.
 
 They share nothing with the privacy loss distributions of `pld` but the mechanism, and so stand
-beside each claim as a check. The divergences are those of dp-accounting.
+beside each claim as a check. The divergences of batches of fixed size are those of dp-accounting,
+those of Poisson batches are in `divergences`.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Literal
 
-import dp_accounting
 import numpy as np
-from dp_accounting.rdp import rdp_privacy_accountant
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.divergences import (
+    ORDERS,
+    improved_epsilon,
+    poisson_divergence,
+)
 from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS, Accountant
 from dpfedadamw.privacy.composition import (
     SAMPLINGS,
@@ -30,11 +32,10 @@ from dpfedadamw.privacy.composition import (
 __all__ = ["Conversion", "epsilon_rdp"]
 
 Conversion = Literal["improved", "classic"]
-_ORDERS: tuple[float, ...] = tuple(map(float, rdp_privacy_accountant.DEFAULT_RDP_ORDERS))
 # Kinds of steps for which orders between the whole ones are worth their time.
 _FEW = 4
-_WHOLE = tuple(order for order in _ORDERS if order == round(order))
-_BETWEEN = tuple(order for order in _ORDERS if order != round(order))
+_WHOLE = tuple(order for order in ORDERS if order == round(order))
+_BETWEEN = tuple(order for order in ORDERS if order != round(order))
 
 
 def epsilon_rdp(
@@ -63,7 +64,7 @@ def _epsilon_rdp(parts: tuple[Composition, ...], delta: float, conversion: Conve
     def converted(order: float, rdp: float) -> float:
         if conversion == "classic":
             return rdp + math.log(1.0 / delta) / (order - 1.0)
-        return float(rdp_privacy_accountant.compute_epsilon([order], [rdp], delta)[0])
+        return improved_epsilon(order, rdp, delta)
 
     def at(order: float) -> float:
         return converted(order, sum(part.steps * _step_rdp(part.key, order) for part in parts))
@@ -79,8 +80,8 @@ def _epsilon_rdp(parts: tuple[Composition, ...], delta: float, conversion: Conve
     least = min(at(order) for order in (_WHOLE[best], *beside))
     # Where next to nothing is drawn, the improved conversion knows at the least order that ε is 0.
     # Its divergence takes long too, and is left out where no value that it can have is smaller.
-    if converted(_ORDERS[0], _least_rdp(parts)) < least:
-        least = min(least, at(_ORDERS[0]))
+    if converted(ORDERS[0], _least_rdp(parts)) < least:
+        least = min(least, at(ORDERS[0]))
     return least
 
 
@@ -119,37 +120,27 @@ def _valley(value: Callable[[float], float], orders: Sequence[float]) -> int:
 @lru_cache(maxsize=1 << 16)
 def _step_rdp(key: tuple[float, float, str], order: float) -> float:
     noise_multiplier, rate, sampling = key
-    neighbours = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    event: dp_accounting.DpEvent
-    if sampling in ("fixed-size", "shuffled"):
-        # dp-accounting's RDP takes noise over SENSITIVITY, and replacing a record moves the sum by
-        # up to 2C. (Its PLD takes noise over C and doubles by itself.)
-        neighbours = dp_accounting.NeighboringRelation.REPLACE_ONE
-        event = dp_accounting.GaussianDpEvent(noise_multiplier / 2.0)
-        if sampling == "fixed-size":
-            event = dp_accounting.SampledWithoutReplacementDpEvent(1, rate, event)
-    else:
-        gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
-        event = dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+    if sampling == "fixed-size":
+        return _fixed_size_rdp(noise_multiplier, rate, order)
+    # Replacing a record moves the sum by up to 2C.
+    sensitivity = 2.0 if sampling == "shuffled" else 1.0
+    return poisson_divergence(noise_multiplier / sensitivity, rate, order)
+
+
+def _fixed_size_rdp(noise_multiplier: float, rate: float, order: float) -> float:
+    """The divergence of a batch drawn without replacement (Wang, Balle & Kasiviswanathan 2019)."""
+    # It takes a second to load, and nothing else needs it.
+    import dp_accounting
+
+    # dp-accounting's RDP takes noise over SENSITIVITY, and replacing a record moves the sum by up
+    # to 2C. (Its PLD takes noise over C and doubles by itself.)
+    gaussian = dp_accounting.GaussianDpEvent(noise_multiplier / 2.0)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(1, rate, gaussian)
+    neighbours = dp_accounting.NeighboringRelation.REPLACE_ONE
     accountant = dp_accounting.rdp.RdpAccountant([order], neighbours)
-    with _quiet(), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         accountant.compose(event)
     return float(accountant.rdp[0])
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Drop dp-accounting's notes that it leaves out an order, which can only raise ε."""
-    logger = logging.getLogger("absl")
-
-    def drop(record: logging.LogRecord) -> bool:
-        return "Excluding this order" not in record.getMessage()
-
-    logger.addFilter(drop)
-    try:
-        yield
-    finally:
-        logger.removeFilter(drop)
 
 
 ACCOUNTANTS.register(

@@ -71,7 +71,7 @@ class WholeClients(PrivacyUnit):
         claim = client_level_claim(spends, clients, delta, most=most)
         return {**claim, **plan.ends_early(entries)}
 
-    def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
+    def expected_claim(self, plan: PrivacyPlan, _dearest: int | None) -> dict[str, Any]:
         """The claim if every client is in every round, which concerns the server's view alone.
 
         Towards a third party participation is part of the mechanism. Towards the server an upload

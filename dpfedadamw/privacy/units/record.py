@@ -87,13 +87,17 @@ class SingleRecords(PrivacyUnit):
         claim = _claim(plan, record_level.spends_from_ledger(counted))
         return {**claim, **plan.ends_early(entries)}
 
-    def expected_claim(self, plan: PrivacyPlan) -> dict[str, Any]:
+    def expected_claim(self, plan: PrivacyPlan, dearest: int | None) -> dict[str, Any]:
         """The claim if every client takes part in every round."""
         bound = _most_rounds(plan)
         spends = [
             ClientSpend(client, records, bound.rounds, bound.everything(plan.composition(client)))
             for client, records in enumerate(plan.records)
         ]
+        if dearest is not None:
+            # A larger rate and more steps never cost less, at one noise.
+            spends.sort(key=lambda spend: (-spend.sampling_rate, -spend.steps))
+            spends = sorted(spends[:dearest], key=lambda spend: spend.client)
         return _claim(plan, spends)
 
     def watch(self, plan: PrivacyPlan, limit: float) -> Watch:

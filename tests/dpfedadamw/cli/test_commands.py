@@ -7,6 +7,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -386,3 +388,51 @@ def test_a_new_signature_of_the_trainer_is_followed_by_the_auditors(changed):
     assert call("verify", str(changed)) == 1
     assert call("run", "--resume", str(changed)) == 0
     assert call("verify", str(changed)) == 0
+
+
+_HEAVY = (
+    "torch", "sklearn", "matplotlib", "typst", "fontTools", "dp_accounting", "scipy.stats",
+    "scipy", "jsonschema", "cryptography", "numpy",
+)  # fmt: skip
+_STARTED = """
+import json, sys
+from dpfedadamw.cli import main
+found = {}
+for line in json.loads(sys.argv[1]):
+    try:
+        main(line)
+    except SystemExit as end:
+        loaded = [name for name in json.loads(sys.argv[2]) if name in sys.modules]
+        found[line[0]] = [end.code, loaded]
+print("\\n" + json.dumps(found))
+"""
+
+
+def test_commands_that_compute_little_load_little(run_dir, tmp_path):
+    # In one process, so each command's list holds what those before it loaded.
+    lines = [
+        ["--help"],
+        ["list", "algorithms"],
+        ["spec", "validate", "quickstart"],
+        ["epsilon", "quickstart"],
+        ["verify", str(run_dir)],
+        ["compare", str(run_dir)],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTED, json.dumps(lines), json.dumps(_HEAVY)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["--help"] == [0, []]
+    assert found["list"] == [0, []]
+    numbers = {"scipy", "jsonschema", "numpy"}
+    for command in ("spec", "epsilon"):
+        code, loaded = found[command]
+        assert code == 0
+        assert set(loaded) <= numbers
+    for command in ("verify", "compare"):
+        code, loaded = found[command]
+        assert code == 0
+        assert set(loaded) <= numbers | {"cryptography"}

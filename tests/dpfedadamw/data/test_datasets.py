@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
 from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.registry import DATASETS
+from dpfedadamw.preprocessing import ImagePreprocessing
 from dpfedadamw.spec import DataSpec, EvenPartition
 
 DIGITS = DataSpec(dataset="digits", clients=10, partition=EvenPartition(), test_fraction=0.2)
@@ -81,3 +84,14 @@ def test_a_damaged_file_gives_one_line(content, tmp_path):
 def test_a_missing_file_says_so(tmp_path):
     with pytest.raises(DataError, match="there is no such file"):
         load(arrays(tmp_path / "none.npz"))
+
+
+def test_digits_are_those_that_scikit_learn_reads():
+    from sklearn.datasets import load_digits
+
+    theirs = load_digits()
+    found = DATASETS["digits"].bring(specs.load("quickstart").data, ImagePreprocessing())
+    train = found.parts["train"]
+    assert train.values.dtype == np.float32
+    assert (train.values[:, 0] * 16 == theirs.images).all()
+    assert (train.labels == theirs.target).all()

@@ -285,3 +285,10 @@ def test_reading_specs_loads_no_tensor_library():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_a_listed_description_is_that_of_the_spec():
+    described = {one.name: one.description for one in spec.shipped()}
+    assert all(described.values())
+    for name in ("quickstart", "digits-vit", "sst2-lora"):
+        assert described[name] == spec.load(name).description

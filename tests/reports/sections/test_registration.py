@@ -25,6 +25,7 @@ MakeRun = Any  # the builder that conftest gives
 @pytest.fixture(autouse=True)
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
+    parts.load_sections()
     monkeypatch.setattr(parts, "_PARTS", dict(parts._PARTS))
     monkeypatch.setattr(sections, "_SECTIONS", dict(sections._SECTIONS))
 

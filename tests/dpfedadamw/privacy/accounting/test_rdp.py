@@ -7,6 +7,7 @@ import math
 import random
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
@@ -14,7 +15,7 @@ from opacus.accountants import RDPAccountant
 
 from audit.accounting.budget import Steps, budget
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting import rdp
+from dpfedadamw.privacy.accounting import divergences, rdp
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
 from dpfedadamw.privacy.composition import Composition, mu_gdp
@@ -198,3 +199,22 @@ def test_leaving_out_the_least_order_changes_no_epsilon(parts, conversion, monke
     rdp._epsilon_rdp.cache_clear()
     monkeypatch.setattr(rdp, "_least_rdp", lambda parts: -math.inf)
     assert epsilon_rdp(parts, 1e-5, conversion) == found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_divergences_of_poisson_batches_are_those_of_dp_accounting(seed: int) -> None:
+    draw = random.Random(seed)
+    noise, rate = 10 ** draw.uniform(-0.7, 2.0), 10 ** draw.uniform(-5.0, -0.001)
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+    with np.errstate(all="ignore"):
+        theirs = RdpAccountant().compose(event)
+    assert tuple(theirs.orders) == divergences.ORDERS
+    ours = [divergences.poisson_divergence(noise, rate, order) for order in divergences.ORDERS]
+    # Both sum in float64; what is infinite is left out by both.
+    assert ours == pytest.approx(theirs.rdp.tolist(), rel=1e-9, abs=1e-12)
+
+
+def test_a_divergence_grows_with_the_rate_and_falls_with_the_noise() -> None:
+    at = divergences.poisson_divergence
+    assert at(1.0, 0.1, 4.0) < at(1.0, 0.11, 4.0) < at(1.0, 1.0, 4.0) == 2.0
+    assert at(1.1, 0.1, 4.5) < at(1.0, 0.1, 4.5)
