@@ -96,6 +96,7 @@ def _conclude(
     }
     private = {
         "largest_share_of_a_rounding_bound": tally.closest,
+        "longest_norm_over_its_own": tally.lengthened,
         "participations": participations,
         "computed_again": tally.participations,
     }

@@ -32,7 +32,8 @@ class QueryAgain:
         divisor: what the noisy sum is divided by.
         clean: the clipped sum of a second, plain implementation in float64, [d].
         bound: how far the run's precision can have moved the engine's sum from it, in the L2 norm.
-        raw_norms: norm of each record's gradient in float64, [b].
+        norms: norm of each record's gradient as the run's own arithmetic takes it, [b].
+        raw_norms: the same in float64, [b].
         norm_errors: how far the run's precision can have moved each, [b].
     """
 
@@ -44,6 +45,7 @@ class QueryAgain:
     divisor: float
     clean: Floats
     bound: float
+    norms: Singles
     raw_norms: Floats
     norm_errors: Floats
 

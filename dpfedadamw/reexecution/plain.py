@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.models import registry as models
 from dpfedadamw.privacy.clipping.precision import computing_in
-from dpfedadamw.reexecution.results import Floats
+from dpfedadamw.reexecution.results import Floats, Singles
 from dpfedadamw.vectors.flat import FlatParameters
 
 # Unit roundoff of float32.
@@ -115,19 +115,23 @@ class PlainGradients:
         self.narrow = PlainModel(experiment, torch.float32)
 
     def clipped_sum(
-        self, point: Tensor, records: Tensor, labels: Tensor, clipping_norm: float
+        self, point: Tensor, records: Tensor, labels: Tensor, clipping_norm: float, taken: Singles
     ) -> PlainSum:
-        """Σ_j g_j · min(1, C(1 − 2⁻²²)/‖g_j‖₂), and how far rounding can move it.
+        """Σ_j g_j · min(1, C(1 − 2⁻²²)/n_j), and how far rounding can move it.
 
-        A record whose gradient the run's precision cannot hold counts 0, as it did in the run.
+        n_j is the norm that the engine took a record's gradient to have, or its own where that is
+        longer. An engine may take a norm to be longer than it is: one that follows from Gram
+        matrices is lengthened by what their rounding may hide. It clips more then, never less. A
+        record whose gradient the run's precision cannot hold counts 0, as it did in the run.
 
         Args:
             point: θ, [d].
             records: Inputs [b, …].
             labels: int64 [b].
             clipping_norm: C > 0.
+            taken: Norms as the engine has them, float32 [b].
         """
-        found = self._both(point, records, labels, clipping_norm)
+        found = self._both(point, records, labels, clipping_norm, taken)
         squares = [found.off**2]
         # The error of one record is mostly one number, which may be small by luck: where there are
         # few records, more is measured, at points beside this one.
@@ -136,14 +140,19 @@ class PlainGradients:
             drawn = torch.rand(len(point), generator=generator, dtype=torch.float64)
             beside = point.double() * (1.0 + 2.0 * _UNIT * (2.0 * drawn.to(point.device) - 1.0))
             squares.append(
-                self._both(beside.to(point.dtype), records, labels, clipping_norm).off ** 2
+                self._both(beside.to(point.dtype), records, labels, clipping_norm, taken).off ** 2
             )
         measured = math.sqrt(sum(squares) / len(squares))
         bound = float_bound(measured, found.norms * found.factors)
         return PlainSum(found.total, bound, found.norms, _DEVIATIONS * found.errors)
 
     def _both(
-        self, point: Tensor, records: Tensor, labels: Tensor, clipping_norm: float
+        self,
+        point: Tensor,
+        records: Tensor,
+        labels: Tensor,
+        clipping_norm: float,
+        taken: Singles,
     ) -> _TwoSums:
         """A clipped sum in float64, and how far the same in the run's precision lies from it."""
         wide, narrow = self.wide.at(point), self.narrow.at(point)
@@ -161,10 +170,11 @@ class PlainGradients:
                 continue
             # Two orders of evaluation may agree by luck, and are rounded all the same.
             errors[row] = max(error, _UNIT * norm)
-            factors[row] = _factor(norm, clipping_norm)
+            factors[row] = _factor(np.fmax(norm, taken[row]), clipping_norm)
             total += factors[row] * gradient
             own = float(torch.linalg.vector_norm(rounded, dtype=torch.float64))
-            other += rounded * torch.tensor(_factor(own, clipping_norm), dtype=torch.float32)
+            factor = _factor(np.fmax(own, taken[row]), clipping_norm)
+            other += rounded * torch.tensor(factor, dtype=torch.float32)
         off = float(torch.linalg.vector_norm(other.double() - total))
         return _TwoSums(total.cpu().numpy(), off, norms, errors, factors)
 

@@ -19,7 +19,13 @@ from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.privacy.noise.noise import grid_spacing
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.reexecution.plain import PlainGradients
-from dpfedadamw.reexecution.results import Integers, ParticipationAgain, QueryAgain, ReleaseAgain
+from dpfedadamw.reexecution.results import (
+    Integers,
+    ParticipationAgain,
+    QueryAgain,
+    ReleaseAgain,
+    Singles,
+)
 
 # How many Box-Muller normals make one number of the noise.
 DRAWS = {"box-muller": 1, "four-draw": 4}
@@ -136,7 +142,8 @@ class RecordLevelAgain(RecordLevel):
             gradients: Computes sums plainly.
         """
         part, answer = self.seen.parts[client], self.seen.answers[client]
-        second = Second(part, data, source)
+        second, noted = Second(part, data, source), answer.result.evidence
+        assert noted is not None
         return ParticipationAgain(
             client=client,
             batches=second.batches(),
@@ -148,7 +155,7 @@ class RecordLevelAgain(RecordLevel):
             memory_before=packed(part.memory),
             memory_after=packed(answer.result.upload.memory),
             queries=lambda: second.queries(
-                self.seen.points[client], self.seen.gradients[client], gradients
+                self.seen.points[client], self.seen.gradients[client], noted.raw_norms, gradients
             ),
         )
 
@@ -187,17 +194,29 @@ class Second:
             yield rows, held[chosen][:], self._data.labels[chosen]
 
     def queries(
-        self, points: list[Tensor], answers: list[Tensor], gradients: PlainGradients
+        self,
+        points: list[Tensor],
+        answers: list[Tensor],
+        norms: list[Singles],
+        gradients: PlainGradients,
     ) -> Iterator[QueryAgain]:
-        """Every query of the participation, at the points where the rule asked."""
+        """Every query of the participation, at the points where the rule asked.
+
+        Args:
+            points: Where it asked, [d] each.
+            answers: What the engine handed out, [d] each.
+            norms: Which norms the engine found, float32 [b] each.
+            gradients: Computes sums plainly.
+        """
         plan, client = self._part.current.plan, self._part.client
         deviation = plan.noise_standard_deviation
         number = 0
         for rows, records, labels in self.inputs():
             for _ in range(plan.queries_per_step):
                 point, answer = points[number], answers[number]
-                number += 1
-                found = gradients.clipped_sum(point, records, labels, plan.clipping_norm)
+                found = gradients.clipped_sum(
+                    point, records, labels, plan.clipping_norm, norms[number]
+                )
                 noise = self._noise.normal(len(point), DRAWS[plan.gaussian_sampler])
                 yield QueryAgain(
                     records=rows,
@@ -208,9 +227,11 @@ class Second:
                     divisor=plan.divisor(client),
                     clean=found.clean,
                     bound=found.bound,
+                    norms=norms[number],
                     raw_norms=found.raw_norms,
                     norm_errors=found.norm_errors,
                 )
+                number += 1
 
 
 def packed(tensors: Mapping[str, Tensor]) -> bytes:

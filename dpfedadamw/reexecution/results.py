@@ -33,7 +33,8 @@ class QueryAgain:
         divisor: What the noisy sum is divided by.
         clean: The clipped sum of the second implementation, float64 [d].
         bound: How far float32 can have moved the engine's clipped sum from it, in the L2 norm.
-        raw_norms: Norm of each record's gradient in float64, [b].
+        norms: Norm of each record's gradient as the engine takes it, float32 [b].
+        raw_norms: The same in float64, [b].
         norm_errors: How far float32 can have moved each, [b].
     """
 
@@ -45,6 +46,7 @@ class QueryAgain:
     divisor: float
     clean: Floats
     bound: float
+    norms: Singles
     raw_norms: Floats
     norm_errors: Floats
 

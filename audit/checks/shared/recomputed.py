@@ -45,6 +45,7 @@ class Recomputed:
         rounds: how many rounds were run again whole, to the last bit.
         queries: gradient queries held against the second implementation.
         closest: the largest share of a bound that rounding took up.
+        lengthened: by what share of itself a norm was taken to be longer than it is.
         hidden: the longest part of a clipped sum that could hide below its bound, over C.
         last: whether the last round led to the published parameters.
     """
@@ -55,6 +56,7 @@ class Recomputed:
     rounds: int = 0
     queries: int = 0
     closest: float = 0.0
+    lengthened: float = 0.0
     hidden: float = 0.0
     last: bool = False
 
@@ -230,8 +232,7 @@ def _participation(
             tally.reasons.append(f"{name}: was not divided by {query.divisor:g}")
         first, last = list(pairwise(offsets))[number]
         noted.append((query, evidence.raw_norms[first:last]))
-    if same:
-        _norms(where, noted, tally)
+    _norms(where, noted, same, tally)
     if made != queries:
         tally.reasons.append(f"{where}: makes {made} queries, and the evidence has {queries}")
 
@@ -260,22 +261,34 @@ def _noise(
         tally.reasons.append(f"{where}: its noise is not what the key gives")
 
 
-def _norms(where: str, queries: Sequence[tuple[QueryAgain, Floats]], tally: Recomputed) -> None:
-    """Norms of records' gradients, as noted and as plainly computed, all of a participation's.
+def _norms(
+    where: str, queries: Sequence[tuple[QueryAgain, Floats]], same: bool, tally: Recomputed
+) -> None:
+    """Norms of records' gradients: those noted, and those that clipping went by.
 
-    Each may be rounded more than the second computation's was, by luck; not all of them.
+    What was noted must be what the run's arithmetic comes to. That may take a norm to be longer
+    than it is (Gram matrices are lengthened by what their rounding may hide), and then clips more;
+    shorter it may be by rounding alone. Each may be rounded more than the second computation's was,
+    by luck; not all of a participation's.
     """
-    if any(len(noted) != len(query.raw_norms) for query, noted in queries):
+    if any(len(noted) != len(query.norms) for query, noted in queries):
         tally.reasons.append(f"{where}: the evidence has not one norm for each of its records")
         return
-    off = room = 0.0
-    for query, noted in queries:
-        finite = np.isfinite(noted) & np.isfinite(query.raw_norms)
-        due = query.raw_norms[finite]
-        off += float(np.sum(np.square(noted[finite] - due)))
-        room += float(np.sum(np.square(query.norm_errors[finite] + _NOTED * due)))
-    if not off <= room:
+    if same and not all(
+        np.array_equal(noted.astype(np.float32), query.norms, equal_nan=True)
+        for query, noted in queries
+    ):
         tally.reasons.append(f"{where}: norms noted are not those of its records' gradients")
+    off = room = 0.0
+    for query, _ in queries:
+        finite = np.isfinite(query.norms) & np.isfinite(query.raw_norms)
+        due, taken = query.raw_norms[finite], query.norms[finite].astype(np.float64)
+        off += float(np.sum(np.square(np.maximum(due - taken, 0.0))))
+        room += float(np.sum(np.square(query.norm_errors[finite] + _NOTED * due)))
+        longer = (taken - due) / np.maximum(due, np.finfo(float).tiny)
+        tally.lengthened = max(tally.lengthened, float(longer.max(initial=0.0)))
+    if not off <= room:
+        tally.reasons.append(f"{where}: norms are shorter than its records' gradients are")
 
 
 def _update(
