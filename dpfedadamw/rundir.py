@@ -142,7 +142,7 @@ def starting(
         raise
 
 
-def mark_resumable(error: BaseException, folder: Path, challenged: bool = False) -> None:
+def mark_resumable(error: BaseException, folder: Path, escrow: bool = False) -> None:
     """Let an exception that ends a run in progress name the command that continues it.
 
     It is a note (PEP 678), which is told with the exception itself. An I/O error that names no file
@@ -150,8 +150,8 @@ def mark_resumable(error: BaseException, folder: Path, challenged: bool = False)
     """
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)
-    # A run that an auditor challenged goes on with the key that was committed to.
-    key = " --escrow FILE" if challenged else ""
+    # A challenged run goes on with the key that was committed to; another's further key is kept.
+    key = " --escrow FILE" if escrow else ""
     error.add_note(f"continue with: dpfedadamw run --resume {folder}{key}")
 
 

@@ -82,16 +82,17 @@ class ReleaseAgain:
     """A client-level round's release at the k coordinates that are released.
 
     Attributes:
-        released: the mean update as the server applies it, [k].
-        total: sum of the uploads, [k].
+        released: the mean update as the server applies it, [k]; None where not all of its
+            clients were computed.
+        total: sum of the uploads, [k]; None likewise.
         noise: the server's, [k]; None where the clients have added theirs.
         spacing: of the grid.
         divisor: what the noisy sum is divided by.
         bits: significant bits that it is then written with; None for all.
     """
 
-    released: Singles
-    total: Floats
+    released: Singles | None
+    total: Floats | None
     noise: Floats | None
     spacing: float
     divisor: float
@@ -146,7 +147,7 @@ class RoundAgain:
         digests: hexadecimal sha256 by the name under which the ledger's line has it.
         commitments: to each computed client's participation, [S, 32].
         participations: those that were drawn.
-        release: of a client-level round; None elsewhere, and where it is not whole.
+        release: of a client-level round; None elsewhere.
         moved: how far the state after it lies from the one that the trainer kept, over the distance
             that the round went; None where both are the same, or none was kept.
         published: whether the published parameters are those after the round, to the last bit; None

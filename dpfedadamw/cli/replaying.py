@@ -21,7 +21,7 @@ from dpfedadamw.privacy.noise.key_tree import data_commitment
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.reexecution import results
 from dpfedadamw.reexecution.history import PastLedger
-from dpfedadamw.reexecution.keys import EscrowedKeys, Keys, OpenedKeys, PublishedSeed
+from dpfedadamw.reexecution.keys import Keys, escrowed, opened, published
 from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.reexecution.rounds import Cost, Rerun
 from dpfedadamw.run.challenge import coin_of
@@ -77,17 +77,17 @@ def order_of(
     header = PastLedger(run.ledger).header
     if openings is not None:
         assert draw is not None
-        opened = read_opened(run, draw, openings)
+        shown = read_opened(run, draw, openings)
         _, read, _ = read_drawn(run, draw)
-        leaves = {(leaf.round, leaf.client): leaf.key for leaf in opened.leaves}
+        leaves = {(leaf.round, leaf.client): leaf.key for leaf in shown.leaves}
         return Order(
-            keys=OpenedKeys(leaves, opened.run.coin),
-            count=len(opened.drawn),
+            keys=opened(leaves, shown.run.coin),
+            count=len(shown.drawn),
             seed=read.nonce,
             drawn_by=NONCE,
-            drawn=opened.drawn,
-            challenged=opened.run,
-            salts=opened.salts,
+            drawn=shown.drawn,
+            challenged=shown.run,
+            salts=shown.salts,
         )
     keys = keys_of(header, escrow)
     if draw is None:
@@ -119,7 +119,7 @@ def keys_of(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
         ReexecutionError: If a release's key is not at hand.
     """
     if header.get("randomness") == "reproducible":
-        return PublishedSeed(int(header.get("seed") or 0))
+        return published(int(header.get("seed") or 0))
     if not escrow:
         raise ReexecutionError(
             "the noise of a release is computed again from its key; give --escrow FILE, "
@@ -131,7 +131,7 @@ def keys_of(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
             "the run is of a version whose streams followed from the key in another way; it cannot "
             "be computed again"
         )
-    return EscrowedKeys(escrow, coin_of(header))
+    return escrowed(escrow, coin_of(header))
 
 
 def replay_of(

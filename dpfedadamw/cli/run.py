@@ -60,7 +60,8 @@ def run(
         typer.Option(
             metavar="FILE",
             help="Keep the noise key in FILE (mode 0600). Whoever has it can subtract all noise. "
-            "With --challenge: the file that was written with the intent.",
+            "With --challenge: the file that was written with the intent. With --resume: the same "
+            "file again, which gets the further key.",
         ),
     ] = None,
     challenge: Annotated[
@@ -116,7 +117,7 @@ def run(
             training = start(experiment, out_dir, engine, challenged=challenged)
         else:
             training = start(experiment, out_dir, engine, escrow=escrow)
-    with resumable(training.run.path, challenge is not None), training.lock:
+    with resumable(training.run.path, escrow is not None), training.lock:
         _finish(_train(training, as_json), filing, as_json)
 
 

@@ -50,7 +50,7 @@ class Stop(typer.Exit):
 
 
 @contextmanager
-def resumable(folder: Path, challenged: bool = False) -> Iterator[None]:
+def resumable(folder: Path, escrow: bool = False) -> Iterator[None]:
     """Let whatever ends a run in progress name the command that continues it.
 
     Signals, full disks, want of memory and our own bugs alike get it (`rundir.mark_resumable`). An
@@ -58,14 +58,14 @@ def resumable(folder: Path, challenged: bool = False) -> Iterator[None]:
 
     Args:
         folder: The run's folder.
-        challenged: Whether it needs its key's file to go on.
+        escrow: Whether its key is in a file, which it goes on with.
     """
     try:
         yield
     except typer.Exit:
         raise
     except BaseException as error:
-        mark_resumable(error, folder, challenged)
+        mark_resumable(error, folder, escrow)
         raise
 
 

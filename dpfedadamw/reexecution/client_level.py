@@ -6,16 +6,14 @@ steps of the same rule at parameters in float64, each gradient plainly summed on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from dpfedadamw.algorithms.base import LocalRule
 from dpfedadamw.evidence.record_level import Unobserved
-from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.messages import unpack, unpack_update
 from dpfedadamw.federation.participation import (
@@ -26,96 +24,54 @@ from dpfedadamw.federation.participation import (
     Round,
 )
 from dpfedadamw.federation.release import public_coordinates
-from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.noise import grid_spacing
-from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.updates import sum_of_updates
 from dpfedadamw.reexecution.plain import PlainGradients, update_bound
-from dpfedadamw.reexecution.record_level import DRAWS, Second, packed
+from dpfedadamw.reexecution.record_level import DRAWS, Second
 from dpfedadamw.reexecution.results import ParticipationAgain, ReleaseAgain, UpdateAgain
-
-
-@dataclass
-class Trained:
-    """What the engine's rounds came to.
-
-    Attributes:
-        parts: Each client's part, in the round's order.
-        answers: What each came to.
-        rounds: The round, closed.
-    """
-
-    parts: list[Participation] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)
+from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientLevelAgain(ClientLevel):
-    """The unit as it was, which also keeps what every client's training came to.
+class ClientLevelAgain(UnprotectedAgain, ClientLevel):
+    """The unit as it was, which also keeps what the training of the clients came to."""
 
-    Attributes:
-        rule: The local rule.
-        trained: What was kept.
-        again: Streams once more, for the server's noise.
-    """
-
-    rule: LocalRule
-    trained: Trained
-    again: RandomSource
-
-    @classmethod
-    def begin(
-        cls, setup: UnitSetup, _drawn: frozenset[int], experiment: Experiment, again: RandomSource
-    ) -> Self:
-        """The unit for one round, whose evidence goes to a folder of its own."""
-        evidence = ClientLevel.open(setup).evidence
-        return cls(
-            evidence=evidence,
-            randomness=setup.randomness,
-            rule=experiment.algorithm.local,
-            trained=Trained(),
-            again=again,
-        )
+    unit: ClassVar[type[Unprotected]] = ClientLevel
 
     def answer(self, part: Participation, result: LocalResult) -> Answer:
-        """As in the run; keep it."""
-        answer = super().answer(part, result)
-        self.trained.parts.append(part)
-        self.trained.answers.append(answer)
-        return answer
+        """As in the run, also where not all of the round's clients are computed.
 
-    def close(self, current: Round) -> Mapping[str, object]:
-        """As in the run; keep the round."""
-        self.trained.rounds.append(current)
-        return super().close(current)
+        By how many there are, a client knows its share of the noise.
+        """
+        current = replace(part.current, chosen=tuple(self.kept.cohort))
+        return super().answer(replace(part, current=current), result)
 
-    def commitments(self) -> list[bytes]:
-        """Of every client that was computed, in their order."""
-        return [answer.commitment for answer in self.trained.answers]
+    def commitment(self, answer: Answer) -> bytes | None:
+        """To the clipped update."""
+        return answer.commitment
 
-    def before(self) -> Tensor:
-        """The parameters [d] before the round."""
-        return self.trained.rounds[0].broadcast.parameters
-
-    def release(self) -> ReleaseAgain | None:
+    def release(self, whole: bool) -> ReleaseAgain | None:
         """The round's release, with its noise drawn once more."""
-        (current,) = self.trained.rounds
+        current = self.current
         plan, answers = current.plan, current.answers
         like = current.broadcast.parameters
         kept = _kept(current)
         size = len(like) if kept is None else len(kept)
-        sent = [unpack_update(answer.message, size, like) for answer in answers]
         deviation = plan.update_noise_standard_deviation
-        noise = None
-        if plan.noise_added_by == "server" or not sent:
-            stream = current.stream(self.again, "release noise", SERVER)
+        noise = released = total = None
+        if plan.noise_added_by == "server" or not answers:
+            stream = current.stream(self.kept.source, "release noise", SERVER)
             noise = stream.normal(size, DRAWS[plan.gaussian_sampler]) * deviation
-        released = current.uploads[0].update
+        if whole:
+            sent = [unpack_update(answer.message, size, like) for answer in answers]
+            total = sum_of_updates(sent, size, like.device).cpu().numpy()
+            update = current.uploads[0].update
+            released = _singles(update if kept is None else update[kept])
         return ReleaseAgain(
-            released=_singles(released if kept is None else released[kept]),
-            total=sum_of_updates(sent, size, like.device).cpu().numpy(),
+            released=released,
+            total=total,
             noise=noise,
             spacing=grid_spacing(deviation),
             divisor=float(plan.clients_per_round),
@@ -123,39 +79,18 @@ class ClientLevelAgain(ClientLevel):
         )
 
     def participation(
-        self, client: int, data: ClientData, source: RandomSource, gradients: PlainGradients
+        self, client: int, data: ClientData, gradients: PlainGradients
     ) -> ParticipationAgain:
-        """A participation that was drawn, with its second computation.
-
-        Args:
-            client: Its client.
-            data: Its records.
-            source: Streams of which none was opened yet.
-            gradients: Computes sums plainly.
-        """
-        place = [part.client for part in self.trained.parts].index(client)
-        part, answer = self.trained.parts[place], self.trained.answers[place]
-        second = Second(part, data, source)
-        return ParticipationAgain(
-            client=client,
-            batches=second.batches(),
-            records=len(data.labels),
-            learning_rate=part.current.broadcast.learning_rate,
-            earlier_steps=part.current.broadcast.earlier_steps,
-            broadcast=part.current.message,
-            upload=answer.message,
-            memory_before=packed(part.memory),
-            memory_after=packed(answer.result.upload.memory),
-            queries=lambda: iter(()),
-            update=lambda: self._update(part, answer, second, source, gradients),
-        )
+        """A participation that was drawn, with its second computation."""
+        part, answer = self.kept.parts[client], self.kept.answers[client]
+        second = Second(part, data, self.kept.source)
+        return second.told(answer, update=lambda: self._update(part, answer, second, gradients))
 
     def _update(
         self,
         part: Participation,
         answer: Answer,
         second: Second,
-        source: RandomSource,
         gradients: PlainGradients,
     ) -> UpdateAgain:
         current, whole = part.current, answer.result.upload.update
@@ -164,7 +99,7 @@ class ClientLevelAgain(ClientLevel):
         steps = list(second.inputs())
         divisor = plan.fixed_divisor(part.client)
         wide, narrow = (
-            self.rule.run(
+            self.kept.experiment.algorithm.local.run(
                 _broadcast(part, whole, kind), _Plain(steps, divisor, gradients), Unobserved()
             ).update
             for kind in (torch.float64, torch.float32)
@@ -175,9 +110,9 @@ class ClientLevelAgain(ClientLevel):
             scale = plan.sparsification.scale
             taken = whole[kept] * scale if kept is not None else whole
         noise, deviation = None, plan.update_noise_standard_deviation
-        share = deviation / len(current.chosen) ** 0.5
+        share = deviation / len(self.kept.cohort) ** 0.5
         if plan.noise_added_by == "clients":
-            stream = current.stream(source, "upload noise", part.client)
+            stream = current.stream(self.kept.source, "upload noise", part.client)
             noise = stream.normal(len(clipped.update), DRAWS[plan.gaussian_sampler]) * share
         like = current.broadcast.parameters
         return UpdateAgain(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from dpfedadamw.privacy.noise.key_tree import NO_COIN, PublicCoin
 from dpfedadamw.privacy.noise.randomness import (
@@ -16,32 +16,27 @@ from dpfedadamw.privacy.noise.randomness import (
 from dpfedadamw.reexecution.results import ReexecutionError
 
 
-class Keys(Protocol):
-    """Gives the streams of a run.
+@dataclass(frozen=True)
+class Keys:
+    """Gives the streams of a run, as often as they are asked for.
 
     Attributes:
-        whole: Whether every stream of a round is there, so that it can be run again as a whole.
+        source: The streams of the key with a commitment, None in reproducible mode; raises
+            ReexecutionError where there is no such key.
+        opened: Round and client of the leaf keys that are there, client -1 being the server; None
+            where the keys open everything.
     """
 
-    @property
-    def whole(self) -> bool:
-        """Whether every stream of a round is there."""
-        ...
+    source: Callable[[str | None], RandomSource]
+    opened: frozenset[tuple[int, int]] | None = None
 
-    def source(self, commitment: str | None) -> RandomSource:
-        """Streams of which none was opened yet.
-
-        Args:
-            commitment: That the ledger names for the round; None in reproducible mode.
-
-        Raises:
-            ReexecutionError: If there is no such key.
-        """
-        ...
+    def open(self, round: int, clients: Iterable[int]) -> bool:
+        """Whether the streams of all these clients in a round are there."""
+        return self.opened is None or self.opened.issuperset((round, one) for one in clients)
 
 
-class EscrowedKeys:
-    """Keys from escrow files: of a run that was cut off, one for each time it was taken up.
+def escrowed(files: Sequence[Path], coin: PublicCoin = NO_COIN) -> Keys:
+    """Keys from escrow: of a run that was cut off, one for each time that it was taken up.
 
     Args:
         files: Written by ``run --escrow`` or ``challenge intent --escrow``.
@@ -50,56 +45,33 @@ class EscrowedKeys:
     Raises:
         PrivacyError: If a file cannot be read, or holds no key.
     """
+    every = [key for path in files for key in ReleaseRandomness.all_from_escrow(path, coin)]
+    known = {key.commitment: key for key in every}
 
-    whole = True
-
-    def __init__(self, files: Sequence[Path], coin: PublicCoin = NO_COIN) -> None:
-        self._files = {ReleaseRandomness.from_escrow(path).commitment: path for path in files}
-        self._coin = coin
-
-    def source(self, commitment: str | None) -> RandomSource:
-        """Streams of the key with this commitment."""
-        path = self._files.get(commitment or "")
-        if path is None:
+    def source(commitment: str | None) -> RandomSource:
+        key = known.get(commitment or "")
+        if key is None:
             raise ReexecutionError(
                 "the escrow holds no key with the commitment that the ledger names; give the file "
-                "that `run --escrow` wrote for this run"
+                "that `run --escrow` wrote for this run. A run that was cut off draws another key "
+                "when it goes on, which `run --resume RUN_DIR --escrow FILE` adds to the file"
             )
-        return ReleaseRandomness.from_escrow(path, self._coin)
+        return OpenedRandomness(key.leaf, key.coin)
+
+    return Keys(source)
 
 
-class OpenedKeys:
-    """Leaf keys that a trainer opened for a draw: of single participations, and no whole round.
+def opened(leaves: Mapping[tuple[int, int], bytes], coin: PublicCoin) -> Keys:
+    """Leaf keys that a trainer opened for a draw, whose commitments whoever read them has checked.
 
     Args:
         leaves: 32 bytes each, by round and client; client -1 is the server.
         coin: What the streams are bound to.
     """
-
-    whole = False
-
-    def __init__(self, leaves: Mapping[tuple[int, int], bytes], coin: PublicCoin) -> None:
-        self._leaves, self._coin = dict(leaves), coin
-
-    def source(self, commitment: str | None) -> RandomSource:
-        """Streams of what was opened, whose commitments whoever read them has checked."""
-        del commitment
-        return OpenedRandomness(self._leaves, self._coin)
+    source = OpenedRandomness(lambda round, client: leaves.get((round, client)), coin)
+    return Keys(lambda _: source, frozenset(leaves))
 
 
-class PublishedSeed:
-    """The seed of a reproducible run, which its spec names.
-
-    Args:
-        seed: It.
-    """
-
-    whole = True
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def source(self, commitment: str | None) -> RandomSource:
-        """Streams of the seed."""
-        del commitment
-        return ReproducibleRandomness(self._seed)
+def published(seed: int) -> Keys:
+    """The seed of a reproducible run, which its spec names."""
+    return Keys(lambda _: ReproducibleRandomness(seed))

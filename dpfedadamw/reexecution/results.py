@@ -84,16 +84,16 @@ class ReleaseAgain:
 
     Attributes:
         released: The mean update as the server applies it, at the coordinates that are released,
-            float32 [k].
-        total: Sum of the uploads, float64 [k].
+            float32 [k]; None where not all of its clients were computed.
+        total: Sum of the uploads, float64 [k]; None likewise.
         noise: The server's, float64 [k]; None where the clients have added theirs.
         spacing: Of the grid.
         divisor: What the noisy sum is divided by.
         bits: Significant bits that it is then written with; None for all.
     """
 
-    released: Singles
-    total: Floats
+    released: Singles | None
+    total: Floats | None
     noise: Floats | None
     spacing: float
     divisor: float
@@ -148,7 +148,7 @@ class RoundAgain:
         digests: Hexadecimal sha256 by the name under which the ledger's line has it.
         commitments: To each client's participation, uint8 [S, 32].
         participations: Those that were drawn.
-        release: Of a client-level round; None elsewhere, and where it is not whole.
+        release: Of a client-level round; None elsewhere.
         moved: How far the state after it lies from the one that the trainer kept, over the distance
             that the round went; None where none was kept or both are the same.
         published: Whether the published parameters are those after the round, to the last bit; None

@@ -13,13 +13,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
@@ -33,6 +34,7 @@ from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.reexecution.client_level import ClientLevelAgain
@@ -40,12 +42,7 @@ from dpfedadamw.reexecution.history import PastLedger, PastRound, append
 from dpfedadamw.reexecution.keys import Keys
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.record_level import RecordLevelAgain
-from dpfedadamw.reexecution.results import (
-    ParticipationAgain,
-    ReexecutionError,
-    ReleaseAgain,
-    RoundAgain,
-)
+from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
@@ -56,9 +53,7 @@ from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.vectors.flat import FlatParameters
 
-Again = RecordLevelAgain | ClientLevelAgain | UnprotectedAgain
 Drawn = Sequence[tuple[int, int]]
-_NOBODY = -1
 
 
 @dataclass(frozen=True)
@@ -145,9 +140,9 @@ class Rerun:
 
         Args:
             drawn: Round and client of each.
-            last: The last round, which is computed with them.
+            last: The last round, which is computed with them where its keys are there.
         """
-        rounds = sorted({index for index, _ in drawn} | {last})
+        rounds = self._wanted(drawn, last)
         again, at = 0, -1
         for index in rounds:
             start = max(self._kept_before(index), at)
@@ -155,24 +150,27 @@ class Rerun:
             at = index + 1
         return Cost(len(rounds), again, len(self.past.rounds), len(drawn))
 
+    def _wanted(self, drawn: Drawn, last: int) -> list[int]:
+        """The rounds of participations, and the last where its keys are there."""
+        more = {last} if self._keys.open(last, [SERVER]) else set()
+        return sorted({index for index, _ in drawn} | more)
+
     def rounds(self, drawn: Drawn, last: int) -> Iterator[RoundAgain]:
         """Compute the rounds of participations again, in their order, and the last round.
 
         Args:
             drawn: Round and client of each.
-            last: The last round, which leads to the published model. It is left out where the keys
-                do not open all of it.
+            last: The last round, which leads to the published model. Where the keys do not open
+                it, it is left out.
         """
-        wanted: dict[int, list[int]] = {}
-        if self._keys.whole:
-            drawn = [*drawn, (last, _NOBODY)]
-        for index, client in sorted(drawn):
-            wanted.setdefault(index, []).append(client)
+        wanted: dict[int, set[int]] = {index: set() for index in self._wanted(drawn, last)}
+        for index, client in drawn:
+            wanted[index].add(client)
         at: tuple[int, ServerState] | None = None
         for index, clients in wanted.items():
             try:
                 state = self._state_before(index, at)
-                result, again = self.play(index, state, frozenset(clients) - {_NOBODY})
+                result, again = self.play(index, state, frozenset(clients))
             except DpfedadamwError as error:
                 at = None
                 yield _failed(index, str(error))
@@ -209,7 +207,8 @@ class Rerun:
                 append(ledger, "spend", past.charges or lines)
 
             source = self._keys.source(past.commitment)
-            unit = self._unit(folder, source, drawn, past)
+            cohort: list[int] = []
+            unit = self._unit(folder, source, drawn, cohort)
             experiment, options = self.experiment, self._performance(index)
             self.experiment.model.train()
             worker = Worker(
@@ -229,63 +228,67 @@ class Rerun:
                 clients=self._clients,
                 ledger=ledger,
                 charge=charge,
-                only=None if self._keys.whole else tuple(sorted(drawn)),
-                attempt=past.attempt,
-                cohort=[],
+                open=lambda clients: self._keys.open(index, clients),
+                drawn=drawn,
+                cohort=cohort,
             )
             with self._threads(index), determinism(experiment.spec):
                 result = next(federation.run(state, index), None)
             if result is None:
                 raise ReexecutionError(f"round {index}: the spec ends the run before it")
-            packed = packed_state(result)
             participations = tuple(
-                unit.participation(
-                    client, self._clients[client], self._again(past), self._gradients
-                )
-                for client in sorted(drawn)
+                unit.participation(client, self._clients[client], self._gradients)
+                # Whom the key does not draw has no part in the round; that others say so is judged.
+                for client in sorted(drawn.intersection(result.entry["clients"]))
             )
-            again = self._told(past, result, unit, computed, participations, packed, different)
-            return result, replace(again, cohort=tuple(federation.cohort))
+            return result, RoundAgain(
+                round=index,
+                attempt=past.attempt,
+                exact=not different,
+                differences=different,
+                clients=tuple(int(client) for client in result.entry["clients"]),
+                cohort=tuple(cohort),
+                commitments=commitment_rows(unit.kept.commitments),
+                participations=participations,
+                **self._server(past, result, unit, computed, self._keys.open(index, cohort)),
+            )
 
     def start(self) -> ServerState:
         """The state before the first round."""
         return self.experiment.algorithm.server.start(self._initial.clone())
 
-    def _told(
+    def _server(
         self,
         past: PastRound,
         result: RoundResult,
-        unit: Again,
+        unit: UnprotectedAgain,
         computed: Sequence[Mapping[str, Any]],
-        participations: tuple[ParticipationAgain, ...],
-        packed: bytes,
-        different: tuple[str, ...],
-    ) -> RoundAgain:
-        index, whole = int(past.entry["round"]), self._keys.whole
-        digests = {
-            name: str(value) for name, value in result.entry.items() if name.endswith("_sha256")
+        whole: bool,
+    ) -> dict[str, Any]:
+        """What is told of the server's part of a round, of which all clients were computed or not.
+
+        The server's own noise is told either way: its key is opened with any of the round.
+        """
+        digests = {name: str(of) for name, of in result.entry.items() if name.endswith("_sha256")}
+        release = unit.release(whole)
+        if not whole:
+            return {
+                "digests": {"broadcast_sha256": digests["broadcast_sha256"]},
+                "release": release,
+            }
+        digests["state_sha256"] = hashlib.sha256(packed_state(result)).hexdigest()
+        same = digests["state_sha256"] == past.entry.get("state_sha256")
+        index = int(past.entry["round"])
+        return {
+            "whole": True,
+            "charges": tuple(computed),
+            "digests": digests,
+            "release": release,
+            "moved": None
+            if same
+            else self._moved(index, unit.current.broadcast.parameters, result.state),
+            "published": self._is_published(result) if result.last else None,
         }
-        if whole:
-            digests["state_sha256"] = hashlib.sha256(packed).hexdigest()
-        else:
-            digests = {"broadcast_sha256": digests["broadcast_sha256"]}
-        same = digests.get("state_sha256") == past.entry.get("state_sha256")
-        release: ReleaseAgain | None = unit.release() if whole else None
-        return RoundAgain(
-            round=index,
-            attempt=past.attempt,
-            exact=not different,
-            differences=different,
-            whole=whole,
-            clients=tuple(int(client) for client in result.entry["clients"]),
-            charges=tuple(computed) if whole else (),
-            digests=digests,
-            commitments=commitment_rows(unit.commitments()),
-            participations=participations,
-            release=release,
-            moved=self._moved(index, unit.before(), result.state) if whole and not same else None,
-            published=self._is_published(result) if whole and result.last else None,
-        )
 
     def _is_published(self, result: RoundResult) -> bool:
         published, own = self._published(), result.state.parameters
@@ -306,13 +309,12 @@ class Rerun:
         """The published parameters as a flat vector; None where they do not fit the model."""
         try:
             tensors = load(self._run.weights.read_bytes())
-            slices = self._flat.layout.slices
-            return torch.cat([tensors[part.name].reshape(-1) for part in slices]).to(
-                self.experiment.device
-            )
-        except Exception:
+            found = [tensors[part.name].reshape(-1) for part in self._flat.layout.slices]
+        except (OSError, SafetensorError, KeyError):
             # Whatever the file holds is judged elsewhere; here it only cannot be compared with.
             return None
+        whole = torch.cat(found).to(self.experiment.device)
+        return whole if len(whole) == len(self._initial) else None
 
     def _state_before(self, index: int, at: tuple[int, ServerState] | None) -> ServerState:
         """The state before a round, running those before it again where none was kept."""
@@ -320,17 +322,17 @@ class Rerun:
         if at is not None and at[0] >= kept:
             completed, state = at
         elif kept:
-            found = self._kept(kept)
-            completed, state = kept, found
+            completed, state = kept, self._kept(kept)
         else:
             completed, state = 0, self.start()
         while completed < index:
-            if not self._keys.whole:
+            found = self.play(completed, state) if self._keys.open(completed, [SERVER]) else None
+            if found is None or not found[1].whole:
                 raise ReexecutionError(
                     f"round {index}: no state before it was kept, and to run the rounds before it "
                     "again needs the whole key"
                 )
-            result, _ = self.play(completed, state)
+            result = found[0]
             if not self._as_named(result):
                 raise ReexecutionError(
                     f"round {index}: no state before it was kept, and round {completed}, run "
@@ -380,21 +382,17 @@ class Rerun:
             raise ReexecutionError(f"round {index}: the ledger does not say that it was finished")
         return past
 
-    def _again(self, past: PastRound) -> RandomSource:
-        """Streams once more, for the second computation."""
-        return self._keys.source(past.commitment)
-
     def _unit(
-        self, folder: Path, source: RandomSource, drawn: frozenset[int], past: PastRound
-    ) -> Any:
+        self, folder: Path, source: RandomSource, drawn: frozenset[int], cohort: Sequence[int]
+    ) -> UnprotectedAgain:
         setup = UnitSetup(
             experiment=self.experiment, directory=folder, completed=0, randomness=source
         )
         plan = self.experiment.plan
-        kind: type[Again] = UnprotectedAgain
+        kind: type[UnprotectedAgain] = UnprotectedAgain
         if plan.private:
             kind = ClientLevelAgain if plan.unit.noises_updates else RecordLevelAgain
-        return kind.begin(setup, drawn, self.experiment, self._again(past))
+        return kind.begin(setup, drawn, cohort)
 
     def _recorded(self, index: int) -> Mapping[str, Any] | None:
         firsts = [first for first in self._environments if first <= index]
@@ -434,18 +432,18 @@ class _Again(Federation):
     """Rounds as they were, with the clients of whom there is a key.
 
     Attributes:
-        only: The clients that are computed; None for all that the round's own stream draws.
-        attempt: Which attempt the ledger says it was.
+        open: Whether there are the keys of all these clients.
+        drawn: The clients that are computed where not all of a round's are open.
         cohort: Gets everybody whom the round's own stream draws.
     """
 
-    only: tuple[int, ...] | None
-    attempt: int
+    open: Callable[[Sequence[int]], bool]
+    drawn: frozenset[int]
     cohort: list[int]
 
     def _choose(self, index: int) -> tuple[list[int], int]:
         self.cohort[:], attempt = super()._choose(index)
-        return (self.cohort, attempt) if self.only is None else (list(self.only), self.attempt)
+        return (self.cohort if self.open(self.cohort) else sorted(self.drawn)), attempt
 
 
 def packed_state(result: RoundResult) -> bytes:

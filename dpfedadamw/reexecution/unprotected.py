@@ -1,65 +1,114 @@
-"""Rounds of a run that protects nothing, run again: there is nothing to compute a second time."""
+"""Rounds run again: what every unit keeps of them, and the unit that protects nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
+from safetensors.torch import save
 from torch import Tensor
 
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.federation.participation import ClientData, Round
+from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.results import ParticipationAgain, ReexecutionError, ReleaseAgain
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnprotectedAgain(Unprotected):
-    """The unit as it was, which also keeps where its round began.
+@dataclass(kw_only=True)
+class Kept:
+    """What is kept of a round.
 
     Attributes:
-        closed: The round.
+        experiment: What is run.
+        source: Streams, as often as they are asked for.
+        drawn: The clients whose participations are computed a second time.
+        cohort: Everybody whom the round's own stream draws, once it has.
+        parts: Part of each client that was drawn.
+        answers: What it came to.
+        commitments: Of every client that was computed, in their order.
+        rounds: The round, closed.
     """
 
-    closed: list[Round] = field(default_factory=list)
+    experiment: Experiment
+    source: RandomSource
+    drawn: frozenset[int]
+    cohort: Sequence[int]
+    parts: dict[int, Participation] = field(default_factory=dict)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    commitments: list[bytes] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnprotectedAgain(Unprotected):
+    """The unit as it was, which also keeps what its round came to.
+
+    Attributes:
+        kept: What it keeps.
+        unit: The unit that it is else.
+    """
+
+    kept: Kept
+    unit: ClassVar[type[Unprotected]] = Unprotected
 
     @classmethod
-    def begin(
-        cls,
-        _setup: UnitSetup,
-        _drawn: frozenset[int],
-        _experiment: Experiment,
-        _again: RandomSource,
-    ) -> Self:
-        """The unit for one round."""
-        return cls()
+    def begin(cls, setup: UnitSetup, drawn: frozenset[int], cohort: Sequence[int]) -> Self:
+        """The unit for one round, whose evidence goes to a folder of its own."""
+        kept = Kept(
+            experiment=setup.experiment, source=setup.randomness, drawn=drawn, cohort=cohort
+        )
+        return cls(**vars(cls.unit.open(setup)), kept=kept)
+
+    def took_part(self, part: Participation, answer: Answer) -> None:
+        """Keep the commitment of every client, and all of those that were drawn."""
+        commitment = self.commitment(answer)
+        if commitment is not None:
+            self.kept.commitments.append(commitment)
+        if part.client in self.kept.drawn:
+            self.kept.parts[part.client], self.kept.answers[part.client] = part, answer
 
     def close(self, current: Round) -> Mapping[str, object]:
         """As in the run; keep the round."""
-        self.closed.append(current)
+        self.kept.rounds.append(current)
         return super().close(current)
 
-    def commitments(self) -> list[bytes]:
-        """None: nothing was committed to."""
-        return []
+    def commitment(self, _answer: Answer) -> bytes | None:
+        """What binds the trainer to a participation; None where nothing does."""
+        return None
 
-    def before(self) -> Tensor:
-        """The parameters [d] before the round."""
-        return self.closed[0].broadcast.parameters
+    @property
+    def current(self) -> Round:
+        """The round, once it is closed."""
+        (current,) = self.kept.rounds
+        return current
 
-    def release(self) -> ReleaseAgain | None:
-        """Nothing is released with noise."""
+    def release(self, _whole: bool) -> ReleaseAgain | None:
+        """What the server releases with noise of its own; None where that is nothing.
+
+        Args:
+            whole: Whether all of the round's clients were computed.
+        """
         return None
 
     def participation(
-        self, _client: int, _data: ClientData, _source: RandomSource, _gradients: PlainGradients
+        self, _client: int, _data: ClientData, _gradients: PlainGradients
     ) -> ParticipationAgain:
-        """Refused: no value was noised that could be computed again.
+        """A participation that was drawn, with its second computation.
+
+        Args:
+            client: Its client.
+            data: Its records.
+            gradients: Computes sums plainly.
 
         Raises:
-            ReexecutionError: Always.
+            ReexecutionError: If no value was noised that could be computed again.
         """
         raise ReexecutionError("the run claims no privacy: there is nothing to compute again")
+
+
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """Named tensors, serialised as evidence has them."""
+    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})

@@ -133,12 +133,10 @@ def challenged_again(header: Mapping[str, Any], escrow: Path | None) -> ReleaseR
         escrow: The key's file.
 
     Raises:
-        RunError: If the key is missing, is not the one that was committed to, or is not asked for.
+        RunError: If the key is missing, or is not the one that was committed to.
         PrivacyError: If the file cannot be read.
     """
     if header.get("public_coin") is None:
-        if escrow is not None:
-            raise RunError("--escrow: a resumed run draws a new key; escrow is for whole runs")
         return None
     if escrow is None:
         raise RunError(

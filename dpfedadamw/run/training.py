@@ -170,9 +170,7 @@ def start(
         drawn = _draw(experiment, canaries, randomness)
         experiment = renamed(experiment)
     if escrow is not None:
-        if not isinstance(randomness, ReleaseRandomness):
-            raise RunError("--escrow: only randomness: release has a key to keep")
-        randomness.write_escrow(escrow)
+        _with_a_key(randomness).write_escrow(escrow)
     flat = FlatParameters(experiment.model)
     state = experiment.algorithm.server.start(flat.vector)
     text = specs.dump(experiment.spec).encode()
@@ -230,7 +228,7 @@ def start(
     except BaseException as error:
         lock.release()
         if canaries is None:
-            mark_resumable(error, run.path, challenged is not None)
+            mark_resumable(error, run.path, (escrow or challenged) is not None)
         raise
 
 
@@ -252,7 +250,8 @@ def resume(
         device: Where to compute.
         engine: Which clipped-sum engine to use.
         lock: The directory's, if the caller holds it already.
-        escrow: The key's file, which a challenged run goes on with.
+        escrow: The key's file, which a challenged run goes on with; the new key of any other is
+            added to it.
 
     Raises:
         DpfedadamwError: If somebody else writes to the run, it has its claim already, or what it
@@ -293,7 +292,7 @@ def _resume(
     state, numbers = server.start(flat.vector), None
     if found.state is not None:
         state, numbers = checkpoints.unpack_state(found.state, server, flat.vector)
-    randomness = challenged_again(course.header, escrow) or _randomness(experiment.spec)
+    randomness = challenged_again(course.header, escrow) or _drawn_again(experiment, course, escrow)
     budget.reserve_again(experiment, run, course.ledger.entries, found.completed)
     course.ledger.append("resume", {"round": found.completed, "commitment": randomness.commitment})
     point_latest(run)
@@ -513,6 +512,23 @@ def _randomness(spec: Spec) -> RandomSource:
     if spec.randomness.mode == "reproducible":
         return ReproducibleRandomness(spec.randomness.seed or 0)
     return ReleaseRandomness()
+
+
+def _drawn_again(experiment: Experiment, course: Journal, escrow: Path | None) -> RandomSource:
+    """The streams of a run that is taken up again: of a new key, which is kept where one asks."""
+    randomness = _randomness(experiment.spec)
+    if escrow is not None:
+        entries = [course.header, *course.ledger.of_kind("resume")]
+        # Before the ledger names it: what was drawn under a key that is lost cannot be replayed.
+        known = {str(entry.get("commitment")) for entry in entries}
+        _with_a_key(randomness).add_to_escrow(escrow, known)
+    return randomness
+
+
+def _with_a_key(randomness: RandomSource) -> ReleaseRandomness:
+    if not isinstance(randomness, ReleaseRandomness):
+        raise RunError("--escrow: only randomness: release has a key to keep")
+    return randomness
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ from audit.reexecution.base import (
 UNIT = 2.0**-24 * (1.0 + 2.0**-20)
 # Norms and noise are noted in float32: half a unit for that, half for what was computed from.
 _NOTED = 2.0 * UNIT
+# What adding up numbers in float64 in another order can move, over the sum, and far more.
+_SUMMED = 1e-9
 
 
 @dataclass
@@ -100,6 +102,8 @@ def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recompute
         tally.reasons.append(f"{where}: its clients are not those that the key draws")
     if again.whole:
         _server(bundle, where, item, again, same, tally)
+    if again.release is not None and isinstance(evidence, UpdateRound):
+        _release(bundle, where, again.release, evidence, tally)
     for part in again.participations:
         name = f"{where}, client {part.client}"
         if part.client not in evidence.clients.tolist():
@@ -176,8 +180,6 @@ def _server(
     due = [read_spend(entry, 0) for entry in again.charges]
     if sorted(charged, key=repr) != sorted(due, key=repr):
         tally.reasons.append(f"{where}: was not charged what the spec makes of it")
-    if again.release is not None:
-        _release(where, again.release, tally)
     if same:
         tally.rounds += 1
     if again.published is not None and same:
@@ -225,7 +227,7 @@ def _participation(
         off, bound = _clean(query)
         tally.bound(f"{name}: the clipped sum behind the gradient", off, bound, clip)
         sampled = evidence.noise_sample[row, number] * clip
-        _noise(name, query, sampled, places, tally)
+        _noise(name, query.noise[places], sampled, query.clean[places], query.spacing, tally)
         if evidence.batch_size[row, number] != len(query.records):
             tally.reasons.append(f"{name}: its batch is not of the size that the key draws")
         if evidence.divisor[row, number] != query.divisor:
@@ -250,14 +252,12 @@ def _clean(query: QueryAgain) -> tuple[float, float]:
 
 
 def _noise(
-    where: str, query: QueryAgain, sampled: Floats, places: np.ndarray, tally: Recomputed
+    where: str, noise: Floats, noted: Floats, clean: Floats, spacing: float, tally: Recomputed
 ) -> None:
     """The noise that the evidence has must be the key's, at every coordinate that it shows."""
-    noise = query.noise[places]
     # The noise is noted as the difference of two sums, the noisy one on a grid and in float32.
-    room = 0.5 * query.spacing + _NOTED * (np.abs(noise) + np.abs(query.clean[places]))
-    room += _NOTED * np.abs(sampled)
-    if not np.all(np.abs(sampled - noise) <= room):
+    room = 0.5 * spacing + _NOTED * (np.abs(noise) + np.abs(clean) + np.abs(noted))
+    if not np.all(np.abs(noted - noise) <= room):
         tally.reasons.append(f"{where}: its noise is not what the key gives")
 
 
@@ -315,6 +315,14 @@ def _update(
     raw = float(np.linalg.norm(kept.astype(np.float64)))
     if same and math.isfinite(noted) and abs(noted - raw) > _NOTED * raw:
         tally.reasons.append(f"{where}: the norm noted is not that of its update")
+    if same and again.noise is not None:
+        squares = evidence.upload_noise_sum_squares
+        said = float("nan") if squares is None else float(np.sum(squares[row]))
+        due = float(np.sum(np.square(again.upload.astype(np.float64) - again.clipped)))
+        if not abs(said - due) <= _SUMMED * due:
+            tally.reasons.append(
+                f"{where}: the noise noted of its upload is not what the key gives"
+            )
 
 
 def _clipping(again: UpdateAgain, clip: float) -> list[str]:
@@ -347,8 +355,19 @@ def _written(bits: int | None) -> float:
     return 0.0 if bits is None else 2.0**-bits
 
 
-def _release(where: str, release: ReleaseAgain, tally: Recomputed) -> None:
-    """A client-level round's release must be the sum of its uploads and the key's noise."""
+def _release(
+    bundle: Bundle, where: str, release: ReleaseAgain, evidence: UpdateRound, tally: Recomputed
+) -> None:
+    """A client-level round's release must be the sum of its uploads and the key's noise.
+
+    The noise is known with the server's key, the sum once all of the round's clients are.
+    """
+    if release.noise is not None:
+        noted = evidence.noise_sample * (bundle.header.clipping_norm or 1.0)
+        shown = release.noise[bundle.layout().sample_coordinates]
+        _noise(where, shown, noted, evidence.clean_sample, release.spacing, tally)
+    if release.released is None or release.total is None:
+        return
     noise = release.noise if release.noise is not None else np.zeros(len(release.total))
     noisy = release.released.astype(np.float64) * release.divisor
     room = (2.0 * UNIT + _written(release.bits)) * np.abs(noisy)

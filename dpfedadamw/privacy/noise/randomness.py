@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +35,7 @@ from dpfedadamw.privacy.noise.key_tree import (
     stream_key,
 )
 from dpfedadamw.privacy.noise.streams import Stream
-from dpfedadamw.storage.disk import DISK, PRIVATE_MODE
+from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
 
 __all__ = [
     "OpenedRandomness",
@@ -97,16 +97,35 @@ class ReleaseRandomness:
 
     @classmethod
     def from_escrow(cls, path: str | Path, coin: PublicCoin = NO_COIN) -> ReleaseRandomness:
-        """Read a key that `write_escrow` wrote, to replay a run's noise.
+        """Read the one key that `write_escrow` wrote.
 
         Raises:
-            PrivacyError: if the file cannot be read or does not hold a key.
+            PrivacyError: if the file cannot be read or does not hold one key.
+        """
+        keys = cls.all_from_escrow(path, coin)
+        if len(keys) > 1:
+            raise PrivacyError(
+                f"{path} holds {len(keys)} keys, of a run that was cut off and taken up without an "
+                "auditor's challenge; here one is needed"
+            )
+        return keys[0]
+
+    @classmethod
+    def all_from_escrow(
+        cls, path: str | Path, coin: PublicCoin = NO_COIN
+    ) -> list[ReleaseRandomness]:
+        """Read all keys of an escrow file, the run's first one first; at least one.
+
+        Raises:
+            PrivacyError: if the file cannot be read or does not hold keys.
         """
         try:
-            key = bytes.fromhex(Path(path).read_text(encoding="ascii").strip())
-        except (OSError, ValueError) as error:
-            raise PrivacyError(f"{path} is not a readable key escrow of 64 hex digits") from error
-        return cls(key, coin)
+            lines = Path(path).read_text(encoding="ascii").split()
+            return [cls(bytes.fromhex(line), coin) for line in lines or [""]]
+        except (OSError, ValueError, PrivacyError) as error:
+            raise PrivacyError(
+                f"{path} is not a readable key escrow of 64 hex digits a line"
+            ) from error
 
     def __repr__(self) -> str:
         """Show the commitment, and never the key."""
@@ -192,25 +211,51 @@ class ReleaseRandomness:
             reason = error.strerror or "it cannot be created"
             raise PrivacyError(f"cannot write the key escrow {path}: {reason}") from error
 
+    def add_to_escrow(self, path: str | Path, known: Collection[str]) -> None:
+        """Add the key to the run's escrow file, as its last line, and wait for the disk.
+
+        A file that is not there yet is made; then it lacks what the run used before.
+
+        Args:
+            path: The file.
+            known: Commitments of the keys that the run used before.
+
+        Raises:
+            PrivacyError: if the file cannot be read or written, or holds keys of another run.
+        """
+        if not DISK.exists(Path(path)):
+            self.write_escrow(path)
+            return
+        before = self.all_from_escrow(path)
+        if not any(key.commitment in known for key in before):
+            raise PrivacyError(
+                f"{path} holds no key of this run; give the file that `run --escrow` wrote for it, "
+                "or the name of a new one"
+            )
+        lines = "".join(f"{key._key.hex()}\n" for key in (*before, self))
+        try:
+            # Behind a link lies the file that others read.
+            write_atomically(Path(path).resolve(), lines.encode(), PRIVATE_MODE)
+        except OSError as error:
+            reason = error.strerror or "it cannot be written"
+            raise PrivacyError(f"cannot write the key escrow {path}: {reason}") from error
+
 
 class OpenedRandomness:
-    """The streams of a release run as far as their leaf keys were opened, for whoever replays it.
+    """The streams of a release run as far as its leaf keys are open, for whoever replays it.
 
     Args:
-        leaves: Leaf keys, 32 bytes each, by (round, client); client -1 is the server.
+        leaf: The leaf key of a round and client, 32 bytes, None where it is not open; client -1 is
+            the server.
         coin: Nonce and identifier of the run.
     """
 
     mode = "release"
     commitment: str | None = None
 
-    def __init__(self, leaves: Mapping[tuple[int, int], bytes], coin: PublicCoin = NO_COIN) -> None:
-        self._leaves = dict(leaves)
+    def __init__(self, leaf: Callable[[int, int], bytes | None], coin: PublicCoin) -> None:
+        self._leaf = leaf
         self.coin = coin
-
-    def __repr__(self) -> str:
-        """Show how many keys are open, and none of them."""
-        return f"OpenedRandomness(leaves={len(self._leaves)})"
 
     def stream(
         self,
@@ -232,7 +277,7 @@ class OpenedRandomness:
         Raises:
             PrivacyError: if the leaf key of this round and client was not opened.
         """
-        leaf = self._leaves.get((round, client))
+        leaf = self._leaf(round, client)
         if leaf is None:
             raise PrivacyError(f"the key of round {round}, client {client} was not opened")
         return Stream(stream_key(leaf, self.coin, purpose, round, client, attempt, history))

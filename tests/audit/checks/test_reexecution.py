@@ -14,7 +14,7 @@ from audit.auditor import audit_run
 from audit.checks.reexecution import WORD, percent
 from audit.checks.shared.recomputed import Recomputed, _clipping
 from audit.reading.bundle import open_bundle
-from audit.reexecution.base import Replay, RoundAgain, UpdateAgain
+from audit.reexecution.base import ReleaseAgain, Replay, RoundAgain, UpdateAgain
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run
@@ -133,6 +133,27 @@ def test_where_clients_are_drawn_independently_their_number_is_not_told(tmp_path
     assert "participations" not in finding.details
     assert finding.private["participations"] > 0
     assert finding.details["chances"][1]["passes"] == pytest.approx(0.95**3)
+
+
+def test_release_noise_that_the_key_does_not_give_fails_also_where_uploads_are_not_opened(
+    tmp_path: Path,
+) -> None:
+    run = build_client_run(tmp_path / "run", ClientSettings())
+    bundle = open_bundle(run)
+    size, clip = bundle.header.parameters, bundle.header.clipping_norm or 1.0
+
+    def released(one: RoundAgain, off: float) -> RoundAgain:
+        noise = np.zeros(size)
+        shown = bundle.update_round(one.round).noise_sample * clip
+        noise[bundle.layout().sample_coordinates] = shown + off
+        release = ReleaseAgain(
+            released=None, total=None, noise=noise, spacing=0.0, divisor=1.0, bits=None
+        )
+        return replace(one, release=release)
+
+    wrong = "its noise is not what the key gives"
+    assert wrong in found(run, lambda one: released(one, 0.01)).measurement
+    assert wrong not in found(run, lambda one: released(one, 0.0)).measurement
 
 
 def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:

@@ -45,6 +45,19 @@ def test_what_was_opened_is_computed_again(announced: Parties, capsys) -> None:
     assert judged["details"]["rounds_run_again"] == 0
 
 
+def test_where_a_whole_round_is_opened_the_server_s_step_is_computed_too(
+    announced: Parties, capsys
+) -> None:
+    assert announced.draw(8, "all.json") == announced.open("all.json", "all-opened.json") == 0
+    found = audited(
+        announced, capsys, "--draw", announced.file("all.json"),
+        "--openings", announced.file("all-opened.json"),
+    )  # fmt: skip
+    details = check_of(found)["details"]
+    assert check_of(found)["verdict"] == "PASS"
+    assert (details["rounds_run_again"], details["published_parameters"]) == (2, True)
+
+
 def test_with_the_escrow_what_was_drawn_is_computed_again_and_the_server_too(
     announced: Parties, capsys
 ) -> None:

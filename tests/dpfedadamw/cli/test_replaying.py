@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,19 @@ import torch
 from audit.verdict import Finding, Verdict
 from dpfedadamw.cli import after_training
 from dpfedadamw.cli.replaying import order_of, replay_of
+from dpfedadamw.experiment import prepare
 from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import RunDirectory
-from tests.runs import small_spec, train
+from tests.runs import call, probed, small_spec, train
 
-EVERYTHING = 1000
+CPU, EVERYTHING = torch.device("cpu"), 1000
 
 
 def reexecuted(run: RunDirectory, count: int = EVERYTHING, **keys: Any) -> Finding:
     """What comes of computing participations of a run again."""
     order = order_of(run, count, **keys)
-    rerun = Rerun(run, order.keys, torch.device("cpu"))
+    rerun = Rerun(run, order.keys, CPU)
     return after_training.audit(run, replay=replay_of(rerun, order)).named("reexecution")
 
 
@@ -40,3 +43,46 @@ def test_an_honest_run_passes(changes: tuple[str, ...], tmp_path: Path) -> None:
     found = reexecuted(train(spec, tmp_path)[0].run)
     assert (found.verdict, found.details["drawn"]) == (Verdict.PASS, 4), found.measurement
     assert found.details["published_parameters"]
+
+
+class CutOffError(Exception):
+    """Ends a run after a round."""
+
+
+def cut_off(*_: object) -> None:
+    raise CutOffError
+
+
+@pytest.fixture(scope="module")
+def taken_up(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, Path]:
+    """A run that was cut off after its first round and taken up again, and its escrow."""
+    folder = tmp_path_factory.mktemp("cut")
+    spec, kept = small_spec(rounds=3, clients_per_round=2, mode="release"), folder / "key"
+    training = engine_run.start(prepare(spec, CPU), folder, escrow=kept)
+    with pytest.raises(CutOffError):
+        engine_run.train(training, on_round=cut_off)
+    shutil.copy(kept, folder / "first")
+    training = engine_run.resume(training.run, CPU, escrow=kept)
+    with training.lock:
+        engine_run.train(training, before_claim=probed)
+    return training.run, kept
+
+
+def test_with_all_keys_in_escrow_a_run_that_was_cut_off_is_computed_again(
+    taken_up: tuple[RunDirectory, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, kept = taken_up
+    found = reexecuted(run, escrow=[kept])
+    assert (found.verdict, found.details["rounds_run_again"]) == (Verdict.PASS, 3)
+    assert call("replay", str(run.path), "--escrow", str(kept)) == 0
+    assert "DIFFERS" not in capsys.readouterr().out
+
+
+def test_without_the_further_key_it_is_said_what_cannot_be_computed(
+    taken_up: tuple[RunDirectory, Path],
+) -> None:
+    run, kept = taken_up
+    found = reexecuted(run, escrow=[kept.with_name("first")])
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert "2 of 6 participations that were drawn could be computed again" in found.measurement
+    assert "run --resume RUN_DIR --escrow FILE" in found.measurement

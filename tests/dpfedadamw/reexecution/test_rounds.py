@@ -11,7 +11,7 @@ import torch
 
 from dpfedadamw.evidence.states import state_file
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.reexecution.keys import EscrowedKeys, PublishedSeed
+from dpfedadamw.reexecution.keys import escrowed, published
 from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import training as engine_run
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def again(run: RunDirectory, seed: int = 1) -> Rerun:
-    return Rerun(run, PublishedSeed(seed), CPU)
+    return Rerun(run, published(seed), CPU)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,14 @@ def test_another_seed_draws_other_batches(finished: RunDirectory) -> None:
     assert one.moved > 0.1
 
 
+def test_whom_the_key_does_not_draw_has_no_part_in_the_round(finished: RunDirectory) -> None:
+    rerun = again(finished)
+    others = set(range(5)) - set(rerun.past.rounds[3].entry["clients"])
+    (one,) = rerun.rounds([(3, client) for client in others], 3)
+    assert (one.problem, one.participations) == (None, ())
+    assert others.isdisjoint(one.cohort or ())
+
+
 def test_data_of_another_digest_are_refused(finished: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(tmp_path)
     lines = finished.ledger.read_text().splitlines()
@@ -135,8 +143,8 @@ def test_a_release_needs_the_key_that_the_ledger_names(
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     ReleaseRandomness(key_of_a_test()).write_escrow(right)
     ReleaseRandomness(key_of_a_test(2)).write_escrow(wrong)
-    (found,) = Rerun(run, EscrowedKeys([wrong, right]), CPU).rounds([], 1)
+    (found,) = Rerun(run, escrowed([wrong, right]), CPU).rounds([], 1)
     assert found.published is True
-    (refused,) = Rerun(run, EscrowedKeys([wrong]), CPU).rounds([], 1)
+    (refused,) = Rerun(run, escrowed([wrong]), CPU).rounds([], 1)
     assert refused.problem is not None
     assert "no key with the commitment" in refused.problem

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import stat
 from datetime import UTC, datetime
 
 import pytest
 import torch
 
 from audit.reading.openings import Coin, Opening, histories, stream_key
-from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import Experiment, prepare
 from dpfedadamw.privacy.noise import randomness
 from dpfedadamw.privacy.noise.key_tree import PublicCoin
@@ -134,10 +135,42 @@ def test_a_run_that_was_cut_off_goes_on_with_its_own_key_and_other_noise(
     assert len(set(used.values())) == len(used)
 
 
-def test_a_run_without_a_challenge_takes_no_escrow_when_it_goes_on(tmp_path):
-    plain = engine_run.start(
-        prepare(small_spec(mode="release", rounds=1), torch.device("cpu")), tmp_path
-    )
+def test_the_escrow_of_a_run_without_a_challenge_gets_each_further_key(tmp_path):
+    kept, cpu = tmp_path / "key", torch.device("cpu")
+    plain = engine_run.start(prepare(small_spec(mode="release"), cpu), tmp_path, escrow=kept)
     plain.lock.release()
-    with pytest.raises(DpfedadamwError, match="a resumed run draws a new key"):
+    run = open_existing(plain.run.path)
+    for _ in range(2):
+        resumed = engine_run.resume(run, cpu, escrow=kept)
+        resumed.lock.release()
+    entries = [resumed.journal.header, *resumed.ledger.of_kind("resume")]
+    keys = ReleaseRandomness.all_from_escrow(kept)
+    assert [key.commitment for key in keys] == [entry["commitment"] for entry in entries]
+    assert len({key.commitment for key in keys}) == 3
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    # Where one key is meant, a file of three is refused, not read in part.
+    with pytest.raises(PrivacyError, match="holds 3 keys"):
+        ReleaseRandomness.from_escrow(kept)
+
+
+def test_another_run_s_escrow_is_left_alone_and_a_new_file_is_made(tmp_path):
+    other, new, cpu = tmp_path / "other", tmp_path / "new", torch.device("cpu")
+    ReleaseRandomness(key_of_a_test()).write_escrow(other)
+    plain = engine_run.start(prepare(small_spec(mode="release"), cpu), tmp_path)
+    plain.lock.release()
+    run, before = open_existing(plain.run.path), other.read_bytes()
+    with pytest.raises(PrivacyError, match="holds no key of this run"):
+        engine_run.resume(run, cpu, escrow=other)
+    assert other.read_bytes() == before
+    resumed = engine_run.resume(run, cpu, escrow=new)
+    resumed.lock.release()
+    (entry,) = resumed.ledger.of_kind("resume")
+    assert ReleaseRandomness.from_escrow(new).commitment == entry["commitment"]
+
+
+def test_a_published_seed_is_no_key_to_keep(tmp_path):
+    plain = engine_run.start(prepare(small_spec(), torch.device("cpu")), tmp_path)
+    plain.lock.release()
+    with pytest.raises(DpfedadamwError, match="only randomness: release has a key"):
         engine_run.resume(open_existing(plain.run.path), torch.device("cpu"), escrow=tmp_path / "x")
+    assert not (tmp_path / "x").exists()
