@@ -7,6 +7,9 @@ again from data, spec, broadcasts and key; nobody can forge those who does not k
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from audit.checks.base import Check, Judgement, listed, register
 from audit.checks.shared.recomputed import Recomputed, judge_round
 from audit.errors import AuditError
@@ -111,14 +114,13 @@ def _conclude(
             details,
             private,
         )
-    amount = f"{drawn}" if told is None else f"{drawn} of {told}"
     return Judgement(
         Verdict.PASS,
-        f"{amount} participations, drawn after the run, were computed again from the data "
-        f"({_unit(header, tally)}): {_exact(tally, len(rounds))}; {_near(tally)}",
+        f"{_amount(told, drawn)} participations, drawn after the run, were computed again from the "
+        f"data ({_unit(header, tally)}): {_exact(tally, len(rounds))}; {_near(tally)}",
         details,
         private,
-        (_said(amount, told, drawn),),
+        (said(details),),
         power=_power(told, drawn),
     )
 
@@ -131,8 +133,10 @@ def _unit(header: Header, tally: Recomputed) -> str:
 
 def _exact(tally: Recomputed, rounds: int) -> str:
     text = "batches, noise, uploads and commitments agree to the last bit"
-    if tally.rounds:
-        text += f", and so does what the server did in {tally.rounds} of {rounds} rounds"
+    if not tally.rounds:
+        # A round's state follows from all of its uploads.
+        return f"{text}. What the server did was computed in no round: none was opened whole"
+    text += f", and so does what the server did in {tally.rounds} of {rounds} rounds"
     return text + (", the last of which leads to the published parameters" if tally.last else "")
 
 
@@ -143,13 +147,24 @@ def _near(tally: Recomputed) -> str:
     )
 
 
-def _said(amount: str, participations: int | None, drawn: int) -> str:
+def _amount(participations: int | None, drawn: int) -> str:
+    return f"{drawn}" if participations is None else f"{drawn} of {participations}"
+
+
+def said(details: Mapping[str, Any]) -> str:
+    """What stands beside the verdict where all that was drawn came out the same.
+
+    Args:
+        details: The finding's.
+    """
+    participations, drawn = details.get("participations"), int(details["drawn"])
     if participations is not None and drawn >= participations:
         return f"all {participations} participations were computed again from the data"
     chance = passing(participations, 0.05, drawn)
     return (
-        f"{amount} participations were computed again from the data; a trainer who falsified 5 % "
-        f"of them would have passed with a probability of {percent(chance)}"
+        f"{_amount(participations, drawn)} participations were computed again from the data; a "
+        f"trainer who falsified 5 % of them would have passed with a probability of "
+        f"{percent(chance)}"
     )
 
 
@@ -188,8 +203,10 @@ REEXECUTION = Check(
     "spacing of the noise's grid and two roundings to float32, coordinate by coordinate.",
     power="a falsified participation, if it is drawn",
     limits="Participations that were not drawn may be false. Whoever falsified few of them passes "
-    "with the probability that is stated. The data are those that the auditor was given: that they "
-    "are the clients' own is not shown. Key, data and engine are the auditor's to trust.",
+    "with the probability that is stated. Where single participations are opened and not the whole "
+    "key, the server's step is computed in rounds of which every client is. The data are "
+    "those that the auditor was given: that they are the clients' own is not shown. Key, data and "
+    "engine are the auditor's to trust.",
     rule=_judge,
     concerns=lambda header: header is None or header.canaries is None,
 )

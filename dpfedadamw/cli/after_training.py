@@ -21,6 +21,7 @@ from audit.probe.probing import Probe
 from audit.reading import leaks
 from audit.reexecution.base import Replay
 from audit.verdict import Findings
+from dpfedadamw.cli.earlier import with_earlier_replay
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
@@ -308,8 +309,12 @@ def audit(
     progress: Callable[[str], None] | None = None,
     replay: Replay | None = None,
 ) -> Findings:
-    """Judge a run's evidence; writes nothing."""
-    return auditor.audit_run(run.path, progress=progress, replay=replay)
+    """Judge a run's evidence; writes nothing.
+
+    Without a replay what an earlier audit found by one is taken over, as `earlier` says.
+    """
+    findings = auditor.audit_run(run.path, progress=progress, replay=replay)
+    return findings if replay is not None else with_earlier_replay(run, findings)
 
 
 def authority(url: str | None) -> Authority | None:

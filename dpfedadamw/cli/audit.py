@@ -123,8 +123,9 @@ def audit(
     With --replay N participations are drawn that nobody could foresee, and computed again from
     data, spec and key: batches, noise and uploads to the last bit, clean sums a second time in
     float64. Without it the evidence is what the trainer's own process wrote of itself, and the
-    verdict says so. What it takes is told before it begins. With --draw those are computed again
-    that an auditor's second nonce chose, from the keys that the trainer opened for it.
+    verdict says so; what your own earlier audit found by it stands while no file has changed. What
+    it takes is told before it begins. With --draw those are computed again that an auditor's second
+    nonce chose, from the keys that the trainer opened for it.
 
     With --canaries an audit run is made of the same spec, in DIR/canaries: records planted by fair
     coins, all that releases show of them held against the ledger's own noise, and how well the
@@ -153,6 +154,7 @@ def audit(
         refuse("--timestamp: nothing is signed without --write")
     _check_replay(replay, data, escrow, draw, openings)
     from dpfedadamw.cli import after_training
+    from dpfedadamw.cli.earlier import computed_again
 
     found_run = find_run(run_dir, out_dir)
     if write:
@@ -168,6 +170,9 @@ def audit(
         else:
             with status("auditing", quiet=as_json):
                 findings = after_training.audit(found_run)
+            if any(map(computed_again, findings.to_json()["checks"])):
+                text = "the finding by re-execution is your earlier audit's, of the same files"
+                err.print(Text(f"note: {text}", style="dim"), soft_wrap=True)
         _tell(found_run, findings, key, authority, as_json)
 
 
