@@ -22,6 +22,7 @@ from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models import registry as models
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.units.registry import make_plan, solve_noise
+from dpfedadamw.profiling import part
 from dpfedadamw.spec import Spec
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def check(spec: Spec) -> str | None:
     return absent
 
 
+@part("data")
 def divide(spec: Spec) -> tuple[Dataset, NDArray[np.int64]]:
     """The data set as the spec's model reads it, and the client of each training record, [n].
 

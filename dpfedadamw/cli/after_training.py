@@ -23,6 +23,7 @@ from audit.reexecution.base import Replay
 from audit.verdict import Findings
 from dpfedadamw.cli.earlier import with_earlier_replay
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.profiling import part, within
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
@@ -116,6 +117,7 @@ def passphrase() -> str | None:
     return os.environ.get(PASSPHRASE_VARIABLE) or None
 
 
+@part("signatures")
 def load_signers(trainer: str | Path | None, auditor_key: str | Path | None) -> Signers:
     """Load the two keys; those not named come from the key folder and are made on first use.
 
@@ -186,6 +188,7 @@ def _secret(named: str | Path) -> str | None:
     return os.environ.get(PIN_VARIABLE) or None if in_hardware else passphrase()
 
 
+@part("probe")
 def record_probe(run: RunDirectory, probe: Probe | None) -> None:
     """Poke at the run's own private step, where there is one, and file what came of it.
 
@@ -195,6 +198,7 @@ def record_probe(run: RunDirectory, probe: Probe | None) -> None:
         probing.record_probe(run.path, probe)
 
 
+@part("signatures")
 def attest_training(
     run: RunDirectory, signers: Signers, authority: Authority | None = None
 ) -> None:
@@ -304,6 +308,7 @@ def writing(run: RunDirectory) -> Iterator[None]:
         yield
 
 
+@part("audit")
 def audit(
     run: RunDirectory,
     progress: Callable[[str], None] | None = None,
@@ -353,10 +358,12 @@ def file_report(
     if findings is not None and any(run.path.glob(f"{_STEMS[other]}.*")):
         # It tells of earlier findings, or is half of one whose writing was cut off.
         _report(run, other)
-    unstamped = stamped(lambda by: signing.sign(run.path, auditor=key, authority=by), authority)
+    with within("signatures"):
+        unstamped = stamped(lambda by: signing.sign(run.path, auditor=key, authority=by), authority)
     return Filed(files, unstamped)
 
 
+@part("report")
 def _report(run: RunDirectory, audience: str) -> reports.ReportFiles:
     files = reports.build_report(run.path, audience)
     _refuse_leaks(run, files)

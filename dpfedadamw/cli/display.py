@@ -101,6 +101,21 @@ def run_summary(
     return Panel(facts(rows), title=f"[bold]{escape(str(outcome['run']))}", title_align="left")
 
 
+def profile(spent: Mapping[str, Any]) -> Table:
+    """Where a run's time went, a row a part.
+
+    Args:
+        spent: As `profiling.Profile.to_json` has it.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
+    table.add_column("part", footer="together")
+    table.add_column("seconds", footer=f"{spent['seconds']:.2f}", justify="right")
+    table.add_column("share", justify="right")
+    for name, seconds in spent["parts"].items():
+        table.add_row(name, f"{seconds:.2f}", f"{seconds / spent['seconds']:.1%}")
+    return table
+
+
 def _shortest(folder: Path) -> Path:
     """The link beside the run, where it points to it: long names break in a narrow terminal."""
     latest = folder.parent / LATEST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,10 +35,13 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
+from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
     from dpfedadamw.cli.after_training import Filing, Trained
+    from dpfedadamw.profiling import Profile
     from dpfedadamw.run.training import Training
+    from dpfedadamw.spec import Spec
 
 
 def run(
@@ -74,6 +78,13 @@ def run(
     trainer_key: TrainerKeyOption = None,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Say at the end where the time went, by part: printed, and filed nowhere.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train, audit, report and sign: SPEC in; model, ledger, audit and signed report out.
@@ -99,26 +110,42 @@ def run(
         refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
-    if resume is not None:
-        _resume(resume, device, engine, escrow, trainer_key, auditor_key, timestamp, as_json)
-        return
-    from dpfedadamw.cli.opened import read_challenged
-    from dpfedadamw.experiment import pick_device, prepare
-    from dpfedadamw.run.training import start
+    with profiled() if profile else contextlib.nullcontext() as spent:
+        if resume is not None:
+            _resume(
+                resume, device, engine, escrow, trainer_key, auditor_key, timestamp, as_json, spent
+            )
+            return
+        assert wanted is not None
+        _refuse_profile(wanted, spent)
+        with within("start"):
+            from dpfedadamw.cli.opened import read_challenged
+            from dpfedadamw.experiment import pick_device, prepare
+            from dpfedadamw.run.training import start
 
-    chosen = pick_device(device)
-    assert wanted is not None
-    with status("reading data and dividing it among clients", quiet=as_json):
-        experiment = prepare(wanted, chosen)
-        filing = _filing(trainer_key, auditor_key, timestamp)
-        if challenge is not None:
-            assert escrow is not None
-            challenged = read_challenged(challenge, escrow, filing.signers.trainer)
-            training = start(experiment, out_dir, engine, challenged=challenged)
-        else:
-            training = start(experiment, out_dir, engine, escrow=escrow)
-    with resumable(training.run.path, escrow is not None), training.lock:
-        _finish(_train(training, as_json), filing, as_json)
+            chosen = pick_device(device)
+        with status("reading data and dividing it among clients", quiet=as_json):
+            experiment = prepare(wanted, chosen)
+            filing = _filing(trainer_key, auditor_key, timestamp)
+            if challenge is not None:
+                assert escrow is not None
+                challenged = read_challenged(challenge, escrow, filing.signers.trainer)
+                training = start(experiment, out_dir, engine, challenged=challenged)
+            else:
+                training = start(experiment, out_dir, engine, escrow=escrow)
+        with resumable(training.run.path, escrow is not None), training.lock:
+            _finish(_train(training, as_json), filing, as_json, spent)
+
+
+def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
+    """Refuse to tell times that would tell what the claim rests on hiding."""
+    hidden = spec.privacy.unit != "none" and spec.federation.client_sampling == "poisson"
+    if spent is not None and hidden:
+        refuse(
+            "--profile: clients of this spec are drawn independently, and times would tell how "
+            "many took part; leave it out, or profile it with federation.client_sampling: fixed "
+            "and privacy.unit: record"
+        )
 
 
 def _resume(
@@ -130,11 +157,13 @@ def _resume(
     auditor_key: str | None,
     timestamp: str | None,
     as_json: bool,
+    spent: Profile | None,
 ) -> None:
     """Finish a run that was cut off, wherever that was."""
-    from dpfedadamw.cli import after_training
-    from dpfedadamw.rundir import open_existing
-    from dpfedadamw.storage.lock import RunLock
+    with within("start"):
+        from dpfedadamw.cli import after_training
+        from dpfedadamw.rundir import open_existing
+        from dpfedadamw.storage.lock import RunLock
 
     run = open_existing(run_dir)
     after_training.refuse_erased(run)
@@ -147,6 +176,7 @@ def _resume(
             filing = _filing(trainer_key, auditor_key, timestamp)
             with status("reading data and dividing it among clients", quiet=as_json):
                 training = resume(run, pick_device(device), engine, lock, escrow)
+            _refuse_profile(training.experiment.spec, spent)
             if training.note is not None:
                 err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
             trained = _train(training, as_json)
@@ -161,7 +191,7 @@ def _resume(
                     exit_by(after_training.filed_verdict(run))
                     return
             filing = _filing(trainer_key, auditor_key, timestamp)
-        _finish(trained, filing, as_json)
+        _finish(trained, filing, as_json, spent)
 
 
 def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | None) -> Filing:
@@ -200,7 +230,7 @@ def _train(training: Training, as_json: bool) -> Trained:
     )
 
 
-def _finish(trained: Trained, filing: Filing, as_json: bool) -> None:
+def _finish(trained: Trained, filing: Filing, as_json: bool, spent: Profile | None) -> None:
     """Attest, audit, report and sign; all of it can be done again."""
     from dpfedadamw.cli import after_training
 
@@ -235,6 +265,8 @@ def _finish(trained: Trained, filing: Filing, as_json: bool) -> None:
         "qualifications": found["qualifications"],
         "engine": trained.engine,
     }
+    if spent is not None:
+        summary["profile"] = spent.to_json()
     if as_json:
         print_json(summary)
     else:
@@ -242,6 +274,8 @@ def _finish(trained: Trained, filing: Filing, as_json: bool) -> None:
         out.print(display.run_summary(summary, found["verdict"], found["qualifications"], shown))
         if found["verdict"] not in ("PASS", "NO CLAIM"):
             out.print(display.findings_table(found))
+        if spent is not None:
+            out.print(display.profile(spent.to_json()))
     refuse_unstamped(unstamped or filed.unstamped, run.path)
     exit_by(found["verdict"])
 

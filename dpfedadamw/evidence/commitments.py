@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpfedadamw.profiling import part
+
 _DOMAIN = b"dpfedadamw participation 1\x00"
 
 
@@ -36,10 +38,12 @@ class Commitment:
         """Take note of the records of a step's batch, int64 [b]."""
         self._add(b"batch", indices.astype("<i8").tobytes())
 
+    @part("evidence")
     def point(self, parameters: Tensor) -> None:
         """Take note of the parameters [d] at which a gradient is asked for."""
         self._add(b"point", _raw(parameters))
 
+    @part("evidence")
     def gradient(self, gradient: Tensor) -> None:
         """Take note of a noised gradient [d] that is handed out."""
         self._add(b"gradient", _raw(gradient))

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
+from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.vectors.flat import Blocks
 
@@ -110,10 +111,12 @@ class Exchange:
     square_sums: list[NDArray[np.float64]] = field(default_factory=list)
     clean: list[NDArray[np.float32]] = field(default_factory=list)
 
+    @part("evidence")
     def asked(self, point: Tensor) -> None:
         """Take note of the parameters [d] at which a gradient is asked for."""
         self.points.append(self._keep(point))
 
+    @part("evidence")
     def answered(self, gradient: Tensor) -> None:
         """Take note of a gradient [d] that is handed out."""
         self.gradients.append(self._keep(gradient))

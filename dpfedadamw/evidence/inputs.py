@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 
 # Moments of more numbers than these would delay a run by seconds; they are then left out.
@@ -140,6 +141,7 @@ class _Range:
         return least, greatest, lowest, highest, int(continuous.sum()), int(spans.sum())
 
 
+@part("evidence")
 def write_partition(
     directory: Path, client_of_record: NDArray[np.int64], held: Sequence[HeldRecords]
 ) -> None:
@@ -161,6 +163,7 @@ def write_partition(
     )
 
 
+@part("evidence")
 def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
     """Write the moments of the clients' numbers as the model reads them, before resizing.
 

@@ -22,6 +22,7 @@ from dpfedadamw.evidence.coordinates import CoordinateSums, look
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
 from dpfedadamw.evidence.records import digest_rows, rows_digest
 from dpfedadamw.evidence.servers import ServerRecorder
+from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
 from dpfedadamw.vectors.flat import Blocks
@@ -98,6 +99,7 @@ class ClientEvidence:
 
     rows: list[NDArray[np.int64] | None] = field(default_factory=list)
 
+    @part("evidence")
     def batch(
         self,
         indices: NDArray[np.int64],
@@ -124,6 +126,7 @@ class ClientEvidence:
             return None
         return rows_digest(salt, np.concatenate([np.zeros(0, np.int64), *known]))
 
+    @part("evidence")
     def query(self, query: Query) -> None:
         """Take note of one query."""
         self.batch_sizes.append(query.batch_size)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 
 _DIGEST_BYTES = 16
@@ -41,6 +42,7 @@ class Stored(Protocol):
         ...
 
 
+@part("evidence")
 def write_records(directory: Path, train: Stored, labels: NDArray[np.int64], test: Stored) -> None:
     """Write which rows are trained on, and digests of what training and test records hold.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpfedadamw.profiling import part
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, Disk, write_atomically
 
 # Bytes of all kept states of a run, about.
@@ -47,6 +48,7 @@ class StateKeeper:
         self._rounds = rounds
         self._disk = disk
 
+    @part("evidence")
     def keep(self, round_index: int, state: bytes, largest: int) -> None:
         """Write the state after a round, if it is one of those that are kept.
 

@@ -24,6 +24,7 @@ from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate
+from dpfedadamw.profiling import part
 
 
 class UpdateObserver(Protocol):
@@ -140,6 +141,7 @@ class ClientLevel(Unprotected):
             message=message, result=result, clipped=clipped, kept=kept, commitment=commitment
         )
 
+    @part("server")
     def receive(self, current: Round) -> list[Upload]:
         """The noised mean update, as the one upload that the server rule sees."""
         noise = current.stream(self.randomness, "release noise", SERVER)
@@ -153,6 +155,7 @@ class ClientLevel(Unprotected):
         self.evidence.write_round(current.index, current.attempt, current.chosen, release, rows)
         return [Upload(release.released)]
 
+    @part("evidence")
     def close(self, current: Round) -> Mapping[str, object]:
         """Write the broadcasts before and after; digests of what is public, no single upload's."""
         (upload,) = current.uploads

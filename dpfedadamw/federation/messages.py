@@ -13,17 +13,20 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from dpfedadamw.privacy.updates import largest_coordinates
+from dpfedadamw.profiling import part
 
 _PRINCIPAL = "parameters"
 _COORDINATES = "coordinates"
 
 
+@part("messages")
 def pack(principal: Tensor, state: Mapping[str, Tensor]) -> bytes:
     """Serialise a flat vector and named state tensors."""
     tensors = {_PRINCIPAL: principal, **{f"state.{name}": value for name, value in state.items()}}
     return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
 
 
+@part("messages")
 def unpack(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Read a message back, onto the device of ``like``."""
     tensors = {name: value.to(like.device) for name, value in load(message).items()}
@@ -31,6 +34,7 @@ def unpack(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     return principal, {name.removeprefix("state."): value for name, value in tensors.items()}
 
 
+@part("messages")
 def pack_update(update: Tensor, kept: int | None) -> bytes:
     """Serialise a client's upload.
 
@@ -48,6 +52,7 @@ def pack_update(update: Tensor, kept: int | None) -> bytes:
     return pack(update[chosen], {_COORDINATES: chosen.to(position)})
 
 
+@part("messages")
 def unpack_update(message: bytes, size: int, like: Tensor) -> Tensor:
     """Read an upload back: [size], zero at coordinates that were not named."""
     update, state = unpack(message, like)

@@ -23,6 +23,7 @@ from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.privacy.clipping.precision import FLOAT32
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.profiling import part
 
 
 class GradientObserver(Protocol):
@@ -127,6 +128,7 @@ class RecordLevel(Unprotected):
             return oracle
         return self.observer.observed(oracle, part.client, part.current.index)
 
+    @part("evidence")
     def took_part(self, part: Participation, answer: Answer) -> None:
         """Write what the auditor needs to work out the client's upload anew."""
         assert answer.result.evidence is not None
@@ -139,6 +141,7 @@ class RecordLevel(Unprotected):
             exchange=answer.result.evidence.exchange,
         )
 
+    @part("evidence")
     def close(self, current: Round) -> Mapping[str, object]:
         """Write the round's evidence.
 

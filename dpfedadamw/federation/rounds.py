@@ -33,6 +33,7 @@ from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.profiling import part, within
 from dpfedadamw.spec import Spec
 
 
@@ -192,7 +193,8 @@ class Federation:
         uploads = self.unit.receive(current)
         # Where clients are drawn independently a round may have none: it changes nothing.
         if uploads:
-            combined = self.server.combine(state, uploads, current.broadcast)
+            with within("server"):
+                combined = self.server.combine(state, uploads, current.broadcast)
             state = replace(combined, memories=memories)
         last = self._last(index)
         if last:
@@ -248,6 +250,7 @@ class Federation:
         last = {entry["round"]: entry["steps"] for entry in self.ledger.of_kind("round")}
         return sum(max(last[before], default=0) for before in range(index))
 
+    @part("sampling")
     def _choose(self, index: int) -> tuple[list[int], int]:
         """The clients of a round, and how often the round has been begun, this time included."""
         begun = {e["attempt"] for e in self.ledger.of_kind("spend") if e["round"] == index}
@@ -282,6 +285,7 @@ def published(plan: PrivacyPlan, state: ServerState) -> torch.Tensor:
     return state.parameters if grid is None else on_grid(state.parameters, grid.weights)
 
 
+@part("data")
 def client_data(
     records: Records, owner: NDArray[np.int64], clients: int, device: torch.device
 ) -> list[ClientData]:

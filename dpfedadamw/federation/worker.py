@@ -16,6 +16,7 @@ from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.profiling import within
 from dpfedadamw.vectors.flat import FlatParameters
 
 
@@ -59,11 +60,12 @@ class Worker:
         asked = self.unit.observed(oracle, part)
         if evidence is not None:
             asked = RecordingOracle(asked, evidence.exchange, evidence.commitment)
-        upload = self.rule.run(
-            replace(current.broadcast, parameters=parameters, state=state, memory=part.memory),
-            asked,
-            evidence if evidence is not None else Unobserved(),
-        )
+        with within("local rule"):
+            upload = self.rule.run(
+                replace(current.broadcast, parameters=parameters, state=state, memory=part.memory),
+                asked,
+                evidence if evidence is not None else Unobserved(),
+            )
         result = LocalResult(
             upload=upload,
             state=state,

@@ -22,6 +22,7 @@ from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.profiling import part
 from dpfedadamw.vectors.flat import FlatParameters, in_pieces
 
 
@@ -54,6 +55,7 @@ class Charge:
     queries_per_step: int
 
 
+@part("clipped sum")
 def clipped_sum(
     engine: ClippedSumEngine,
     flat: FlatParameters,
@@ -156,6 +158,7 @@ class PrivateOracle:
         found: NDArray[np.int64] | None = getattr(self._inputs, "rows", None)
         return found
 
+    @part("sampling")
     def next_batch(self) -> None:
         """Draw the records of the next step.
 

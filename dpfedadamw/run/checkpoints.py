@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from dpfedadamw.algorithms.base import ServerRule, ServerState
+from dpfedadamw.profiling import part
 from dpfedadamw.rundir import RunDirectoryError
 from dpfedadamw.storage.disk import write_atomically
 
@@ -36,6 +37,7 @@ class RoundNumbers:
     last: bool
 
 
+@part("checkpoints")
 def pack_state(state: ServerState, numbers: RoundNumbers) -> bytes:
     """What is carried from round to round, as safetensors: it all follows from released values."""
     tensors = {_PARAMETERS: state.parameters}
@@ -85,6 +87,7 @@ def unpack_state(
     return ServerState(vector, state, memories), numbers
 
 
+@part("checkpoints")
 def write_weights(path: Path, model: nn.Module) -> None:
     """Write a model's tensors as safetensors.
 

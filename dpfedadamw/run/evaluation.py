@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dpfedadamw.data.datasets import Dataset, Records
+from dpfedadamw.profiling import part
 
 _BATCH = 1024
 # Numbers in the inputs of one batch: 64 MiB of them.
@@ -41,6 +42,7 @@ class Evaluation:
     by_class: tuple[tuple[int, int], ...] = ()
 
 
+@part("evaluation")
 def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evaluation:
     """Evaluate a model on test and validation records; leaves it in training mode."""
     model.eval()

@@ -28,6 +28,7 @@ from typing import Any
 import yaml
 
 from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.profiling import part
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.storage.disk import (
     PRIVATE_MODE,
@@ -97,6 +98,7 @@ class Journal:
         over = self.ledger.of_kind("round")
         return int(over[-1]["round"]) + 1 if over else 0
 
+    @part("ledger")
     def charge(self, spends: Iterable[Mapping[str, Any]]) -> None:
         """Pay for a round before its first noise is drawn."""
         spends = list(spends)
@@ -107,6 +109,7 @@ class Journal:
         append(_paid(self._run), record, self._paid_size, self._disk)
         self._paid_size += len(record)
 
+    @part("checkpoints")
     def complete(self, entry: Mapping[str, Any], state: bytes) -> None:
         """Say that a round is over, once all of it is on the disk.
 
@@ -295,6 +298,7 @@ class Journal:
         return synced
 
 
+@part("ledger")
 def begin(
     run: RunDirectory, spec: bytes, header: Mapping[str, Any], first: Mapping[str, Any]
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dpfedadamw.federation.probes import ProbedRun, StepProbe, UpdateProbe
+from dpfedadamw.profiling import part
 from dpfedadamw.run.training import Training, divided
 from dpfedadamw.run.units import unit_of
 
 
+@part("probe")
 def probe_of(training: Training) -> StepProbe | UpdateProbe | None:
     """The probe of a run's own step and round; None for a run without privacy."""
     experiment, worker = training.experiment, training.federation.worker

@@ -40,6 +40,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReproducibleRandomness,
 )
 from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.profiling import part
 from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
 from dpfedadamw.run.checkpoints import RoundNumbers
@@ -396,6 +397,7 @@ def _published(experiment: Experiment, seconds: float | None) -> float | None:
     return None if experiment.plan.participants_hidden else seconds
 
 
+@part("ledger")
 def close_claim(training: Training) -> dict[str, Any]:
     """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
     entries = training.ledger.entries

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.noise.streams import Stream
+from dpfedadamw.profiling import part
 from dpfedadamw.vectors.memory import recycled
 
 __all__ = ["NoiseAhead", "Stream", "add_gaussian_noise", "grid_spacing"]
@@ -51,6 +52,7 @@ def grid_spacing(standard_deviation: float) -> float:
     return math.ldexp(1.0, exponent - 1 - _GRID_BITS)
 
 
+@part("noise")
 def add_gaussian_noise(
     clipped_sum: torch.Tensor,
     standard_deviation: float,
