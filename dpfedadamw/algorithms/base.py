@@ -148,7 +148,10 @@ class ServerRule(Protocol):
     def combine(
         self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
     ) -> ServerState:
-        """The state after a round, from the uploads of its clients."""
+        """The state after a round, from the uploads of its clients.
+
+        What it is given is read from messages that others read too: it must not write into it.
+        """
         ...
 
 

@@ -18,16 +18,28 @@ def mean_update(uploads: Sequence[Upload]) -> Tensor:
     All clients weigh the same: weights by client size would give each client a sensitivity of its
     own.
     """
-    import torch
-
-    return torch.stack([upload.update for upload in uploads]).mean(0)
+    return _mean([upload.update for upload in uploads])
 
 
 def mean_of(uploads: Sequence[Upload], name: str) -> Tensor:
     """The mean of one uploaded state tensor over the clients, each weighing the same."""
+    return _mean([upload.state[name] for upload in uploads])
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """The mean of tensors of one shape, a piece at a time: they are never all side by side."""
     import torch
 
-    return torch.stack([upload.state[name] for upload in uploads]).mean(0)
+    from dpfedadamw.vectors.flat import empty, in_pieces
+
+    first = tensors[0]
+    rows = [tensor.reshape(-1) for tensor in tensors]
+    mean = empty(first.numel(), first.dtype, first.device)
+    in_pieces(
+        mean,
+        lambda part, _: torch.mean(torch.stack([row[part] for row in rows]), 0, out=mean[part]),
+    )
+    return mean.view(first.shape)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.rundir import write_arrays
-from dpfedadamw.vectors.flat import in_pieces
+from dpfedadamw.vectors.flat import empty, in_pieces
 
 FILE = "coordinates.npz"
 
@@ -102,7 +102,7 @@ class CoordinateSums:
     def close_round(self, variance: float) -> None:
         """Write the sums with those of a round whose noise was charged with this variance."""
         if self.before is not None:
-            last = self.current.double().div_(variance).float()
+            last = self._in_units_of(variance)
             self._rounds += 1
             arrays: dict[str, NDArray[np.generic]] = {
                 "rounds": np.asarray(self._rounds, dtype=np.int64),
@@ -110,5 +110,15 @@ class CoordinateSums:
                 "last": last.cpu().numpy(),
             }
             write_arrays(self.directory / FILE, arrays)
-            self.before = self.before + last
+            self.before.add_(last)
         self.current.zero_()
+
+    def _in_units_of(self, variance: float) -> Tensor:
+        """The current sums over a variance, divided in float64."""
+        quotients = empty(len(self.current), self.current.dtype, self.current.device)
+
+        def divide(part: slice, _memory: Tensor) -> None:
+            quotients[part] = self.current[part].double().div_(variance)
+
+        in_pieces(self.current, divide)
+        return quotients

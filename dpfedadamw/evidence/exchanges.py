@@ -185,6 +185,7 @@ class UploadRecorder:
         client: int,
         messages: tuple[bytes, bytes],
         memory: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+        digest: bytes,
         exchange: Exchange,
     ) -> None:
         """Write what went into and came out of one participation, if it is kept.
@@ -195,10 +196,10 @@ class UploadRecorder:
             client: Its index.
             messages: The serialised broadcast and the serialised upload.
             memory: What the client kept before and after.
+            digest: The upload's sha256.
             exchange: What passed between its rule and its oracle.
         """
         broadcast, upload = messages
-        digest = hashlib.sha256(upload).digest()
         if not self._kept(round_index, place, client, digest):
             return
         arrays: dict[str, NDArray[Any]] = {
@@ -262,8 +263,8 @@ def upload_file(round_index: int, client: int | None) -> str:
 
 def vector_digest(vector: Tensor) -> bytes:
     """Sha256 of a released vector or of parameters [d] as float32, little endian."""
-    raw = vector.detach().float().cpu().numpy().astype("<f4").tobytes()
-    return hashlib.sha256(raw).digest()
+    values = np.ascontiguousarray(vector.detach().float().cpu().numpy(), dtype="<f4")
+    return hashlib.sha256(values.data).digest()
 
 
 def digest_of_all(digests: Sequence[bytes]) -> str:

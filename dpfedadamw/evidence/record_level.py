@@ -76,6 +76,7 @@ class ClientEvidence:
         exchange: What passes between the rule and its oracle.
         commitment: Binds the trainer to all of it, whether it is kept or not.
         squares: Where squared noise is added up coordinate by coordinate, [d]; None for nowhere.
+        upload_sha256: Of what was sent, 32 bytes; empty before.
     """
 
     blocks: Blocks
@@ -96,7 +97,7 @@ class ClientEvidence:
     clean_sum_squares: list[NDArray[np.float64]] = field(default_factory=list)
     moment: MomentRecord | None = None
     inclusions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
+    upload_sha256: bytes = b""
     rows: list[NDArray[np.int64] | None] = field(default_factory=list)
 
     @part("evidence")
@@ -238,7 +239,6 @@ class EvidenceWriter:
         attempt: int,
         clients: Sequence[int],
         collected: Sequence[ClientEvidence],
-        digests: Sequence[bytes],
         noise_multiplier: float,
     ) -> None:
         """Write the evidence of one round, and the sha256 of its serialised uploads.
@@ -248,7 +248,6 @@ class EvidenceWriter:
             attempt: How often it was begun.
             clients: Who took part.
             collected: What was noted of each.
-            digests: The sha256 of what each sent, 32 bytes.
             noise_multiplier: The round's σ.
         """
         norms = [one for client in collected for one in client.raw_norms]
@@ -278,7 +277,7 @@ class EvidenceWriter:
             "clean_sum_squares": _array(
                 [one.clean_sum_squares for one in collected], (*size, blocks)
             ),
-            "upload_sha256": _array([list(one) for one in digests], (len(digests), 32), np.uint8),
+            "upload_sha256": commitment_rows([one.upload_sha256 for one in collected]),
             "commitment": commitment_rows([one.commitment.digest() for one in collected]),
             **digest_rows([one.rows_digest(self._salt) for one in collected]),
         }

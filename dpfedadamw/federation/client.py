@@ -159,8 +159,7 @@ class ClientLevel(Unprotected):
     def close(self, current: Round) -> Mapping[str, object]:
         """Write the broadcasts before and after; digests of what is public, no single upload's."""
         (upload,) = current.uploads
-        after = pack(current.state.parameters, current.state.state)
-        messages, noted = (current.message, after), dict[str, object]()
+        messages, noted = (current.message, current.following), dict[str, object]()
         if self.evidence.servers is None:
             self.evidence.uploads.release(current.index, messages, upload.update)
         else:

@@ -6,7 +6,11 @@ nothing can reach a client or the server but what is in a message.
 
 from __future__ import annotations
 
+import json
+import math
+import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from safetensors.torch import load, save
@@ -17,6 +21,8 @@ from dpfedadamw.profiling import part
 
 _PRINCIPAL = "parameters"
 _COORDINATES = "coordinates"
+# Types of numbers by the names that safetensors gives them; of others there is a copy.
+_KINDS = {"F32": torch.float32, "F64": torch.float64, "I32": torch.int32, "I64": torch.int64}
 
 
 @part("messages")
@@ -32,6 +38,34 @@ def unpack(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     tensors = {name: value.to(like.device) for name, value in load(message).items()}
     principal = tensors.pop(_PRINCIPAL)
     return principal, {name.removeprefix("state."): value for name, value in tensors.items()}
+
+
+def view(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Read a message without a copy where that can be; nobody may write into what it gives.
+
+    Clients read a copy of their own (`unpack`): what one of them changes must not reach the next.
+    """
+    begin = 8 + int.from_bytes(message[:8], "little")
+    entries: dict[str, dict[str, Any]] = json.loads(message[8:begin])
+    entries.pop("__metadata__", None)
+    if like.device.type != "cpu" or not {one["dtype"] for one in entries.values()} <= set(_KINDS):
+        return unpack(message, like)
+    tensors = {name: _number_view(message, begin, **entry) for name, entry in entries.items()}
+    principal = tensors.pop(_PRINCIPAL)
+    return principal, {name.removeprefix("state."): one for name, one in tensors.items()}
+
+
+def _number_view(
+    message: bytes, begin: int, *, dtype: str, shape: list[int], data_offsets: list[int]
+) -> Tensor:
+    count, kind = math.prod(shape), _KINDS[dtype]
+    if not count:
+        return torch.empty(shape, dtype=kind)
+    with warnings.catch_warnings():
+        # That bytes cannot be written to.
+        warnings.simplefilter("ignore", UserWarning)
+        flat = torch.frombuffer(message, dtype=kind, count=count, offset=begin + data_offsets[0])
+    return flat.view(shape)
 
 
 @part("messages")

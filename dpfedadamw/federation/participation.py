@@ -58,6 +58,16 @@ class LocalResult:
     evidence: ClientEvidence | None
     rows: NDArray[np.int64] | None = None
 
+    def without_vectors(self) -> LocalResult:
+        """The same without what is as long as the model, once it is sent and written down."""
+        sent = self.upload
+        bare = Upload(
+            sent.update[:0].clone(),
+            {name: value.new_empty(0) for name, value in sent.state.items()},
+            {name: value.new_empty(0) for name, value in sent.memory.items()},
+        )
+        return replace(self, upload=bare, state={})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
@@ -95,6 +105,7 @@ class Round:
         answers: What the clients' parts came to, in the order of ``chosen``; empty before.
         uploads: What the server combines; empty before, and where nothing is to be combined.
         state: The server's state; what it is after the round, once uploads are combined.
+        following: The serialised broadcast of the next round, made of that state; empty before.
         last: Whether no round follows; known once its uploads are in.
     """
 
@@ -108,6 +119,7 @@ class Round:
     answers: tuple[Answer, ...] = ()
     uploads: tuple[Upload, ...] = ()
     state: ServerState
+    following: bytes = b""
     last: bool = False
 
     def stream(self, randomness: RandomSource, purpose: str, client: int) -> Stream:

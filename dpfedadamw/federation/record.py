@@ -15,7 +15,6 @@ from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected, record_loss
 from dpfedadamw.models.transformers.padding import keep_padding
@@ -131,14 +130,17 @@ class RecordLevel(Unprotected):
     @part("evidence")
     def took_part(self, part: Participation, answer: Answer) -> None:
         """Write what the auditor needs to work out the client's upload anew."""
-        assert answer.result.evidence is not None
+        evidence = answer.result.evidence
+        assert evidence is not None
+        evidence.upload_sha256 = sha256(answer.message).digest()
         self.evidence.uploads.participation(
             round_index=part.current.index,
             place=(part.place, len(part.current.chosen)),
             client=part.client,
             messages=(part.current.message, answer.message),
             memory=(part.memory, answer.result.upload.memory),
-            exchange=answer.result.evidence.exchange,
+            digest=evidence.upload_sha256,
+            exchange=evidence.exchange,
         )
 
     @part("evidence")
@@ -148,20 +150,21 @@ class RecordLevel(Unprotected):
         Uploads are functions of noised gradients, so that their digests tell nothing more.
         """
         uploads = [answer.message for answer in current.answers]
-        digests = [sha256(one).digest() for one in uploads]
         found = [answer.result.evidence for answer in current.answers]
         collected = [one for one in found if one is not None]
+        for one, upload in zip(collected, uploads, strict=True):
+            # Where a participation is not written down, nobody has asked for it yet.
+            one.upload_sha256 = one.upload_sha256 or sha256(upload).digest()
         self.evidence.write_round(
             index=current.index,
             attempt=current.attempt,
             clients=current.chosen,
             collected=collected,
-            digests=digests,
             noise_multiplier=current.plan.noise_multiplier,
         )
         return {
             "broadcast_sha256": sha256(current.message).hexdigest(),
-            "uploads_sha256": digest_of_all(digests),
+            "uploads_sha256": digest_of_all([one.upload_sha256 for one in collected]),
             "participations_sha256": digest_of_commitments(
                 [one.commitment.digest() for one in collected]
             ),
@@ -172,5 +175,5 @@ class RecordLevel(Unprotected):
         """Keep what the server made of the round, where not all participations are kept whole."""
         if self.evidence.servers is None:
             return {}
-        messages = (current.message, pack(current.state.parameters, current.state.state))
+        messages = (current.message, current.following)
         return self.evidence.servers.combined(current.index, messages, uploads, last=current.last)

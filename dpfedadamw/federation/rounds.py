@@ -23,7 +23,7 @@ from dpfedadamw.algorithms.base import (
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.exchanges import vector_digest
-from dpfedadamw.federation.messages import pack
+from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.federation.worker import Worker
@@ -50,6 +50,7 @@ class RoundResult:
         seconds: Wall time.
         last: Whether no round follows.
         entry: What the ledger is to say of it once its state is on the disk.
+        following: The serialised broadcast of the next round.
     """
 
     completed: int
@@ -59,6 +60,7 @@ class RoundResult:
     seconds: float
     last: bool
     entry: Mapping[str, Any]
+    following: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +109,13 @@ class Federation:
             first_round: t of the first round to run, from 0.
             on_client: Called with (clients done, clients of the round) after each client.
         """
+        message: bytes | None = None
         for index in range(first_round, self.spec.federation.rounds):
             plan = self._plan_of_round(state, index) if self._allows(index) else None
             if plan is None:
                 return
-            result = self._round(plan, state, index, on_client)
-            state = result.state
+            result = self._round(plan, state, message, index, on_client)
+            state, message = result.state, result.following
             yield result
 
     @cached_property
@@ -165,11 +168,12 @@ class Federation:
         self,
         plan: PrivacyPlan,
         state: ServerState,
+        message: bytes | None,
         index: int,
         on_client: Callable[[int, int], None] | None,
     ) -> RoundResult:
         started = time.perf_counter()
-        current = self._begin(plan, state, index)
+        current = self._begin(plan, state, message, index)
         self.charge(self.unit.charges(current))
         current = replace(current, history=self.ledger.history)
         answers: list[Answer] = []
@@ -183,10 +187,13 @@ class Federation:
                 memory=memories.get(client, {}),
             )
             answer = self.worker.take_part(part)
-            answers.append(answer)
             if kept := answer.result.upload.memory:
                 memories[client] = kept
             self.unit.took_part(part, answer)
+            # Messages stay: what is kept of them is drawn once all are in.
+            answers.append(replace(answer, result=answer.result.without_vectors()))
+            # Else the last client's vectors would stay while the next one works.
+            del answer, part
             if on_client is not None:
                 on_client(place + 1, len(current.chosen))
         current = replace(current, answers=tuple(answers))
@@ -199,7 +206,13 @@ class Federation:
         last = self._last(index)
         if last:
             state = replace(state, parameters=published(plan, state))
-        current = replace(current, uploads=tuple(uploads), state=state, last=last)
+        following = pack(state.parameters, state.state)
+        # The model is not held twice, in the server's state and in the message that it is sent in.
+        parameters, tensors = view(following, state.parameters)
+        state = replace(state, parameters=parameters, state=tensors)
+        current = replace(
+            current, uploads=tuple(uploads), state=state, following=following, last=last
+        )
         entry = self._close(current)
         return RoundResult(
             completed=index + 1,
@@ -209,9 +222,12 @@ class Federation:
             seconds=time.perf_counter() - started,
             last=last,
             entry=entry,
+            following=following,
         )
 
-    def _begin(self, plan: PrivacyPlan, state: ServerState, index: int) -> Round:
+    def _begin(
+        self, plan: PrivacyPlan, state: ServerState, message: bytes | None, index: int
+    ) -> Round:
         if plan.private and not plan.noise_multiplier > 0.0:
             # Specs and schedules cannot ask for it; the auditor's probe works with such plans.
             raise PrivacyError(f"round {index}: the plan of a private run has no noise")
@@ -222,7 +238,7 @@ class Federation:
             plan=plan,
             chosen=tuple(chosen),
             broadcast=self._broadcast(plan, state, index),
-            message=pack(state.parameters, state.state),
+            message=pack(state.parameters, state.state) if message is None else message,
             state=state,
         )
 

@@ -18,7 +18,7 @@ from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.base import GradientOracle, Upload
 from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.federation.messages import pack, unpack
+from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
@@ -97,9 +97,9 @@ class Unprotected:
         """Write the evidence of one client's part in a round."""
 
     def receive(self, current: Round) -> list[Upload]:
-        """Read a round's uploads, as the server rule combines them."""
+        """Read a round's uploads, as the server rule combines them: it may not change them."""
         like = current.broadcast.parameters
-        return [Upload(*unpack(answer.message, like)) for answer in current.answers]
+        return [Upload(*view(answer.message, like)) for answer in current.answers]
 
     def close(self, _current: Round) -> Mapping[str, object]:
         """Write a finished round's evidence; digests of what travelled in it, for the ledger."""

@@ -75,7 +75,7 @@ def clipped_sum(
             truncated: a larger one is cut up and its parts' sums are added.
         physical_batch_size: Most records whose gradients are formed at once.
     """
-    flat.assign(parameters)
+    flat.hold(parameters)
     inputs, labels = batch
     if not len(labels):
         return engine(inputs[:], labels)

@@ -95,12 +95,34 @@ class FlatParameters:
         self.vector = torch.cat(
             [parameters[part.name].detach().reshape(-1) for part in self.layout.slices]
         )
-        for part in self.layout.slices:
-            parameters[part.name].data = self.vector[part.start : part.stop].view(part.shape)
+        self._parameters = [(part, parameters[part.name]) for part in self.layout.slices]
+        self._is_own = True
+        self._point()
 
     def assign(self, vector: Tensor) -> None:
         """Write a flat vector of shape [d] into the module."""
-        self.vector.copy_(vector)
+        if self._is_own:
+            self.vector.copy_(vector)
+            return
+        self.vector, self._is_own = copy_of(vector.to(self.vector)), True
+        self._point()
+
+    def hold(self, vector: Tensor) -> None:
+        """Let the module compute at a flat vector of shape [d], without a copy if it is long.
+
+        Whoever changes the vector afterwards may change the module's parameters; whoever relies on
+        these assigns or holds them first.
+        """
+        alike = vector.dtype == self.vector.dtype and vector.device == self.vector.device
+        if vector.nbytes < _LEAST_HELD_BYTES or not alike or not vector.is_contiguous():
+            self.assign(vector)
+        elif vector.data_ptr() != self.vector.data_ptr():
+            self.vector, self._is_own = vector.detach(), False
+            self._point()
+
+    def _point(self) -> None:
+        for part, parameter in self._parameters:
+            parameter.data = self.vector[part.start : part.stop].view(part.shape)
 
 
 def empty(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -128,6 +150,8 @@ def copy_of(vector: Tensor) -> Tensor:
     return empty(len(vector), vector.dtype, vector.device).copy_(vector)
 
 
+# A shorter vector is copied sooner than every parameter is told where to look.
+_LEAST_HELD_BYTES = 2**20
 _NUMPY_KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 
 # Coordinates that are worked on at once: a few vectors of them beside each other fit the cache that

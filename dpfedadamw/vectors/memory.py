@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 # What lies idle between two uses, in all. Models whose vectors are longer do without: a step of
 # theirs takes so long that mapping memory does not show.
 _IDLE_BYTES = 2**28
+_ALIGNMENT = 64
 # Below this, the allocator keeps memory by itself.
 _LEAST_BYTES = 2**20
 
@@ -35,8 +36,11 @@ class _Idle:
             for place, array in enumerate(self._arrays):
                 if array.nbytes == size:
                     return self._arrays.pop(place)
-        # numpy tells the system to use large pages.
-        return np.empty(size, dtype=np.uint8)
+        # numpy tells the system to use large pages. Sums over a model's parameters are to be taken
+        # in one order, which a matrix product may choose by where its memory begins.
+        whole = np.empty(size + _ALIGNMENT, dtype=np.uint8)
+        start = -whole.ctypes.data % _ALIGNMENT
+        return whole[start : start + size]
 
     def give_back(self, array: NDArray[np.uint8]) -> None:
         """Keep an array for the next who asks for one of its size, and drop the oldest for it."""

@@ -33,9 +33,9 @@ def changed(change: Change) -> Callable[[Patch], None]:
         rounds = [0]
         begin = Federation._begin
 
-        def watching(self: Any, plan: Any, state: Any, index: int) -> Any:
+        def watching(self: Any, plan: Any, state: Any, message: Any, index: int) -> Any:
             rounds[0] = index
-            return begin(self, plan, state, index)
+            return begin(self, plan, state, message, index)
 
         def adding(total, deviation, stream, *rest, dtype=torch.float64, **more):
             standard = add_gaussian_noise(torch.zeros_like(total), 1.0, stream, *rest, **more)

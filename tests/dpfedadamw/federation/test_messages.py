@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
+import pytest
 import torch
 
-from dpfedadamw.federation.messages import pack, pack_update, unpack, unpack_update
+from dpfedadamw.federation.messages import pack, pack_update, unpack, unpack_update, view
 
 
 def test_a_message_carries_vector_and_state_unchanged():
@@ -14,6 +17,29 @@ def test_a_message_carries_vector_and_state_unchanged():
     assert torch.equal(again, vector)
     assert set(states) == set(state)
     assert all(torch.equal(states[name], state[name]) for name in state)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.int32, torch.bool])
+def test_a_view_of_a_message_is_what_unpacking_gives(kind):
+    vector, state = torch.randn(9), {"kept": torch.arange(3) > 1, "none": torch.zeros(0, 4)}
+    message = pack(vector, {name: value.to(kind) for name, value in state.items()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen, tensors = view(message, vector)
+    again, unpacked = unpack(message, vector)
+    assert torch.equal(seen, again)
+    assert set(tensors) == set(unpacked)
+    for name, value in tensors.items():
+        assert value.dtype == kind
+        assert torch.equal(value, unpacked[name])
+
+
+def test_what_a_client_unpacks_is_its_own_and_a_view_is_not():
+    message = pack(torch.ones(4), {})
+    unpack(message, torch.ones(4))[0].zero_()
+    seen, _ = view(message, torch.ones(4))
+    assert torch.equal(seen, torch.ones(4))
+    assert seen.data_ptr() == view(message, torch.ones(4))[0].data_ptr()
 
 
 def test_block_means_cost_their_number_and_full_aggregation_doubles_the_upload():

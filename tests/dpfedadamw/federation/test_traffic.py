@@ -28,17 +28,17 @@ def sent(monkeypatch) -> dict[str, list[bytes]]:
     """Every message, where it is read: by clients (down) and by the server (up)."""
     messages: dict[str, list[bytes]] = {"up": [], "down": []}
 
-    def listen(module, way):
-        read = module.unpack
+    def listen(module, name, way):
+        read = getattr(module, name)
 
-        def unpack(message, like):
+        def noting(message, like):
             messages[way].append(message)
             return read(message, like)
 
-        monkeypatch.setattr(module, "unpack", unpack)
+        monkeypatch.setattr(module, name, noting)
 
-    listen(worker, "down")
-    listen(unprotected, "up")
+    listen(worker, "unpack", "down")
+    listen(unprotected, "view", "up")
     return messages
 
 

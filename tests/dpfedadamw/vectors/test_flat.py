@@ -32,6 +32,37 @@ MODELS = {
 }
 
 
+@pytest.mark.parametrize("least", [0, 2**40], ids=["held", "copied"])
+def test_a_module_computes_at_what_it_holds_and_is_its_own_again_after(least, monkeypatch):
+    monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", least)
+    flat = FlatParameters(MODELS["mlp"]())
+    first, second = torch.randn_like(flat.vector), torch.randn_like(flat.vector)
+    kept = second.clone()
+
+    def written():
+        return torch.cat([one.detach().reshape(-1) for one in flat.module.parameters()])
+
+    for vector in (first, second, first, second):
+        flat.hold(vector)
+        assert torch.equal(written(), vector)
+        assert torch.equal(flat.vector, vector)
+    assert (flat.vector.data_ptr() == second.data_ptr()) == (least == 0)
+    flat.assign(first)
+    assert torch.equal(written(), first)
+    # What it held before is no longer written to, nor what was assigned.
+    flat.vector.zero_()
+    assert torch.equal(second, kept)
+    assert float(first.abs().sum()) > 0.0
+    assert float(written().abs().sum()) == 0.0
+
+
+def test_a_vector_of_another_type_is_copied_into_the_modules_own():
+    flat = FlatParameters(MODELS["mlp"]())
+    flat.hold(torch.zeros(flat.layout.size, dtype=torch.float64))
+    assert flat.vector.dtype == torch.float32
+    assert float(flat.vector.abs().sum()) == 0.0
+
+
 @pytest.mark.parametrize("kind", BLOCK_KINDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_blocks_cover_every_trainable_coordinate_exactly_once(model: str, kind: str):
