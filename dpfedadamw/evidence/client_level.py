@@ -70,12 +70,21 @@ class ClientLevelEvidence:
         rounds: T.
         released: How many coordinates a round releases with noise: d, or k public ones. The noise
             is sampled at positions among them.
+        commitments: How participations are hashed, as the ledger's header says.
     """
 
     def __init__(
-        self, directory: Path, blocks: Blocks, *, clipping_norm: float, rounds: int, released: int
+        self,
+        directory: Path,
+        blocks: Blocks,
+        *,
+        clipping_norm: float,
+        rounds: int,
+        released: int,
+        commitments: str,
     ) -> None:
         self._directory = directory
+        self._commitments = commitments
         self._salt = (directory / "salt").read_bytes()
         self._blocks = blocks
         self._clipping_norm = clipping_norm
@@ -94,7 +103,7 @@ class ClientLevelEvidence:
 
     def commit(self, clipped: Tensor) -> bytes:
         """The commitment to a client's clipped update [d] before noise."""
-        commitment = Commitment(self._salt)
+        commitment = Commitment(self._salt, self._commitments)
         commitment.update(clipped)
         return commitment.digest()
 

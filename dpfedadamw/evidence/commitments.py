@@ -6,33 +6,58 @@ that was handed out. Who computes the participation again, from data and key, mu
 digest; who wrote another story into the evidence has another one.
 
 The key is the run's salt, so that a digest tells nothing of the records to whoever lacks it.
+
+The digest is BLAKE3's in its keyed mode (O'Connor et al. 2020): it hashes all vectors of each step,
+a hundred megabytes of a ResNet-18, in a quarter of the time of SHA-256. The ledger's header says so
+(``commitments``); runs of versions that did not say it have HMAC-SHA-256.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.profiling import part
 
+BLAKE3, HMAC = "blake3", "hmac-sha256"
 _DOMAIN = b"dpfedadamw participation 1\x00"
+
+
+class _KeyedHash(Protocol):
+    def update(self, data: bytes | memoryview, /) -> object: ...
+
+    def digest(self) -> bytes: ...
 
 
 class Commitment:
     """Gathers one participation, step by step, in the order in which it happened.
 
     Args:
-        salt: The run's.
+        salt: The run's, 32 bytes.
+        hashing: `BLAKE3` or `HMAC`.
+
+    Raises:
+        PrivacyError: If the run's ledger names another digest.
     """
 
-    def __init__(self, salt: bytes) -> None:
-        self._mac = hmac.new(salt, _DOMAIN, hashlib.sha256)
+    def __init__(self, salt: bytes, hashing: str = BLAKE3) -> None:
+        if hashing not in (BLAKE3, HMAC):
+            raise PrivacyError(
+                f"the ledger's header names commitments by {hashing!r}, which this version does "
+                f"not know; it knows {BLAKE3} and {HMAC}"
+            )
+        self._mac: _KeyedHash = (
+            blake3(key=salt) if hashing == BLAKE3 else hmac.new(salt, digestmod=hashlib.sha256)
+        )
+        self._mac.update(_DOMAIN)
 
     def batch(self, indices: NDArray[np.int64]) -> None:
         """Take note of the records of a step's batch, int64 [b]."""
@@ -60,6 +85,11 @@ class Commitment:
         # Lengths go in, so that no two stories have the same bytes.
         self._mac.update(b"%s %d\x00" % (kind, len(content)))
         self._mac.update(content)
+
+
+def commitments_of(header: Mapping[str, Any]) -> str:
+    """How a run's participations are hashed, as its ledger's header says."""
+    return str(header.get("commitments", HMAC))
 
 
 def digest_of_commitments(commitments: Sequence[bytes]) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.rundir import write_arrays
-from dpfedadamw.vectors.flat import empty, in_pieces
+from dpfedadamw.vectors.flat import Blocks, empty, in_pieces
 
 FILE = "coordinates.npz"
 
@@ -43,20 +43,54 @@ def look(noisy: Tensor, clean: Tensor, squares: Tensor | None = None) -> NoiseSe
         clean: Before.
         squares: Where the squares are added up, [d]; None where they are not.
     """
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def measure(part: slice, memory: Tensor) -> None:
-        noise = torch.sub(noisy[part], clean[part], out=memory)
-        if squares is not None:
-            squares[part].addcmul_(noise, noise)
-        found.append((torch.count_nonzero(noise), *torch.aminmax(noise)))
-
+    look = _Look(noisy, clean, squares)
     if not len(noisy):
         return NoiseSeen(0, 0.0)
-    in_pieces(noisy, measure)
-    noised = sum(int(count) for count, _, _ in found)
-    largest = max(max(-float(least), float(most)) for _, least, most in found)
-    return NoiseSeen(len(noisy) - noised, largest)
+    in_pieces(noisy, look.at)
+    return look.seen()
+
+
+def look_by_block(
+    blocks: Blocks, noisy: Tensor, clean: Tensor, squares: Tensor | None = None
+) -> tuple[NoiseSeen, Tensor, Tensor]:
+    """As `look`, and in the same pass the block sums of squares of noise and of ``clean``.
+
+    Args:
+        blocks: The measuring partition.
+        noisy: After noise, [d].
+        clean: Before, [d].
+        squares: Where the squares are added up, [d]; None where they are not.
+
+    Returns:
+        What was seen; sums of squares of the noise, and of ``clean``, float64 [B] each.
+    """
+    look = _Look(noisy, clean, squares)
+    noise, own = blocks.sums_of_squares(
+        noisy, lambda part, memory: (look.at(part, memory), clean[part])
+    )
+    return look.seen(), noise, own
+
+
+class _Look:
+    """Looks at noise a piece at a time, from any thread and in any order."""
+
+    def __init__(self, noisy: Tensor, clean: Tensor, squares: Tensor | None) -> None:
+        self._noisy, self._clean, self._squares = noisy, clean, squares
+        self._found: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def at(self, part: slice, memory: Tensor) -> Tensor:
+        """The noise on a piece, in ``memory``."""
+        noise = torch.sub(self._noisy[part], self._clean[part], out=memory)
+        if self._squares is not None:
+            self._squares[part].addcmul_(noise, noise)
+        self._found.append((torch.count_nonzero(noise), *torch.aminmax(noise)))
+        return noise
+
+    def seen(self) -> NoiseSeen:
+        """What all pieces together showed."""
+        counts, least, most = (torch.stack(one) for one in zip(*self._found, strict=True))
+        largest = max(-float(least.min()), float(most.max()))
+        return NoiseSeen(len(self._noisy) - int(counts.sum()), largest)
 
 
 @dataclass

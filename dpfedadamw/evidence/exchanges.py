@@ -124,9 +124,9 @@ class Exchange:
             self.square_sums.append(self.blocks.sum_of_squares(gradient).cpu().numpy())
 
     def _keep(self, vector: Tensor) -> NDArray[np.float32]:
-        kept = vector if self.coordinates is None else vector[self.coordinates]
+        kept = vector.clone() if self.coordinates is None else vector[self.coordinates]
         array: NDArray[np.float32] = kept.detach().float().cpu().numpy()
-        return array.copy()
+        return array
 
 
 class UploadRecorder:

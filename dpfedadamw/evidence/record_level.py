@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
-from dpfedadamw.evidence.coordinates import CoordinateSums, look
+from dpfedadamw.evidence.coordinates import CoordinateSums, look_by_block
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
 from dpfedadamw.evidence.records import digest_rows, rows_digest
 from dpfedadamw.evidence.servers import ServerRecorder
@@ -139,12 +139,12 @@ class ClientEvidence:
         self.exchange.clean.append(_float32(clean))
         sampled = query.noisy_sum[self.sample].double() - clean
         self.noise_sample.append(_float32(sampled / self.clipping_norm))
-        seen = look(query.noisy_sum, query.clean_sum, self.squares)
+        # The noise is what really lies between the two sums, whatever was drawn.
+        seen, noise, clean = look_by_block(
+            self.blocks, query.noisy_sum, query.clean_sum, self.squares
+        )
         self.silent.append(seen.silent)
         self.largest.append(seen.largest / self.clipping_norm)
-        # The noise is what really lies between the two sums, whatever was drawn.
-        noise = self.blocks.sum_of_squares(query.noisy_sum, minus=query.clean_sum)
-        clean = self.blocks.sum_of_squares(query.clean_sum)
         self.noise_sum_squares.append(noise.cpu().numpy())
         self.clean_sum_squares.append(clean.cpu().numpy() / query.divisor**2)
 
@@ -183,6 +183,7 @@ class EvidenceWriter:
         queries: Queries of one participation.
         rounds: T.
         per_round: Clients of a round.
+        commitments: How participations are hashed, as the ledger's header says.
     """
 
     def __init__(
@@ -196,8 +197,10 @@ class EvidenceWriter:
         queries: int,
         rounds: int,
         per_round: int,
+        commitments: str,
     ) -> None:
         self._directory = directory
+        self._commitments = commitments
         self._salt = (directory / "salt").read_bytes()
         self._blocks = blocks
         self._beta2 = beta2
@@ -228,7 +231,7 @@ class EvidenceWriter:
             self._clipping_norm,
             self._sample,
             exchange,
-            Commitment(self._salt),
+            Commitment(self._salt, self._commitments),
             self._coordinates.current,
         )
 

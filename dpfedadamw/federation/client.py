@@ -78,6 +78,7 @@ class ClientLevel(Unprotected):
             clipping_norm=plan.clipping_norm,
             rounds=plan.rounds,
             released=sparse.released if sparse is not None else blocks.parameters,
+            commitments=setup.commitments,
         )
         evidence.restore(setup.completed)
         return cls(evidence=evidence, randomness=setup.randomness)

@@ -59,6 +59,7 @@ class RecordLevel(Unprotected):
             queries=plan.local_steps * plan.queries_per_step,
             rounds=plan.rounds,
             per_round=plan.clients_per_round,
+            commitments=setup.commitments,
         )
         evidence.restore(setup.completed)
         return cls(evidence=evidence)

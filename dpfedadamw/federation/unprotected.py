@@ -37,12 +37,14 @@ class UnitSetup:
         directory: The run's ``evidence/``.
         completed: Rounds completed by an earlier part of the run.
         randomness: Gives the server its streams.
+        commitments: How participations are hashed, as the ledger's header says.
     """
 
     experiment: Experiment
     directory: Path
     completed: int
     randomness: RandomSource
+    commitments: str
 
     @property
     def blocks(self) -> Blocks:

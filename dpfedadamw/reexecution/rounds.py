@@ -28,7 +28,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.evidence.commitments import commitment_rows
+from dpfedadamw.evidence.commitments import commitment_rows, commitments_of
 from dpfedadamw.evidence.states import state_file
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult, client_data
@@ -386,7 +386,11 @@ class Rerun:
         self, folder: Path, source: RandomSource, drawn: frozenset[int], cohort: Sequence[int]
     ) -> UnprotectedAgain:
         setup = UnitSetup(
-            experiment=self.experiment, directory=folder, completed=0, randomness=source
+            experiment=self.experiment,
+            directory=folder,
+            completed=0,
+            randomness=source,
+            commitments=commitments_of(self.past.header),
         )
         plan = self.experiment.plan
         kind: type[UnprotectedAgain] = UnprotectedAgain

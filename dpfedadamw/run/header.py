@@ -13,6 +13,7 @@ from torch import nn
 
 from dpfedadamw import __version__
 from dpfedadamw.canaries.engine import CanaryOrder
+from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
@@ -104,6 +105,7 @@ def header(
         "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
         # The key that draws which evidence is kept: it cannot be chosen once that is known.
         "selection_sha256": hashlib.sha256((run.evidence / "salt").read_bytes()).hexdigest(),
+        **({"commitments": BLAKE3} if private else {}),
         # What the published weights will be called, before there are any.
         "tensors_sha256": _tensors_digest(experiment.model),
     }

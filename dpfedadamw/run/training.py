@@ -23,6 +23,7 @@ from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.stored import StoredRecords
+from dpfedadamw.evidence.commitments import commitments_of
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
 from dpfedadamw.evidence.records import write_records
 from dpfedadamw.evidence.states import StateKeeper
@@ -446,7 +447,11 @@ def _training(
         write_inputs(run.evidence, held)
         write_environment(run, completed, experiment, performance.engine)
     setup = UnitSetup(
-        experiment=experiment, directory=run.evidence, completed=completed, randomness=randomness
+        experiment=experiment,
+        directory=run.evidence,
+        completed=completed,
+        randomness=randomness,
+        commitments=commitments_of(journal.header),
     )
     unit = unit_of(plan).rounds.open(setup)
     parts = RunParts(unit=unit, engine=engine, clients=clients)

@@ -7,8 +7,9 @@ moment is averaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -275,26 +276,47 @@ class Blocks:
             values: [d].
             minus: [d], or None for zeros.
         """
-        cuts = list(self.pieces())
-        parts = [self.sizes] * len(cuts)
+
+        def difference(part: slice, memory: Tensor) -> tuple[Tensor]:
+            if minus is None:
+                return (values[part],)
+            return (torch.sub(values[part], minus[part], out=memory),)
+
+        (found,) = self.sums_of_squares(values, difference)
+        return found
+
+    def sums_of_squares(
+        self, like: Tensor, look: Callable[[slice, Tensor], tuple[Tensor, ...]]
+    ) -> list[Tensor]:
+        """Sums of squares over each block of several vectors at once, float64 [B] each.
+
+        Args:
+            like: Tells size and device.
+            look: Called with each piece and memory of its size, from any thread and in any order;
+                the vectors' values there, [n] each. Whatever else is to be seen of a piece is best
+                looked at there, while it is in the processor's cache.
+        """
+        cuts = self._cuts
+        parts: list[list[Tensor]] = [[]] * len(cuts)
 
         def measure(own: range) -> None:
-            memory = scratch(values)
+            memory = scratch(like)
             for index in own:
                 start, stop, rows = cuts[index]
-                part = values[start:stop]
-                if minus is not None:
-                    part = torch.sub(part, minus[start:stop], out=memory[: stop - start])
-                norms: Tensor = torch.linalg.vector_norm(part.view(len(rows), -1), dim=1)
-                parts[index] = norms.double().square()
+                values = look(slice(start, stop), memory[: stop - start])
+                parts[index] = [
+                    torch.linalg.vector_norm(one.view(len(rows), -1), dim=1) for one in values
+                ]
 
         share_out(len(cuts), measure)
-        return self._gathered(cuts, parts)
+        return [
+            self._gathered(torch.cat(norms).double().square()) for norms in zip(*parts, strict=True)
+        ]
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum of values [d] over each block, float64 [B]."""
         # Piece by piece: many times faster than an indexed addition over the whole vector.
-        cuts = list(self.pieces())
+        cuts = self._cuts
         parts = [self.sizes] * len(cuts)
 
         def add(own: range) -> None:
@@ -306,7 +328,7 @@ class Blocks:
                 parts[index] = wide.view(len(rows), -1).sum(1)
 
         share_out(len(cuts), add)
-        return self._gathered(cuts, parts)
+        return self._gathered(torch.cat(parts))
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of values [d] over each block, float64 [B] (DP-FedAdamW eq. (7))."""
@@ -315,7 +337,7 @@ class Blocks:
     def spread(self, values: Tensor) -> Tensor:
         """Give every coordinate its block's value: [B] becomes [d]."""
         spread = empty(self.parameters, values.dtype, values.device)
-        cuts = list(self.pieces())
+        cuts = self._cuts
 
         def fill(own: range) -> None:
             for index in own:
@@ -325,10 +347,17 @@ class Blocks:
         share_out(len(cuts), fill)
         return spread
 
-    def _gathered(self, cuts: Sequence[tuple[int, int, Tensor]], parts: Sequence[Tensor]) -> Tensor:
-        """Sums over the rows of pieces, float64, added up by block [B]."""
-        rows = torch.cat([rows for _, _, rows in cuts])
-        return torch.zeros_like(self.sizes).index_add_(0, rows, torch.cat(list(parts)))
+    def _gathered(self, sums: Tensor) -> Tensor:
+        """Sums over the rows of all pieces, float64, added up by block [B]."""
+        return torch.zeros_like(self.sizes).index_add_(0, self._rows, sums)
+
+    @cached_property
+    def _cuts(self) -> tuple[tuple[int, int, Tensor], ...]:
+        return tuple(self.pieces())
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        return torch.cat([rows for _, _, rows in self._cuts])
 
     def to(self, device: torch.device) -> Blocks:
         """The same partition on another device."""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import torch
 
-from dpfedadamw.evidence.commitments import Commitment, commitment_rows, digest_of_commitments
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.evidence.commitments import (
+    BLAKE3,
+    HMAC,
+    Commitment,
+    commitment_rows,
+    commitments_of,
+    digest_of_commitments,
+)
 
 SALT = bytes(range(32))
 POINT, GRADIENT = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -0.5])
@@ -62,3 +73,17 @@ def test_a_round_names_the_commitments_of_its_clients_in_their_order() -> None:
     assert rows.shape == (2, 32)
     assert rows[1].tobytes() == second
     assert commitment_rows([]).shape == (0, 32)
+
+
+def test_a_run_that_names_no_digest_is_computed_again_with_that_of_its_version() -> None:
+    commitment = Commitment(SALT, commitments_of({}))
+    commitment.batch(BATCH)
+    story = b"dpfedadamw participation 1\x00batch 16\x00" + BATCH.astype("<i8").tobytes()
+    assert commitment.digest() == hmac.digest(SALT, story, hashlib.sha256)
+    assert commitments_of({}) == HMAC
+    assert commitments_of({"commitments": BLAKE3}) == BLAKE3
+
+
+def test_a_digest_that_this_version_does_not_know_is_named() -> None:
+    with pytest.raises(PrivacyError, match="'md5', which this version does not know"):
+        Commitment(SALT, "md5")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from dpfedadamw.evidence.coordinates import FILE, CoordinateSums, look
+from dpfedadamw.evidence.coordinates import FILE, CoordinateSums, look, look_by_block
+from dpfedadamw.models.networks.cnn import GroupNormCNN
+from dpfedadamw.vectors.flat import BLOCK_KINDS, blocks_of
 
 
 def test_coordinates_without_noise_and_the_largest_are_told():
@@ -23,6 +26,22 @@ def test_a_long_vector_is_looked_at_in_all_its_pieces():
     seen = look(noisy, torch.zeros_like(noisy), squares)
     assert (seen.silent, seen.largest) == (599_998, 7.0)
     assert squares.sum() == 53.0
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+def test_one_pass_over_blocks_sees_what_several_see(kind):
+    blocks = blocks_of(GroupNormCNN((1, 8, 8), [8, 16], 4, 10), kind)
+    clean = torch.randn(blocks.parameters)
+    noisy = clean + torch.randn(blocks.parameters)
+    noisy[7] = clean[7]
+    squares, again = torch.ones_like(clean), torch.ones_like(clean)
+    seen, noise, own = look_by_block(blocks, noisy, clean, squares)
+    assert seen == look(noisy, clean, again)
+    assert seen.silent == 1
+    assert torch.equal(squares, again)
+    assert torch.equal(noise, blocks.sum_of_squares(noisy, minus=clean))
+    assert torch.equal(own, blocks.sum_of_squares(clean))
+    assert torch.allclose(own, blocks.sum(clean.double().square()), rtol=1e-5)
 
 
 def written(folder):
