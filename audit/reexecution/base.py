@@ -35,6 +35,8 @@ class QueryAgain:
         norms: norm of each record's gradient as the run's own arithmetic takes it, [b].
         raw_norms: the same in float64, [b].
         norm_errors: how far the run's precision can have moved each, [b].
+        moved: computes how far each record's gradient moves within rounding of a kink, [b], which
+            takes many times as long as the query.
     """
 
     records: Integers
@@ -48,6 +50,7 @@ class QueryAgain:
     norms: Singles
     raw_norms: Floats
     norm_errors: Floats
+    moved: Callable[[], Floats]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,7 @@ class UpdateAgain:
         update: what the local rule came to in the run's arithmetic, [d].
         reference: the same in float64 throughout, [d].
         bound: how far the run's precision can have moved it, in the L2 norm.
+        moved: computes how far it moves within rounding of kinks, in the L2 norm.
         taken: what the update is before clipping, [k] at public coordinates, else [d].
         clipped: after clipping, of the same length.
         noise: the client's share of the noise; None where the server adds it.
@@ -69,6 +73,7 @@ class UpdateAgain:
     update: Singles
     reference: Floats
     bound: float
+    moved: Callable[[], float]
     taken: Singles
     clipped: Singles
     noise: Floats | None

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.evidence.record_level import Unobserved
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.messages import unpack, unpack_update
@@ -28,7 +29,7 @@ from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.noise import grid_spacing
 from dpfedadamw.privacy.updates import sum_of_updates
-from dpfedadamw.reexecution.plain import PlainGradients, update_bound
+from dpfedadamw.reexecution.plain import KINKS, MOVES, PlainGradients, beside, update_bound
 from dpfedadamw.reexecution.record_level import DRAWS, Second
 from dpfedadamw.reexecution.results import ParticipationAgain, ReleaseAgain, UpdateAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
@@ -98,12 +99,20 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
         assert clipped is not None
         steps = list(second.inputs())
         divisor = plan.fixed_divisor(part.client)
-        wide, narrow = (
-            self.kept.experiment.algorithm.local.run(
-                _broadcast(part, whole, kind), _Plain(steps, divisor, gradients), Unobserved()
-            ).update
-            for kind in (torch.float64, torch.float32)
-        )
+
+        def trained(start: Broadcast) -> Tensor:
+            oracle = _Plain(steps, divisor, gradients)
+            return self.kept.experiment.algorithm.local.run(start, oracle, Unobserved()).update
+
+        def moved() -> float:
+            near = (
+                trained(replace(begun, parameters=beside(begun.parameters, KINKS, number)))
+                for number in range(MOVES)
+            )
+            return max(float(torch.linalg.vector_norm(one - wide)) for one in near)
+
+        begun = _broadcast(part, whole, torch.float64)
+        wide, narrow = trained(begun), trained(_broadcast(part, whole, torch.float32))
         kept = _kept(current)
         taken = whole
         if plan.sparsification is not None:
@@ -119,6 +128,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
             update=_singles(whole),
             reference=wide.cpu().numpy(),
             bound=update_bound(narrow, wide),
+            moved=moved,
             taken=_singles(taken),
             clipped=_singles(clipped.update),
             noise=noise,
@@ -157,7 +167,7 @@ class _Plain:
         return self._gradients.mean(parameters, records, labels, divisor)
 
 
-def _broadcast(part: Participation, like: Tensor, kind: torch.dtype) -> Any:
+def _broadcast(part: Participation, like: Tensor, kind: torch.dtype) -> Broadcast:
     """What the client read of the broadcast, in a floating-point type."""
     parameters, state = unpack(part.current.message, like)
     return replace(

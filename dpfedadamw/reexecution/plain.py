@@ -28,6 +28,8 @@ _MARGIN = 1.0 - 2.0**-22
 # The error of one order of evaluation lies within this many times the root mean square of
 # another's, up to a chance of 2·exp(-8²/2) = 3e-14 a coordinate (Higham & Mary 2019, theorem 2.4).
 _DEVIATIONS = 8.0
+# By what share of themselves parameters are moved to find kinks, and how often.
+KINKS, MOVES = 32.0 * _UNIT, 8
 # Records' errors that a root mean square is taken of at least.
 _FEWEST_MEASURED = 16
 
@@ -135,13 +137,9 @@ class PlainGradients:
         squares = [found.off**2]
         # The error of one record is mostly one number, which may be small by luck: where there are
         # few records, more is measured, at points beside this one.
-        generator = torch.Generator().manual_seed(len(point))
-        for _ in range(_FEWEST_MEASURED // max(1, len(labels)) if len(labels) else 0):
-            drawn = torch.rand(len(point), generator=generator, dtype=torch.float64)
-            beside = point.double() * (1.0 + 2.0 * _UNIT * (2.0 * drawn.to(point.device) - 1.0))
-            squares.append(
-                self._both(beside.to(point.dtype), records, labels, clipping_norm, taken).off ** 2
-            )
+        for number in range(_FEWEST_MEASURED // max(1, len(labels)) if len(labels) else 0):
+            near = beside(point, 2.0 * _UNIT, number).to(point.dtype)
+            squares.append(self._both(near, records, labels, clipping_norm, taken).off ** 2)
         measured = math.sqrt(sum(squares) / len(squares))
         bound = float_bound(measured, found.norms * found.factors)
         return PlainSum(found.total, bound, found.norms, _DEVIATIONS * found.errors)
@@ -177,6 +175,29 @@ class PlainGradients:
             other += rounded * torch.tensor(factor, dtype=torch.float32)
         off = float(torch.linalg.vector_norm(other.double() - total))
         return _TwoSums(total.cpu().numpy(), off, norms, errors, factors)
+
+    def moved(self, point: Tensor, records: Tensor, labels: Tensor) -> Floats:
+        """How far the gradient of each record moves beside a point, float64 [b].
+
+        ReLU and maximum pooling have kinks, where a gradient jumps. Of a record that lies within
+        rounding of one, two orders of evaluation may see different sides, which `float_bound` knows
+        of only where the two that it compares do. Here the parameters are moved by a few roundings,
+        in float64, several times; the largest distance counts.
+
+        Args:
+            point: θ, [d].
+            records: Inputs [b, …].
+            labels: int64 [b].
+        """
+        found = np.zeros(len(labels))
+        for row in range(len(labels)):
+            part = slice(row, row + 1)
+            gradient = self.wide.at(point).gradient(records[part], labels[part])
+            for number in range(MOVES):
+                near = self.wide.at(beside(point, KINKS, number))
+                off = near.gradient(records[part], labels[part]) - gradient
+                found[row] = max(found[row], float(torch.linalg.vector_norm(off)))
+        return found
 
     def mean(self, point: Tensor, records: Tensor, labels: Tensor, divisor: float) -> Tensor:
         """Σ_j g_j over a batch, divided, in the type of the point [d]."""
@@ -223,6 +244,19 @@ def update_bound(narrow: Tensor, wide: Tensor) -> float:
     measured = float(torch.linalg.vector_norm(narrow.double() - wide))
     least = _UNIT * float(torch.linalg.vector_norm(wide))
     return _DEVIATIONS * max(measured, least)
+
+
+def beside(point: Tensor, share: float, number: int) -> Tensor:
+    """Parameters [d] in float64, each moved by up to a share of itself, evenly, by drawn numbers.
+
+    Args:
+        point: θ, [d].
+        share: By how much, over their size.
+        number: Which of several such points.
+    """
+    generator = torch.Generator().manual_seed(number)
+    drawn = torch.rand(len(point), generator=generator, dtype=torch.float64).to(point.device)
+    return point.double() * (1.0 + share * (2.0 * drawn - 1.0))
 
 
 def _factor(norm: float, clipping_norm: float) -> float:

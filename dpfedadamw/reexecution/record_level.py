@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -167,4 +168,5 @@ class Second:
                     norms=taken,
                     raw_norms=found.raw_norms,
                     norm_errors=found.norm_errors,
+                    moved=partial(gradients.moved, point, records, labels),
                 )

@@ -36,6 +36,8 @@ class QueryAgain:
         norms: Norm of each record's gradient as the engine takes it, float32 [b].
         raw_norms: The same in float64, [b].
         norm_errors: How far float32 can have moved each, [b].
+        moved: Computes how far each record's gradient moves within rounding of a kink, [b], which
+            takes many times as long as the query.
     """
 
     records: Integers
@@ -49,6 +51,7 @@ class QueryAgain:
     norms: Singles
     raw_norms: Floats
     norm_errors: Floats
+    moved: Callable[[], Floats]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,7 @@ class UpdateAgain:
         update: What the local rule came to in the engine's arithmetic, float32 [d].
         reference: The same in float64 throughout, [d].
         bound: How far float32 can have moved it, in the L2 norm.
+        moved: Computes how far it moves within rounding of kinks, in the L2 norm.
         taken: What is kept of it before clipping, float32 [k]; [d] with zeros where clients choose.
         clipped: After clipping, float32 [k].
         noise: The client's share of the noise, float64 [k]; None where the server adds it.
@@ -70,6 +74,7 @@ class UpdateAgain:
     update: Singles
     reference: Floats
     bound: float
+    moved: Callable[[], float]
     taken: Singles
     clipped: Singles
     noise: Floats | None

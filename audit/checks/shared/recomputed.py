@@ -224,7 +224,7 @@ def _participation(
             continue
         name = f"{where}, query {number + 1}"
         tally.queries += 1
-        off, bound = _clean(query)
+        off, bound = _clean(query, clip)
         tally.bound(f"{name}: the clipped sum behind the gradient", off, bound, clip)
         sampled = evidence.noise_sample[row, number] * clip
         _noise(name, query.noise[places], sampled, query.clean[places], query.spacing, tally)
@@ -239,16 +239,21 @@ def _participation(
         tally.reasons.append(f"{where}: makes {made} queries, and the evidence has {queries}")
 
 
-def _clean(query: QueryAgain) -> tuple[float, float]:
+def _clean(query: QueryAgain, clip: float) -> tuple[float, float]:
     """How far the clean sum behind a gradient lies from the plain one, and what explains it.
 
     A gradient is a noisy sum on a grid, narrowed to float32 and divided there: half a spacing and
-    two roundings, coordinate by coordinate. What goes beyond is rounding of the sum itself.
+    two roundings, coordinate by coordinate. What goes beyond is rounding of the sum itself; where
+    that is not enough, records that lie within rounding of a kink, each clipped before and after.
     """
     noisy = query.gradient.astype(np.float64) * query.divisor
     room = 0.5 * query.spacing + 2.0 * UNIT * np.abs(noisy)
     beyond = np.maximum(np.abs(noisy - query.noise - query.clean) - room, 0.0)
-    return float(np.linalg.norm(beyond)), query.bound
+    off, bound = float(np.linalg.norm(beyond)), query.bound
+    if not off <= bound:
+        clipped = clip / np.maximum(query.raw_norms, clip)
+        bound += 2.0 * float(np.nansum(clipped * query.moved()))
+    return off, bound
 
 
 def _noise(
@@ -288,6 +293,9 @@ def _norms(
         longer = (taken - due) / np.maximum(due, np.finfo(float).tiny)
         tally.lengthened = max(tally.lengthened, float(longer.max(initial=0.0)))
     if not off <= room:
+        # Again with what records move by that lie within rounding of a kink.
+        room += float(sum(np.nansum(np.square(query.moved())) for query, _ in queries))
+    if not off <= room:
         tally.reasons.append(f"{where}: norms are shorter than its records' gradients are")
 
 
@@ -308,7 +316,8 @@ def _update(
     norm = float(np.linalg.norm(again.taken.astype(np.float64)))
     factor = min(1.0, clip / norm) if norm > 0.0 else 1.0
     tally.queries += 1
-    tally.bound(f"{where}: its local training", off * factor, again.bound * factor, clip)
+    bound = again.bound if off <= again.bound else again.bound + 2.0 * again.moved()
+    tally.bound(f"{where}: its local training", off * factor, bound * factor, clip)
     for fault in _clipping(again, clip):
         tally.reasons.append(f"{where}: {fault}")
     noted, kept = float(evidence.raw_norms[row]), again.taken[again.clipped != 0.0]

@@ -12,9 +12,15 @@ import pytest
 
 from audit.auditor import audit_run
 from audit.checks.reexecution import WORD, percent
-from audit.checks.shared.recomputed import Recomputed, _clipping
+from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
 from audit.reading.bundle import open_bundle
-from audit.reexecution.base import ReleaseAgain, Replay, RoundAgain, UpdateAgain
+from audit.reexecution.base import (
+    QueryAgain,
+    ReleaseAgain,
+    Replay,
+    RoundAgain,
+    UpdateAgain,
+)
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run
@@ -156,6 +162,38 @@ def test_release_noise_that_the_key_does_not_give_fails_also_where_uploads_are_n
     assert wrong not in found(run, lambda one: released(one, 0.0)).measurement
 
 
+@pytest.mark.parametrize(("moved", "within"), [(0.0, False), (0.3, False), (0.6, True)])
+def test_what_rounding_does_not_explain_a_record_beside_a_kink_may(
+    moved: float, within: bool
+) -> None:
+    asked: list[int] = []
+
+    def beside() -> np.ndarray:
+        asked.append(1)
+        return np.array([moved, np.nan])
+
+    query = QueryAgain(
+        records=np.arange(2),
+        point=np.zeros(3, np.float32),
+        gradient=np.array([0.5, 0.0, 0.0], np.float32),
+        noise=np.zeros(3),
+        spacing=0.0,
+        divisor=2.0,
+        clean=np.zeros(3),
+        bound=1e-6,
+        norms=np.ones(2, np.float32),
+        raw_norms=np.array([1.0, 1.0]),
+        norm_errors=np.zeros(2),
+        moved=beside,
+    )
+    off, bound = _clean(query, clip=1.0)
+    assert (off <= bound, off) == (within, pytest.approx(1.0, abs=1e-6))
+    # It takes long, and is asked for where it matters alone.
+    assert asked == [1]
+    assert _clean(replace(query, clean=np.array([1.0, 0.0, 0.0])), clip=1.0)[0] == 0.0
+    assert asked == [1]
+
+
 def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:
     tally = Recomputed()
     tally.bound("a sum", 0.5e-5, 1e-5, clip=1.0)
@@ -176,6 +214,7 @@ def update_of(taken: list[float], clipped: list[float], **more: Any) -> UpdateAg
     given = {
         "update": vector, "reference": vector.astype(np.float64), "bound": 0.0, "taken": vector,
         "clipped": sent, "noise": None, "upload": sent, "spacing": 2.0**-20, "bits": None,
+            "moved": lambda: 0.0,
     }  # fmt: skip
     return UpdateAgain(**{**given, **more})
 
