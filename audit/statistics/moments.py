@@ -43,13 +43,29 @@ class MomentRule:
 
 @dataclass
 class InnovationSums:
-    """Innovations of D = noisy − clean over all clients and rounds: sums, one entry a block."""
+    """Innovations of D = noisy − clean over all clients and rounds: sums, one entry a block.
+
+    Attributes:
+        total: the innovations, [B].
+        expected: their means, [B].
+        variance: their variances, [B].
+        third: their third cumulants, [B].
+        noise_variance: the part of their variances that squares of noise have, [B].
+        count: how many were added.
+    """
 
     total: Array
     expected: Array
     variance: Array
+    third: Array
     noise_variance: Array
     count: int = 0
+
+    @classmethod
+    def start(cls, blocks: int) -> InnovationSums:
+        """Nothing added yet."""
+        total, expected, variance, third, noise_variance = np.zeros((5, blocks))
+        return cls(total, expected, variance, third, noise_variance)
 
 
 def promised_rule(spec: Mapping[str, Any], beta2: float) -> MomentRule:
@@ -101,24 +117,30 @@ def accumulate(
     """Add one round's innovations; returns the difference D of every client at its end.
 
     Given the past, the innovation D_end − β2^K·D_start of a client is a sum of independent means
-    of ξ² + 2ξg with ξ ~ N(0, Φ): its mean is (1−β2^K)Φ and step j has variance
-    (1−β2)²β2^(2(K−j))·(2Φ²/n + 4Φ·Σg²/n²) over a block of n coordinates. Clients share the start
-    of a round but not its innovations, which is what makes them independent terms.
+    of ξ² + 2ξg with ξ ~ N(0, Φ): its mean is (1−β2^K)Φ, and over a block of n coordinates step j
+    has variance w²·(2Φ²/n + 4Φ·Σg²/n²) and third cumulant w³·(8Φ³/n² + 24Φ²·Σg²/n³), where
+    w = (1−β2)β2^(K−j). Clients share the start of a round but not its innovations, which is what
+    makes them independent terms.
     """
     steps = evidence.batch_size.shape[1]
     weights = step_weights(beta2, steps)
     difference = moment.noisy - moment.clean
     innovations = difference - beta2**steps * start
     phi = variance_of_noise
-    square = np.square(weights)
-    spread = (
-        square.sum() * 2.0 * phi**2 / sizes
-        + np.tensordot(evidence.clean_sum_squares, square, axes=(1, 0)) * 4.0 * phi / sizes**2
-    )
+    square, cube = np.square(weights), np.power(weights, 3)
+
+    def signal(powers: Array) -> Array:
+        """Σg² of all clients, each step by its weight, [B]."""
+        summed: Array = np.tensordot(evidence.clean_sum_squares, powers, axes=(1, 0)).sum(axis=0)
+        return summed
+
     clients = len(evidence.clients)
+    noise_variance = clients * square.sum() * 2.0 * phi**2 / sizes
     sums.total += innovations.sum(axis=0)
     sums.expected += clients * steps_gain(beta2, steps) * phi
-    sums.variance += spread.sum(axis=0)
-    sums.noise_variance += clients * square.sum() * 2.0 * phi**2 / sizes
+    sums.variance += noise_variance + signal(square) * 4.0 * phi / sizes**2
+    sums.third += clients * cube.sum() * 8.0 * phi**3 / sizes**2
+    sums.third += signal(cube) * 24.0 * phi**2 / sizes**3
+    sums.noise_variance += noise_variance
     sums.count += clients
     return difference
