@@ -193,5 +193,7 @@ def read_data(spec: Spec) -> Dataset:
 
 def _model_seed(spec: Spec) -> int:
     """A public seed for the initial weights, which depend on no record."""
-    seed = f"initial weights {spec.data.seed} {spec.randomness.seed}".encode()
-    return int.from_bytes(hashlib.sha256(seed).digest()[:7], "big")
+    seed = f"initial weights {spec.data.seed} {spec.randomness.seed}"
+    if spec.model.seed is not None:
+        seed = f"initial weights {spec.model.seed}"
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:7], "big")

@@ -31,6 +31,7 @@ from dpfedadamw.cli import (
     run,
     signatures,
     spec,
+    sweep,
 )
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, signals
 from dpfedadamw.cli.streams import steady
@@ -79,6 +80,11 @@ challenge_app = typer.Typer(
     "FILE --escrow FILE (trainer), draw (auditor), open (trainer).",
     no_args_is_help=True,
 )
+sweep_app = typer.Typer(
+    cls=sweep.SweepCommands,
+    help="Run every combination of a spec's matrix: dpfedadamw sweep SPEC.",
+    no_args_is_help=True,
+)
 
 for command in (
     run.run,
@@ -100,6 +106,10 @@ app.add_typer(spec_app, name="spec")
 spec_app.command("validate")(spec.spec_validate)
 spec_app.command("show")(spec.spec_show)
 spec_app.command("schema")(spec.spec_schema)
+app.add_typer(sweep_app, name="sweep")
+sweep_app.command("run")(sweep.sweep_run)
+sweep_app.command("merge")(sweep.sweep_merge)
+sweep_app.command("table")(sweep.sweep_table)
 app.add_typer(budget_app, name="budget")
 budget_app.command("show")(budget.budget_show)
 app.add_typer(keys_app, name="keys")

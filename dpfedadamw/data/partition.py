@@ -52,7 +52,8 @@ def partition(
             f"need {spec.clients * minimum}, the training set has {len(labels)}; use at most "
             f"{len(labels) // spec.clients}"
         )
-    generator = np.random.default_rng([spec.seed, 1])
+    seed = spec.seed if spec.partition.seed is None else spec.partition.seed
+    generator = np.random.default_rng([seed, 1])
     tries = max(1, min(_TRIES, _DEALT // len(labels)))
     members = _by_label(labels)
     for _ in range(tries):

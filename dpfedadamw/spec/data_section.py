@@ -46,6 +46,16 @@ class PartitionSpec(Section, title="Partition"):
         le=1_000_000_000,
         examples=(40,),
     )
+    seed: int | None = key(
+        None,
+        "Seed of the partition alone, so that it can be drawn anew over one split; public "
+        "metadata. Null for data.seed.",
+        title="Partition seed",
+        ge=0,
+        le=9_007_199_254_740_991,
+        unit="none",
+        examples=(None, 1),
+    )
 
 
 class DirichletPartition(PartitionSpec, title="Label-skewed partition"):

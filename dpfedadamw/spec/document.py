@@ -9,6 +9,8 @@ from typing import Any
 from dpfedadamw.errors import SpecProblem
 
 MAXIMUM_DEPTH = 20
+# By these a spec means several runs.
+SWEEP_KEYS = ("matrix", "seeds")
 
 KeyPath = tuple[str | int, ...]
 

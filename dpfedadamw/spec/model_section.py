@@ -15,6 +15,17 @@ class ModelSpec(Section, title="Model"):
     """The model that is trained."""
 
     name: str = key(..., "Which model is trained: {names}.", title="Model")
+    seed: int | None = key(
+        None,
+        "Seed of the initial weights, which are public and depend on no record. Null to have it "
+        "made of data.seed and, where randomness is reproducible, of its seed. Weights that are "
+        "read from a file do not depend on it.",
+        title="Model seed",
+        ge=0,
+        le=9_007_199_254_740_991,
+        unit="none",
+        examples=(None, 1),
+    )
 
 
 def models() -> Mapping[str, Registered[ModelSpec]]:

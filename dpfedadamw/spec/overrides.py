@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
@@ -25,6 +26,21 @@ _SOLVED = {
 }
 
 
+@dataclass(frozen=True)
+class Change:
+    """A value that takes the place of another.
+
+    Attributes:
+        path: Of the key.
+        value: What it holds from now on.
+        place: Where that was said.
+    """
+
+    path: KeyPath
+    value: Any
+    place: Place
+
+
 def apply(document: Document, overrides: Sequence[str]) -> None:
     """Replace values in a document.
 
@@ -40,13 +56,34 @@ def apply(document: Document, overrides: Sequence[str]) -> None:
         SpecError: If an override has no path or value, or its path leads through a single value.
     """
     problems: list[SpecProblem] = []
-    replaced: set[KeyPath] = set()
+    changes: list[Change] = []
     for text in overrides:
-        place = Place(f"--set {one_line(text, 200)}")
         try:
-            path, value = _split(text, place)
-            _replace(document, path, value, place)
-            replaced.add(path)
+            changes.append(_split(text, Place(f"--set {one_line(text, 200)}")))
+        except SpecError as error:
+            problems += error.problems
+    apply_changes(document, changes, problems)
+
+
+def apply_changes(
+    document: Document, changes: Sequence[Change], problems: Sequence[SpecProblem] = ()
+) -> None:
+    """Replace values in a document, in their order; see `apply`.
+
+    Args:
+        document: What was read; changed in place.
+        changes: What is replaced.
+        problems: What is known to be wrong with them.
+
+    Raises:
+        SpecError: If a path leads through a single value, or there are problems.
+    """
+    problems = list(problems)
+    replaced: set[KeyPath] = set()
+    for change in changes:
+        try:
+            _replace(document, change.path, change.value, change.place)
+            replaced.add(change.path)
         except SpecError as error:
             problems += error.problems
     if problems:
@@ -66,27 +103,37 @@ def _needs_both(spec: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name in algorithms() and algorithms()[name].budgeted
 
 
-def _split(text: str, place: Place) -> tuple[KeyPath, Any]:
-    left, equals, right = text.partition("=")
+def parse_path(text: str, place: Place, message: str = "not a field's dotted path") -> KeyPath:
+    """Read `algorithm.learning_rate` or `model.hidden[0]`.
+
+    Raises:
+        SpecError: With the message, if it is no path.
+    """
     path: list[str | int] = []
-    for part in left.strip().split("."):
+    for part in text.strip().split("."):
         match = _PART.fullmatch(part)
-        if not match or not equals:
-            message = "not an override; write --set path.to.key=value"
+        if not match:
             raise SpecError([place.problem((), message)])
         name = match[1]
         path.append(int(name) if _INDEX.fullmatch(name) and path else name)
         path += [int(index) for index in re.findall(r"[0-9]+", match[2])]
     if len(path) > MAXIMUM_DEPTH:
         raise SpecError([place.problem((), f"nested deeper than {MAXIMUM_DEPTH} levels")])
+    return tuple(path)
+
+
+def _split(text: str, place: Place) -> Change:
+    left, equals, right = text.partition("=")
+    message = "not an override; write --set path.to.key=value"
+    path = parse_path(left if equals else "", place, message)
     try:
         document = yamlreader.parse(right, place.source)
         problems: Sequence[SpecProblem] = document.problems
     except SpecError as error:
         problems = error.problems
     if problems:
-        raise SpecError([place.problem(tuple(path), problem.message) for problem in problems])
-    return tuple(path), document.value
+        raise SpecError([place.problem(path, problem.message) for problem in problems])
+    return Change(path, document.value, place)
 
 
 def _replace(document: Document, path: KeyPath, value: Any, place: Place) -> None:

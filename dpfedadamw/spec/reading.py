@@ -17,7 +17,7 @@ import specs
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import checks, yamlreader, yamlwriter
 from dpfedadamw.spec import overrides as override
-from dpfedadamw.spec.document import one_line
+from dpfedadamw.spec.document import SWEEP_KEYS, Document, one_line
 from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.sections import Spec
 
@@ -36,14 +36,25 @@ def load(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Spec:
     Raises:
         SpecError: With all that is wrong.
     """
+    document = read(path_or_name)
+    override.apply(document, overrides)
+    return specified(document)
+
+
+def read(path_or_name: str | Path) -> Document:
+    """Read the values of a file, or of a shipped spec by name; see `load`.
+
+    Raises:
+        SpecError: If there is no such file, or it is no YAML.
+    """
     path = Path(path_or_name)
     resource = specs.find(str(path_or_name))
     if resource is not None and not path.is_file():
         name = str(path_or_name)
-        return loads(yamlreader.decode(resource.read_bytes(), name), name, overrides)
+        return yamlreader.parse(yamlreader.decode(resource.read_bytes(), name), name)
     if resource is None and not os.path.lexists(path):
         raise SpecError([SpecProblem(one_line(str(path), 200), _no_such_file(path))])
-    return loads(yamlreader.read_file(path), one_line(str(path), 200), overrides)
+    return yamlreader.parse(yamlreader.read_file(path), one_line(str(path), 200))
 
 
 def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) -> Spec:
@@ -59,6 +70,20 @@ def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) ->
     """
     document = yamlreader.parse(text, source)
     override.apply(document, overrides)
+    return specified(document)
+
+
+def specified(document: Document) -> Spec:
+    """Check a document and return the spec that it means.
+
+    Raises:
+        SpecError: With all that is wrong; also where it means several runs.
+    """
+    for name in SWEEP_KEYS:
+        if isinstance(document.value, dict) and document.value.get(name) is not None:
+            source = document.place(()).source
+            message = f"this spec means several runs; start them with: dpfedadamw sweep {source}"
+            raise SpecError([document.place((name,), key=True).problem((name,), message)])
     return Spec.model_validate(_tuples(checks.check(document)))
 
 

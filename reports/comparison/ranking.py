@@ -21,7 +21,10 @@ from reports.reading.files import clean
 _CONFIDENCE = 0.95
 _SHOWN_SETTINGS = 3
 # Not told in a label: what repetitions may differ in, and what follows from other settings.
-_SILENT = ("version", "name", "description", "report", "randomness", "data", "privacy.target")
+_SILENT = (
+    "version", "name", "description", "report", "randomness", "data", "privacy.target",
+    "model.seed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

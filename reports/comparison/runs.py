@@ -27,7 +27,7 @@ HOLDS: Final = "holds"
 BROKEN: Final = "broken"
 UNSIGNED: Final = "unsigned"
 # What may differ between repetitions of one spec: how it is called and explained, what budget it
-# spends of, and the seed.
+# spends of, and the seeds of the run and of its initial weights.
 _NOT_OF_THE_EXPERIMENT = ("name", "description", "report", "budget")
 # Where the data lies does not change what is in it; its digest says what is.
 _PLACES = ("path",)
@@ -112,11 +112,12 @@ class ComparedRun:
 
     @property
     def experiment(self) -> str:
-        """The resolved spec as canonical text, but for names, places and the run's seed."""
+        """The resolved spec as canonical text, but for names, places and a repetition's seeds."""
         spec = {k: v for k, v in self.source.spec.items() if k not in _NOT_OF_THE_EXPERIMENT}
         spec["data"] = self.data
         randomness = mapping(spec.get("randomness"))
         spec["randomness"] = {k: v for k, v in randomness.items() if k != "seed"}
+        spec["model"] = {k: v for k, v in mapping(spec.get("model")).items() if k != "seed"}
         return json.dumps(spec, sort_keys=True, default=str)
 
     @property

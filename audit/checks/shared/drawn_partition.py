@@ -57,7 +57,8 @@ def drawn(spec: Mapping[str, Any], labels: Integers) -> Integers | None:
         return None
     clients = fields.integer(data, "clients", least=1, most=1_000_000)
     least = fields.integer(section, "minimum_records")
-    generator = np.random.default_rng([fields.integer(data, "seed"), 1])
+    seed = fields.integer(section if section.get("seed") is not None else data, "seed")
+    generator = np.random.default_rng([seed, 1])
     order = np.argsort(labels, kind="stable")
     classes = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
     owner: Integers = np.zeros(len(labels), np.int64)

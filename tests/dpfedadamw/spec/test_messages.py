@@ -187,7 +187,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             "{name: mlp}",
             "{name: mlp, depth: 2}",
-            "4:20: model.depth: not used when name is mlp (it uses hidden); remove it",
+            "4:20: model.depth: not used when name is mlp (it uses seed, hidden); remove it",
         ),
         (
             "{name: dp-fedadamw}",
@@ -215,8 +215,8 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             "clients: 10}",
             "partition: {kind: iid, alpha: 1}}",
-            "3:48: data.partition.alpha: not used when kind is iid (it uses minimum_records); "
-            "remove it",
+            "3:48: data.partition.alpha: not used when kind is iid (it uses minimum_records, "
+            "seed); remove it",
         ),
         (
             f"sampling: {SAMPLING}",

@@ -1,0 +1,440 @@
+"""``sweep``: many runs of one spec, their results as tidy data, and the table of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from dpfedadamw.cli import display
+from dpfedadamw.cli.options import DeviceOption, JsonOption, SetOption, SpecArgument
+from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
+    err,
+    out,
+    print_document,
+    print_json,
+    refuse,
+    relative,
+    status,
+)
+
+if TYPE_CHECKING:
+    from dpfedadamw.spec.matrix import Cell, Sweep
+    from dpfedadamw.sweep.folder import SweepFolder
+    from dpfedadamw.sweep.runner import Job
+
+SWEEPS = Path("sweeps")
+_SMOKE = ("federation.rounds=2", "federation.local_steps=1", "evaluation.every=1")
+_SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
+_MINUTE, _HOUR = 60, 3600
+
+
+class SweepCommands(TyperGroup):
+    """`sweep SPEC` runs a sweep; `sweep merge` and `sweep table` are commands of their own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let a spec stand where a command's name would."""
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = ["run", *args]
+        return list(super().parse_args(ctx, args))
+
+
+def sweep_run(
+    spec: SpecArgument,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The sweep's folder. [default: sweeps/NAME]"),
+    ] = None,
+    changes: SetOption = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="AXIS=LABEL",
+            help="Run only cells of this label; AXIS=A|B for several. Repeatable: all must hold.",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at a time.")] = 1,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Run every N-th cell from the I-th on, for N machines."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells, what is done, and how long it takes.")
+    ] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Try each cell for two rounds, in a folder of its own.")
+    ] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Run every combination of a spec's matrix under every seed; what is done is left alone.
+
+    Each cell is a run like any other: trained, audited, reported and signed. The same command goes
+    on where a sweep was cut off. Exit code 0 when all cells are done and their audits passed.
+    """
+    from dpfedadamw.spec.matrix import load_sweep
+    from dpfedadamw.sweep.folder import SweepFolder
+    from dpfedadamw.sweep.runner import Job
+
+    sweep = load_sweep(spec, [*(changes or ()), *(_SMOKE if smoke else ())])
+    name = f"{sweep.name}-smoke" if smoke else sweep.name
+    folder = SweepFolder(out_dir if out_dir is not None else SWEEPS / name)
+    cells = _chosen(sweep, only or (), shard)
+    wanted = [Job(cell, folder.cell(cell)) for cell in _once(cells)]
+    if dry_run:
+        _list(sweep, cells, folder, as_json)
+        return
+    folder.begin(sweep.text)
+    options = ["--device", device]
+    try:
+        _run(folder, wanted, min(jobs, len(wanted)), options, as_json)
+    except BaseException as error:
+        error.add_note("every run was stopped; the same command goes on")
+        raise
+    rows = _results(sweep, folder)
+    missing = _write(folder, rows)
+    _tell(sweep, folder, wanted, rows, missing, as_json)
+
+
+def _once(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells that mean the same run are one."""
+    return list({cell.digest: cell for cell in cells}.values())
+
+
+def _chosen(sweep: Sweep, only: Sequence[str], shard: str | None) -> list[Cell]:
+    cells = list(sweep.cells)
+    labels = {axis.name: axis.labels for axis in sweep.axes}
+    if sweep.seeds:
+        labels["seed"] = tuple(map(str, sweep.seeds))
+    for text in only:
+        name, equals, values = text.partition("=")
+        if not equals or name not in labels:
+            known = ", ".join(labels) or "none: the spec has no matrix"
+            refuse(f"--only {text}: write AXIS=LABEL; the axes are {known}")
+        wanted = values.split("|")
+        unknown = [value for value in wanted if value not in labels[name]]
+        if unknown:
+            refuse(f"--only {text}: {name} has no {unknown[0]}; it has {', '.join(labels[name])}")
+        cells = [cell for cell in cells if _label(cell, name) in wanted]
+    if not cells:
+        refuse("--only: no cell is left")
+    if shard is not None:
+        match = _SHARD.fullmatch(shard)
+        if match is None or int(match[1]) > int(match[2]):
+            refuse(f"--shard {shard}: write I/N, such as 1/4 for the first of four machines")
+        cells = cells[int(match[1]) - 1 :: int(match[2])]
+        if not cells:
+            refuse(f"--shard {shard}: there are fewer cells than machines")
+    return cells
+
+
+def _label(cell: Cell, name: str) -> str:
+    return str(cell.seed) if name == "seed" else cell.values[name]
+
+
+def _columns(sweep: Sweep) -> list[str]:
+    """What the sweep's axes are called in the results, where a name is not taken by another."""
+    from reports.comparison import tidy
+
+    taken = (tidy.CELL, tidy.SEED, *tidy.COLUMNS, *tidy.MACHINE)
+    return [tidy.AXIS + axis.name if axis.name in taken else axis.name for axis in sweep.axes]
+
+
+def _list(sweep: Sweep, cells: Sequence[Cell], folder: SweepFolder, as_json: bool) -> None:
+    """List the cells: what is done of each, and how long it may take."""
+    from dpfedadamw.sweep.runner import expected_seconds
+
+    timed, states = [], []
+    for cell in cells:
+        place = folder.cell(cell)
+        result = place.result()
+        seconds = result.get("seconds") if result else None
+        if isinstance(seconds, int | float):
+            timed.append((cell, float(seconds)))
+        begun = place.newest_run() is not None
+        failed = place.failed() is not None
+        waiting = "failed" if failed else "cut off" if begun else "to do"
+        states.append("done" if result else waiting)
+    expected = [
+        None if state == "done" else expected_seconds(timed, cell)
+        for cell, state in zip(cells, states, strict=True)
+    ]
+    if as_json:
+        print_json(
+            [
+                {
+                    "cell": cell.digest, "values": dict(cell.values), "seed": cell.seed,
+                    "state": state, "expected_seconds": seconds,
+                }
+                for cell, state, seconds in zip(cells, states, expected, strict=True)
+            ]
+        )  # fmt: skip
+        return
+    heads = [*(axis.name for axis in sweep.axes), *(["seed"] if sweep.seeds else [])]
+    rows = [
+        (
+            *cell.values.values(),
+            *([str(cell.seed)] if sweep.seeds else []),
+            state,
+            "" if seconds is None else _duration(seconds),
+        )
+        for cell, state, seconds in zip(cells, states, expected, strict=True)
+    ]
+    out.print(display.grid((*heads, "state", "expected"), rows))
+    known = [seconds for seconds in expected if seconds is not None]
+    left = sum(state != "done" for state in states)
+    text = f"{len(cells)} cells, {left} to do"
+    if known:
+        text += f"; about {_duration(sum(known) / len(known) * left)} of computing, one at a time"
+    elif left:
+        text += "; how long they take is known once one of a model is done"
+    out.print(Text(text))
+
+
+def _run(
+    folder: SweepFolder,
+    jobs: Sequence[Job],
+    processes: int,
+    options: Sequence[str],
+    quiet: bool,
+) -> None:
+    """Run what is to do, with a live table on a terminal and a line a cell elsewhere."""
+    from dpfedadamw.sweep.runner import Runner
+
+    for job in jobs:
+        if job.folder.result() is not None:
+            job.state = "done"
+    waiting = [job for job in jobs if job.state != "done"]
+    earlier = len(jobs) - len(waiting)
+    if earlier and not quiet:
+        err.print(Text(f"{earlier} of {len(jobs)} cells were done before", style="dim"))
+    runner = Runner(folder, processes, _keep, options)
+    live = err.is_terminal and not quiet
+    with Live(console=err, transient=True, auto_refresh=False) if live else _Nothing() as shown:
+        for ended in runner.run(waiting):
+            if live:
+                shown.update(_progress(jobs, earlier, processes), refresh=True)
+            if ended is not None and not quiet:
+                err.print(_line(ended, jobs), soft_wrap=True)
+
+
+class _Nothing:
+    """Stands for a live table where there is none."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _keep(job: Job) -> None:
+    """Keep what a finished run says of itself to everybody, and on what it was computed."""
+    from dpfedadamw.sweep.folder import machine_of
+    from reports.comparison import tidy
+
+    run = job.folder.newest_run()
+    assert run is not None
+    row = tidy.row_of(run.path)
+    machine = machine_of(run)
+    job.folder.write_result({**row, **{name: machine.get(name) for name in tidy.MACHINE}})
+
+
+def _line(job: Job, jobs: Sequence[Job]) -> Text:
+    """One line on a cell that ended."""
+    done = sum(other.state == "done" for other in jobs)
+    head = f"{done}/{len(jobs)}  {job.cell.label}: "
+    if job.state == "done":
+        row = job.folder.result() or {}
+        accuracy = row.get("test_accuracy")
+        said = "no accuracy" if accuracy is None else f"{accuracy:.1%}"
+        return Text(f"{head}{said}, audit {row.get('audit')}, {_duration(job.seconds)}")
+    why = "another sweep is running it" if job.state == "elsewhere" else job.said
+    return Text(f"{head}{job.state}: {why}", style="red")
+
+
+def _progress(jobs: Sequence[Job], earlier: int, processes: int) -> Table:
+    """What runs now, and when all may be done."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for job in jobs:
+        if job.state == "running":
+            rounds = job.cell.spec.federation.rounds
+            completed, accuracy = job.folder.completed_rounds()
+            said = "" if accuracy is None else f"accuracy {accuracy:.1%}"
+            table.add_row(
+                job.cell.label, f"round {completed} of {rounds}", said, _duration(job.seconds)
+            )
+    ended = [job for job in jobs if job.state == "done" and job.seconds]
+    left = sum(job.state in ("waiting", "running") for job in jobs)
+    text = f"{len(ended) + earlier} of {len(jobs)} cells done"
+    if ended:
+        mean = sum(job.seconds for job in ended) / len(ended)
+        text += f"; the rest in about {_duration(mean * left / processes)}"
+    table.add_row(Text(text, style="bold"))
+    return table
+
+
+def _duration(seconds: float) -> str:
+    """A span of time in words."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    return f"{seconds / _MINUTE:.0f} min" if seconds < 2 * _HOUR else f"{seconds / _HOUR:.1f} h"
+
+
+def _results(sweep: Sweep, folder: SweepFolder) -> list[dict[str, Any]]:
+    """The rows of all cells of the sweep that are done, in its order."""
+    from dpfedadamw.sweep.folder import SHOWN_DIGITS
+
+    columns = _columns(sweep)
+    rows = []
+    for cell in sweep.cells:
+        row = folder.cell(cell).result()
+        if row is not None:
+            labels = dict(zip(columns, cell.values.values(), strict=True))
+            rows.append({"cell": cell.digest[:SHOWN_DIGITS], **labels, "seed": cell.seed, **row})
+    return rows
+
+
+def _write(folder: SweepFolder, rows: Sequence[dict[str, Any]]) -> str | None:
+    """Write the results; returns why there is no Parquet, or None."""
+    from reports.comparison import tidy
+    from reports.errors import ReportError
+    from reports.reading.files import write_atomic
+
+    write_atomic(folder.csv, tidy.as_csv(rows).encode(), 0o644)
+    try:
+        write_atomic(folder.parquet, tidy.as_parquet(rows), 0o644)
+    except ReportError as error:
+        return str(error)
+    return None
+
+
+def _tell(
+    sweep: Sweep,
+    folder: SweepFolder,
+    jobs: Sequence[Job],
+    rows: Sequence[dict[str, Any]],
+    missing: str | None,
+    as_json: bool,
+) -> None:
+    """Say what came of it, and end by it."""
+    states = {
+        state: [job for job in jobs if job.state == state] for state in ("failed", "elsewhere")
+    }
+    refused = [row for row in rows if row["audit"] not in ("PASS", "NO CLAIM")]
+    if as_json:
+        failures = {job.cell.digest: job.said for job in states["failed"]}
+        print_json(
+            {
+                "folder": str(folder.path), "cells": len(sweep.cells), "done": len(rows),
+                "failed": failures, "elsewhere": len(states["elsewhere"]),
+                "not_passed": [row["run"] for row in refused], "results": rows,
+            }
+        )  # fmt: skip
+    else:
+        facts = [
+            ("sweep", f"{len(rows)} of {len(sweep.cells)} cells are done"),
+            *([("failed", f"{len(states['failed'])}; the same command tries them again")]
+              if states["failed"] else []),
+            *([("not passed", f"the audit of {len(refused)} says FAIL or NOT VERIFIED")]
+              if refused else []),
+            *([("privacy", "each run claims its own ε; all of them together spend more")]
+              if sum(row["unit"] != "none" for row in rows) > 1 else []),
+            ("results", str(relative(folder.csv.resolve()))),
+            *([("", missing)] if missing else [("", str(relative(folder.parquet.resolve())))]),
+            ("table", f"dpfedadamw sweep table {relative(folder.csv.resolve())} --rows AXIS"),
+        ]  # fmt: skip
+        out.print(display.facts(facts))
+    if states["failed"] or states["elsewhere"] or refused:
+        raise typer.Exit(EXIT_NOT_PASSED)
+
+
+def sweep_merge(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Sweeps' folders, or results.csv.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.csv", help="The merged results.")
+    ],
+) -> None:
+    """Put the results of several machines together; a cell that two of them ran counts once."""
+    from reports.comparison import tidy
+    from reports.reading.files import write_atomic
+
+    if output.suffix != ".csv":
+        refuse(f"--output {output}: the name must end with .csv")
+    found: dict[Any, dict[str, Any]] = {}
+    again = 0
+    for folder in folders:
+        for row in _read(folder):
+            again += row["cell"] in found
+            found.setdefault(row["cell"], row)
+    write_atomic(output, tidy.as_csv(list(found.values())).encode(), 0o644)
+    text = f"{output}: {len(found)} cells"
+    if again:
+        text += f"; {again} that were run more than once are counted once, as first named"
+    err.print(Text(text), soft_wrap=True)
+
+
+def sweep_table(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, or its results.csv.")
+    ],
+    rows: Annotated[str, typer.Option("--rows", metavar="COLUMN", help="What the rows differ in.")],
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="COLUMN", help="What the columns differ in.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Show only these runs. Repeatable."),
+    ] = None,
+    measure: Annotated[str, typer.Option(help="test_accuracy or test_loss.")] = "test_accuracy",
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
+) -> None:
+    """Print the table of a sweep: mean ± sd over seeds, ε beside it, the best where it is one.
+
+    The best is marked only where paired t-tests over the seeds, corrected for their number (Holm),
+    tell it apart from every other row of its column. Runs whose audit did not pass are left out.
+    """
+    from reports.comparison import cross_table
+    from reports.errors import ReportError
+
+    if measure not in ("test_accuracy", "test_loss"):
+        refuse(f"--measure {measure}: test_accuracy or test_loss")
+    chosen = _read(results)
+    for text in where or ():
+        name, equals, value = text.partition("=")
+        if not equals or not chosen or name not in chosen[0]:
+            refuse(f"--where {text}: write COLUMN=VALUE, of a column of the results")
+        chosen = [row for row in chosen if str(row[name]) == value]
+    try:
+        table = cross_table.tabulate(chosen, rows, columns, measure)
+    except ReportError as error:
+        _refused(error)
+    write = cross_table.as_latex if as_latex else cross_table.as_markdown
+    print_document(write(table))
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a folder or of a file."""
+    from reports.comparison import tidy
+    from reports.errors import ReportError
+
+    with status("reading results", quiet=False):
+        try:
+            return tidy.read_csv(path / "results.csv" if path.is_dir() else path)
+        except ReportError as error:
+            _refused(error)
+
+
+def _refused(error: Exception) -> NoReturn:
+    refuse(f"error: {error}")

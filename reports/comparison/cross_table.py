@@ -1,0 +1,276 @@
+"""The table of a paper from a sweep's tidy data: rows by columns, mean ± sd, and what differs.
+
+In each column the best mean is held against every other row: by the differences of the seeds that
+both have (paired t), corrected for the number of comparisons in the column (Holm 1979). A cell is
+marked as the best only where it differs from all others, at 5 % in all for each column. Runs that
+no audit passed, or whose signatures do not hold, are left out and counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from reports.comparison.tidy import CELL, SEED, Row, Value
+from reports.errors import ReportError
+
+LEVEL = 0.05
+_GOOD = ("PASS", "NO CLAIM")
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of the table.
+
+    Attributes:
+        values: The measure by seed.
+        epsilons: The different claimed ε of its runs, rising.
+        best: Whether it differs from all others of its column, and is better.
+        tied: Whether the seeds do not tell it apart from the best mean of its column.
+    """
+
+    values: dict[Value, float]
+    epsilons: tuple[float, ...]
+    best: bool = False
+    tied: bool = False
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return statistics.fmean(self.values.values())
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation over seeds; None for fewer than two."""
+        return statistics.stdev(self.values.values()) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class CrossTable:
+    """A table.
+
+    Attributes:
+        measure: What is shown.
+        row_axis: What the rows differ in.
+        column_axis: What the columns differ in; empty for one column.
+        rows: Names of the rows, in the order of the data.
+        columns: Names of the columns.
+        entries: What was measured, by row and column.
+        left_out: Runs that do not count, by reason.
+    """
+
+    measure: str
+    row_axis: str
+    column_axis: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    entries: dict[tuple[str, str], Entry]
+    left_out: dict[str, int]
+
+    def notes(self) -> list[str]:
+        """What has to be said under the table, a sentence each."""
+        seeds = {len(entry.values) for entry in self.entries.values()}
+        count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+        # A single run has no spread.
+        found = [f"Mean ± sample standard deviation over {count} seeds."]
+        if seeds == {1}:
+            found = ["One run each: nothing is known of the seeds' spread, and no best is marked."]
+        elif max(seeds) > 1:
+            found.append(
+                "Bold: better than every other row of its column, by paired t-tests over common "
+                f"seeds, Holm's correction, {LEVEL:.0%} for a column. ≈: not told apart from the "
+                "best mean."
+            )
+        if any(entry.epsilons for entry in self.entries.values()):
+            found.append(
+                "ε is claimed towards the server, a client being in every round, at record level, "
+                "and towards a third party at client level; the data hold δ."
+            )
+        found += [f"Left out: {count} ({why})." for why, count in self.left_out.items()]
+        return found
+
+
+def tabulate(
+    rows: Sequence[Row], row_axis: str, column_axis: str | None, measure: str = "test_accuracy"
+) -> CrossTable:
+    """Make the table.
+
+    Args:
+        rows: Tidy rows.
+        row_axis: The column of the data whose values name the table's rows.
+        column_axis: The column whose values name its columns, or None.
+        measure: The column that is shown: "test_accuracy", where more is better, or "test_loss".
+
+    Raises:
+        ReportError: An axis or measure is unknown, nothing is left to show, or the data vary in an
+            axis that the table has not.
+    """
+    known = list(dict.fromkeys(name for row in rows for name in row))
+    for name in (row_axis, *([column_axis] if column_axis else ()), measure):
+        if name not in known:
+            raise ReportError(f"{name}: the data have no such column; they have {', '.join(known)}")
+    left_out: dict[str, int] = {}
+    groups: dict[tuple[str, str], dict[Value, float]] = {}
+    losses: dict[tuple[str, str], set[float]] = {}
+    cells: dict[tuple[str, str, Value], Value] = {}
+    for row in rows:
+        value, why = row.get(measure), _objection(row)
+        if why is None and not isinstance(value, int | float):
+            why = f"no {measure}"
+        if why is not None:
+            left_out[why] = left_out.get(why, 0) + 1
+            continue
+        assert isinstance(value, int | float)
+        where = str(row[row_axis]), str(row[column_axis]) if column_axis else ""
+        again = cells.setdefault((*where, row.get(SEED)), row.get(CELL))
+        if again != row.get(CELL):
+            raise ReportError(
+                f"{' and '.join(filter(None, where))}: several runs of seed {row.get(SEED)}; the "
+                "data vary in more than rows and columns: choose with --where AXIS=VALUE"
+            )
+        groups.setdefault(where, {})[row.get(SEED)] = float(value)
+        epsilon = row.get("epsilon_server_worst_case")
+        epsilon = row.get("epsilon_third_party") if epsilon is None else epsilon
+        if isinstance(epsilon, int | float):
+            losses.setdefault(where, set()).add(float(epsilon))
+    if not groups:
+        raise ReportError("there is nothing to show: " + (_told(left_out) or "no rows"))
+    entries = {
+        where: Entry(values, tuple(sorted(losses.get(where, ()))))
+        for where, values in groups.items()
+    }
+    columns = tuple(dict.fromkeys(column for _, column in entries))
+    for column in columns:
+        _mark(entries, column, falling=measure != "test_accuracy")
+    names = tuple(dict.fromkeys(row for row, _ in entries))
+    return CrossTable(measure, row_axis, column_axis or "", names, columns, entries, left_out)
+
+
+def _objection(row: Row) -> str | None:
+    if row.get("audit") not in _GOOD:
+        return f"audit: {row.get('audit')}"
+    if row.get("signatures") != "holds":
+        return f"signatures: {row.get('signatures')}"
+    return None
+
+
+def _told(left_out: dict[str, int]) -> str:
+    return ", ".join(f"{count} ({why})" for why, count in left_out.items())
+
+
+def _mark(entries: dict[tuple[str, str], Entry], column: str, falling: bool) -> None:
+    """Say in a column which is the best, and which are not told apart from it."""
+    here = {where: entry for where, entry in entries.items() if where[1] == column}
+    sign = -1.0 if falling else 1.0
+    first = max(here, key=lambda where: sign * here[where].mean)
+    others = [where for where in here if where != first]
+    chances = {where: _chance(here[first], here[where]) for where in others}
+    apart = holm(chances)
+    for where in others:
+        entry = entries[where]
+        entries[where] = Entry(entry.values, entry.epsilons, tied=where not in apart)
+    entry = entries[first]
+    best = bool(others) and len(apart) == len(others)
+    entries[first] = Entry(entry.values, entry.epsilons, best=best, tied=bool(others) and not best)
+
+
+def _chance(first: Entry, other: Entry) -> float:
+    """Probability of a difference as large if there were none; 1 where it cannot be known."""
+    common = first.values.keys() & other.values.keys()
+    if len(common) < 2:
+        return 1.0
+    differences = [first.values[seed] - other.values[seed] for seed in sorted(common, key=str)]
+    if len(set(differences)) == 1:
+        return 0.0 if differences[0] else 1.0
+    mean, deviation = statistics.fmean(differences), statistics.stdev(differences)
+    statistic = abs(mean) / (deviation / len(differences) ** 0.5)
+    return float(2 * stats.t.sf(statistic, len(differences) - 1))
+
+
+def holm(chances: dict[tuple[str, str], float]) -> set[tuple[str, str]]:
+    """Which hypotheses fall at `LEVEL` for all of them together (Holm 1979)."""
+    fallen: set[tuple[str, str]] = set()
+    for index, where in enumerate(sorted(chances, key=lambda where: chances[where])):
+        if chances[where] > LEVEL / (len(chances) - index):
+            break
+        fallen.add(where)
+    return fallen
+
+
+def as_markdown(table: CrossTable) -> str:
+    """The table as Markdown, with its notes."""
+    head = [table.row_axis, *(_heading(table, column) for column in table.columns)]
+    lines = ["| " + " | ".join(map(_piped, head)) + " |", "|---" * len(head) + "|"]
+    for row in table.rows:
+        cells = [_cell(table, row, column, lambda text: f"**{text}**") for column in table.columns]
+        lines.append("| " + " | ".join(map(_piped, [row, *cells])) + " |")
+    return "\n".join([*lines, "", *table.notes()]) + "\n"
+
+
+def as_latex(table: CrossTable) -> str:
+    """The table as LaTeX (booktabs), with its notes as a comment."""
+
+    def bold(text: str) -> str:
+        return rf"\textbf{{{text}}}"
+
+    head = [table.row_axis, *(_heading(table, column) for column in table.columns)]
+    lines = [f"% {note}" for note in table.notes()]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
+    lines += [" & ".join(map(_escaped, head)) + r" \\", r"\midrule"]
+    for row in table.rows:
+        cells = [_cell(table, row, column, bold, _escaped) for column in table.columns]
+        lines.append(" & ".join([_escaped(row), *cells]) + r" \\")
+    text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    return text.replace("±", r"$\pm$").replace("≈", r"$\approx$").replace("ε", r"$\varepsilon$")
+
+
+def _heading(table: CrossTable, column: str) -> str:
+    """A column's name, with the ε that all its runs claim within 1 %."""
+    if not column:
+        return table.measure
+    found = [
+        value
+        for (_, other), entry in table.entries.items()
+        for value in entry.epsilons
+        if other == column
+    ]
+    if not found:
+        return column
+    low, high = f"{min(found):.3g}", f"{max(found):.3g}"
+    return f"{column} (ε {low})" if low == high else f"{column} (ε {low} to {high})"
+
+
+def _cell(
+    table: CrossTable,
+    row: str,
+    column: str,
+    bold: Callable[[str], str],
+    escaped: Callable[[str], str] = str,
+) -> str:
+    entry = table.entries.get((row, column))
+    if entry is None:
+        return "–"
+    share = table.measure == "test_accuracy"
+    scale, digits = (100.0, 1) if share else (1.0, 3)
+    text = f"{scale * entry.mean:.{digits}f}"
+    if entry.deviation is not None:
+        text += f" ± {scale * entry.deviation:.{digits}f}"
+    text = escaped(text)
+    return (
+        bold(text) if entry.best else f"{text} ≈" if entry.tied and len(entry.values) > 1 else text
+    )
+
+
+def _piped(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

@@ -1,0 +1,187 @@
+"""Runs of a sweep as tidy data: one line a run, one column a quantity, public values alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reports.comparison import runs
+from reports.content.parts import PUBLIC
+from reports.errors import ReportError, SourceError
+from reports.reading.files import clean, mapping
+
+Value = str | int | float | None
+Row = Mapping[str, Value]
+
+# What every row has, after what the sweep itself says of a cell.
+CELL, SEED = "cell", "seed"
+AXIS = "axis."
+COLUMNS = (
+    "run", "created", "audit", "signatures", "algorithm", "model", "dataset", "unit", "adjacency",
+    "noise_added_by", "randomness", "clipping_norm", "noise_multiplier", "delta",
+    "epsilon_server_worst_case", "epsilon_third_party", "rounds", "clients", "clients_per_round",
+    "local_steps", "test_accuracy", "test_loss", "bytes_up", "bytes_down", "seconds",
+    "model_sha256",
+)  # fmt: skip
+# On what it was computed, as the sweep found it.
+MACHINE = (
+    "package", "python", "torch", "numpy", "system", "processor", "instructions", "threads",
+    "device",
+)  # fmt: skip
+# In these a row says how well a cell did; the tables show them.
+MEASURES = ("test_accuracy", "test_loss", "seconds")
+_NUMBERS = (
+    *MEASURES, "clipping_norm", "noise_multiplier", "delta", "epsilon_server_worst_case",
+    "epsilon_third_party",
+)  # fmt: skip
+_COUNTS = (
+    SEED, "rounds", "clients", "clients_per_round", "local_steps", "bytes_up", "bytes_down",
+    "threads",
+)  # fmt: skip
+
+
+def row_of(run_dir: Path) -> dict[str, Value]:
+    """What a finished run says of itself to everybody, by column.
+
+    Nothing in it tells who took part, or how often.
+
+    Raises:
+        SourceError: It is no run directory, or its files cannot be read.
+    """
+    run = runs.read(run_dir, PUBLIC)
+    spec, header = run.source.spec, run.source.header
+    last = run.source.metrics[-1]
+    ended = last.get("round") == run.source.rounds_completed
+    seconds = [_number(line.get("seconds")) for line in run.source.metrics]
+    views = {view.key: view.epsilon for view in run.views}
+    found: dict[str, Value] = {
+        "run": run.run,
+        "created": _text(header.get("created")),
+        "audit": run.verdict,
+        "signatures": run.signature.state,
+        "algorithm": run.algorithm,
+        "model": _text(mapping(spec.get("model")).get("name")),
+        "dataset": _text(mapping(spec.get("data")).get("dataset")),
+        "test_accuracy": run.accuracy,
+        "test_loss": _number(last.get("test_loss")) if ended else None,
+        "bytes_up": _whole(run.bytes_up),
+        "bytes_down": _whole(run.bytes_down),
+        "seconds": round(sum(value for value in seconds if value is not None), 3),
+        "model_sha256": run.source.hashes.get("model.safetensors"),
+        "epsilon_server_worst_case": views.get("server_worst_case"),
+        "epsilon_third_party": views.get("third_party"),
+    }
+    for name in ("unit", "adjacency", "noise_added_by", "randomness"):
+        found[name] = _text(header.get(name))
+    for name in ("clipping_norm", "noise_multiplier", "delta"):
+        found[name] = _number(header.get(name))
+    for name in ("rounds", "clients", "clients_per_round", "local_steps"):
+        found[name] = _whole(header.get(name))
+    return {name: found.get(name) for name in COLUMNS}
+
+
+def columns_of(rows: Iterable[Row]) -> list[str]:
+    """The columns of a table of rows: the sweep's own first, then those that all have."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    known = {CELL, SEED, *COLUMNS, *MACHINE}
+    axes = [name for name in names if name not in known]
+    return [CELL, *axes, SEED, *COLUMNS, *MACHINE]
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """The rows as CSV (RFC 4180, but lines end with a line feed): the same for equal rows."""
+    text = io.StringIO()
+    columns = columns_of(rows)
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _written(row.get(name)) for name in columns})
+    return text.getvalue()
+
+
+def as_parquet(rows: Sequence[Row]) -> bytes:
+    """The rows as Parquet, typed.
+
+    Raises:
+        ReportError: If pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise ReportError(
+            "results.parquet: pyarrow is not installed; pip install 'dpfedadamw[parquet]'"
+        ) from None
+    fields = [(name, _arrow_type(pa, name)) for name in columns_of(rows)]
+    table = pa.Table.from_pylist(
+        [{name: row.get(name) for name, _ in fields} for row in rows], schema=pa.schema(fields)
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def read_csv(path: Path) -> list[dict[str, Value]]:
+    """Rows that `as_csv` wrote.
+
+    Raises:
+        SourceError: It cannot be read, or is no such table.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise SourceError(f"{path}: cannot be read ({reason})") from None
+    reader = csv.DictReader(io.StringIO(text))
+    names = list(reader.fieldnames or ())
+    missing = [name for name in (CELL, SEED, *COLUMNS) if name not in names]
+    if missing:
+        raise SourceError(
+            f"{path}: is no table of a sweep's results; it lacks the column {missing[0]}"
+        )
+    found = []
+    for line, row in enumerate(reader, start=2):
+        if None in row or None in row.values():
+            raise SourceError(f"{path}, line {line}: has not as many fields as the first line")
+        try:
+            found.append({name: _read(name, row[name]) for name in names})
+        except ValueError as error:
+            raise SourceError(f"{path}, line {line}: {error}") from None
+    return found
+
+
+def _read(name: str, text: str) -> Value:
+    if text == "":
+        return None
+    if name not in _NUMBERS and name not in _COUNTS:
+        return text
+    try:
+        return int(text) if name in _COUNTS else float(text)
+    except ValueError:
+        raise ValueError(f"{name}: found {clean(text, 60)}; a number is due") from None
+
+
+def _written(value: Value) -> str:
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+
+
+def _arrow_type(pa: Any, name: str) -> Any:
+    if name in _NUMBERS:
+        return pa.float64()
+    return pa.int64() if name in _COUNTS else pa.string()
+
+
+def _text(value: Any) -> str | None:
+    return clean(value, 200) or None if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)

@@ -1,0 +1,120 @@
+"""`sweep` as a user meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from dpfedadamw.cli import sweep as command
+from reports.comparison import tidy
+from tests.dpfedadamw.spec.test_matrix import BASE
+from tests.runs import call
+
+TWO = BASE.replace("rounds: 4", "rounds: 1")
+
+
+def test_a_sweep_trains_audits_and_tabulates_and_is_not_repeated(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(
+        f"{TWO}matrix: {{data.clients: [5, 50000]}}\nseeds: {{numbers: 1, vary: [run]}}\n"
+    )
+    # 50,000 clients cannot share 1,438 records, which is known only where the data are.
+    assert call("sweep", "s.yaml", "--jobs", "2", "--json") == 1
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["cells"], found["done"], found["not_passed"]) == (2, 1, [])
+    (failure,) = found["failed"].values()
+    assert failure.startswith("error: data.clients: 50000 clients cannot each hold one of")
+    with open("sweeps/small/results.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["data.clients"], row["seed"], row["audit"]) == ("5", "0", "PASS")
+    assert row["signatures"] == "holds"
+    assert row["threads"]
+    assert row["torch"]
+
+    monkeypatch.setattr(command, "_keep", lambda job: pytest.fail(f"{job} is run again"))
+    assert call("sweep", "s.yaml", "--only", "data.clients=5") == 0
+    said = capsys.readouterr()
+    assert "1 of 1 cells were done before" in said.err
+    assert call("sweep", "table", "sweeps/small", "--rows", "data.clients") == 0
+    assert "| 5 | " in capsys.readouterr().out
+
+
+@pytest.fixture
+def spec(tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    text = "matrix: {federation.rounds: [2, 3], federation.local_steps: [1, 2]}\nseeds: 2\n"
+    (tmp_path / "s.yaml").write_text(BASE + text)
+    return "s.yaml"
+
+
+def listed(capsys, *arguments: str) -> list[tuple[str, str, int]]:
+    assert call("sweep", *arguments, "--dry-run", "--json") == 0
+    return [
+        (*cell["values"].values(), cell["seed"]) for cell in json.loads(capsys.readouterr().out)
+    ]
+
+
+def test_dry_run_lists_and_makes_nothing(spec, tmp_path, capsys):
+    assert len(listed(capsys, spec)) == 8
+    assert call("sweep", spec, "--dry-run") == 0
+    assert "8 cells, 8 to do" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+
+
+def test_shards_share_all_cells_and_no_cell_twice(spec, capsys):
+    shards = [listed(capsys, spec, "--shard", f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(cell for shard in shards for cell in shard) == sorted(listed(capsys, spec))
+
+
+def test_only_chooses_by_labels(spec, capsys):
+    chosen = listed(capsys, spec, "--only", "federation.rounds=2|3", "--only", "seed=1")
+    assert {cell[2] for cell in chosen} == {1}
+    assert len(chosen) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--only", "rounds=2"), "--only rounds=2: write AXIS=LABEL; the axes are federation"),
+        (("--only", "seed=7"), "--only seed=7: seed has no 7; it has 0, 1"),
+        (("--shard", "4/3"), "--shard 4/3: write I/N, such as 1/4 for the first of four machines"),
+        (("--shard", "9/9"), "--shard 9/9: there are fewer cells than machines"),
+        (("--set", "federation.rounds=x", "--only", "federation.rounds=2"), ""),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_line(arguments, message, spec, tmp_path, capsys):
+    if not message:
+        # The matrix sets this field in every cell.
+        assert call("sweep", spec, *arguments, "--dry-run") == 0
+        return
+    assert call("sweep", spec, *arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(message)
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_merging_counts_a_cell_once(tmp_path, capsys):
+    row = dict.fromkeys(tidy.COLUMNS) | {"audit": "PASS", "signatures": "holds"}
+    for name, cells in (("one", "ab"), ("two", "bc")):
+        (tmp_path / name).mkdir()
+        rows = [{"cell": cell, "seed": 0, **row, "run": name} for cell in cells]
+        (tmp_path / name / "results.csv").write_text(tidy.as_csv(rows))
+    merged = tmp_path / "all.csv"
+    arguments = (str(tmp_path / "one"), str(tmp_path / "two"), "--output", str(merged))
+    assert call("sweep", "merge", *arguments) == 0
+    assert [(row["cell"], row["run"]) for row in tidy.read_csv(merged)] == [
+        ("a", "one"),
+        ("b", "one"),
+        ("c", "two"),
+    ]
+    assert "3 cells; 1 that were run more than once are counted once" in capsys.readouterr().err
+
+
+def test_a_table_of_what_is_no_results_is_refused(tmp_path, capsys):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    assert call("sweep", "table", str(tmp_path / "x.csv"), "--rows", "a") == 2
+    assert "is no table of a sweep's results; it lacks the column cell" in capsys.readouterr().err

@@ -1,0 +1,211 @@
+"""A spec with a matrix: its cells, their seeds, and what is said where one cannot be."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpfedadamw import spec as specs
+from dpfedadamw.errors import SpecError
+from dpfedadamw.spec.matrix import load_sweep
+from tests.runs import small_spec
+
+BASE = specs.dump(small_spec())
+METHODS = """
+matrix:
+  privacy.noise_multiplier: [1.0, 2.0]
+  method:
+    label: [SGD, Adam]
+    algorithm:
+      - {name: dp-fedavg, learning_rate: 0.1}
+      - {name: dp-fedadamw, learning_rate: 0.02}
+    federation.local_steps: [3, 2]
+"""
+
+
+def swept(tmp_path, text, changes=()):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(BASE + text)
+    return load_sweep(path, changes)
+
+
+def problems_of(tmp_path, text) -> str:
+    with pytest.raises(SpecError) as caught:
+        swept(tmp_path, text)
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_every_combination_is_a_cell_and_lists_of_one_axis_are_taken_together(tmp_path):
+    sweep = swept(tmp_path, METHODS)
+    assert [tuple(cell.values.values()) for cell in sweep.cells] == [
+        ("1.0", "SGD"), ("1.0", "Adam"), ("2.0", "SGD"), ("2.0", "Adam"),
+    ]  # fmt: skip
+    assert [
+        (
+            cell.spec.privacy.noise_multiplier,
+            cell.spec.algorithm.name,
+            cell.spec.federation.local_steps,
+        )
+        for cell in sweep.cells
+    ] == [
+        (1.0, "dp-fedavg", 3),
+        (1.0, "dp-fedadamw", 2),
+        (2.0, "dp-fedavg", 3),
+        (2.0, "dp-fedadamw", 2),
+    ]
+    assert len({cell.digest for cell in sweep.cells}) == 4
+
+
+def test_a_cell_is_the_spec_that_the_same_overrides_make(tmp_path):
+    for cell in swept(tmp_path, METHODS).cells:
+        noise, method = cell.values.values()
+        algorithm = {
+            "SGD": "{name: dp-fedavg, learning_rate: 0.1}",
+            "Adam": "{name: dp-fedadamw, learning_rate: 0.02}",
+        }[method]
+        steps = {"SGD": 3, "Adam": 2}[method]
+        assert cell.spec == specs.loads(
+            BASE,
+            overrides=[
+                f"privacy.noise_multiplier={noise}",
+                f"algorithm={algorithm}",
+                f"federation.local_steps={steps}",
+            ],
+        )
+
+
+def test_a_target_replaces_the_noise_that_was_solved_for_another(tmp_path):
+    sweep = swept(tmp_path, "matrix: {privacy.target_epsilon: [4, 8]}\n")
+    assert [cell.spec.privacy.target_epsilon for cell in sweep.cells] == [4, 8]
+    assert {cell.spec.privacy.noise_multiplier for cell in sweep.cells} == {None}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "changed"),
+    [
+        ("3", {"model", "randomness"}),
+        ("[0, 1, 2]", {"model", "randomness"}),
+        ("{numbers: 3, vary: [run]}", {"randomness"}),
+        ("{numbers: 3, vary: [data]}", {"data"}),
+        ("{numbers: 3, vary: [partition, weights]}", {"data", "model"}),
+    ],
+)
+def test_seeds_vary_what_they_are_asked_to(seeds, changed, tmp_path):
+    cells = swept(tmp_path, f"seeds: {seeds}\n").cells
+    assert [cell.seed for cell in cells] == [0, 1, 2]
+    one, other = (cell.spec.to_mapping() for cell in cells[1:])
+    assert {key for key in one if one[key] != other[key]} == changed
+
+
+def test_in_release_mode_a_repetition_is_a_cell_of_its_own_without_any_seed_in_its_spec(tmp_path):
+    cells = swept(
+        tmp_path, "seeds: {numbers: 2, vary: [run]}\n", ["randomness={mode: release}"]
+    ).cells
+    assert cells[0].spec == cells[1].spec
+    assert cells[0].digest != cells[1].digest
+
+
+def test_a_name_and_a_description_make_no_other_cell(tmp_path):
+    one = swept(tmp_path, METHODS).cells
+    other = swept(tmp_path, METHODS, ["name=another", "description=Says more."]).cells
+    assert [cell.digest for cell in one] == [cell.digest for cell in other]
+
+
+def test_a_plain_spec_is_a_sweep_of_one_cell(tmp_path):
+    sweep = swept(tmp_path, "")
+    assert [cell.spec for cell in sweep.cells] == [small_spec()]
+    assert sweep.cells[0].label == "only"
+
+
+@settings(deadline=None, max_examples=12)
+@given(lengths=st.lists(st.integers(1, 3), min_size=1, max_size=3), seeds=st.integers(1, 3))
+def test_there_are_as_many_cells_as_combinations(lengths, seeds, tmp_path_factory):
+    fields = ("federation.rounds", "federation.local_steps", "evaluation.every")
+    axes = {name: list(range(1, length + 1)) for name, length in zip(fields, lengths, strict=False)}
+    text = "matrix:\n" + "".join(f"  {name}: {values}\n" for name, values in axes.items())
+    sweep = swept(tmp_path_factory.mktemp("sweep"), f"{text}seeds: {seeds}\n")
+    labels = [tuple(map(int, cell.values.values())) for cell in sweep.cells]
+    assert labels == [values for values in itertools.product(*axes.values()) for _ in range(seeds)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "matrix: 3\n",
+            "matrix: a section of axes is due, such as algorithm.learning_rate: [0.02, 0.05]",
+        ),
+        (
+            "matrix: {federation.rounds: 3}\n",
+            "matrix.federation.rounds: a list of values, or a section of fields "
+            "with a list each, is due",
+        ),
+        (
+            "matrix: {federation.rounds: []}\n",
+            "matrix.federation.rounds: a list of at least one value is due",
+        ),
+        (
+            "matrix: {federation.rounds: [2, 2]}\n",
+            "matrix.federation.rounds: 2 stands there twice; every value once, and every label",
+        ),
+        (
+            "matrix: {federation.rounds: [2, 0]}\n",
+            "federation.rounds: found 0; must be an integer from 1 to 1000000",
+        ),
+        (
+            "matrix: {federation.turns: [2]}\n",
+            "federation.turns: unknown key",
+        ),
+        (
+            "matrix: {size: {federation.rounds: [2, 3], federation.local_steps: [1]}}\n",
+            "lists that are taken together have one length; federation.rounds has "
+            "2, federation.local_steps has 1",
+        ),
+        (
+            "matrix: {size: {federation.rounds: [2, 3], label: [a, 7]}}\n",
+            "a label is a text of 1 to 100 characters",
+        ),
+        (
+            "matrix: {algorithm: [{name: dp-fedavg}], algorithm.learning_rate: [1.0]}\n",
+            "algorithm.learning_rate is set by algorithm too; one axis sets a field",
+        ),
+        (
+            "seeds: 0\n",
+            "seeds: how many seeds, 1 to 1,000, or a list of their numbers",
+        ),
+        (
+            "seeds: [1, 1]\n",
+            "seeds: every seed once",
+        ),
+        (
+            "seeds: {vary: [run]}\n",
+            "seeds: the keys are numbers and vary, not vary alone",
+        ),
+        (
+            "seeds: {numbers: 2, vary: [noise]}\n",
+            "seeds.vary: what the seeds vary: a list of some of data, partition, weights, run",
+        ),
+    ],
+)
+def test_what_cannot_be_swept_is_said_with_its_place(text, message, tmp_path):
+    said = problems_of(tmp_path, text)
+    assert message in said
+    assert said.startswith("sweep.yaml:")
+
+
+def test_more_runs_than_anybody_means_are_refused_before_any_is_made(tmp_path):
+    numbers = list(range(1, 102))
+    text = f"matrix: {{federation.rounds: {numbers}, federation.local_steps: {numbers}}}\n"
+    assert "these are 10201 runs, and at most 10,000 are one sweep" in problems_of(tmp_path, text)
+
+
+def test_a_command_for_one_run_refuses_a_sweep(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(BASE + METHODS)
+    with pytest.raises(
+        SpecError, match="this spec means several runs; start them with: dpfedadamw"
+    ):
+        specs.load(path)
