@@ -26,7 +26,7 @@ from audit.replay.base import (
 )
 from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, UNDERFLOW, Rounded, exact
-from audit.replay.servers import Uploads, mean_upload
+from audit.replay.servers import Uploads, mean_upload, moved
 from audit.untrusted.arrays import Floats
 
 
@@ -162,7 +162,7 @@ def average_moments(setting: Conditions, before: ServerValues, uploads: Uploads)
     state = {name: mean_upload(uploads, name) for name in names}
     if GLOBAL_UPDATE in before.state:
         state[GLOBAL_UPDATE] = update / -(setting.learning_rate * setting.steps)
-    return ServerValues(before.parameters + update, state)
+    return ServerValues(moved(setting, before, update), state)
 
 
 _SHARED_MOMENTS = Replay(adamw, start_moments, average_moments)

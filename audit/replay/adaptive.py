@@ -27,7 +27,7 @@ from audit.replay.base import (
 from audit.replay.descent import descend
 from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact
-from audit.replay.servers import Uploads, mean_upload
+from audit.replay.servers import Uploads, mean_upload, moved
 from audit.untrusted.arrays import Floats
 
 PREVIOUS = "previous"
@@ -95,7 +95,7 @@ def start_reduced(setting: Conditions, parameters: Floats) -> Mapping[str, Float
 
 def move_reduced(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
     """Average iterates and moments, then θ ← θ̄ − η·m̄/(√v̄ + ϵ)."""
-    mean = before.parameters + mean_upload(uploads)
+    mean = moved(setting, before, mean_upload(uploads))
     first, second = mean_upload(uploads, FIRST_MOMENT), mean_upload(uploads, SECOND_MOMENT)
     step = first / (second.root() + option(setting, "epsilon"))
     state = {FIRST_MOMENT: first, SECOND_MOMENT: second, PREVIOUS: exact(mean)}

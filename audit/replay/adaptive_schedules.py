@@ -26,7 +26,7 @@ from audit.replay.base import (
 from audit.replay.descent import descend, gradient_descent
 from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact
-from audit.replay.servers import Uploads, average, mean_upload, start_average
+from audit.replay.servers import Uploads, average, mean_upload, moved, start_average
 from audit.untrusted.arrays import Floats
 
 SECANT, STRONG_CONVEXITY = "secant", "strong_convexity"
@@ -89,7 +89,7 @@ def count_falls(setting: Conditions, before: ServerValues, uploads: Uploads) -> 
         FALLS: Rounded(np.full(1, 0.0 if full else counted), unsure),
         DECAYS: Rounded(decays.value + float(full), unsure),
     }
-    return ServerValues(before.parameters + update, state)
+    return ServerValues(moved(setting, before, update), state)
 
 
 def start_convexity(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from audit.replay.rounding import Rounded, exact
+from audit.untrusted import fields
 from audit.untrusted.arrays import Floats, Integers
 
 UPDATE = "parameters"
@@ -178,6 +179,17 @@ def word(setting: Conditions, *path: str, default: str = "") -> str:
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
     return default if found is None else str(found)
+
+
+def server_rate(algorithm: Mapping[str, Any]) -> float:
+    """η_s of the spec's section: what the server multiplies the mean update by; 1 if not said.
+
+    Raises:
+        FieldError: it is no number above 0.
+    """
+    server = algorithm.get("server")
+    rate = server.get("learning_rate") if isinstance(server, Mapping) else None
+    return 1.0 if rate is None else fields.positive(server, "learning_rate")
 
 
 def zeros(length: int) -> Rounded:

@@ -28,7 +28,7 @@ from audit.replay.base import (
 )
 from audit.replay.registration import register
 from audit.replay.rounding import ROUNDING, Rounded, exact, known
-from audit.replay.servers import Uploads, average, mean_upload, start_average
+from audit.replay.servers import Uploads, average, mean_upload, moved, start_average
 from audit.untrusted.arrays import Floats
 
 CONTROL = "control"
@@ -131,10 +131,9 @@ def start_controls(setting: Conditions, parameters: Floats) -> Mapping[str, Floa
 
 def move_controls(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
     """θ ← θ + η_s·mean Δθ, c ← c + (S/N)·mean Δc."""
-    rate = option(setting, "server", "learning_rate", default=1.0)
     share = len(uploads) / setting.clients
     control = before.state[CONTROL] + mean_upload(uploads, CONTROL) * share
-    return ServerValues(before.parameters + mean_upload(uploads) * rate, {CONTROL: control})
+    return ServerValues(moved(setting, before, mean_upload(uploads)), {CONTROL: control})
 
 
 def start_adaptive(setting: Conditions, parameters: Floats) -> Mapping[str, Floats]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from audit.replay.base import UPDATE, Conditions, ServerValues
+from audit.replay.base import UPDATE, Conditions, ServerValues, server_rate
 from audit.replay.registration import register_applied_mean
 from audit.replay.rounding import Rounded, mean_of
 from audit.untrusted.arrays import Floats
@@ -27,13 +27,18 @@ def start_average(setting: Conditions, parameters: Floats) -> Mapping[str, Float
 
 
 def average(setting: Conditions, before: ServerValues, uploads: Uploads) -> ServerValues:
-    """θ ← θ + mean of the updates."""
-    del setting
-    return ServerValues(before.parameters + mean_upload(uploads))
+    """θ ← θ + η_s·mean of the updates."""
+    return ServerValues(moved(setting, before, mean_upload(uploads)))
+
+
+def moved(setting: Conditions, before: ServerValues, update: Rounded) -> Rounded:
+    """θ + η_s·update."""
+    rate = server_rate(setting.algorithm)
+    return before.parameters + (update if rate == 1.0 else update * rate)
 
 
 # With clients protected a participant's steps are not noised and so not replayed; what leaves is
-# the noised mean update, which these servers must apply as it is: θ ← θ + mean.
+# the noised mean update, by which these servers must move as the spec says: θ ← θ + η_s·mean.
 for _name in (
     "dp-fedavg",
     "dp-fedsam",

@@ -223,7 +223,6 @@ def _theory_adamw(setup: AlgorithmSetup[TheoryAdamWKeys]) -> Algorithm:
     return _sharing(
         setup,
         keys.second_moment,
-        server_rate=keys.server.learning_rate,
         beta1=0.0,
         beta2=keys.beta2,
         epsilon=keys.epsilon,
@@ -235,9 +234,7 @@ def _theory_adamw(setup: AlgorithmSetup[TheoryAdamWKeys]) -> Algorithm:
     )
 
 
-def _sharing(
-    setup: AlgorithmSetup[Any], moment: SecondMomentSpec, server_rate: float = 1.0, **rule: Any
-) -> Algorithm:
+def _sharing(setup: AlgorithmSetup[Any], moment: SecondMomentSpec, **rule: Any) -> Algorithm:
     """The rule with the second moment that the spec shares, and the server that averages it."""
     from dpfedadamw.algorithms.rules.adamw import AdamW
     from dpfedadamw.vectors.flat import blocks_of
@@ -259,7 +256,7 @@ def _sharing(
         sizes[FIRST_MOMENT] = setup.size
     if aggregation != "none":
         sizes[SECOND_MOMENT] = len(blocks.names) if blocks else setup.size
-    return Algorithm(local, Averaging(sizes, local.alignment != 0.0, server_rate))
+    return Algorithm(local, Averaging(sizes, local.alignment != 0.0, setup.server_rate))
 
 
 register(

@@ -126,16 +126,18 @@ class SecantDescent:
 
 @dataclass(frozen=True)
 class ConvexityServer:
-    """θ ← θ + mean_i Δθ_i and μ² ← mean_i(gradients' squared distance) / mean_i(points').
+    """θ ← θ + η_s·mean_i Δθ_i and μ² ← mean_i(gradients' squared distance) / mean_i(points').
 
     Means are taken before the root and the quotient, because a client's own difference is mostly
     noise and may come out negative. A mean that is not positive says nothing: μ stays as it was.
 
     Attributes:
         strong_convexity: μ > 0 before the first estimate.
+        learning_rate: η_s > 0.
     """
 
     strong_convexity: float
+    learning_rate: float = 1.0
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters and μ."""
@@ -148,7 +150,7 @@ class ConvexityServer:
         """Average the updates and renew the estimate."""
         import torch
 
-        averaged = Averaging({}, False).combine(state, uploads, broadcast)
+        averaged = Averaging({}, False, self.learning_rate).combine(state, uploads, broadcast)
         estimate = state.state[STRONG_CONVEXITY]
         gradients, points = mean_of(uploads, SECANT).unbind()
         if bool(gradients > 0.0) and bool(points > 0.0):
@@ -211,8 +213,10 @@ def _adaptive_iterations(setup: AlgorithmSetup[AdaptiveIterationsKeys]) -> Algor
     schedule = IterationSchedule(section.minimum, section.maximum, section.heterogeneity, first)
     if not section.estimate:
         descent = GradientDescent(weight_decay)
-        return Algorithm(descent, Averaging({}, False), round_schedule=schedule)
-    return Algorithm(SecantDescent(weight_decay), ConvexityServer(first), round_schedule=schedule)
+        average = Averaging({}, False, setup.server_rate)
+        return Algorithm(descent, average, round_schedule=schedule)
+    server = ConvexityServer(first, setup.server_rate)
+    return Algorithm(SecantDescent(weight_decay), server, round_schedule=schedule)
 
 
 def _check_local_iterations(get: Values) -> Contradictions:

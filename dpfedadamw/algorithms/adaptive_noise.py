@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 SLOPE = "slope"
 FALLS = "falls"
 DECAYS = "decays"
-_AVERAGE = Averaging({SLOPE: 1}, True)
 
 
 class AdaptiveNoiseKeys(DescentKeys, title="Adap DP-FL"):
@@ -80,17 +79,19 @@ class WatchedDescent:
 
 @dataclass(frozen=True)
 class FallingServer:
-    """θ ← θ + mean_i Δθ_i, and counts rounds in a row in which the mean slope was positive.
+    """θ ← θ + η_s·mean_i Δθ_i, and counts rounds in a row in which the mean slope was positive.
 
     Attributes:
         patience: Such rounds before one decay, after which the count starts again; at least 1.
+        learning_rate: η_s > 0.
     """
 
     patience: int
+    learning_rate: float = 1.0
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters, nothing counted."""
-        started = _AVERAGE.start(parameters)
+        started = self._average.start(parameters)
         nothing = {FALLS: parameters.new_zeros(1), DECAYS: parameters.new_zeros(1)}
         return replace(started, state={**started.state, **nothing})
 
@@ -98,12 +99,16 @@ class FallingServer:
         self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
     ) -> ServerState:
         """Average the updates and count."""
-        averaged = _AVERAGE.combine(state, uploads, broadcast)
+        averaged = self._average.combine(state, uploads, broadcast)
         falls, decays = state.state[FALLS], state.state[DECAYS]
         falls = (falls + 1.0) * (averaged.state[SLOPE] > 0.0)
         if float(falls) >= self.patience:
             falls, decays = falls - falls, decays + 1.0
         return replace(averaged, state={**averaged.state, FALLS: falls, DECAYS: decays})
+
+    @property
+    def _average(self) -> Averaging:
+        return Averaging({SLOPE: 1}, True, self.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ def _adaptive_noise(setup: AlgorithmSetup[AdaptiveNoiseKeys]) -> Algorithm:
     section = setup.spec.noise_decay
     return Algorithm(
         WatchedDescent(setup.spec.weight_decay),
-        FallingServer(section.patience),
+        FallingServer(section.patience, setup.server_rate),
         round_schedule=NoiseSchedule(section.factor, section.floor),
     )
 

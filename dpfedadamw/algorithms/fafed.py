@@ -100,11 +100,15 @@ class FasterAdaptive:
 class FasterAdaptiveServer:
     """Average iterates and moments, then make the round's last move: θ ← θ̄ − η·m̄/(√v̄ + ϵ).
 
+    θ̄ = θ + η_s·mean_i Δθ_i, the mean of the clients' iterates where η_s = 1.
+
     Attributes:
         epsilon: ϵ of the local rule.
+        learning_rate: η_s > 0.
     """
 
     epsilon: float
+    learning_rate: float = 1.0
 
     def start(self, parameters: Tensor) -> ServerState:
         """The initial parameters, θ' = θ; the first clients fill the moments."""
@@ -118,7 +122,7 @@ class FasterAdaptiveServer:
         self, state: ServerState, uploads: Sequence[Upload], broadcast: Broadcast
     ) -> ServerState:
         """The state after a round; the mean iterate becomes θ'."""
-        mean = state.parameters + mean_update(uploads)
+        mean = state.parameters + self.learning_rate * mean_update(uploads)
         first, second = mean_of(uploads, FIRST_MOMENT), mean_of(uploads, SECOND_MOMENT)
         moved = mean - broadcast.learning_rate * first / (second.sqrt() + self.epsilon)
         return ServerState(moved, {FIRST_MOMENT: first, SECOND_MOMENT: second, PREVIOUS: mean})
@@ -128,7 +132,7 @@ def _variance_reduced(setup: AlgorithmSetup[FasterAdaptiveKeys]) -> Algorithm:
     """Variance-reduced local momentum; iterates and both moments averaged."""
     spec = setup.spec
     local = FasterAdaptive(spec.beta1, spec.beta2, spec.epsilon, spec.weight_decay)
-    return Algorithm(local, FasterAdaptiveServer(spec.epsilon))
+    return Algorithm(local, FasterAdaptiveServer(spec.epsilon, setup.server_rate))
 
 
 register(

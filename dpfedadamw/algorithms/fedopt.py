@@ -14,17 +14,17 @@ from dpfedadamw.algorithms.base import (
     ServerState,
     Upload,
 )
-from dpfedadamw.algorithms.keys import Beta1, Beta2, DescentKeys, Epsilon
+from dpfedadamw.algorithms.keys import Beta1, Beta2, DescentKeys, Epsilon, ServerSpec
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import mean_update
 from dpfedadamw.algorithms.sgd import GradientDescent
-from dpfedadamw.spec.section import AbsentText, Section, key
+from dpfedadamw.spec.section import AbsentText, key
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class AdamServer(Section, title="Server"):
+class AdamServer(ServerSpec, title="Server"):
     """Adam on the server, applied to the mean update."""
 
     rule: AbsentText = None

@@ -65,10 +65,24 @@ LocalWeight = Annotated[
 ]
 
 
+class ServerSpec(Section, title="Server"):
+    """What the server does with the mean update."""
+
+    learning_rate: float = key(
+        1.0,
+        "Factor of the mean update: 1 is the plain average, as the papers print it. Larger than 1 "
+        "with a smaller local rate keeps the clients nearer the model that they share.",
+        title="Server learning rate",
+        gt=0,
+        le=1000,
+    )
+
+
 class DescentKeys(AlgorithmSpec):
     """Keys of gradient descent, which all rules of that kind have."""
 
     weight_decay: WeightDecay = 0.001
+    server: ServerSpec = ServerSpec()
 
 
 class MomentKeys(AlgorithmSpec):
@@ -77,15 +91,4 @@ class MomentKeys(AlgorithmSpec):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
-
-
-class ServerSpec(Section, title="Server"):
-    """What the server does with the mean update."""
-
-    learning_rate: float = key(
-        1.0,
-        "Factor of the mean update; 1 is the plain average.",
-        title="Server learning rate",
-        gt=0,
-        le=1000,
-    )
+    server: ServerSpec = ServerSpec()

@@ -87,7 +87,7 @@ def _amended_adaptive(setup: AlgorithmSetup[AmendedKeys]) -> Algorithm:
     local = LocalAdaptiveAmended(
         spec.beta1, spec.beta2, spec.epsilon, spec.weight_decay, spec.local_weight
     )
-    return Algorithm(local, Averaging({SECOND_MOMENT: setup.size}, True))
+    return Algorithm(local, Averaging({SECOND_MOMENT: setup.size}, True, setup.server_rate))
 
 
 register(

@@ -66,7 +66,7 @@ class ProximalDescent:
 def _proximal_descent(setup: AlgorithmSetup[ProximalKeys]) -> Algorithm:
     """Local descent held near the broadcast model, averaged."""
     local = ProximalDescent(setup.spec.weight_decay, setup.spec.proximal_weight)
-    return Algorithm(local, Averaging({}, False))
+    return Algorithm(local, Averaging({}, False, setup.server_rate))
 
 
 register(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.registration import Registry
 from dpfedadamw.spec.algorithm_section import AlgorithmSpec, RegisteredAlgorithm
 
@@ -47,6 +48,11 @@ class AlgorithmSetup(Generic[_Keys]):
         from dpfedadamw.vectors.flat import layout_of
 
         return layout_of(self.model).size
+
+    @property
+    def server_rate(self) -> float:
+        """η_s, what the server multiplies the mean update by; 1 where the spec has no such key."""
+        return float(getattr(getattr(self.spec, "server", None), "learning_rate", 1.0))
 
 
 def _tensors(keys: AlgorithmSpec) -> str:
@@ -102,8 +108,19 @@ def build(
         clients: N, clients of the federation.
         seed: The public seed of coordinates that are drawn at random.
         clipping_norm: C of whole updates; None where there is none.
+
+    Raises:
+        DpfedadamwError: If its server would not do what the spec says.
     """
-    return ALGORITHMS[spec.name].assemble(AlgorithmSetup(spec, model, clients, seed, clipping_norm))
+    setup = AlgorithmSetup(spec, model, clients, seed, clipping_norm)
+    built = ALGORITHMS[spec.name].assemble(setup)
+    server = getattr(built.server, "inner", built.server)
+    if getattr(server, "learning_rate", 1.0) != setup.server_rate:
+        raise DpfedadamwError(
+            f"algorithm.server.learning_rate: the server of {spec.name} takes no rate of its own; "
+            "leave it at 1"
+        )
+    return built
 
 
 def measured_beta2(spec: AlgorithmSpec) -> float | None:

@@ -20,7 +20,7 @@ from dpfedadamw.algorithms.base import (
     ServerState,
     Upload,
 )
-from dpfedadamw.algorithms.keys import DescentKeys, ServerSpec
+from dpfedadamw.algorithms.keys import DescentKeys
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging, mean_of
 from dpfedadamw.algorithms.sgd import descend
@@ -33,8 +33,6 @@ CONTROL = "control"
 
 class ScaffoldKeys(DescentKeys, title="SCAFFOLD"):
     """Local stochastic gradient descent with control variates; uploads twice as much."""
-
-    server: ServerSpec = ServerSpec()
 
 
 @dataclass(frozen=True)

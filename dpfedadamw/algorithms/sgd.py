@@ -132,7 +132,7 @@ def _averaged_descent(setup: AlgorithmSetup[DescentKeys]) -> Algorithm:
 def _client_momentum(setup: AlgorithmSetup[ClientMomentumKeys]) -> Algorithm:
     """Local descent mixed with the last global update, averaged."""
     local = ClientMomentum(setup.spec.weight_decay, setup.spec.local_weight)
-    return Algorithm(local, Averaging({}, True))
+    return Algorithm(local, Averaging({}, True, setup.server_rate))
 
 
 register(

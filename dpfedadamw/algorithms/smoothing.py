@@ -102,7 +102,7 @@ def _smoothed_descent(setup: AlgorithmSetup[SmoothingKeys]) -> Algorithm:
     if smoothing.scope == "tensor":
         segments = tuple(part.stop - part.start for part in layout.slices)
     local = LaplacianSmoothing(setup.spec.weight_decay, smoothing.strength, segments)
-    return Algorithm(local, Averaging({}, False))
+    return Algorithm(local, Averaging({}, False, setup.server_rate))
 
 
 register(

@@ -36,7 +36,7 @@ class TopSparsification(SparsificationSpec, title="Top-k sparsification"):
 
 def averaged(setup: AlgorithmSetup[Any], local: LocalRule) -> Algorithm:
     """A local rule whose updates are averaged, after sparsification where the spec has one."""
-    average = Averaging({}, False)
+    average = Averaging({}, False, setup.server_rate)
     chosen = setup.spec.part(SparsificationSpec)
     if chosen is None:
         return Algorithm(local, average)

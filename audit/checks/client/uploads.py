@@ -2,7 +2,7 @@
 
 A participant's steps are not noised, so there is nothing to replay in them: what may leave is the
 clipped update inside the noised mean, and no further tensor. The next model must be the last one
-plus that mean.
+plus that mean times the server's rate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from audit.reading.exchanges import Extent, Release, extent, is_kept
 from audit.reading.ledger import Grid, Header, Round
 from audit.reading.sparsification import BROADCAST_NAME
 from audit.replay import find_applied_mean
-from audit.replay.base import UPDATE
+from audit.replay.base import UPDATE, server_rate
 from audit.replay.grid import grid_notes, off_grid, too_fine
 from audit.replay.participation import Message, Tally, read_message, shown
 from audit.replay.queries import carries
@@ -61,6 +61,7 @@ def _release(
     whole: bool,
     clip: float,
     sampled: tuple[Integers, Integers],
+    rate: float,
     grid: Grid | None,
     tally: Tally,
 ) -> Rounded | None:
@@ -93,7 +94,7 @@ def _release(
     if len(before.principal) != len(release.released):
         tally.reasons.append(f"{where}: the broadcast is not as long as the released mean")
         return None
-    expected = exact(before.principal) + release.released
+    expected = _moved(before.principal, release.released, rate)
     # Of all models only the last, which is published, lies on the grid.
     bits = None if grid is None or following is not None else grid.weights
     tally.compare(f"{where}: the next model", after.principal, expected, bits)
@@ -102,7 +103,12 @@ def _release(
 
 
 def _of_servers(
-    bundle: Bundle, servers: ServerRounds, items: Sequence[Round], index: int, evidence: UpdateRound
+    bundle: Bundle,
+    servers: ServerRounds,
+    items: Sequence[Round],
+    index: int,
+    evidence: UpdateRound,
+    rate: float,
 ) -> None:
     """Judge one round by the evidence of its server; what it released must carry its noise."""
     item, tally, header = items[index], servers.tally, bundle.header
@@ -134,7 +140,14 @@ def _of_servers(
     recorded, places = _sampled(evidence, found.coordinates, header.parameters)
     if not np.array_equal(released[places], evidence.released_sample[recorded]):
         tally.reasons.append(f"{where}: the released mean is not the one beside its noise")
-    servers.judge(where, found, exact(parameters) + released, {}, frozenset({BROADCAST_NAME}))
+    expected = _moved(parameters, released, rate)
+    servers.judge(where, found, expected, {}, frozenset({BROADCAST_NAME}))
+
+
+def _moved(parameters: Floats, released: Floats, rate: float) -> Rounded:
+    """θ + η_s·(released mean)."""
+    step = exact(released)
+    return exact(parameters) + (step if rate == 1.0 else step * rate)
 
 
 def vector_sha256(vector: Floats) -> str:
@@ -155,7 +168,7 @@ def _sampled(
     return found, np.searchsorted(coordinates, places[found])
 
 
-def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
+def _judge_all(bundle: Bundle, kept: Extent, rate: float, tally: Tally) -> None:
     header, layout = bundle.header, bundle.layout()
     items = finished_rounds(bundle.readable_ledger)
     coordinates, salt = recorded_coordinates(bundle, kept), bundle.salt()
@@ -168,7 +181,7 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
     for index, evidence in bundle.all_update_rounds():
         _further(index, evidence, tally.reasons)
         if servers is not None:
-            _of_servers(bundle, servers, items, index, evidence)
+            _of_servers(bundle, servers, items, index, evidence, rate)
             continue
         item, last = items[index], index == rounds - 1
         always = index in (0, bundle.header.rounds - 1)
@@ -185,6 +198,7 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
             coordinates is None,
             header.clipping_norm or 0.0,
             _sampled(evidence, coordinates, layout.parameters),
+            rate,
             header.grid,
             tally,
         )
@@ -195,7 +209,8 @@ def _judge_all(bundle: Bundle, kept: Extent, tally: Tally) -> None:
 def _judge(bundle: Bundle) -> Judgement:
     header: Header = bundle.header
     try:
-        name = fields.text(fields.mapping(bundle.readable_spec, "algorithm"), "name")
+        algorithm = fields.mapping(bundle.readable_spec, "algorithm")
+        name, rate = fields.text(algorithm, "name"), server_rate(algorithm)
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
     found = find_applied_mean(name)
@@ -210,7 +225,7 @@ def _judge(bundle: Bundle) -> Judgement:
     kept = extent(header.parameters, 0, header.rounds)
     tally = Tally(reasons=too_fine(header))
     rounds = bundle.readable_ledger.rounds_to_finish
-    _judge_all(bundle, kept, tally)
+    _judge_all(bundle, kept, rate, tally)
     details = {
         "rounds": rounds,
         "replayed": tally.replayed,
@@ -224,9 +239,10 @@ def _judge(bundle: Bundle) -> Judgement:
             shares = [share_of_servers(tally)]
         if kept.coordinates and not tally.shares:
             place = f" at {kept.coordinates} coordinates drawn in secret"
+    times = "" if rate == 1.0 else f" times {rate:g}"
     return conclude(
         f"no client of any round uploaded or kept a tensor besides its update; {amount}"
-        f"{place}: the next model is the last one plus the released mean, "
+        f"{place}: the next model is the last one plus the released mean{times}, "
         "which carries the noise that was measured"
         + ("; the published weights are the last model" if tally.weights else ""),
         tally.reasons,
@@ -242,7 +258,8 @@ CLIENT_UPLOADS = Check(
     units=AT_CLIENT_LEVEL,
     place=60,
     claim="Uploads hold one clipped update and nothing else, clients keep nothing, broadcasts hold "
-    "the parameters and nothing else, and each model is the last one plus the noised mean.",
+    "the parameters and nothing else, and each model is the last one plus the noised mean times "
+    "the server's rate.",
     tolerance="Coordinate by coordinate, four float32 roundings (2^-22) of the sum; names exactly; "
     "the released mean against recorded noise to 2^-18 of its parts; the grid of released means "
     "and of the published weights exactly, by the significant bits that the ledger states.",

@@ -64,7 +64,7 @@ SECTIONS = [
     "{name: dp-localadamw, decay: coupled}",
     "{name: dp-fedopt, server: {rule: yogi}}",
     "{name: dp-fedavg-ls, smoothing: {scope: tensor, strength: 3.0}}",
-    "{name: dp-scaffold, server: {learning_rate: 0.7}}",
+    *(f"{{name: {name}, server: {{learning_rate: 2.5}}}}" for name in RECORD_LEVEL),
     "{name: dp-fedsam, sam: {radius: 0.0}}",
 ]
 
