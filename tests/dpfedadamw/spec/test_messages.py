@@ -193,13 +193,14 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             "{name: dp-fedadamw}",
             "{name: dp-fedavg, beta1: 0.9}",
             "5:30: algorithm.beta1: not used when name is dp-fedavg (it uses learning_rate, "
-            "schedule, weight_decay); remove it",
+            "schedule, weight_decay, server); remove it",
         ),
         (
             "{name: dp-fedadamw}",
             "{name: dp-localadamw, alignment: 0.5}",
             "5:34: algorithm.alignment: not used when name is dp-localadamw (it uses "
-            "learning_rate, schedule, beta1, beta2, epsilon, weight_decay, decay); remove it",
+            "learning_rate, schedule, beta1, beta2, epsilon, server, weight_decay, decay); "
+            "remove it",
         ),
         (
             "clients: 10}",

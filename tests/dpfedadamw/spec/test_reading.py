@@ -67,6 +67,7 @@ def test_defaults_are_those_of_the_vocabulary():
             "beta1": 0.9,
             "beta2": 0.999,
             "epsilon": 1e-8,
+            "server": {"learning_rate": 1.0},
             "weight_decay": 0.01,
             "decay": "decoupled",
             "alignment": 0.5,
@@ -128,7 +129,7 @@ def test_a_rule_without_second_moment_has_none_and_its_dump_neither():
     assert loaded.algorithm.part(SecondMomentSpec) is None
     assert "beta1" not in loaded.algorithm.to_mapping()
     written = yaml.safe_load(spec.dump(loaded))["algorithm"]
-    assert list(written) == ["name", "learning_rate", "schedule", "weight_decay"]
+    assert list(written) == ["name", "learning_rate", "schedule", "weight_decay", "server"]
 
 
 def test_whole_numbers_are_floats_where_numbers_are_asked_for():
