@@ -6,6 +6,8 @@ arrays behind.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,10 @@ SILENT = "of a client that is not drawn"
 ELSEWHERE = "other parameters"
 UNMOVED = (REPEAT, NOT_DRAWN, ABSENT, SILENT)
 _MOST_STORED_BYTES = 1 << 25
-_PIECE = 1 << 14
+_PIECE = 1 << 15
+
+Numbers = NDArray[np.float64] | NDArray[np.float32]
+"""A sum [d], in the precision in which it was told."""
 
 
 class ProbeTally:
@@ -42,34 +47,55 @@ class ProbeTally:
         self._names: list[str] = []
         self._kinds: list[str] = []
         self._sizes: list[int] = []
-        self._pairs: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        self._pairs: list[tuple[Numbers, Numbers]] = []
         self._measured: list[tuple[float, float, float]] = []
-        self._known: tuple[NDArray[np.float64], float] | None = None
+        self._known: list[tuple[weakref.ref[Numbers], float]] = []
 
     def add(
         self,
         name: str,
         kind: str,
         size: int,
-        with_one: NDArray[np.float64],
-        without: NDArray[np.float64],
+        with_one: Numbers,
+        without: Numbers,
     ) -> None:
         """Add one pair of sums [d]; `size` counts what both batches hold alike."""
         with np.errstate(all="ignore"):
-            self._measured.append(
-                (_distance(with_one, without), _norm(with_one), self._norm_again(without))
-            )
+            norms = (self._norm_again(with_one), self._norm_again(without))
+            self._note(name, kind, size, (_distance(with_one, (without,)), *norms))
         if self._keep:
             self._pairs.append((with_one, without))
+
+    def add_parts(
+        self,
+        name: str,
+        kind: str,
+        size: int,
+        together: Numbers,
+        parts: tuple[Numbers, Numbers],
+    ) -> None:
+        """Add a pair of a sum [d] and the sum of two others [d], which should be the same."""
+        with np.errstate(all="ignore"):
+            if self._keep:
+                self.add(name, kind, size, together, parts[0] + parts[1])
+                return
+            # Long sums are not added up as a whole, which memory would be asked for each time.
+            norms = (self._norm_again(together), _norm(parts))
+            self._note(name, kind, size, (_distance(together, parts), *norms))
+
+    def _note(self, name: str, kind: str, size: int, measured: tuple[float, float, float]) -> None:
+        self._measured.append(measured)
         self._names.append(name)
         self._kinds.append(kind)
         self._sizes.append(size)
 
-    def _norm_again(self, vector: NDArray[np.float64]) -> float:
-        """The norm of a sum that most pairs of a batch share; it may have millions of numbers."""
-        if self._known is None or self._known[0] is not vector:
-            self._known = (vector, _norm(vector))
-        return self._known[1]
+    def _norm_again(self, vector: Numbers) -> float:
+        """The norm of a sum that several pairs share; it may have millions of numbers."""
+        alive = [(seen, norm) for seen, norm in self._known if seen() is not None]
+        found = next((norm for seen, norm in alive if seen() is vector), None)
+        norm = _norm((vector,)) if found is None else found
+        self._known = alive if found is not None else [*alive, (weakref.ref(vector), norm)]
+        return norm
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of evidence/probe.npz, one row a pair."""
@@ -84,20 +110,37 @@ class ProbeTally:
             "norm_without": numbers[:, 2].copy(),
         }
         if self._keep:
-            arrays["sums_with"] = np.stack([pair[0] for pair in self._pairs])
-            arrays["sums_without"] = np.stack([pair[1] for pair in self._pairs])
+            arrays["sums_with"] = _stored(pair[0] for pair in self._pairs)
+            arrays["sums_without"] = _stored(pair[1] for pair in self._pairs)
         return arrays
 
 
-def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """The norm of a difference, which is formed piece by piece in a core's own memory."""
+def _stored(sums: Iterable[Numbers]) -> NDArray[np.float64]:
+    return np.stack([one.astype(np.float64) for one in sums])
+
+
+def _distance(one: Numbers, others: Sequence[Numbers]) -> float:
+    """The norm of one minus the sum of others, formed piece by piece in a core's own memory."""
     squares = 0.0
     for start in range(0, len(one), _PIECE):
-        difference = one[start : start + _PIECE] - other[start : start + _PIECE]
+        part = slice(start, start + _PIECE)
+        difference = _sum(others, part)
+        difference -= one[part]
         squares += float(difference @ difference)
     return float(np.sqrt(squares))
 
 
-def _norm(vector: NDArray[np.float64]) -> float:
-    """The Euclidean norm; of float32 numbers in float64 no square overflows."""
-    return float(np.sqrt(vector @ vector))
+def _norm(vectors: Sequence[Numbers]) -> float:
+    """The norm of a sum; of float32 numbers in float64 no square overflows."""
+    squares = 0.0
+    for start in range(0, len(vectors[0]), _PIECE):
+        total = _sum(vectors, slice(start, start + _PIECE))
+        squares += float(total @ total)
+    return float(np.sqrt(squares))
+
+
+def _sum(vectors: Sequence[Numbers], part: slice) -> NDArray[np.float64]:
+    total = vectors[0][part].astype(np.float64)
+    for vector in vectors[1:]:
+        total += vector[part]
+    return total

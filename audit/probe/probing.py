@@ -28,6 +28,7 @@ from audit.probe.probe_tally import (
     NOT_DRAWN,
     REPEAT,
     REPLACED,
+    Numbers,
     ProbeTally,
 )
 from audit.probe.update_probing import UpdateProbe, run_update_probe
@@ -82,7 +83,7 @@ class StepProbe(Protocol):
         clients: NDArray[np.int64],
         drawn: NDArray[np.int64],
         elsewhere: bool = False,
-    ) -> NDArray[np.float64]:
+    ) -> Numbers:
         """Divide records among clients, let client 0 take a step, and tell its answer.
 
         Args:
@@ -93,8 +94,8 @@ class StepProbe(Protocol):
             elsewhere: whether the gradients are taken at other parameters than else.
 
         Returns:
-            float64 [d]: the answer to the step's query without noise, times the fixed public
-            number that it was divided by, which is the sum of the clipped gradients.
+            float64 or float32 [d]: the answer to the step's query without noise, times the fixed
+            public number that it was divided by, which is the sum of the clipped gradients.
         """
         ...
 
@@ -118,7 +119,7 @@ class _Step:
     idle: tuple[NDArray[Any], NDArray[np.int64]]
     others: tuple[NDArray[Any], NDArray[np.int64]]
 
-    def of(self, probe: StepProbe, elsewhere: bool = False) -> NDArray[np.float64]:
+    def of(self, probe: StepProbe, elsewhere: bool = False) -> Numbers:
         """The probe's answer, [d]."""
         size, others = len(self.labels), len(self.others[1])
         labels = np.concatenate([self.labels, self.idle[1], self.others[1]])
@@ -216,17 +217,16 @@ def _added(
     tally: ProbeTally,
     kind: str,
     size: int,
-    together: NDArray[np.float64],
-    others: NDArray[np.float64],
-    alone: NDArray[np.float64],
+    together: Numbers,
+    others: Numbers,
+    alone: Numbers,
 ) -> None:
     """Compare what a record adds to others with what it is alone."""
-    with np.errstate(all="ignore"):
-        parts = others + alone
-    tally.add(f"{kind}, {ADDED}, batch of {size}", ADDED, size, together, parts)
+    name = f"{kind}, {ADDED}, batch of {size}"
+    tally.add_parts(name, ADDED, size, together, (others, alone))
 
 
-def _beside(probe: StepProbe, tally: ProbeTally, step: _Step, without: NDArray[np.float64]) -> None:
+def _beside(probe: StepProbe, tally: ProbeTally, step: _Step, without: Numbers) -> None:
     """A large batch at other parameters, with one more, led by another, with others beside it."""
     size = len(step.labels)
     elsewhere = step.of(probe, elsewhere=True)
@@ -239,8 +239,12 @@ def _beside(probe: StepProbe, tally: ProbeTally, step: _Step, without: NDArray[n
         _added(tally, kind, size, answer, without, alone)
         answer = step.with_first(*record).of(probe)
         tally.add(f"{kind} in the first place of {size}", REPLACED, size - 1, answer, without)
+        both = step.beside(NOT_DRAWN, *record).beside(ABSENT, *record).of(probe)
         for where in (NOT_DRAWN, ABSENT):
-            answer = step.beside(where, *record).of(probe)
+            # What both together do not move to the last bit, neither of them has moved.
+            answer = both
+            if not np.array_equal(both, without):
+                answer = step.beside(where, *record).of(probe)
             tally.add(f"{kind}, {where}, batch of {size}", where, size, answer, without)
 
 
@@ -344,11 +348,15 @@ def _call(
     clients: NDArray[np.int64],
     drawn: NDArray[np.int64],
     elsewhere: bool,
-) -> NDArray[np.float64]:
+) -> Numbers:
     try:
         # The arrays are made for this call, so that the step cannot alter another side of a pair.
         answer = probe.sum_of_step(inputs, labels, clients, drawn, elsewhere)
-        total = np.asarray(answer, dtype=np.float64)
+        given = np.asarray(answer)
+        if given.dtype == np.float32:
+            total: Numbers = np.asarray(given, dtype=np.float32)
+        else:
+            total = np.asarray(given, dtype=np.float64)
     except Exception as error:
         raise ProbeError(
             f"the probed step failed on a batch of {len(drawn)}: {type(error).__name__}"

@@ -6,30 +6,25 @@ nothing can reach a client or the server but what is in a message.
 
 from __future__ import annotations
 
-import json
-import math
-import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from dpfedadamw.privacy.updates import largest_coordinates
 from dpfedadamw.profiling import part
+from dpfedadamw.vectors.packing import packed, views
 
 _PRINCIPAL = "parameters"
 _COORDINATES = "coordinates"
-# Types of numbers by the names that safetensors gives them; of others there is a copy.
-_KINDS = {"F32": torch.float32, "F64": torch.float64, "I32": torch.int32, "I64": torch.int64}
 
 
 @part("messages")
 def pack(principal: Tensor, state: Mapping[str, Tensor]) -> bytes:
     """Serialise a flat vector and named state tensors."""
     tensors = {_PRINCIPAL: principal, **{f"state.{name}": value for name, value in state.items()}}
-    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    return packed(tensors)
 
 
 @part("messages")
@@ -45,27 +40,9 @@ def view(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 
     Clients read a copy of their own (`unpack`): what one of them changes must not reach the next.
     """
-    begin = 8 + int.from_bytes(message[:8], "little")
-    entries: dict[str, dict[str, Any]] = json.loads(message[8:begin])
-    entries.pop("__metadata__", None)
-    if like.device.type != "cpu" or not {one["dtype"] for one in entries.values()} <= set(_KINDS):
-        return unpack(message, like)
-    tensors = {name: _number_view(message, begin, **entry) for name, entry in entries.items()}
+    tensors = {name: value.to(like.device) for name, value in views(message).items()}
     principal = tensors.pop(_PRINCIPAL)
-    return principal, {name.removeprefix("state."): one for name, one in tensors.items()}
-
-
-def _number_view(
-    message: bytes, begin: int, *, dtype: str, shape: list[int], data_offsets: list[int]
-) -> Tensor:
-    count, kind = math.prod(shape), _KINDS[dtype]
-    if not count:
-        return torch.empty(shape, dtype=kind)
-    with warnings.catch_warnings():
-        # That bytes cannot be written to.
-        warnings.simplefilter("ignore", UserWarning)
-        flat = torch.frombuffer(message, dtype=kind, count=count, offset=begin + data_offsets[0])
-    return flat.view(shape)
+    return principal, {name.removeprefix("state."): value for name, value in tensors.items()}
 
 
 @part("messages")

@@ -77,9 +77,9 @@ class ProbedRun:
         return self.divide(self.experiment, records, clients, int(clients.max(initial=0)) + 1)
 
     def parameters(self, elsewhere: bool) -> Tensor:
-        """θ [d], the model's own or others."""
-        vector = self.state.parameters.detach().clone()
-        return vector.mul_(0.5).add_(0.05) if elsewhere else vector
+        """θ [d], the model's own, which is nobody's to change, or others."""
+        vector = self.state.parameters.detach()
+        return vector.mul(0.5).add_(0.05) if elsewhere else vector
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ class StepProbe:
         clients: NDArray[np.int64],
         drawn: NDArray[np.int64],
         elsewhere: bool = False,
-    ) -> NDArray[np.float64]:
-        """B times the answer of client 0's step, float64 [d].
+    ) -> NDArray[np.float32]:
+        """B times the answer of client 0's step, float32 [d].
 
         Args:
             inputs: Records [n, …] of all clients.
@@ -184,7 +184,8 @@ class StepProbe:
         )
         oracle.next_batch()
         answer = oracle.gradient(run.parameters(elsewhere))
-        total: NDArray[np.float64] = answer.detach().double().mul_(divisor).cpu().numpy()
+        # In place, and in its own precision: a long vector of another one costs memory each time.
+        total: NDArray[np.float32] = answer.detach().mul_(divisor).cpu().numpy()
         return total
 
 

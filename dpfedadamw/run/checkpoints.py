@@ -16,6 +16,7 @@ from dpfedadamw.algorithms.base import ServerRule, ServerState
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import RunDirectoryError
 from dpfedadamw.storage.disk import write_atomically
+from dpfedadamw.vectors.packing import packed
 
 _PARAMETERS = "parameters"
 
@@ -44,9 +45,7 @@ def pack_state(state: ServerState, numbers: RoundNumbers) -> bytes:
     tensors |= {f"state.{name}": value for name, value in state.state.items()}
     for client, memory in state.memories.items():
         tensors |= {f"client.{client}.{name}": value for name, value in memory.items()}
-    whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    # One entry only: safetensors writes several in no fixed order, and the bytes would differ.
-    return save(whole, metadata={"round": json.dumps(asdict(numbers), sort_keys=True)})
+    return packed(tensors, {"round": json.dumps(asdict(numbers), sort_keys=True)})
 
 
 def largest_state(state: ServerState, clients: int) -> int:

@@ -359,6 +359,8 @@ def _train(
                 largest = checkpoints.largest_state(result.state, clients)
                 training.keeper.keep(result.completed - 1, state, largest)
             training.journal.complete(result.entry, state)
+            # Else it would stay while the next round is run.
+            del state
             training.state, training.completed = result.state, result.completed
             evaluation = _measure(training, numbers, result.seconds)
             if on_round is not None:
