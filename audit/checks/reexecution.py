@@ -15,6 +15,7 @@ from audit.checks.shared.recomputed import Recomputed, judge_round
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Round
+from audit.reading.openings import participations
 from audit.reexecution.base import Replay
 from audit.reexecution.drawing import draw, escape_probability, participations_needed
 from audit.replay.trajectory import finished_rounds
@@ -65,10 +66,11 @@ def _judge(bundle: Bundle) -> Judgement:
 
 def _replayed(bundle: Bundle, replay: Replay) -> Judgement:
     rounds = {item.round: item for item in finished_rounds(bundle.readable_ledger)}
-    everyone = [(index, client) for index, item in rounds.items() for client in item.clients]
-    drawn = draw(everyone, replay.count, replay.seed) if replay.drawn is None else replay.drawn
+    everyone = participations(bundle.readable_ledger)
+    drawn = draw(everyone, replay.seed, bundle.inputs["ledger.jsonl"], replay.count)
     tally = Recomputed(reasons=list(replay.faults))
-    for again in replay.rounds(drawn, max(rounds)):
+    places = [(one.round, one.client) for one in drawn]
+    for again in replay.rounds(places, max(rounds)):
         try:
             judge_round(bundle, rounds[again.round], again, tally)
         except AuditError as error:

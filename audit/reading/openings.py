@@ -1,9 +1,10 @@
 """What a trainer opens after a run: leaf keys of the participations that an auditor's nonce drew.
 
-Everything is computed here a second time, with `hashlib` alone: which participations are drawn,
-what their streams are bound to, and whether a key is one that the trainer committed to before the
-first nonce. `dpfedadamw.privacy.noise.key_tree` has the trainer's side; that intent, challenge and
-draw are signed, and by whom, is for whoever calls this (`dpfedadamw audit`) to say.
+Everything is computed here a second time, with `hashlib` alone: what streams are bound to, and
+whether a key is one that the trainer committed to before the first nonce; which participations are
+drawn is `audit.reexecution.drawing`. `dpfedadamw.privacy.noise.key_tree` has the trainer's side;
+that intent, challenge and draw are signed, and by whom, is for whoever calls this (`dpfedadamw
+audit`) to say.
 
 Sources: HKDF is RFC 5869 with SHA-256; the tree and its paths are RFC 9162, section 2.1.
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 from audit.reading.ledger import Ledger
 from audit.reading.spends import last_round_spends, last_spends
+from audit.reexecution.drawing import Participation, numbers
 from audit.untrusted import fields
 from audit.untrusted.documents import canonical_json, parse_json
 from audit.untrusted.fields import FieldError
@@ -29,7 +31,6 @@ NO_HISTORY = bytes(32)
 
 _LEAF = b"dpfedadamw leaf commitment 1\x00"
 _STREAM = b"dpfedadamw release stream 1\x00"
-_DRAW = b"dpfedadamw draw 1\x00"
 _DATA = b"dpfedadamw data commitment 1\x00"
 _HEX = r"[0-9a-f]{64}"
 # What of a line the streams are bound to: all of a charge, and of a round what it exchanged.
@@ -66,15 +67,6 @@ class Tree:
     clients: int
 
 
-@dataclass(frozen=True, order=True)
-class Participation:
-    """One client's part in one finished round, in the attempt that counts."""
-
-    round: int
-    client: int
-    attempt: int
-
-
 @dataclass(frozen=True)
 class Opening:
     """A leaf key that was shown: the streams of one round and client follow from it.
@@ -93,37 +85,15 @@ class Opening:
 
 
 def participations(ledger: Ledger) -> tuple[Participation, ...]:
-    """Every client's part in every finished round, by round and client."""
+    """Every client's part in every finished round, by round and client; also one without charge."""
     last = {round.round: round for round in ledger.rounds}
     of_client, of_round = last_spends(ledger.spends), last_round_spends(ledger.round_spends)
     found = []
     for index, finished in sorted(last.items()):
         for client in sorted(finished.clients):
             charge = of_round.get(index) or of_client.get((index, client))
-            if charge is not None:
-                found.append(Participation(index, client, charge.attempt))
+            found.append(Participation(index, client, 1 if charge is None else charge.attempt))
     return tuple(found)
-
-
-def draw(
-    among: Sequence[Participation], nonce: bytes, ledger_sha256: str, count: int
-) -> tuple[Participation, ...]:
-    """The participations that a second nonce draws, without replacement, by round and client.
-
-    Each has a number, HMAC(nonce, ledger's digest, round, client, attempt); the smallest are drawn.
-
-    Args:
-        among: all participations of the finished run.
-        nonce: 32 bytes that the auditor drew once the ledger was signed.
-        ledger_sha256: digest (hex) of the ledger's file.
-        count: how many to draw; all where there are fewer.
-    """
-    bound = _DRAW + bytes.fromhex(ledger_sha256)
-
-    def number(one: Participation) -> bytes:
-        return hmac.digest(nonce, bound + _numbers(one.round, one.client, one.attempt), "sha256")
-
-    return tuple(sorted(sorted(among, key=number)[:count]))
 
 
 def opened_places(drawn: Sequence[Participation]) -> tuple[Participation, ...]:
@@ -193,7 +163,7 @@ def read_salts(raw: bytes, drawn: Sequence[Participation]) -> dict[int, bytes]:
 
 def data_commitment(salt: bytes, client: int, digest: bytes) -> str:
     """The commitment (sha256 hex) to a client's records, of which `digest` is the digest."""
-    return hashlib.sha256(_DATA + salt + _numbers(client) + digest).hexdigest()
+    return hashlib.sha256(_DATA + salt + numbers(client) + digest).hexdigest()
 
 
 def stream_key(opening: Opening, coin: Coin, purpose: str, history: bytes) -> bytes:
@@ -208,9 +178,9 @@ def stream_key(opening: Opening, coin: Coin, purpose: str, history: bytes) -> by
     """
     texts = [text.encode() for text in (coin.run, purpose)]
     named = b"".join(len(text).to_bytes(4, "big") + text for text in texts)
-    numbers = _numbers(opening.round, opening.client, opening.attempt)
+    place = numbers(opening.round, opening.client, opening.attempt)
     extracted = hmac.digest(coin.nonce or bytes(32), opening.key, "sha256")
-    return hmac.digest(extracted, _STREAM + named + numbers + history + b"\x01", "sha256")
+    return hmac.digest(extracted, _STREAM + named + place + history + b"\x01", "sha256")
 
 
 @dataclass(frozen=True)
@@ -272,7 +242,7 @@ def _check(tree: Tree, place: tuple[int, int], key: bytes, path: Sequence[bytes]
     if round >= tree.rounds or client >= tree.clients:
         raise FieldError(f"{_named(place)}: the intent has no such key")
     number = round * (tree.clients + 1) + client + 1
-    leaf = leaf_digest(_LEAF + _numbers(round, client) + key)
+    leaf = leaf_digest(_LEAF + numbers(round, client) + key)
     fits = len(path) == path_length(number, leaves)
     if not fits or root_above(leaf, number, leaves, path).hex() != tree.root:
         raise FieldError(
@@ -288,7 +258,3 @@ def _named(place: tuple[int, int]) -> str:
 
 def _digest(value: Any) -> str:
     return fields.text({"an entry of path": value}, "an entry of path", pattern=_HEX)
-
-
-def _numbers(*values: int) -> bytes:
-    return b"".join(value.to_bytes(8, "big", signed=True) for value in values)

@@ -183,7 +183,6 @@ class Replay:
     Attributes:
         count: N, how many.
         seed: 32 bytes by which they are drawn.
-        drawn: round and client of those that a challenge has drawn with the seed; None to draw.
         faults: what is wrong with the data or the keys before anything is computed.
         drawn_by: whose bits these are, for the finding.
         rounds: computes the rounds of participations (round and client) again, and the last round,
@@ -192,7 +191,6 @@ class Replay:
 
     count: int
     seed: bytes
-    drawn: tuple[tuple[int, int], ...] | None = None
     faults: tuple[str, ...] = ()
     drawn_by: str
     rounds: Callable[[Sequence[tuple[int, int]], int], Iterator[RoundAgain]]

@@ -7,34 +7,50 @@ ledger alone, so that anybody who has both can repeat it.
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import math
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-_DOMAIN = b"dpfedadamw drawn participations 1\x00"
 SEED_BYTES = 32
 
-Item = TypeVar("Item")
+_DRAW = b"dpfedadamw draw 1\x00"
 
 
-def draw(items: Sequence[Item], count: int, seed: bytes) -> tuple[Item, ...]:
-    """Draw without replacement, every ordered choice equally likely.
+@dataclass(frozen=True, order=True)
+class Participation:
+    """One client's part in one finished round, in the attempt that counts."""
+
+    round: int
+    client: int
+    attempt: int
+
+
+def draw(
+    among: Sequence[Participation], seed: bytes, ledger_sha256: str, count: int
+) -> tuple[Participation, ...]:
+    """Draw without replacement; every choice is equally likely. By round and client.
+
+    Each has a number, HMAC(seed, ledger's digest, round, client, attempt); the smallest are drawn.
 
     Args:
-        items: What there is, in an order that everybody agrees on.
-        count: How many; all of them where there are fewer.
-        seed: 32 bytes that nobody could know while the items were made.
-
-    Returns:
-        Those drawn, in the order in which they were drawn.
+        among: All participations of the finished run.
+        seed: 32 bytes that nobody could know while the run was going on, such as a challenge's
+            second nonce.
+        ledger_sha256: Digest (hex) of the ledger's file.
+        count: How many to draw; all where there are fewer.
     """
-    left = list(items)
-    words = _words(seed)
-    for place in range(min(count, len(left))):
-        other = place + _below(len(left) - place, words)
-        left[place], left[other] = left[other], left[place]
-    return tuple(left[: min(count, len(left))])
+    bound = _DRAW + bytes.fromhex(ledger_sha256)
+
+    def number(one: Participation) -> bytes:
+        return hmac.digest(seed, bound + numbers(one.round, one.client, one.attempt), "sha256")
+
+    return tuple(sorted(sorted(among, key=number)[:count]))
+
+
+def numbers(*values: int) -> bytes:
+    """Whole numbers as they enter digests, eight bytes each, the highest first."""
+    return b"".join(value.to_bytes(8, "big", signed=True) for value in values)
 
 
 def escape_probability(participations: int, falsified: int, drawn: int) -> float:
@@ -58,19 +74,3 @@ def participations_needed(participations: int, falsified: int, chance: float) ->
         if escape_probability(participations, falsified, drawn) <= chance:
             return drawn
     return participations
-
-
-def _words(seed: bytes) -> Iterator[int]:
-    """Numbers of 64 bits, without end."""
-    number = 0
-    while True:
-        block = hashlib.sha256(_DOMAIN + seed + number.to_bytes(8, "big")).digest()
-        for start in range(0, len(block), 8):
-            yield int.from_bytes(block[start : start + 8], "big")
-        number += 1
-
-
-def _below(bound: int, words: Iterator[int]) -> int:
-    """A number in 0 … bound − 1, exactly uniform: what would favour small ones is thrown away."""
-    limit = 2**64 - 2**64 % bound
-    return next(word for word in words if word < limit) % bound

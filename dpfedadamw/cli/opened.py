@@ -16,7 +16,9 @@ from pathlib import Path
 
 from audit.reading import openings as opening
 from audit.reading.ledger import read_ledger
-from audit.reading.openings import Opening, Participation, Tree
+from audit.reading.openings import Opening, Tree
+from audit.reexecution.drawing import Participation
+from audit.reexecution.drawing import draw as draw_from
 from audit.untrusted import files
 from audit.untrusted.errors import UntrustedError
 from audit.untrusted.files import FileError
@@ -83,9 +85,7 @@ class FinishedRun:
                 f"draw.json: is for another ledger of {draw.run} ({draw.ledger_sha256[:12]}…, and "
                 f"here lies {self.ledger_sha256[:12]}…): the ledger was changed since"
             )
-        return opening.draw(
-            self.participations, draw.nonce, self.ledger_sha256, draw.participations
-        )
+        return draw_from(self.participations, draw.nonce, self.ledger_sha256, draw.participations)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit.reading.openings import Participation
 from audit.reexecution import base
 from audit.reexecution.drawing import SEED_BYTES
 from dpfedadamw.cli.opened import FinishedRun, read_drawn, read_opened
@@ -40,7 +39,6 @@ class Order:
         count: How many participations.
         seed: By what they are drawn.
         drawn_by: Whose bits these are.
-        drawn: Those that a challenge has drawn; None to draw them from the seed.
         challenged: The run as its challenge has it; None without one.
         salts: What hides each drawn client's data in its commitment, by client.
     """
@@ -49,7 +47,6 @@ class Order:
     count: int
     seed: bytes
     drawn_by: str = OWN_BITS
-    drawn: tuple[Participation, ...] | None = None
     challenged: FinishedRun | None = None
     salts: Mapping[int, bytes]
 
@@ -85,7 +82,6 @@ def order_of(
             count=len(shown.drawn),
             seed=read.nonce,
             drawn_by=NONCE,
-            drawn=shown.drawn,
             challenged=shown.run,
             salts=shown.salts,
         )
@@ -102,7 +98,6 @@ def order_of(
         count=len(drawn),
         seed=read.nonce,
         drawn_by=NONCE,
-        drawn=drawn,
         challenged=found,
         salts={one.client: source.data_salt(one.client) for one in drawn},
     )
@@ -156,11 +151,9 @@ def replay_of(
             yield _round(one)
             progress(number, cost.rounds)
 
-    chosen = None if order.drawn is None else tuple((one.round, one.client) for one in order.drawn)
     return base.Replay(
         count=order.count,
         seed=order.seed,
-        drawn=chosen,
         faults=tuple(_data_faults(rerun, order)),
         drawn_by=order.drawn_by,
         rounds=rounds,

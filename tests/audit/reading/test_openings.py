@@ -10,15 +10,14 @@ from audit.reading.ledger import read_ledger
 from audit.reading.openings import (
     Coin,
     Opening,
-    Participation,
     Tree,
-    draw,
     histories,
     opened_places,
     participations,
     read_openings,
     stream_key,
 )
+from audit.reexecution.drawing import Participation, draw
 from audit.untrusted.errors import UntrustedError
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise import key_tree

@@ -9,40 +9,56 @@ import pytest
 from scipy.stats import chisquare, hypergeom
 
 from audit.checks.reexecution import passing
-from audit.reexecution.drawing import draw, escape_probability, participations_needed
+from audit.reexecution.drawing import (
+    Participation,
+    draw,
+    escape_probability,
+    participations_needed,
+)
+
+LEDGER = "ab" * 32
 
 
 def seed(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
-def test_the_same_bits_draw_the_same_and_others_do_not() -> None:
-    items = list(range(500))
-    assert draw(items, 20, seed(1)) == draw(items, 20, seed(1))
-    assert draw(items, 20, seed(1)) != draw(items, 20, seed(2))
-    assert draw(items, 5, seed(1)) == draw(items, 20, seed(1))[:5]
+def of(count: int) -> list[Participation]:
+    """So many participations, four in each round."""
+    return [Participation(number // 4, number % 4, 1) for number in range(count)]
+
+
+def test_the_same_bits_and_ledger_draw_the_same_and_others_do_not() -> None:
+    items = of(500)
+    drawn = draw(items, seed(1), LEDGER, 20)
+    assert drawn == draw(items[::-1], seed(1), LEDGER, 20)
+    assert drawn != draw(items, seed(2), LEDGER, 20)
+    assert drawn != draw(items, seed(1), "cd" * 32, 20)
+    assert set(draw(items, seed(1), LEDGER, 5)) < set(drawn)
+    assert list(drawn) == sorted(drawn)
 
 
 def test_nothing_is_drawn_twice_and_no_more_than_there_is() -> None:
-    assert sorted(draw(list(range(30)), 99, seed(3))) == list(range(30))
-    assert len(set(draw(list(range(1000)), 300, seed(4)))) == 300
-    assert draw([], 3, seed(5)) == ()
+    assert draw(of(30), seed(3), LEDGER, 99) == tuple(of(30))
+    assert len(set(draw(of(1000), seed(4), LEDGER, 300))) == 300
+    assert draw([], seed(5), LEDGER, 3) == ()
 
 
-def test_every_item_is_drawn_as_often_as_every_other() -> None:
-    counts = [0] * 20
+def test_every_participation_is_drawn_as_often_as_every_other() -> None:
+    counts = dict.fromkeys(of(20), 0)
     for number in range(4000):
-        for item in draw(list(range(20)), 5, seed(number)):
-            counts[item] += 1
+        for one in draw(of(20), seed(number), LEDGER, 5):
+            counts[one] += 1
     # 1e-4: false alarms of a test whose seeds are fixed cannot come back.
-    assert chisquare(counts).pvalue > 1e-4
+    assert chisquare(list(counts.values())).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("of", "false", "drawn"), [(200, 10, 20), (5000, 50, 300), (50, 1, 7)])
+@pytest.mark.parametrize(("among", "false", "drawn"), [(200, 10, 20), (5000, 50, 300), (50, 1, 7)])
 def test_a_liar_escapes_with_the_hypergeometric_probability(
-    of: int, false: int, drawn: int
+    among: int, false: int, drawn: int
 ) -> None:
-    assert escape_probability(of, false, drawn) == pytest.approx(hypergeom.pmf(0, of, false, drawn))
+    expected = hypergeom.pmf(0, among, false, drawn)
+    assert escape_probability(among, false, drawn) == pytest.approx(expected)
 
 
 def test_whoever_falsified_more_than_is_left_out_is_caught() -> None:
@@ -52,10 +68,11 @@ def test_whoever_falsified_more_than_is_left_out_is_caught() -> None:
 
 
 def test_three_hundred_openings_find_a_hundredth_in_ninety_five_of_a_hundred_audits() -> None:
-    """With the code that draws: 5,000 participations, 50 of them false, 400 audits."""
-    participations, audits = list(range(5000)), 400
+    """With the code that draws: 5,000 participations, 50 of them false, 100 audits."""
+    participations, audits = of(5000), 100
     false = set(random.Random(0).sample(participations, 50))
-    found = sum(bool(false.intersection(draw(participations, 300, seed(n)))) for n in range(audits))
+    drawn = (draw(participations, seed(number), LEDGER, 300) for number in range(audits))
+    found = sum(bool(false.intersection(one)) for one in drawn)
     expected = 1.0 - escape_probability(5000, 50, 300)
     assert expected == pytest.approx(0.955, abs=0.001)
     # Four standard deviations of a binomial count.
@@ -64,6 +81,6 @@ def test_three_hundred_openings_find_a_hundredth_in_ninety_five_of_a_hundred_aud
 
 
 def test_where_the_number_of_participations_is_not_told_the_chance_is_a_bound() -> None:
-    for of in (40, 200, 3000):
-        assert passing(None, 0.05, 20) >= passing(of, 0.05, 20)
+    for among in (40, 200, 3000):
+        assert passing(None, 0.05, 20) >= passing(among, 0.05, 20)
     assert passing(None, 0.01, 300) == pytest.approx(0.99**300)
