@@ -72,6 +72,11 @@ def order_of(
         reports.errors.ReportError: If a signature does not hold.
     """
     header = PastLedger(run.ledger).header
+    if header.get("unit") == "none":
+        raise ReexecutionError(
+            f"{run.path}: claims no privacy, so no participation has noise to compute again; the "
+            "whole run is run again by: dpfedadamw replay RUN_DIR"
+        )
     if openings is not None:
         assert draw is not None
         shown = read_opened(run, draw, openings)

@@ -13,6 +13,7 @@ from audit.verdict import Finding, Verdict
 from dpfedadamw.cli import after_training
 from dpfedadamw.cli.replaying import order_of, replay_of
 from dpfedadamw.experiment import prepare
+from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import RunDirectory
@@ -43,6 +44,12 @@ def test_an_honest_run_passes(changes: tuple[str, ...], tmp_path: Path) -> None:
     found = reexecuted(train(spec, tmp_path)[0].run)
     assert (found.verdict, found.details["drawn"]) == (Verdict.PASS, 4), found.measurement
     assert found.details["published_parameters"]
+
+
+def test_a_run_that_claims_no_privacy_is_refused_and_told_what_can_be_done(tmp_path: Path) -> None:
+    run = train(small_spec("fedavg", rounds=1), tmp_path)[0].run
+    with pytest.raises(ReexecutionError, match=r"claims no privacy.*dpfedadamw replay RUN_DIR"):
+        order_of(run, 3)
 
 
 class CutOffError(Exception):
