@@ -23,6 +23,7 @@ from dpfedadamw.algorithms.base import (
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.exchanges import vector_digest
+from dpfedadamw.federation.course import Course
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import Unprotected
@@ -117,6 +118,10 @@ class Federation:
             result = self._round(plan, state, message, index, on_client)
             state, message = result.state, result.following
             yield result
+
+    @cached_property
+    def _course(self) -> Course:
+        return Course(self.ledger.entries)
 
     @cached_property
     def _watch(self) -> Watch | None:
@@ -263,14 +268,12 @@ class Federation:
         """
         if self.unit.moved_by_empty_rounds:
             return index * self.plan.local_steps
-        last = {entry["round"]: entry["steps"] for entry in self.ledger.of_kind("round")}
-        return sum(max(last[before], default=0) for before in range(index))
+        return self._course.steps_before(index)
 
     @part("sampling")
     def _choose(self, index: int) -> tuple[list[int], int]:
         """The clients of a round, and how often the round has been begun, this time included."""
-        begun = {e["attempt"] for e in self.ledger.of_kind("spend") if e["round"] == index}
-        attempt = 1 + max(begun, default=0)
+        attempt = 1 + self._course.attempts(index)
         # Who takes part is drawn before it can be charged, under what was charged before.
         history = self.ledger.history
         stream = self.worker.randomness.stream("clients", index, SERVER, attempt, history)

@@ -1,0 +1,65 @@
+"""What is known of earlier rounds follows the ledger, and each of its lines is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dpfedadamw.federation.course import Course
+
+
+class Counted(list[Mapping[str, Any]]):
+    """Entries that count how often they are read."""
+
+    read = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.read += 1
+        return super().__getitem__(place)
+
+
+def spends(index: int, attempt: int, clients: int = 2) -> list[dict[str, Any]]:
+    return [{"kind": "spend", "round": index, "attempt": attempt} for _ in range(clients)]
+
+
+def over(index: int, *steps: int) -> dict[str, Any]:
+    return {"kind": "round", "round": index, "steps": list(steps)}
+
+
+def test_attempts_and_steps_are_those_of_the_ledger_as_it_grows():
+    entries = Counted([{"kind": "header"}])
+    course = Course(entries)
+    assert (course.attempts(0), course.steps_before(0)) == (0, 0)
+    entries += [*spends(0, 1), over(0, 5, 5)]
+    assert (course.attempts(0), course.attempts(1), course.steps_before(1)) == (1, 0, 5)
+    # A round without clients takes no step.
+    entries += [over(1), *spends(2, 1), {"kind": "resume"}, *spends(2, 2)]
+    assert (course.attempts(2), course.steps_before(2)) == (2, 5)
+    entries += [over(2, 3, 4)]
+    assert [course.steps_before(index) for index in (3, 1, 2, 3)] == [9, 5, 5, 9]
+
+
+def test_a_round_that_was_repeated_counts_once_as_it_ended():
+    entries = [*spends(0, 1), over(0, 5), *spends(1, 1), over(1, 7)]
+    course = Course(entries)
+    assert course.steps_before(2) == 12
+    entries += [{"kind": "resume"}, *spends(1, 2), over(1, 2)]
+    assert (course.attempts(1), course.steps_before(2)) == (2, 7)
+
+
+def test_a_round_that_is_not_over_has_no_steps():
+    with pytest.raises(KeyError):
+        Course([over(0, 5)]).steps_before(2)
+
+
+def test_a_line_is_read_once():
+    entries = Counted()
+    course = Course(entries)
+    for index in range(50):
+        course.attempts(index)
+        course.steps_before(index)
+        entries += [*spends(index, 1), over(index, 1)]
+    course.attempts(50)
+    assert entries.read == len(entries)
