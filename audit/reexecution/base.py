@@ -25,7 +25,6 @@ class QueryAgain:
 
     Attributes:
         records: rows of the client's records that are in the batch, [b].
-        point: where the gradient was asked for, [d].
         gradient: what the run's own arithmetic hands out, [d].
         noise: noise on the clipped sum that the key gives, [d], before it is put on a grid.
         spacing: of the grid.
@@ -40,7 +39,6 @@ class QueryAgain:
     """
 
     records: Integers
-    point: Singles
     gradient: Singles
     noise: Floats
     spacing: float
@@ -112,12 +110,7 @@ class ParticipationAgain:
         client: its client.
         batches: the records of each step's batch, rows of the client's.
         records: how many records the client has.
-        learning_rate: η of the round.
-        earlier_steps: local steps of all earlier rounds.
-        broadcast: the serialised broadcast.
         upload: the serialised upload.
-        memory_before: what the client had kept, serialised.
-        memory_after: what it keeps, serialised.
         queries: computes the queries one after the other; none at client level.
         update: computes the update; None at record level.
     """
@@ -125,12 +118,7 @@ class ParticipationAgain:
     client: int
     batches: Sequence[Integers]
     records: int
-    learning_rate: float
-    earlier_steps: int
-    broadcast: bytes
     upload: bytes
-    memory_before: bytes
-    memory_after: bytes
     queries: Callable[[], Iterator[QueryAgain]]
     update: Callable[[], UpdateAgain] | None = None
 

@@ -25,7 +25,7 @@ from dpfedadamw.reexecution.results import (
     Singles,
     UpdateAgain,
 )
-from dpfedadamw.reexecution.unprotected import UnprotectedAgain, packed
+from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 
 # How many Box-Muller normals make one number of the noise.
 DRAWS = {"box-muller": 1, "four-draw": 4}
@@ -113,17 +113,11 @@ class Second:
         update: Callable[[], UpdateAgain] | None = None,
     ) -> ParticipationAgain:
         """The participation, with what computes its queries, or its update, a second time."""
-        part, broadcast = self._part, self._part.current.broadcast
         return ParticipationAgain(
-            client=part.client,
+            client=self._part.client,
             batches=self._batches,
             records=len(self._data.labels),
-            learning_rate=broadcast.learning_rate,
-            earlier_steps=broadcast.earlier_steps,
-            broadcast=part.current.message,
             upload=answer.message,
-            memory_before=packed(part.memory),
-            memory_after=packed(answer.result.upload.memory),
             queries=queries,
             update=update,
         )
@@ -158,7 +152,6 @@ class Second:
                 noise = self._noise.normal(len(point), DRAWS[plan.gaussian_sampler])
                 yield QueryAgain(
                     records=rows,
-                    point=point.float().cpu().numpy(),
                     gradient=answer.float().cpu().numpy(),
                     noise=noise * deviation,
                     spacing=grid_spacing(deviation),

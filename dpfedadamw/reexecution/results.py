@@ -26,7 +26,6 @@ class QueryAgain:
 
     Attributes:
         records: Rows of the client's records that are in the batch, int64 [b].
-        point: Where the gradient was asked for, float32 [d].
         gradient: What the trainer's engine handed out, by its own arithmetic, float32 [d].
         noise: Noise on the clipped sum that the key gives, float64 [d], before it is put on a grid.
         spacing: Of the grid that noisy sums are rounded to.
@@ -41,7 +40,6 @@ class QueryAgain:
     """
 
     records: Integers
-    point: Singles
     gradient: Singles
     noise: Floats
     spacing: float
@@ -113,12 +111,7 @@ class ParticipationAgain:
         client: Its client.
         batches: The records of each step's batch, rows of the client's.
         records: How many records the client has.
-        learning_rate: η of the round.
-        earlier_steps: Local steps of all earlier rounds.
-        broadcast: The serialised broadcast.
         upload: The serialised upload.
-        memory_before: What the client had kept, serialised.
-        memory_after: What it keeps, serialised.
         queries: Computes the queries one after the other; none at client level.
         update: Computes the update; None at record level.
     """
@@ -126,12 +119,7 @@ class ParticipationAgain:
     client: int
     batches: Sequence[Integers]
     records: int
-    learning_rate: float
-    earlier_steps: int
-    broadcast: bytes
     upload: bytes
-    memory_before: bytes
-    memory_after: bytes
     queries: Callable[[], Iterator[QueryAgain]]
     update: Callable[[], UpdateAgain] | None = None
 

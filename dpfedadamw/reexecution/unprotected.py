@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from safetensors.torch import save
-from torch import Tensor
-
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
@@ -107,8 +104,3 @@ class UnprotectedAgain(Unprotected):
             ReexecutionError: If no value was noised that could be computed again.
         """
         raise ReexecutionError("the run claims no privacy: there is nothing to compute again")
-
-
-def packed(tensors: Mapping[str, Tensor]) -> bytes:
-    """Named tensors, serialised as evidence has them."""
-    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})

@@ -174,7 +174,6 @@ def test_what_rounding_does_not_explain_a_record_beside_a_kink_may(
 
     query = QueryAgain(
         records=np.arange(2),
-        point=np.zeros(3, np.float32),
         gradient=np.array([0.5, 0.0, 0.0], np.float32),
         noise=np.zeros(3),
         spacing=0.0,
