@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,32 @@ from dpfedadamw.privacy.clipping.clipped_sum import (
     refuse_mixing,
     trainable_parameters,
 )
+from dpfedadamw.privacy.clipping.low_rank import pair_of
 from dpfedadamw.privacy.clipping.precision import FLOAT32, computing_in, wide
 from dpfedadamw.privacy.clipping.sites import BookKeepingError, Pass, Site, sites_of, views_of
+from dpfedadamw.privacy.clipping.structure import Structure
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was found when a model was looked through.
+
+    Attributes:
+        structure: Tells whether it is still made like that.
+        sites: Where its parameters are used.
+        parameters: Those that are trained, by name.
+    """
+
+    structure: Structure
+    sites: tuple[Site, ...]
+    parameters: Mapping[str, nn.Parameter]
+
+    def holds(self) -> bool:
+        """Whether all of it is still so."""
+        pairs = [site for site in self.sites if site.pair is not None]
+        # An adapter may be switched off or scaled by what no module shows.
+        same = all(pair_of(site.module) == site.pair for site in pairs)
+        return same and self.structure.unchanged()
 
 
 class BookKeepingEngine:
@@ -65,6 +90,7 @@ class BookKeepingEngine:
         self._precision = precision
         # Merged in 16 bits, a frozen weight would swallow a small pair.
         self._pairs = pairs and precision == FLOAT32
+        self._known: _Known | None = None
         self.layers: Mapping[str, str] = {
             site.name: "by size" if site.kind in ("layer", "pair") else site.kind
             for site in self._sites()
@@ -72,6 +98,15 @@ class BookKeepingEngine:
 
     def _sites(self) -> tuple[Site, ...]:
         return sites_of(self._model, pairs=self._pairs)
+
+    def _looked_through(self) -> _Known:
+        """The model's sites and parameters, looked for anew where anything of it has changed."""
+        if self._known is None or not self._known.holds():
+            self._known = None
+            refuse_mixing(self._model)
+            parameters = trainable_parameters(self._model)
+            self._known = _Known(Structure(self._model), self._sites(), parameters)
+        return self._known
 
     def explain(self) -> str:
         """One line for the run's summary."""
@@ -86,21 +121,21 @@ class BookKeepingEngine:
             ClippingError: If a layer mixes records, or the loss is not one value a record.
             BookKeepingError: If a parameter is used in a way that book-keeping cannot follow.
         """
-        refuse_mixing(self._model)
-        parameters = trainable_parameters(self._model)
+        known = self._looked_through()
+        parameters = known.parameters
         empty = empty_sum(parameters)
         if not len(targets):
             return empty
-        done = self._backward(parameters, inputs, targets)
+        done = self._backward(known, inputs, targets)
         squared_norms = _squared_norms(done, empty.total.device)
         self.layers = {record.site.name: record.method for record in done.records}
         weights = self._clipping.weights(squared_norms, empty.total.dtype)
         return weights.summed(_weighted_sum(done, parameters, weights, empty.total))
 
-    def _backward(self, parameters: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> Pass:
+    def _backward(self, known: _Known, inputs: Tensor, targets: Tensor) -> Pass:
         """Run both passes; every trainable parameter must have handed over its gradients."""
-        done = Pass(len(targets))
-        with torch.enable_grad(), done.watching(self._sites()):
+        done, parameters = Pass(len(targets)), known.parameters
+        with torch.enable_grad(), done.watching(known.sites):
             with computing_in(self._precision, inputs.device):
                 outputs = self._model(inputs)
             losses = record_losses(self._loss, wide(outputs), targets)
