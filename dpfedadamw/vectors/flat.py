@@ -197,7 +197,18 @@ def in_pieces(vector: Tensor, work: Callable[[slice, Tensor], object]) -> None:
             part = cuts[index]
             work(part, memory[: part.stop - part.start])
 
-    share_out(len(cuts), of_worker)
+    _shared_out(len(vector), len(cuts), of_worker)
+
+
+def _shared_out(size: int, tasks: int, work: Callable[[range], None]) -> None:
+    """Share tasks out among threads, unless the vector [size] is done before another thread wakes.
+
+    Below this size torch itself takes one thread for an operation, so that sums are the same.
+    """
+    if size < _SUMMED:
+        work(range(tasks))
+    else:
+        share_out(tasks, work)
 
 
 @dataclass(frozen=True)
@@ -308,7 +319,7 @@ class Blocks:
                     torch.linalg.vector_norm(one.view(len(rows), -1), dim=1) for one in values
                 ]
 
-        share_out(len(cuts), measure)
+        _shared_out(len(like), len(cuts), measure)
         return [
             self._gathered(torch.cat(norms).double().square()) for norms in zip(*parts, strict=True)
         ]
@@ -327,7 +338,7 @@ class Blocks:
                 wide = memory[: stop - start].copy_(values[start:stop])
                 parts[index] = wide.view(len(rows), -1).sum(1)
 
-        share_out(len(cuts), add)
+        _shared_out(len(values), len(cuts), add)
         return self._gathered(torch.cat(parts))
 
     def mean(self, values: Tensor) -> Tensor:
@@ -344,7 +355,7 @@ class Blocks:
                 start, stop, rows = cuts[index]
                 spread[start:stop].view(len(rows), -1).copy_(values[rows].unsqueeze(1))
 
-        share_out(len(cuts), fill)
+        _shared_out(self.parameters, len(cuts), fill)
         return spread
 
     def _gathered(self, sums: Tensor) -> Tensor:

@@ -95,6 +95,8 @@ class Weights:
 
     def summed(self, total: Tensor) -> ClippedSum:
         """The clipped sum with a total that these factors gave."""
+        if self.all_finite:
+            return ClippedSum(total, self.raw_norms, self.raw_norms * self.factors, 0)
         clipped = torch.where(self.finite, self.raw_norms * self.factors, 0.0)
         return ClippedSum(total, self.raw_norms, clipped, int((~self.finite).sum()))
 
@@ -143,10 +145,14 @@ class Clipping:
         limits = torch.finfo(dtype)
         norms = squared_norms.sqrt()
         finite = norms <= min(limits.max, torch.finfo(torch.float64).max)
-        factors = torch.zeros_like(norms)
-        factors[finite] = self.rule(norms[finite], self.norm)
-        factors[factors < limits.tiny] = 0.0
-        return Weights(norms, factors, finite, bool(finite.all()))
+        all_finite = bool(finite.all())
+        if all_finite:
+            factors = self.rule(norms, self.norm)
+        else:
+            factors = torch.zeros_like(norms)
+            factors[finite] = self.rule(norms[finite], self.norm)
+        factors = factors.masked_fill(factors < limits.tiny, 0.0)
+        return Weights(norms, factors, finite, all_finite)
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -239,8 +239,9 @@ class Factored:
         # The sum over s and t can cancel to far less than its terms, and then their rounding could
         # hide a gradient longer than C. What rounding may hide is added: a norm is overestimated
         # by a little, never underestimated.
-        hidden = (input_norms.clamp(min=0) * output_norms.clamp(min=0)).sqrt().sum((1, 2)).square()
         if of_inputs.shape[-1] > 1:
+            both = input_norms.clamp(min=0) * output_norms.clamp(min=0)
+            hidden = both.sqrt().sum((1, 2)).square()
             product += _GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * hidden
         largest = torch.maximum(input_norms.sum((1, 2)), output_norms.sum((1, 2)))
         return torch.where(largest < _TRUSTED_TRACE, product.clamp(min=0), torch.nan)

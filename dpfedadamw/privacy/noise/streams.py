@@ -109,7 +109,7 @@ class Stream:
         start = self._reserve(blocks * draws * _PAIRS)
 
         def work(indices: range) -> None:
-            space = _Workspace()
+            space = _Workspace(min(_PAIRS, -(-n // 2)))
             for index in indices:
                 offset = index * 2 * _PAIRS
                 pairs = min(_PAIRS, -(-(n - offset) // 2))
@@ -197,16 +197,21 @@ class Stream:
 
 
 class _Workspace:
-    """The buffers one worker reuses for every block of normals."""
+    """The buffers one worker reuses for every block of normals.
 
-    def __init__(self) -> None:
-        self.raw = bytearray(16 * _PAIRS + _CIPHER_BLOCK)
-        self.total = np.empty(2 * _PAIRS, dtype=np.float64)
-        self.spare = np.empty(2 * _PAIRS, dtype=np.float64)
-        self._radius = np.empty(_PAIRS, dtype=np.float64)
-        self._angle = np.empty(_PAIRS, dtype=np.float64)
+    Args:
+        pairs: Pairs of the largest block.
+    """
+
+    def __init__(self, pairs: int) -> None:
+        # To map memory for a whole block takes longer than to draw a few hundred numbers.
+        self.raw = bytearray(16 * pairs + _CIPHER_BLOCK)
+        self.total = np.empty(2 * pairs, dtype=np.float64)
+        self.spare = np.empty(2 * pairs, dtype=np.float64)
+        self._radius = np.empty(pairs, dtype=np.float64)
+        self._angle = np.empty(pairs, dtype=np.float64)
         # A temporary of this size would be mapped anew at each block, which workers do in turn.
-        self._shifted = np.empty(_PAIRS, dtype=np.uint64)
+        self._shifted = np.empty(pairs, dtype=np.uint64)
 
     def box_muller(self, pairs: int, out: NDArray[np.float64]) -> None:
         """Turn the 2·pairs words in `raw` into 2·pairs normals, written to `out`."""

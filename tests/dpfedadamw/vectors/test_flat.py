@@ -219,3 +219,14 @@ def test_rows_of_the_greatest_length_are_summed_to_float32s_precision():
     exact = values.double().square().view(rows, width).sum(1)
     errors = blocks.sum_of_squares(values) / exact - 1.0
     assert 0.0 < float(errors.square().mean().sqrt()) < 1e-6
+
+
+def test_a_short_vector_takes_no_other_thread(monkeypatch):
+    blocks = blocks_of(nn.Sequential(nn.Linear(20, 30), nn.Linear(30, 5)), "tensor")
+    values = torch.randn(blocks.parameters)
+    sums, spread = blocks.sum_of_squares(values), blocks.spread(blocks.mean(values))
+    monkeypatch.setattr(parameters, "share_out", lambda *_: pytest.fail("handed to a thread"))
+    assert torch.equal(blocks.sum_of_squares(values), sums)
+    assert torch.equal(blocks.spread(blocks.mean(values)), spread)
+    parameters.in_pieces(values, lambda part, _: values[part].mul_(2.0))
+    monkeypatch.undo()

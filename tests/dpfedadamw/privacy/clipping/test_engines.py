@@ -347,3 +347,21 @@ def test_weights_are_zero_where_float32_would_round_them_up() -> None:
     assert weights.finite.tolist() == [True, True, False, False]
     assert weights.factors.tolist() == [pytest.approx(0.01), pytest.approx(10**-37.5), 0.0, 0.0]
     assert Clipping(1e-3).weights(squared, torch.float32).factors[1] == 0.0
+
+
+def test_a_batch_with_a_gradient_that_is_not_finite_weighs_the_others_as_without_it():
+    clipping = Clipping(1.0)
+    squares = torch.tensor([0.0, 0.25, 1.0, 9.0, 1e80], dtype=torch.float64)
+    whole = clipping.weights(squares[:4], torch.float32)
+    spoilt = clipping.weights(torch.cat([squares, torch.tensor([math.nan])]), torch.float32)
+    assert whole.all_finite
+    assert not spoilt.all_finite
+    assert torch.equal(spoilt.factors[:4], whole.factors)
+    assert spoilt.factors[4:].tolist() == [0.0, 0.0]
+    total = torch.zeros(1)
+    one, other = whole.summed(total), spoilt.summed(total)
+    assert torch.equal(other.clipped_norms[:4], one.clipped_norms)
+    assert (one.nonfinite, other.nonfinite) == (0, 2)
+    # Too small a factor for float32 is 0 in both.
+    tiny = clipping.weights(torch.tensor([1e76], dtype=torch.float64), torch.float32)
+    assert tiny.factors.tolist() == [0.0]

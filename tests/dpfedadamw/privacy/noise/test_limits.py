@@ -62,7 +62,7 @@ def test_a_last_block_that_is_not_full_uses_as_many_words_as_it_needs(rest):
     assert np.array_equal(drawn[:whole], source.normal(whole))
     pairs = (rest + 1) // 2
     words = source.words(2 * pairs)
-    space = streams._Workspace()
+    space = streams._Workspace(pairs)
     space.raw[: 16 * pairs] = words.astype("<u8").tobytes()
     out = np.empty(2 * pairs)
     space.box_muller(pairs, out)

@@ -104,7 +104,7 @@ def test_normals_are_box_and_mullers_of_their_words(
     steps = np.array([-1, 0, 1] * 4).astype(np.uint64) << np.uint64(11)
     words[pairs : pairs + 12] = quarters + steps
     words[0] = 0
-    space = streams._Workspace()
+    space = streams._Workspace(pairs)
     space.raw[: 16 * pairs] = words.astype("<u8").tobytes()
     out = np.empty(2 * pairs)
     space.box_muller(pairs, out)
