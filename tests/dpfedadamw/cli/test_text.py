@@ -86,11 +86,19 @@ def call(*arguments) -> int:
     return int(ended.value.code or 0)
 
 
-def test_texts_are_read_trained_on_audited_and_exported(folder, tmp_path, monkeypatch, capsys):
+def test_texts_are_read_trained_on_audited_computed_again_and_exported(
+    folder, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(engine_run, "ReleaseRandomness", lambda: ReleaseRandomness(key_of_a_test()))
+    key = tmp_path / "key"
+    ReleaseRandomness(key_of_a_test()).write_escrow(key)
     assert call("run", folder / "texts.yaml", "--out", tmp_path / "runs", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
     run = (tmp_path / "runs" / "latest").resolve()
+    assert call("audit", run, "--replay", 2, "--escrow", key, "--json") == 0
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    (again,) = (check for check in checks if check["name"] == "reexecution")
+    assert (again["verdict"], again["details"]["drawn"]) == ("PASS", 2)
     assert call("export", run, "--output", tmp_path / "model") == 0
     assert (tmp_path / "model" / "adapter_model.safetensors").is_file()
 
