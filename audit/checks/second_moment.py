@@ -82,7 +82,7 @@ def _without_evidence(algorithm: Mapping[str, Any]) -> Judgement:
 
 
 def shift_interval(
-    expected: float, variance: float, third: float, alpha: float
+    expected: float, variance: float, third: float, rounding: float, alpha: float
 ) -> tuple[float, float]:
     """Two-sided interval of a sum of innovations, which correct runs leave with probability alpha.
 
@@ -90,6 +90,7 @@ def shift_interval(
         expected: its mean.
         variance: its variance.
         third: its third cumulant.
+        rounding: how far float32 and the public grid may have moved it.
         alpha: of both tails together.
     """
     low, high = gamma_interval(expected, variance, alpha)
@@ -98,7 +99,8 @@ def shift_interval(
     # outweighs all before it, and the sum is more skewed than that gamma law.
     reach = -float(ndtri(alpha / 2.0)) * float(np.sqrt(variance))
     skewed = skewed_upper_end(expected, variance, third, alpha / 2.0)
-    return min(low, expected - reach), max(high, expected + reach, skewed)
+    low, high = min(low, expected - reach), max(high, expected + reach, skewed)
+    return low - rounding, high + rounding
 
 
 def _shift_tests(
@@ -119,8 +121,15 @@ def _shift_tests(
     half_widths = []
     ratios: dict[str, float] = {}
 
-    def judge(name: str, total: float, expected: float, variance: float, third: float) -> float:
-        low, high = shift_interval(expected, variance, third, alpha)
+    def judge(name: str, block: int | None) -> float:
+        """Test one block, or the sum over all by their sizes; the relative half-width."""
+
+        def of(cumulants: Array, order: int) -> float:
+            return float(cumulants @ sizes**order if block is None else cumulants[block])
+
+        total, expected = of(sums.total, 1), of(sums.expected, 1)
+        variance, third = of(sums.variance, 2), of(sums.third, 3)
+        low, high = shift_interval(expected, variance, third, of(sums.rounding, 1), alpha)
         ratios[name] = total / expected
         if not low <= total <= high:
             side = "below" if total < low else "above"
@@ -128,23 +137,11 @@ def _shift_tests(
         return max(high - expected, expected - low) / expected
 
     for block in range(len(sizes)):
+        judge(f"block {names[block]}", block)
         expected = float(sums.expected[block])
-        judge(
-            f"block {names[block]}",
-            float(sums.total[block]),
-            expected,
-            float(sums.variance[block]),
-            float(sums.third[block]),
-        )
         low, high = gamma_interval(expected, float(sums.noise_variance[block]), alpha)
         half_widths.append(max(high - expected, expected - low) / expected)
-    pooled = judge(
-        "all blocks",
-        float(np.dot(sums.total, sizes)),
-        float(np.dot(sums.expected, sizes)),
-        float(np.dot(sums.variance, sizes**2)),
-        float(np.dot(sums.third, sizes**3)),
-    )
+    pooled = judge("all blocks", None)
     private["shift_ratio"] = ratios
     return pooled, half_widths
 
@@ -190,6 +187,7 @@ class _Recursion:
         rule: what the spec promises.
         phi: Φ = (σC/B)², the noise's variance on a coordinate of the averaged gradient.
         sizes: coordinates of each block, [B].
+        bits: significant bits in which the moment is exchanged between rounds.
         sums: innovations over all clients and rounds.
         start: how far noise has moved the moment that a round starts from, [B].
         earlier: steps behind that moment; 0 where each round starts anew.
@@ -203,6 +201,7 @@ class _Recursion:
     rule: MomentRule
     phi: float
     sizes: Array
+    bits: int
     sums: InnovationSums
     start: Array
     variance: Array
@@ -217,7 +216,9 @@ class _Recursion:
     ) -> None:
         """Add a round; what its correction or its floor breaks becomes a reason."""
         rule, phi, sizes = self.rule, self.phi, self.sizes
-        difference = accumulate(self.sums, evidence, moment, self.start, rule.beta2, phi, sizes)
+        difference = accumulate(
+            self.sums, evidence, moment, self.start, rule.beta2, phi, sizes, self.bits
+        )
         if not reasons:
             _correction_tests(index, evidence, moment, rule, phi, self.earlier, reasons)
         if rule.floor is not None:
@@ -262,12 +263,20 @@ def _noise_variance(header: Header) -> float:
     return (sigma * clip / batch) ** 2
 
 
+def _exchanged_bits(header: Header, rule: MomentRule) -> int:
+    """Significant bits of the moment that rounds hand on; those of float32 without a grid."""
+    if header.grid is None:
+        return 24
+    return header.grid.vectors if rule.whole else header.grid.summaries
+
+
 def _followed(bundle: Bundle, rule: MomentRule, reasons: list[str]) -> _Recursion:
     """All rounds, one after the other."""
     sizes = bundle.layout().sizes.astype(np.float64)
     zero = np.zeros(len(sizes))
     sums = InnovationSums.start(len(sizes))
-    recursion = _Recursion(rule, _noise_variance(bundle.header), sizes, sums, zero, zero, zero)
+    phi, bits = _noise_variance(bundle.header), _exchanged_bits(bundle.header, rule)
+    recursion = _Recursion(rule, phi, sizes, bits, sums, zero, zero, zero)
     for index, evidence in bundle.all_rounds():
         if evidence.second_moment is None:
             raise UnverifiedError(f"round {index} records no second moment")
@@ -335,7 +344,8 @@ SECOND_MOMENT = Check(
     tolerance="Innovations of the difference, independent given the past, have mean "
     "(1-beta2^K) Phi and a variance that follows from the recursion; gamma or normal law of the "
     "same two moments, or of three, whichever is wider, 99.9 % over all blocks together "
-    "(Bonferroni). Divisor: "
+    "(Bonferroni), and what float32 and the public grid may round, at most K+2 times 2^-22 and a "
+    "unit of the grid's last bit of v a round. Divisor: "
     "1e-4 relative, from float32 moments; subtracted term: 1e-6. Floor: coordinates not raised "
     "have v-hat of Phi and the floor at least, so by Markov's inequality no more than mean(v-hat) "
     "over that are not raised; 1e-4 and one coordinate more are allowed.",

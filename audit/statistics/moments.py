@@ -31,6 +31,7 @@ class MomentRule:
         local_counter: whether the bias correction counts the steps of the round alone.
         restarts: whether steps are counted from the round's start because the moment is.
         floor: the least that is left; None where nothing is subtracted.
+        whole: whether all of it is exchanged, and not means of blocks.
     """
 
     beta2: float
@@ -39,6 +40,7 @@ class MomentRule:
     local_counter: bool
     restarts: bool
     floor: Floor | None = None
+    whole: bool = False
 
 
 @dataclass
@@ -51,6 +53,7 @@ class InnovationSums:
         variance: their variances, [B].
         third: their third cumulants, [B].
         noise_variance: the part of their variances that squares of noise have, [B].
+        rounding: how far float32 and the public grid may have moved their sum, [B].
         count: how many were added.
     """
 
@@ -59,13 +62,14 @@ class InnovationSums:
     variance: Array
     third: Array
     noise_variance: Array
+    rounding: Array
     count: int = 0
 
     @classmethod
     def start(cls, blocks: int) -> InnovationSums:
         """Nothing added yet."""
-        total, expected, variance, third, noise_variance = np.zeros((5, blocks))
-        return cls(total, expected, variance, third, noise_variance)
+        total, expected, variance, third, noise_variance, rounding = np.zeros((6, blocks))
+        return cls(total, expected, variance, third, noise_variance, rounding)
 
 
 def promised_rule(spec: Mapping[str, Any], beta2: float) -> MomentRule:
@@ -90,6 +94,7 @@ def promised_rule(spec: Mapping[str, Any], beta2: float) -> MomentRule:
         local_counter=moment.get("counter", "global") == "local",
         restarts=restarts,
         floor=promised_floor(moment) if moment.get("debias") is True else None,
+        whole=moment.get("aggregation") == "full",
     )
 
 
@@ -105,6 +110,20 @@ def steps_gain(beta2: float, steps: int) -> float:
     return float(-np.expm1(steps * np.log(beta2))) if beta2 > 0.0 else 1.0
 
 
+def relative_rounding(steps: int, bits: int) -> float:
+    """How far rounding moves a mean of v within a round at most, over v at its end.
+
+    A step of float32 rounds β2, 1−β2 (alike at all coordinates and steps, so that it adds up), a
+    product and a sum, each by 2^-24 of v at most; between two rounds v is averaged twice and put
+    on the grid. What v has at the start counts β2^K-fold, and so no more than v at the end.
+
+    Args:
+        steps: K.
+        bits: significant bits of what is exchanged.
+    """
+    return (steps + 2) * 2.0**-22 + 2.0**-bits
+
+
 def accumulate(
     sums: InnovationSums,
     evidence: RoundEvidence,
@@ -113,6 +132,7 @@ def accumulate(
     beta2: float,
     variance_of_noise: float,
     sizes: Array,
+    bits: int,
 ) -> Array:
     """Add one round's innovations; returns the difference D of every client at its end.
 
@@ -120,7 +140,8 @@ def accumulate(
     of ξ² + 2ξg with ξ ~ N(0, Φ): its mean is (1−β2^K)Φ, and over a block of n coordinates step j
     has variance w²·(2Φ²/n + 4Φ·Σg²/n²) and third cumulant w³·(8Φ³/n² + 24Φ²·Σg²/n³), where
     w = (1−β2)β2^(K−j). Clients share the start of a round but not its innovations, which is what
-    makes them independent terms.
+    makes them independent terms. Of a large model these sums are known more finely than float32
+    computes v, so rounding is counted beside chance.
     """
     steps = evidence.batch_size.shape[1]
     weights = step_weights(beta2, steps)
@@ -142,5 +163,6 @@ def accumulate(
     sums.third += clients * cube.sum() * 8.0 * phi**3 / sizes**2
     sums.third += signal(cube) * 24.0 * phi**2 / sizes**3
     sums.noise_variance += noise_variance
+    sums.rounding += relative_rounding(steps, bits) * moment.noisy.sum(axis=0)
     sums.count += clients
     return difference

@@ -24,7 +24,7 @@ def run_of(beta2: float, size: int, clients: int, steps: int, ratio: float) -> I
     )
     nothing = SimpleNamespace(noisy=np.zeros((clients, 1)), clean=np.zeros((clients, 1)))
     sizes, start = np.array([float(size)]), np.zeros(1)
-    accumulate(sums, evidence, nothing, start, beta2, NOISE, sizes)
+    accumulate(sums, evidence, nothing, start, beta2, NOISE, sizes, 24)
     return sums
 
 
@@ -59,13 +59,45 @@ def test_correct_runs_leave_the_interval_as_rarely_as_stated(beta2, size, client
     expected, variance, third = (float(x[0]) for x in (sums.expected, sums.variance, sums.third))
     assert total.mean() == pytest.approx(expected, abs=5.0 * np.sqrt(variance / runs))
     assert total.var() == pytest.approx(variance, rel=0.02)
-    low, high = shift_interval(expected, variance, third, alpha)
+    low, high = shift_interval(expected, variance, third, 0.0, alpha)
     # 200 are expected at most; 270 would be five standard deviations more.
     assert np.sum(total < low) + np.sum(total > high) <= 270
     # Half the noise, and twice, must not hide in it where there is enough to see.
     if size * clients >= 100_000:
         assert low > 0.95 * expected
         assert high < 1.05 * expected
+
+
+def test_rounding_alone_is_no_reason_to_fail_in_a_model_of_a_hundred_million_parameters():
+    """β2 = 0.999 is 1.3e-8 larger in float32, which every step multiplies all of v by again.
+
+    Chance moves the sum of so many squares by 4e-7 of itself; rounding moves it by 1e-5.
+    """
+    size, clients, steps, rounds, beta2 = 1e8, 10, 5, 2000, 0.999
+    sums, random = InnovationSums.start(1), np.random.default_rng(3)
+    decay, gain = float(np.float32(beta2)), float(np.float32(1.0 - beta2))
+    start = np.zeros((1, 1))
+    for _ in range(rounds):
+        noisy = np.repeat(start, clients, axis=0)
+        for _ in range(steps):
+            # A mean of so many squares is normal.
+            squares = 1.0 + np.sqrt(2.0 / size) * random.standard_normal((clients, 1))
+            noisy = decay * noisy + gain * NOISE * squares
+        evidence = SimpleNamespace(
+            batch_size=np.zeros((clients, steps)),
+            clean_sum_squares=np.zeros((clients, steps, 1)),
+            clients=np.arange(clients),
+        )
+        moment = SimpleNamespace(noisy=noisy, clean=np.zeros((clients, 1)))
+        accumulate(sums, evidence, moment, start[0], beta2, NOISE, np.array([size]), 20)
+        start = noisy.mean(axis=0, keepdims=True)
+    cumulants = [float(x[0]) for x in (sums.expected, sums.variance, sums.third)]
+    low, high = shift_interval(*cumulants, 0.0, 1e-3)
+    assert not low <= sums.total[0] <= high
+    low, high = shift_interval(*cumulants, float(sums.rounding[0]), 1e-3)
+    assert low <= sums.total[0] <= high
+    # A thousandth less noise is seen all the same.
+    assert 0.998 * sums.expected[0] < low
 
 
 def test_the_third_cumulant_is_that_of_the_sums():
