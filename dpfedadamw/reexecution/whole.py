@@ -17,7 +17,7 @@ from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.reexecution.rounds import Rerun, packed_state
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
-from dpfedadamw.run.evaluation import Evaluation, evaluate
+from dpfedadamw.run.evaluation import Evaluation, evaluate, is_due
 from dpfedadamw.run.header import metrics_line, write_model_config
 from dpfedadamw.rundir import RunDirectory
 
@@ -90,7 +90,7 @@ def replay(
             wrong.append(index)
         different |= dict.fromkeys(again.differences)
         measured = Evaluation(None, None)
-        if numbers.last or result.completed % experiment.spec.evaluation.every == 0:
+        if is_due(experiment, result.completed, numbers.last):
             measured = rerun.measured(state, evaluate)
         lines.append(metrics_line(result.completed, measured, numbers, None))
         on_round(index + 1, total)

@@ -12,12 +12,17 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dpfedadamw.data.datasets import Dataset, Records
+from dpfedadamw.experiment import Experiment
 from dpfedadamw.profiling import part
 
 _BATCH = 1024
 # Numbers in the inputs of one batch: 64 MiB of them.
 _NUMBERS = 2**24
 # Models with more parameters get smaller batches: their activations would not fit.
+# `auto`: below so many multiplications an evaluation does not show in a round, some milliseconds.
+_CHEAP_PRODUCTS = 2**24
+_MOST_EVALUATIONS = 10
+_MOST_OF_A_ROUND, _COST_OF_TRAINING = 0.05, 3.0
 _LARGE_MODEL, _SMALL_BATCH = 10_000_000, 64
 
 
@@ -43,6 +48,37 @@ class Evaluation:
 
 
 @part("evaluation")
+def interval(experiment: Experiment) -> int:
+    """Rounds between two evaluations, as the spec says or, for ``auto``, as they cost.
+
+    Nothing is timed, so that a run and its replay test the same rounds. A record in a step passes
+    through the model forwards and backwards, which takes three times as long as a test.
+    """
+    every, plan = experiment.spec.evaluation.every, experiment.plan
+    if every != "auto":
+        return every
+    dataset, rounds = experiment.dataset, experiment.spec.federation.rounds
+    tested = len(dataset.test) + (len(dataset.validation) if dataset.validation else 0)
+    if tested * sum(p.numel() for p in experiment.model.parameters()) <= _CHEAP_PRODUCTS:
+        return 1
+    # How many records a client has must not show in public metrics, where a step takes all.
+    batch = 1.0 if plan.sampling.event_kind == "full" else plan.divisor(0)
+    trained = plan.clients_per_round * plan.local_steps * plan.queries_per_step * batch
+    seldom = tested / (_MOST_OF_A_ROUND * _COST_OF_TRAINING * trained)
+    return max(math.ceil(rounds / _MOST_EVALUATIONS), math.ceil(seldom))
+
+
+def is_due(experiment: Experiment, completed: int, last: bool) -> bool:
+    """Whether a round is evaluated: every so many, and the last.
+
+    Args:
+        experiment: What is run.
+        completed: Rounds completed, the round included.
+        last: Whether no round follows.
+    """
+    return last or completed % interval(experiment) == 0
+
+
 def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evaluation:
     """Evaluate a model on test and validation records; leaves it in training mode."""
     model.eval()

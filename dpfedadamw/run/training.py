@@ -46,7 +46,7 @@ from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.environment import write_environment
-from dpfedadamw.run.evaluation import Evaluation, evaluate
+from dpfedadamw.run.evaluation import Evaluation, evaluate, is_due
 from dpfedadamw.run.header import (
     header,
     metrics_line,
@@ -387,7 +387,7 @@ def _measure(training: Training, numbers: RoundNumbers, seconds: float | None) -
     """Evaluate the state after a round, where that is due, and write the round's metrics."""
     experiment, completed = training.experiment, training.completed
     evaluation = Evaluation(None, None)
-    if numbers.last or completed % experiment.spec.evaluation.every == 0:
+    if is_due(experiment, completed, numbers.last):
         training.flat.assign(training.state.parameters)
         evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
     shown = _published(experiment, seconds)

@@ -142,11 +142,14 @@ def _range(part: Schema) -> str:
         return write_value(part["const"])
     if "enum" in part:
         return " | ".join(map(str, part["enum"]))
-    if "pattern" in part:
+    numbers = {"integer", "number"} & types_of(part)
+    if "pattern" in part and not numbers:
         return str(part["pattern"])
     if "items" in part:
         return f"each {_range(part['items'])}"
-    if "string" in types_of(part):
+    if "string" in types_of(part) and not numbers:
         return f"≤ {part['maxLength']} characters"
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    return ", ".join(f"{sign} {part[key]}" for key, sign in signs.items() if key in part)
+    limits = ", ".join(f"{sign} {part[key]}" for key, sign in signs.items() if key in part)
+    words = part["pattern"].strip("^()$").split("|") if numbers and "pattern" in part else []
+    return " | ".join([limits, *words])

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic.fields import FieldInfo
@@ -150,7 +150,7 @@ def _exactly_one(name: str, whole: _Part, definitions: dict[str, _Part]) -> _Par
 def _leaf(name: str, info: FieldInfo) -> _Part:
     part: _Part = {"title": info.title or _titled(name), "description": info.description}
     part |= _type(info.annotation)
-    for constraint in info.metadata:
+    for constraint in [*info.metadata, *_constraints_inside(info.annotation)]:
         match constraint:
             case Ge(ge=limit):
                 part["minimum"] = limit
@@ -186,8 +186,21 @@ def _type(annotation: Any) -> _Part:
     if origin is tuple:
         return {"type": "array", "items": _leaf("item", FieldInfo.from_annotation(arguments[0]))}
     if origin in (Union, UnionType):
-        return {"type": [_TYPES[each] for each in arguments]}
+        parts = [_type(each) for each in arguments]
+        words = [word for part in parts for word in part.get("enum", ())]
+        found = {"type": [part["type"] for part in parts]}
+        # A pattern binds texts alone: it leaves the numbers beside these words as they are.
+        return {**found, **({"pattern": f"^({'|'.join(words)})$"} if words else {})}
+    if origin is Annotated:
+        return _type(arguments[0])
     return {"type": _TYPES[NoneType if annotation is None else annotation]}
+
+
+def _constraints_inside(annotation: Any) -> Iterator[object]:
+    """What is asked of one of several types that a key may have."""
+    if get_origin(annotation) in (Union, UnionType):
+        for each in get_args(annotation):
+            yield from getattr(each, "__metadata__", ())
 
 
 def _extra(info: FieldInfo) -> _Part:

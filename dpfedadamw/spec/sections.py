@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from annotated_types import Ge, Le
+
 from dpfedadamw.spec.algorithm_section import ALGORITHM, AlgorithmSpec
 from dpfedadamw.spec.data_section import DATA, DataSpec
 from dpfedadamw.spec.model_section import MODEL, ModelSpec
@@ -108,13 +110,14 @@ class BudgetSpec(Section, title="Budget"):
 class EvaluationSpec(Section, title="Evaluation"):
     """When the global model is tested."""
 
-    every: int = key(
-        1,
-        "Rounds between evaluations; 1 tests after every round.",
+    every: Annotated[int, Ge(1), Le(1_000_000)] | Literal["auto"] = key(
+        "auto",
+        "Rounds between evaluations; 1 tests after every round. auto: after every round where that "
+        "costs next to nothing, else at most ten times in all, and seldom enough to stay below 5 % "
+        "of the rounds' time. The last round is always tested.",
         unit="rounds",
-        ge=1,
-        le=1_000_000,
-        examples=(1, 5),
+        expected="an integer from 1 to 1000000, or auto",
+        examples=("auto", 1, 5),
     )
 
 

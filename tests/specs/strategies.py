@@ -72,6 +72,10 @@ def _values(part: Any) -> st.SearchStrategy[Any]:
         return st.just(part["const"])
     if "enum" in part:
         return st.sampled_from(part["enum"])
+    if "pattern" in part and types_of(part) > {"string"}:
+        words = {**part, "type": "string"}
+        others = sorted(types_of(part) - {"string"})
+        return st.one_of(_values(words), *(_of_type(name, part) for name in others))
     if "pattern" in part:
         # Named, because hypothesis would try every character whether UTF-8 can write it.
         anything = st.characters(exclude_categories=["Cs"])

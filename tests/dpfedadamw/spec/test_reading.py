@@ -104,7 +104,7 @@ def test_defaults_are_those_of_the_vocabulary():
         },
         "randomness": {"mode": "release", "seed": None},
         "budget": {"file": None, "epsilon": None, "delta": None},
-        "evaluation": {"every": 1},
+        "evaluation": {"every": "auto"},
         "compute": {"physical_batch_size": 512, "precision": "float32"},
         "report": {
             "purpose": None,
