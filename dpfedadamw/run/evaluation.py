@@ -15,15 +15,15 @@ from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.profiling import part
 
-_BATCH = 1024
 # Numbers in the inputs of one batch: 64 MiB of them.
 _NUMBERS = 2**24
-# Models with more parameters get smaller batches: their activations would not fit.
+# Models with more parameters get smaller batches: their activations would take more memory than
+# training does, and no less time.
+_BATCHES = ((10_000_000, 64), (1_000_000, 128), (0, 1024))
 # `auto`: below so many multiplications an evaluation does not show in a round, some milliseconds.
 _CHEAP_PRODUCTS = 2**24
 _MOST_EVALUATIONS = 10
 _MOST_OF_A_ROUND, _COST_OF_TRAINING = 0.05, 3.0
-_LARGE_MODEL, _SMALL_BATCH = 10_000_000, 64
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def _measure(
 ) -> tuple[NDArray[np.bool_], float]:
     """Whether each record was classified rightly, [n], and the mean loss, a batch at a time."""
     inputs = records.inputs.to(device)
-    large = sum(p.numel() for p in model.parameters()) > _LARGE_MODEL
-    most = _SMALL_BATCH if large else _BATCH
+    size = sum(p.numel() for p in model.parameters())
+    most = next(batch for parameters, batch in _BATCHES if size > parameters or not parameters)
     batch = max(1, min(most, _NUMBERS // math.prod(inputs.shape)))
     right, loss = np.zeros(len(records), dtype=np.bool_), 0.0
     with torch.no_grad():

@@ -5,13 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from dpfedadamw import spec as specs
+from dpfedadamw.data.datasets import Records
+from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.privacy.sampling import FullBatch, PoissonSampling
-from dpfedadamw.run.evaluation import interval, is_due
+from dpfedadamw.run.evaluation import evaluate, interval, is_due
 
 SMALL, LARGE = nn.Linear(10, 10), nn.Linear(3000, 1000)
 
@@ -77,6 +81,26 @@ def test_the_last_round_is_tested_whatever_it_costs():
 def test_how_many_records_a_client_has_does_not_show():
     few, many = (interval(experiment(batch=None, records=one)) for one in (10, 10_000))
     assert few == many
+
+
+@pytest.mark.parametrize(("width", "largest"), [(10, 1024), (1_100, 128), (3_200, 64)])
+def test_larger_models_are_tested_in_smaller_batches(width, largest):
+    seen: list[int] = []
+
+    class Noting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(width, width))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            seen.append(len(inputs))
+            return torch.zeros(len(inputs), 3)
+
+    records = Records(StoredRecords(np.zeros((2_000, 2), np.float32)), np.zeros(2_000, np.int64))
+    dataset = SimpleNamespace(test=records, validation=None, classes=3)
+    assert evaluate(Noting(), dataset, torch.device("cpu")).accuracy == 1.0
+    assert max(seen) == largest
+    assert sum(seen) == 2_000
 
 
 def test_auto_is_the_default_and_another_word_is_refused():
