@@ -3,9 +3,11 @@
     python tests/bench/bench_step.py [--repeats 11] [--threads 2] [--only NAME]
 
 A turn is one client's round of ten local steps, by the engine's own oracle and rule: sample a
-batch, clipped sum, release noise, DP-FedAdamW; against ten plain steps. Contenders take turns in
-one process; a ratio is the median over turns of the ratio of two neighbouring times. The batch has
-exactly B records in both, so that Poisson's luck does not enter. Not collected by pytest.
+batch, clipped sum, release noise, DP-FedAdamW; against ten plain steps. With evidence, question and
+answer pass the recorder of a run, which keeps as much of them as a run of a hundred participations.
+Contenders take turns in one process; a ratio is the median over turns of the ratio of two
+neighbouring times. The batch has exactly B records in both, so that Poisson's luck does not enter.
+Not collected by pytest.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.evidence.commitments import Commitment
-from dpfedadamw.evidence.exchanges import Exchange
+from dpfedadamw.evidence.exchanges import Exchange, extent, kept_coordinates
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
+from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
@@ -35,7 +38,7 @@ from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.privacy.units.record import SingleRecords
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
-STEPS = 10
+STEPS, PARTICIPATIONS = 10, 100
 TARGETS = {"GN-ResNet-18": 1.6, "ViT-Tiny": 1.45, "LoRA encoder": 1.1}
 
 
@@ -95,8 +98,13 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
         block_denominator=False,
     )
     randomness = ReleaseRandomness()
-    sample = torch.from_numpy(sampled_coordinates(flat.layout.size, 10_000))
     size = flat.layout.size
+    sampled = sampled_coordinates(size, STEPS * PARTICIPATIONS)
+    sample, kept = torch.from_numpy(sampled), extent(size, STEPS, PARTICIPATIONS)
+    coordinates = None
+    if kept.coordinates is not None:
+        chosen = kept_coordinates(bytes(32), size, kept.coordinates)
+        coordinates = torch.from_numpy(np.union1d(chosen, sampled))
     state = {"second_moment": torch.zeros(len(blocks.names)), "global_update": torch.zeros(size)}
     start = flat.vector.clone()
     turn = 0
@@ -109,7 +117,7 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
                 blocks,
                 1.0,
                 sample,
-                Exchange(blocks, None),
+                Exchange(blocks, coordinates),
                 Commitment(bytes(32)),
                 torch.zeros(size),
             )
@@ -130,7 +138,11 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
             performance=PerformanceOptions(),
         )
         broadcast = Broadcast(start, state, 1e-3, STEPS, turn * STEPS)
-        rule.run(broadcast, oracle, evidence if evidence is not None else Unobserved())
+        if evidence is None:
+            rule.run(broadcast, oracle, Unobserved())
+        else:
+            recording = RecordingOracle(oracle, evidence.exchange, evidence.commitment)
+            rule.run(broadcast, recording, evidence)
 
     return step
 

@@ -1,0 +1,426 @@
+"""A round of the product against the same round as plain torch and as an Opacus loop.
+
+    python tests/bench/bench_round.py [--only logreg vit-tiny resnet18 lora] [--rounds 7]
+        [--clients S] [--threads 2]
+
+The product is what `dpfedadamw run` does in a round: ledger, sampling, clipped sums, release noise,
+evidence, server, checkpoint, metrics. Its test set is not evaluated, nor by the others. The plain
+loop is FedAvg by `torch.optim.SGD`; the Opacus loop the same with `GradSampleModule`, `DPOptimizer`
+and Poisson loaders, with no ledger, no evidence and noise of torch's ordinary generator. All have
+the same model, data, clients, local steps and (expected) batch.
+
+Each contender has a process of its own, whose largest resident memory counts, and they take turns
+at single rounds, so that what else the machine does hits all alike; the first round of each is
+thrown away. Ratios are medians over turns of neighbouring rounds. Processor time is that of all
+threads and leaves out waiting for the disk; wall time has it. Not collected by pytest.
+
+Flower with Opacus is left out: flwr is no dependency of this project's environments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LOCAL_STEPS, BATCH, PER_CLIENT, LENGTH = 5, 16, 100, 128
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One model of the table.
+
+    Attributes:
+        model: The spec's section.
+        shape: Of one record; none for digits.
+        clients: S, all of them in every round.
+        algorithm: The spec's section.
+        round_goal: Largest ratio of wall time to the plain loop's.
+        memory_goal: Largest resident memory in MB; None for no goal.
+    """
+
+    model: dict[str, Any]
+    shape: tuple[int, ...]
+    clients: int
+    algorithm: dict[str, Any]
+    round_goal: float
+    memory_goal: int | None
+
+
+_ADAMW = {"name": "dp-fedadamw", "learning_rate": 0.001}
+WORKLOADS = {
+    "logreg": Workload(
+        {"name": "mlp", "hidden": []},
+        (),
+        10,
+        {"name": "dp-fedavg", "learning_rate": 0.1},
+        2.0,
+        None,
+    ),
+    "vit-tiny": Workload({"name": "vit-tiny"}, (3, 32, 32), 5, _ADAMW, 1.4, 750),
+    "resnet18": Workload({"name": "resnet18"}, (3, 32, 32), 5, _ADAMW, 1.4, 1200),
+    "lora": Workload(
+        {"name": "transformers", "length": LENGTH, "pooling": "mean"},
+        (2, LENGTH),
+        5,
+        _ADAMW,
+        1.0,
+        1200,
+    ),
+}
+
+
+def spec_of(name: str, clients: int, rounds: int, folder: Path) -> Any:
+    """The spec of a workload, whose data lie in a folder."""
+    from dpfedadamw import spec as specs
+
+    work = WORKLOADS[name]
+    data: dict[str, Any] = {"clients": clients, "partition": {"kind": "iid"}}
+    data |= (
+        {"dataset": "arrays", "path": str(folder / f"{name}.npz")}
+        if work.shape
+        else {"dataset": "digits"}
+    )
+    model = dict(work.model)
+    if name == "lora":
+        model |= {
+            "source": str(folder / "encoder"),
+            "fine_tuning": {"kind": "lora", "rank": 16, "alpha": 16, "dropout": 0.0},
+        }
+    mapping = {
+        "version": 1,
+        "name": f"bench-{name}",
+        "data": data,
+        "model": model,
+        "algorithm": work.algorithm,
+        "federation": {"rounds": rounds, "clients_per_round": clients, "local_steps": LOCAL_STEPS},
+        "privacy": {
+            "unit": "record",
+            "clipping_norm": 1.0,
+            "noise_multiplier": 1.0,
+            "delta": 1e-5,
+            "sampling": {"kind": "poisson", "expected_batch_size": BATCH},
+        },
+        "evaluation": {"every": 1_000_000},
+        "randomness": "release",
+    }
+    import yaml
+
+    return specs.loads(yaml.safe_dump(mapping))
+
+
+def write_data(name: str, clients: int, folder: Path) -> None:
+    """Records of noise, and the encoder with random weights that the adapters stand beside."""
+    shape = WORKLOADS[name].shape
+    if not shape:
+        return
+    drawn = np.random.default_rng(0)
+    count = clients * PER_CLIENT
+    if name == "lora":
+        inputs = drawn.integers(5, 8000, (count, *shape)).astype(np.int64)
+        inputs[:, 1] = 0
+        _write_encoder(folder / "encoder")
+    else:
+        inputs = drawn.standard_normal((count, *shape)).astype(np.float32)
+    labels = np.arange(count) % 2
+    few = {"x_test": inputs[:4], "y_test": labels[:4]}
+    np.savez(folder / f"{name}.npz", x_train=inputs, y_train=labels, **few)
+
+
+def _write_encoder(folder: Path) -> None:
+    """MiniLM's size: six layers of width 384, twelve heads."""
+    import transformers
+
+    folder.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(8000 - 5))]
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+    transformers.BertTokenizer(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=8000,
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=1536,
+        max_position_embeddings=LENGTH,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+
+
+class _EndedError(Exception):
+    """No round is wanted any more."""
+
+
+class Turns:
+    """The child's end: waits for its turn, and tells how long a round took."""
+
+    def __init__(self) -> None:
+        self._began = (0.0, 0.0)
+
+    def wait(self) -> None:
+        """Wait until a round is wanted."""
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        if sys.stdin.readline().strip() != "round":
+            raise _EndedError
+        self._began = (time.perf_counter(), time.process_time())
+
+    def done(self) -> None:
+        """Tell how long the round took."""
+        wall, used = time.perf_counter(), time.process_time()
+        took = {"wall": wall - self._began[0], "processor": used - self._began[1]}
+        sys.stdout.write(json.dumps(took) + "\n")
+
+
+def product(name: str, clients: int, folder: Path, turns: Turns) -> None:
+    """The rounds of `dpfedadamw run`."""
+    import torch
+
+    from dpfedadamw.experiment import prepare
+    from dpfedadamw.run import training
+
+    spec = spec_of(name, clients, 10_000, folder)
+    opened = training.start(prepare(spec, torch.device("cpu")), folder / "runs")
+
+    def after_round(_result: object, _evaluation: object) -> None:
+        turns.done()
+        turns.wait()
+
+    turns.wait()
+    training.train(opened, on_round=after_round)
+
+
+def _parts(name: str, clients: int, folder: Path) -> tuple[Any, list[tuple[Any, Any]]]:
+    """The model, and each client's records and labels as tensors."""
+    import torch
+
+    from dpfedadamw.experiment import prepare
+
+    experiment = prepare(spec_of(name, clients, 10, folder), torch.device("cpu"))
+    train = experiment.dataset.train
+    inputs = train.inputs[0 : len(train)]
+    labels = torch.from_numpy(train.labels)
+    owner = torch.from_numpy(experiment.owner)
+    rows = [(owner == client).nonzero().flatten() for client in range(clients)]
+    return experiment.model.train(), [(inputs[own], labels[own]) for own in rows]
+
+
+def _averaged(module: Any, run_client: Callable[[int], None], clients: int) -> None:
+    """A round of FedAvg over the trainable parameters of a module."""
+    import torch
+
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    before = [p.detach().clone() for p in trainable]
+    sums = [torch.zeros_like(p) for p in trainable]
+    for client in range(clients):
+        with torch.no_grad():
+            for parameter, value in zip(trainable, before, strict=True):
+                parameter.copy_(value)
+        run_client(client)
+        for total, parameter in zip(sums, trainable, strict=True):
+            total += parameter.detach()
+    with torch.no_grad():
+        for parameter, total in zip(trainable, sums, strict=True):
+            parameter.copy_(total / clients)
+
+
+def plain(name: str, clients: int, folder: Path, turns: Turns) -> None:
+    """FedAvg as it is written in torch."""
+    import torch
+    import torch.nn.functional as F
+
+    model, held = _parts(name, clients, folder)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+
+    def run_client(client: int) -> None:
+        inputs, labels = held[client]
+        optimiser = torch.optim.SGD(trainable, lr=0.01)
+        for _ in range(LOCAL_STEPS):
+            rows = torch.randint(0, len(labels), (BATCH,))
+            optimiser.zero_grad()
+            F.cross_entropy(model(inputs[rows]), labels[rows]).backward()
+            optimiser.step()
+
+    while True:
+        turns.wait()
+        _averaged(model, run_client, clients)
+        turns.done()
+
+
+def opacus(name: str, clients: int, folder: Path, turns: Turns) -> None:
+    """The same with Opacus; parameters that it has no rule for are frozen, in its favour."""
+    import warnings
+
+    import torch
+    import torch.nn.functional as F
+    from opacus import GradSampleModule
+    from opacus.data_loader import DPDataLoader
+    from opacus.optimizers import DPOptimizer
+
+    # Hooks on a model whose inputs need no gradient, at every step.
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    model, held = _parts(name, clients, folder)
+    for module in model.modules():
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        if own and type(module) not in GradSampleModule.GRAD_SAMPLERS:
+            for parameter in own:
+                parameter.requires_grad_(False)
+    wrapped = GradSampleModule(model, batch_first=True, loss_reduction="mean")
+    loaders = [
+        DPDataLoader.from_data_loader(
+            torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*one), batch_size=BATCH)
+        )
+        for one in held
+    ]
+    trainable = [p for p in wrapped.parameters() if p.requires_grad]
+
+    def batches(client: int) -> Any:
+        while True:
+            yield from loaders[client]
+
+    def run_client(client: int) -> None:
+        optimiser = DPOptimizer(
+            torch.optim.SGD(trainable, lr=0.01),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+            expected_batch_size=BATCH,
+        )
+        drawn = batches(client)
+        for _ in range(LOCAL_STEPS):
+            inputs, labels = next(drawn)
+            optimiser.zero_grad()
+            F.cross_entropy(wrapped(inputs), labels).backward()
+            optimiser.step()
+
+    while True:
+        turns.wait()
+        _averaged(wrapped, run_client, clients)
+        turns.done()
+
+
+CONTENDERS = {"product": product, "plain": plain, "opacus": opacus}
+
+
+def _peak() -> float:
+    """Largest resident memory of this process so far, in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return float("nan")
+
+
+def child(name: str, contender: str, clients: int, threads: int, folder: Path) -> None:
+    """Run rounds whenever they are asked for."""
+    import dpfedadamw  # noqa: F401  Before torch, as in a run: how long its threads spin.
+
+    # isort: split
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        CONTENDERS[contender](name, clients, folder, Turns())
+    except _EndedError:
+        print(json.dumps({"peak": _peak()}))
+
+
+def measure(
+    name: str, clients: int, rounds: int, threads: int
+) -> tuple[dict[str, list[dict[str, float]]], dict[str, float]]:
+    """Times of each contender's rounds, the first left out, and its largest memory in MB."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        write_data(name, clients, folder)
+        command = [sys.executable, __file__, "--folder", made, "--only", name]
+        command += ["--clients", str(clients), "--threads", str(threads)]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        started = {
+            one: subprocess.Popen(
+                [*command, "--child", one],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            for one in CONTENDERS
+        }
+        times: dict[str, list[dict[str, float]]] = {one: [] for one in started}
+        for one, process in started.items():
+            _expect_ready(one, process)
+        for turn in range(rounds + 1):
+            for one, process in started.items():
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write("round\n")
+                process.stdin.flush()
+                told = process.stdout.readline()
+                if not told:
+                    raise SystemExit(f"{one} on {name} ended")
+                if turn:
+                    times[one].append(json.loads(told))
+                _expect_ready(one, process)
+        peaks = {}
+        for one, process in started.items():
+            rest, _ = process.communicate("end\n")
+            peaks[one] = json.loads(rest.splitlines()[-1])["peak"]
+    return times, peaks
+
+
+def _expect_ready(one: str, process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    if process.stdout.readline().strip() != "ready":
+        raise SystemExit(f"{one} could not begin")
+
+
+def main() -> None:
+    """Measure the models that are named, and print a row for each."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--clients", type=int, help="S; ten for logreg, else five")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--child", choices=list(CONTENDERS))
+    parser.add_argument("--folder", type=Path)
+    chosen = parser.parse_args()
+    if chosen.child:
+        (name,) = chosen.only
+        child(name, chosen.child, chosen.clients, chosen.threads, chosen.folder)
+        return
+    print(
+        "| model | S | plain round, ms | product / plain, wall | processor | goal | "
+        "Opacus / plain, wall | processor | memory, MB: product | goal | plain | Opacus |"
+    )
+    print("|" + "---|" * 12)
+    for name in chosen.only:
+        work = WORKLOADS[name]
+        clients = chosen.clients or work.clients
+        times, peaks = measure(name, clients, chosen.rounds, chosen.threads)
+
+        def ratio(one: str, kind: str, times: Any = times) -> float:
+            pairs = zip(times[one], times["plain"], strict=True)
+            return statistics.median(mine[kind] / theirs[kind] for mine, theirs in pairs)
+
+        milliseconds = statistics.median(one["wall"] for one in times["plain"]) * 1e3
+        print(
+            f"| {name} | {clients} | {milliseconds:.0f} | {ratio('product', 'wall'):.2f} | "
+            f"{ratio('product', 'processor'):.2f} | {work.round_goal:g} | "
+            f"{ratio('opacus', 'wall'):.2f} | {ratio('opacus', 'processor'):.2f} | "
+            f"{peaks['product']:.0f} | {work.memory_goal or ''} | {peaks['plain']:.0f} | "
+            f"{peaks['opacus']:.0f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
