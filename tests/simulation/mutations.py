@@ -182,7 +182,7 @@ MUTATIONS = (
     Mutation(
         "a repeated round keeps its attempt's number",
         Federation._choose,
-        "attempt = 1 + max(begun, default=0)",
+        "attempt = 1 + self._course.attempts(index)",
         "attempt = 1",
     ),
     Mutation(

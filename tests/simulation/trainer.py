@@ -433,7 +433,7 @@ def toys() -> Iterator[None]:
             ),
         },
         checkpoints: {"write_weights": _write_weights, "save": _save},
-        unprotected: {"pack": _pack, "unpack": _unpack},
+        unprotected: {"pack": _pack, "view": _unpack},
         rounds: {"pack": _pack, "time": SimpleNamespace(perf_counter=lambda: 0.0)},
         lock: {"datetime": SimpleNamespace(now=lambda _: WORLD.now)},
     }
