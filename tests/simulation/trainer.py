@@ -432,9 +432,13 @@ def toys() -> Iterator[None]:
                 name, parent, created, WORLD.disk, identifier
             ),
         },
-        checkpoints: {"write_weights": _write_weights, "save": _save},
+        checkpoints: {"write_weights": _write_weights, "packed": _save},
         unprotected: {"pack": _pack, "view": _unpack},
-        rounds: {"pack": _pack, "time": SimpleNamespace(perf_counter=lambda: 0.0)},
+        rounds: {
+            "pack": _pack,
+            "view": _unpack,
+            "time": SimpleNamespace(perf_counter=lambda: 0.0),
+        },
         lock: {"datetime": SimpleNamespace(now=lambda _: WORLD.now)},
     }
     with contextlib.ExitStack() as stack:
