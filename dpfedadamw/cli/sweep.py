@@ -270,9 +270,8 @@ def _progress(jobs: Sequence[Job], earlier: int, processes: int) -> Table:
             rounds = job.cell.spec.federation.rounds
             completed, accuracy = job.folder.completed_rounds()
             said = "" if accuracy is None else f"accuracy {accuracy:.1%}"
-            table.add_row(
-                job.cell.label, f"round {completed} of {rounds}", said, _duration(job.seconds)
-            )
+            at = f"round {completed} of {rounds}" if completed < rounds else "audit and report"
+            table.add_row(job.cell.label, at, said, _duration(job.seconds))
     ended = [job for job in jobs if job.state == "done" and job.seconds]
     left = sum(job.state in ("waiting", "running") for job in jobs)
     text = f"{len(ended) + earlier} of {len(jobs)} cells done"
