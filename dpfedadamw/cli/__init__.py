@@ -33,7 +33,7 @@ from dpfedadamw.cli import (
     spec,
     sweep,
 )
-from dpfedadamw.cli.endings import Passed, Stopped, ending_of, signals
+from dpfedadamw.cli.endings import Passed, Stopped, ending_of, name_the_resume, signals
 from dpfedadamw.cli.streams import steady
 from dpfedadamw.cli.terminal import (
     EXIT_INTERRUPTED,
@@ -172,6 +172,7 @@ def _run(arguments: list[str]) -> int:
         code = _commands()(arguments, prog_name="dpfedadamw", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except BaseException as error:
+        name_the_resume(error, arguments)
         ending = ending_of(error)
         if ending.bug is not None and os.environ.get("DPFEDADAMW_DEBUG"):
             raise

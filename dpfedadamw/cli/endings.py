@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -153,6 +154,26 @@ def ending_of(error: BaseException) -> Ending:
         "dpfedadamw; DPFEDADAMW_DEBUG=1 shows where. Please report it"
     )
     return Ending(EXIT_INTERNAL, (_line(text, error),), bug=error)
+
+
+def name_the_resume(error: BaseException, arguments: Sequence[str]) -> None:
+    """Let a signal that ends ``run --resume`` before the run was opened name that command.
+
+    From then on the run names it itself (`rundir.mark_resumable`).
+
+    Args:
+        error: What ended the command.
+        arguments: The command line.
+    """
+    cause = error.__cause__ if isinstance(error, Passed) else error
+    named = getattr(cause, "__notes__", ())
+    if (
+        isinstance(cause, KeyboardInterrupt | Stopped)
+        and not named
+        and arguments[:1] == ["run"]
+        and "--resume" in arguments
+    ):
+        cause.add_note(f"continue with: dpfedadamw {shlex.join(arguments)}")
 
 
 def _line(text: str, error: BaseException) -> str:

@@ -129,6 +129,23 @@ def test_whatever_ends_a_run_in_progress_names_the_command_that_continues_it(err
     assert line.endswith("; continue with: dpfedadamw run --resume runs/small")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_before_the_run_is_opened_names_the_command_that_was_given(
+    number, monkeypatch, capsys
+):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt if number == signal.SIGINT else Stopped(number)
+
+    monkeypatch.setattr(cli, "_commands", lambda: stopped)
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--resume", "runs/my run", "--json"])
+    said = capsys.readouterr().err
+    assert said.endswith("; continue with: dpfedadamw run --resume 'runs/my run' --json\n")
+    with pytest.raises(SystemExit):
+        cli.main(["verify", "runs/small"])
+    assert "continue with" not in capsys.readouterr().err
+
+
 def test_an_error_without_a_file_is_said_to_be_in_the_runs_folder():
     with pytest.raises(OSError, match="small") as caught, resumable(Path("runs/small")):
         raise failed("ENOSPC")
