@@ -133,6 +133,7 @@ def test_a_spec_names_what_another_package_registers(toys):
     assert loaded.data.to_mapping()["points"] == 60
     assert spec.loads(text.replace(", scale: 2.0", "")).model.to_mapping() == {
         "name": "toy-model",
+        "seed": None,
         "scale": 0.5,
     }
     assert spec.loads(spec.dump(loaded)) == loaded

@@ -392,6 +392,24 @@ def test_a_public_count_of_participants_is_caught_under_any_name(good_client_run
     assert unverified(audit_run(good_client_run)) == {"publication", "disclosure"}
 
 
+@pytest.mark.parametrize(("different", "verdict"), [(3, Verdict.PASS), (4, Verdict.FAIL)])
+def test_an_accuracy_that_is_a_multiple_of_the_participants_may_be_chance_over_few_counts(
+    different: int, verdict: Verdict, good_client_run: Path
+) -> None:
+    # An honest run of 3, 4 and 6 clients had 33, 44 and 66 of its test records right.
+    entries = [entry for entry in read_entries(good_client_run) if entry["kind"] == "round"]
+    chosen: dict[int, int] = {}
+    for entry in entries:
+        chosen.setdefault(len(entry["clients"]), entry["round"] + 1)
+    lines = [
+        json.dumps({"round": number, "test_accuracy": 11 * count / 359})
+        for count, number in list(chosen.items())[:different]
+    ]
+    assert len(lines) == different
+    (good_client_run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert audit_run(good_client_run).named("publication").verdict is verdict
+
+
 @pytest.mark.parametrize(
     "missing", ["kept_digest", "upload_kept_digests", "elsewhere_sum_squares", "released"]
 )
