@@ -47,7 +47,6 @@ class Evaluation:
     by_class: tuple[tuple[int, int], ...] = ()
 
 
-@part("evaluation")
 def interval(experiment: Experiment) -> int:
     """Rounds between two evaluations, as the spec says or, for ``auto``, as they cost.
 
@@ -79,6 +78,7 @@ def is_due(experiment: Experiment, completed: int, last: bool) -> bool:
     return last or completed % interval(experiment) == 0
 
 
+@part("evaluation")
 def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evaluation:
     """Evaluate a model on test and validation records; leaves it in training mode."""
     model.eval()

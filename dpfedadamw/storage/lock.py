@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import platform
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, UNFINISHED, Disk, OpenFi
 _LOCK = "lock"
 _ATTEMPTS = 20
 _SIGNATURE_BYTES = 400
+_SIGNING_SECONDS = 0.01
 
 
 class LockedError(DpfedadamwError):
@@ -184,12 +186,18 @@ class RunLock:
         self._disk.write(file, json.dumps(mine).encode().ljust(_SIGNATURE_BYTES))
 
     def _holder(self) -> str:
-        try:
-            found = json.loads(self._disk.read(self._place / _LOCK)[:_SIGNATURE_BYTES])
-            who = f"process {int(found['process'])} on {found['machine']}, since {found['started']}"
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
-        return f" ({who})" if who.isprintable() else ""
+        for _ in range(_ATTEMPTS):
+            try:
+                found = json.loads(self._disk.read(self._place / _LOCK)[:_SIGNATURE_BYTES])
+                process, machine = int(found["process"]), found["machine"]
+                who = f"process {process} on {machine}, since {found['started']}"
+            except (OSError, ValueError, KeyError, TypeError):
+                return ""
+            if machine != platform.node() or _lives(process):
+                return f" ({who})" if who.isprintable() else ""
+            # It was killed, and whoever has the lock now is about to sign it.
+            time.sleep(_SIGNING_SECONDS)
+        return ""
 
     def _sweep(self) -> None:
         for name in self._disk.names(self._place):
@@ -214,3 +222,16 @@ def is_held(folder: Path) -> bool:
     finally:
         DISK.close(file)
     return False
+
+
+def _lives(process: int) -> bool:
+    """Whether a process of this machine runs; where that cannot be asked, it is taken to."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from dpfedadamw.storage.lock import LockedError, RunLock, is_held
 
 HOLD = """
 import sys
+import time
 from pathlib import Path
 from dpfedadamw.storage.lock import RunLock
 
@@ -133,3 +136,25 @@ def test_a_lock_that_cannot_be_closed_hides_nothing(monkeypatch, tmp_path):
         lock.release()
     assert not is_held(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_a_killed_writer_is_not_named_while_the_next_has_yet_to_sign(signs, tmp_path, monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    monkeypatch.setattr(os, "getpid", lambda: ended.pid)
+    with RunLock(tmp_path):
+        monkeypatch.undo()
+        # The next holder signs while the other waits to read who it is.
+        lock = tmp_path / UNFINISHED / "lock"
+        now = json.loads(lock.read_bytes()[:400]) | {"process": os.getpid()}
+
+        def wait(_seconds: float) -> None:
+            if signs:
+                lock.write_bytes(json.dumps(now).encode().ljust(400))
+
+        monkeypatch.setattr(time, "sleep", wait)
+        with pytest.raises(LockedError) as caught:
+            RunLock(tmp_path)
+    assert str(ended.pid) not in str(caught.value).partition("run (")[2].partition(",")[0]
+    assert (f"(process {os.getpid()} on" in str(caught.value)) == signs
