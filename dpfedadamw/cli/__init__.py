@@ -82,7 +82,8 @@ challenge_app = typer.Typer(
 )
 sweep_app = typer.Typer(
     cls=sweep.SweepCommands,
-    help="Run every combination of a spec's matrix: dpfedadamw sweep SPEC.",
+    help="Run every combination of a spec's matrix: dpfedadamw sweep SPEC.\n\nIts options: "
+    "dpfedadamw sweep run --help.",
     no_args_is_help=True,
 )
 

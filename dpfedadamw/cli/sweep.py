@@ -239,12 +239,16 @@ class _Nothing:
 
 def _keep(job: Job) -> None:
     """Keep what a finished run says of itself to everybody, and on what it was computed."""
-    from dpfedadamw.sweep.folder import machine_of
+    from dpfedadamw.sweep.folder import SweepError, machine_of
     from reports.comparison import tidy
+    from reports.errors import ReportError
 
     run = job.folder.newest_run()
     assert run is not None
-    row = tidy.row_of(run.path)
+    try:
+        row = tidy.row_of(run.path)
+    except ReportError as error:
+        raise SweepError(str(error)) from error
     machine = machine_of(run)
     job.folder.write_result({**row, **{name: machine.get(name) for name in tidy.MACHINE}})
 

@@ -26,7 +26,7 @@ from typing import Any
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import overrides, reading
 from dpfedadamw.spec.document import SWEEP_KEYS, Document, KeyPath, Place, dotted
-from dpfedadamw.spec.sections import Spec
+from dpfedadamw.spec.sections import BudgetSpec, ReportSpec, Spec
 from dpfedadamw.spec.yamlwriter import write, write_value
 
 MATRIX, SEEDS = SWEEP_KEYS
@@ -69,7 +69,8 @@ class Cell:
         seed: The number that the seeds of `vary` have in it; None where there are no seeds.
         spec: What is run.
         digest: SHA-256, in hexadecimal digits, of what is run: of the resolved spec without its
-            name and description and, where nothing reproduces a run, the number of its repetition.
+            name, its texts and its budget and, where nothing reproduces a run, with the number of
+            its repetition.
     """
 
     values: Mapping[str, str]
@@ -330,7 +331,8 @@ def _is_reproducible(value: Any) -> bool:
 
 
 def _digest(spec: Spec, seed: int | None) -> str:
-    said = reading.dump(spec.replace(name="cell", description=""))
+    same = spec.replace(name="cell", description="", report=ReportSpec(), budget=BudgetSpec())
+    said = reading.dump(same)
     # What nothing reproduces is repeated by its number alone.
     if spec.randomness.seed is None:
         said += f"repetition: {seed}\n"

@@ -18,7 +18,7 @@ from typing import IO
 
 from dpfedadamw.spec.matrix import Cell
 from dpfedadamw.storage.lock import LockedError, RunLock
-from dpfedadamw.sweep.folder import CellFolder, SweepFolder
+from dpfedadamw.sweep.folder import CellFolder, SweepError, SweepFolder
 
 # Exit codes of `run` with which a run is finished: its audit passed, or did not.
 _FINISHED = (0, 1)
@@ -63,7 +63,8 @@ class Runner:
     Args:
         folder: The sweep's folder.
         processes: How many at a time.
-        finished: Called with each job whose run is finished; keeps what it says of itself.
+        finished: Called with each job whose run is finished; keeps what it says of itself, or
+            raises SweepError where that cannot be read.
         options: What each run is given besides its spec, such as ``--device cpu``.
     """
 
@@ -152,11 +153,14 @@ class Runner:
         job = one.job
         job.seconds = time.monotonic() - job._began
         try:
-            if one.process.returncode in _FINISHED and job.folder.newest_run() is not None:
-                self._finished(job)
-                job.state = "done"
-                return
             job.said = _last_line(one.told) or f"ended with {one.process.returncode}"
+            if one.process.returncode in _FINISHED and job.folder.newest_run() is not None:
+                try:
+                    self._finished(job)
+                    job.state, job.said = "done", ""
+                    return
+                except SweepError as error:
+                    job.said = str(error)
             job.state = "failed"
             job.folder.failure.write_text(job.said + "\n", encoding="utf-8")
         finally:

@@ -108,9 +108,10 @@ def test_in_release_mode_a_repetition_is_a_cell_of_its_own_without_any_seed_in_i
     assert cells[0].digest != cells[1].digest
 
 
-def test_a_name_and_a_description_make_no_other_cell(tmp_path):
+def test_a_name_and_texts_make_no_other_cell(tmp_path):
     one = swept(tmp_path, METHODS).cells
-    other = swept(tmp_path, METHODS, ["name=another", "description=Says more."]).cells
+    texts = ["name=another", "description=Says more.", "report.purpose=Reading digits."]
+    other = swept(tmp_path, METHODS, texts).cells
     assert [cell.digest for cell in one] == [cell.digest for cell in other]
 
 

@@ -82,6 +82,24 @@ def test_a_failure_stops_nothing_and_is_tried_again(sweep, folder, monkeypatch):
     assert again[1].folder.failed() is None
 
 
+def test_a_finished_run_that_cannot_be_read_is_a_failure_of_its_cell_alone(
+    sweep, folder, monkeypatch
+):
+    jobs = jobs_of(sweep, folder)
+    runner = runner_of(folder, monkeypatch)
+    keep = runner._finished
+
+    def finished(job: Job) -> None:
+        if job.cell.seed == 1:
+            raise SweepError("metrics.jsonl: is empty")
+        keep(job)
+
+    runner._finished = finished
+    list(runner.run(jobs))
+    assert [job.state for job in jobs] == ["done", "failed", "done"]
+    assert jobs[1].folder.failed() == "metrics.jsonl: is empty"
+
+
 def test_a_run_that_was_begun_is_finished_and_no_other_is_begun(sweep, folder, monkeypatch):
     (job, *_) = jobs_of(sweep, folder)
     list(runner_of(folder, monkeypatch, codes=(70,)).run([job]))
