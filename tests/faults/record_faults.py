@@ -17,6 +17,17 @@ from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 
 
+def with_values(dataset, values):
+    """The data set with other numbers in all its records."""
+    changed = {
+        part: dataclasses.replace(
+            records, inputs=dataclasses.replace(records.inputs, values=values)
+        )
+        for part, records in (("train", dataset.train), ("test", dataset.test))
+    }
+    return dataclasses.replace(dataset, **changed)
+
+
 def scaled_by(statistics):
     """All records, test records too, are scaled by statistics of the training records."""
 
@@ -29,13 +40,7 @@ def scaled_by(statistics):
             values = train.values.astype(np.float64)
             mean, deviation = statistics(values[train.rows])
             values = ((values - mean) / deviation).astype(np.float32)
-            changed = {
-                part: dataclasses.replace(
-                    records, inputs=dataclasses.replace(records.inputs, values=values)
-                )
-                for part, records in (("train", dataset.train), ("test", dataset.test))
-            }
-            return dataclasses.replace(dataset, **changed)
+            return with_values(dataset, values)
 
         patch.setattr(experiment, "read_data", reading)
 
@@ -140,13 +145,7 @@ def between_the_extremes(change):
             dataset = read_data(spec)
             values = rotated(dataset.train.inputs.values.astype(np.float64))
             values = change(values, dataset.train.inputs.rows).astype(np.float32)
-            changed = {
-                part: dataclasses.replace(
-                    records, inputs=dataclasses.replace(records.inputs, values=values)
-                )
-                for part, records in (("train", dataset.train), ("test", dataset.test))
-            }
-            return dataclasses.replace(dataset, **changed)
+            return with_values(dataset, values)
 
         patch.setattr(experiment, "read_data", reading)
 
