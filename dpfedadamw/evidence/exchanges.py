@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
-from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.vectors.flat import Blocks
 
@@ -76,7 +75,7 @@ def extent(parameters: int, queries: int, participations: int) -> Extent:
 def is_kept(salt: bytes, round_index: int, client: int, digest: bytes, share: float) -> bool:
     """Whether the keyed digest of an upload falls into the share that is kept."""
     message = b"kept for replay %d %d " % (round_index, client) + digest
-    drawn = hmac.new(salt, message, hashlib.sha256).digest()
+    drawn = hmac.digest(salt, message, "sha256")
     return int.from_bytes(drawn[:8], "big") < share * 2.0**64
 
 
@@ -111,12 +110,10 @@ class Exchange:
     square_sums: list[NDArray[np.float64]] = field(default_factory=list)
     clean: list[NDArray[np.float32]] = field(default_factory=list)
 
-    @part("evidence")
     def asked(self, point: Tensor) -> None:
         """Take note of the parameters [d] at which a gradient is asked for."""
         self.points.append(self._keep(point))
 
-    @part("evidence")
     def answered(self, gradient: Tensor) -> None:
         """Take note of a gradient [d] that is handed out."""
         self.gradients.append(self._keep(gradient))
@@ -124,8 +121,9 @@ class Exchange:
             self.square_sums.append(self.blocks.sum_of_squares(gradient).cpu().numpy())
 
     def _keep(self, vector: Tensor) -> NDArray[np.float32]:
-        kept = vector.clone() if self.coordinates is None else vector[self.coordinates]
-        array: NDArray[np.float32] = kept.detach().float().cpu().numpy()
+        kept = vector if self.coordinates is None else vector[self.coordinates]
+        # A copy on a CPU too: the rule may go on to write into its vector.
+        array: NDArray[np.float32] = kept.numpy(force=True).astype(np.float32)
         return array
 
 

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.evidence.commitments import Commitment, commitment_rows
-from dpfedadamw.evidence.coordinates import CoordinateSums, look_by_block
+from dpfedadamw.evidence.coordinates import CoordinateSums, ShortSums, look_by_block
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
 from dpfedadamw.evidence.records import digest_rows, rows_digest
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
-from dpfedadamw.vectors.flat import Blocks
+from dpfedadamw.vectors.flat import Blocks, is_short
 
 _PRIVATE = 0o600
 _SAMPLED_NOISE_TOTAL = 400_000
@@ -76,6 +76,10 @@ class ClientEvidence:
         exchange: What passes between the rule and its oracle.
         commitment: Binds the trainer to all of it, whether it is kept or not.
         squares: Where squared noise is added up coordinate by coordinate, [d]; None for nowhere.
+        norm_counts: How many norms each query has.
+        raw_norms: Norms before clipping, of one query after another.
+        clipped_norms: The same after clipping.
+        gathering: Gathers the clipped sums of a short model; None where each is looked at at once.
         upload_sha256: Of what was sent, 32 bytes; empty before.
     """
 
@@ -85,7 +89,9 @@ class ClientEvidence:
     exchange: Exchange
     commitment: Commitment
     squares: Tensor | None = None
+    gathering: Gathering | None = None
     batch_sizes: list[int] = field(default_factory=list)
+    norm_counts: list[int] = field(default_factory=list)
     raw_norms: list[NDArray[np.float32]] = field(default_factory=list)
     clipped_norms: list[NDArray[np.float32]] = field(default_factory=list)
     nonfinite: list[int] = field(default_factory=list)
@@ -99,6 +105,9 @@ class ClientEvidence:
     inclusions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     upload_sha256: bytes = b""
     rows: list[NDArray[np.int64] | None] = field(default_factory=list)
+    _records: int = 0
+    _batches: list[NDArray[np.int64]] = field(default_factory=list)
+    _norms: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     @part("evidence")
     def batch(
@@ -115,10 +124,13 @@ class ClientEvidence:
             rows: Their rows in the data set, [b]; None where these are not known.
         """
         self.rows.append(rows)
-        if not len(self.inclusions):
-            self.inclusions = np.zeros(records, np.int64)
-        np.add.at(self.inclusions, indices, 1)
+        self._records = records
+        self._batches.append(indices)
         self.commitment.batch(indices)
+
+    def norms(self) -> list[NDArray[np.float32]]:
+        """Norms before clipping, [b] for each query."""
+        return np.split(_join(self.raw_norms), np.cumsum(self.norm_counts)[:-1])
 
     def rows_digest(self, salt: bytes) -> bytes | None:
         """A keyed digest of all rows that were used; None where some are not known."""
@@ -131,10 +143,12 @@ class ClientEvidence:
     def query(self, query: Query) -> None:
         """Take note of one query."""
         self.batch_sizes.append(query.batch_size)
-        self.raw_norms.append(_float32(query.raw_norms))
-        self.clipped_norms.append(_float32(query.clipped_norms))
         self.nonfinite.append(query.nonfinite)
         self.divisors.append(query.divisor)
+        self._norms.append((query.raw_norms, query.clipped_norms))
+        if self.gathering is not None:
+            self.gathering.add(self, query)
+            return
         clean = query.clean_sum[self.sample]
         self.exchange.clean.append(_float32(clean))
         sampled = query.noisy_sum[self.sample].double() - clean
@@ -148,17 +162,74 @@ class ClientEvidence:
         self.noise_sum_squares.append(noise.cpu().numpy())
         self.clean_sum_squares.append(clean.cpu().numpy() / query.divisor**2)
 
+    @part("evidence")
+    def finish(self) -> None:
+        """Put together what was noted of single batches and queries; none follows."""
+        if self._batches:
+            self.inclusions = np.zeros(self._records, np.int64)
+            # Counts a record twice that is in a batch twice.
+            np.add.at(self.inclusions, np.concatenate(self._batches), 1)
+        if self._norms:
+            raw, clipped = zip(*self._norms, strict=True)
+            self.norm_counts.extend(len(one) for one in raw)
+            self.raw_norms.append(_float32(torch.cat(raw)))
+            self.clipped_norms.append(_float32(torch.cat(clipped)))
+
     def second_moment(self, look: Callable[[], Any]) -> None:
         """Take note of the rule's second moment (an ``algorithms.base.SecondMoment``)."""
         moment = look()
-        floored = self.blocks.sum(moment.floored).cpu().numpy()
+        vectors = [moment.moment, moment.corrected, moment.floored]
+        if self.gathering is not None:
+            sums = self.blocks.sums(np.stack([one.numpy() for one in vectors]).astype(np.float64))
+        else:
+            sums = np.stack([self.blocks.sum(one).cpu().numpy() for one in vectors])
+        sizes = self.blocks.sizes.cpu().numpy()
         self.moment = MomentRecord(
-            noisy=self.blocks.mean(moment.moment).cpu().numpy(),
-            corrected=self.blocks.mean(moment.corrected).cpu().numpy(),
+            noisy=sums[0] / sizes,
+            corrected=sums[1] / sizes,
             subtracted=moment.subtracted,
             steps=moment.steps,
-            floored=floored.astype(np.int64),
+            floored=sums[2].astype(np.int64),
         )
+
+
+class Gathering:
+    """Looks at the clipped sums of many queries of a round's clients at once.
+
+    Args:
+        sums: Where they are gathered.
+        clipping_norm: C.
+    """
+
+    def __init__(self, sums: ShortSums, clipping_norm: float) -> None:
+        self._sums = sums
+        self._clipping_norm = clipping_norm
+        self._waiting: list[tuple[ClientEvidence, float]] = []
+
+    def add(self, evidence: ClientEvidence, query: Query) -> None:
+        """Take note of a query, whose noise is looked at later."""
+        clean = self._sums.add(query.clean_sum, query.noisy_sum)
+        evidence.exchange.clean.append(clean.astype(np.float32))
+        self._waiting.append((evidence, query.divisor))
+        if self._sums.full:
+            self.look()
+
+    def look(self) -> None:
+        """Look at all that wait, and give each client its own."""
+        if not self._waiting:
+            return
+        seen = self._sums.look()
+        clients, divisors = zip(*self._waiting, strict=True)
+        self._waiting.clear()
+        sample = (seen.noise_sample / self._clipping_norm).astype(np.float32)
+        largest = (seen.largest / self._clipping_norm).tolist()
+        clean = seen.clean_squares / np.asarray(divisors)[:, None] ** 2
+        for row, client in enumerate(clients):
+            client.noise_sample.append(sample[row])
+            client.silent.append(seen.silent[row])
+            client.largest.append(largest[row])
+            client.noise_sum_squares.append(seen.noise_squares[row])
+            client.clean_sum_squares.append(clean[row])
 
 
 class Unobserved:
@@ -213,6 +284,10 @@ class EvidenceWriter:
         self._coordinates = CoordinateSums.start(
             directory, blocks.sizes.new_empty(blocks.parameters)
         )
+        self._gathering: Gathering | None = None
+        if is_short(blocks.parameters) and blocks.sizes.is_cpu:
+            gathered = ShortSums(blocks, chosen, self._coordinates.current)
+            self._gathering = Gathering(gathered, clipping_norm)
         self.uploads = UploadRecorder(
             directory, blocks, queries=queries, rounds=rounds, per_round=per_round, sample=chosen
         )
@@ -233,6 +308,7 @@ class EvidenceWriter:
             exchange,
             Commitment(self._salt, self._commitments),
             self._coordinates.current,
+            self._gathering,
         )
 
     def write_round(
@@ -253,7 +329,9 @@ class EvidenceWriter:
             collected: What was noted of each.
             noise_multiplier: The round's σ.
         """
-        norms = [one for client in collected for one in client.raw_norms]
+        if self._gathering is not None:
+            self._gathering.look()
+        norms = [count for client in collected for count in client.norm_counts]
         blocks, sampled = len(self._blocks.names), len(self._sample)
         # A round without clients has no queries either, and its arrays still have their dimensions.
         size = (len(collected), len(collected[0].batch_sizes) if collected else 0)
@@ -261,10 +339,8 @@ class EvidenceWriter:
             "clients": np.asarray(clients, dtype=np.int64),
             "attempt": np.asarray(attempt, dtype=np.int64),
             "batch_size": _array([one.batch_sizes for one in collected], size, np.int64),
-            "record_offsets": np.concatenate([[0], np.cumsum([len(one) for one in norms])]).astype(
-                np.int64
-            ),
-            "raw_norms": _join(norms),
+            "record_offsets": np.cumsum([0, *norms], dtype=np.int64),
+            "raw_norms": _join([one for client in collected for one in client.raw_norms]),
             "clipped_norms": _join([one for client in collected for one in client.clipped_norms]),
             "inclusions": _inclusions(collected),
             "nonfinite": _array([one.nonfinite for one in collected], size, np.int64),
@@ -287,7 +363,8 @@ class EvidenceWriter:
         moments = [client.moment for client in collected if client.moment is not None]
         if self._beta2 is not None and len(moments) == len(collected):
             each = (len(moments), blocks)
-            shadows = _array([self._follow(client, self._beta2) for client in collected], each)
+            squares = arrays["clean_sum_squares"]
+            shadows = self._follow(squares, self._beta2).reshape(each)
             arrays |= {
                 "v_noisy": _array([moment.noisy for moment in moments], each),
                 "v_clean": shadows,
@@ -315,12 +392,13 @@ class EvidenceWriter:
                     self._shadow = file["v_clean"].mean(0)
                     return
 
-    def _follow(self, client: ClientEvidence, beta2: float) -> NDArray[np.float64]:
-        shadow = self._shadow.copy()
-        sizes = self._blocks.sizes.cpu().numpy()
-        for squares in client.clean_sum_squares:
-            shadow = beta2 * shadow + (1.0 - beta2) * squares / sizes
-        return shadow
+    def _follow(self, squares: NDArray[np.float64], beta2: float) -> NDArray[np.float64]:
+        """The shadow after the queries of each client, [S, B], of block sums [S, Q, B]."""
+        means = squares / self._blocks.sizes.cpu().numpy()
+        shadows = np.tile(self._shadow, (len(squares), 1))
+        for query in range(squares.shape[1]):
+            shadows = beta2 * shadows + (1.0 - beta2) * means[:, query]
+        return shadows
 
 
 def sampled_coordinates(size: int, queries: int) -> NDArray[np.int64]:
@@ -378,7 +456,8 @@ def _inclusions(collected: Sequence[ClientEvidence]) -> NDArray[Any]:
 
 
 def _float32(values: Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = values.detach().to(torch.float32).cpu().numpy()
+    # Two calls where the values are in this machine's memory, which they are for each query.
+    array: NDArray[np.float32] = values.detach().numpy(force=True).astype(np.float32)
     return array
 
 

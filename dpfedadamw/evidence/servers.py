@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.merkle import LEAF, MerkleTree
+from dpfedadamw.vectors.flat import is_short
 
 # Bytes of all these files of a run, about; the auditor expects exactly what fits.
 CAPACITY_BYTES = 3 << 24
@@ -131,19 +132,25 @@ class _Messages:
         opened = [_opened(message, parameters) for message in messages]
         self.heads = [head for head, _ in opened]
         # Seen as bytes, so that a piece is cut without a copy and an array of its own.
-        self._vectors = [vector.data.cast("B") for _, vectors in opened for vector in vectors]
+        self._vectors = [vector.view(np.uint8) for _, vectors in opened for vector in vectors]
         joined = b"".join(len(head).to_bytes(8, "big") + head for head in self.heads)
         self.head = joined
         self.vectors = len(self._vectors)
+        # Many short vectors are cut at once: one call a piece, not one for each vector.
+        together = is_short(parameters) and bool(self._vectors)
+        self._stacked = np.stack(self._vectors) if together else None
         starts = range(0, _FLOAT_BYTES * parameters, _FLOAT_BYTES * width)
         self._cuts = [slice(start, start + starts.step) for start in starts]
         sha256 = hashlib.sha256
         leaves = [sha256(LEAF + joined).digest()]
-        leaves += [
-            sha256(b"".join([LEAF, *(one[cut] for one in self._vectors)])).digest()
-            for cut in self._cuts
-        ]
+        leaves += [sha256(LEAF + self._piece(cut)).digest() for cut in self._cuts]
         self.tree = MerkleTree(b"".join(leaves))
+
+    def _piece(self, cut: slice) -> bytes:
+        """The bytes of all vectors at a piece, vector after vector."""
+        if self._stacked is not None:
+            return self._stacked[:, cut].tobytes()
+        return b"".join(one[cut].data for one in self._vectors)
 
     def evidence(self, name: str, places: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Head and kept pieces, with paths to the root unless all pieces are there."""
@@ -151,7 +158,7 @@ class _Messages:
         whole = len(places) == self.count
         return {
             f"{name}_head": _bytes(self.head),
-            f"{name}_pieces": _bytes(b"".join(one[cut] for cut in chosen for one in self._vectors)),
+            f"{name}_pieces": _bytes(b"".join(map(self._piece, chosen))),
             f"{name}_paths": _bytes(b"" if whole else self.tree.paths([0, *(places + 1)])),
         }
 

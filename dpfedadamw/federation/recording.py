@@ -7,6 +7,7 @@ from torch import Tensor
 from dpfedadamw.algorithms.base import GradientOracle
 from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange
+from dpfedadamw.profiling import part
 
 
 class RecordingOracle:
@@ -28,9 +29,17 @@ class RecordingOracle:
 
     def gradient(self, parameters: Tensor) -> Tensor:
         """The noised mean gradient [d] of the current batch at the flat parameters [d]."""
-        self._exchange.asked(parameters)
-        self._commitment.point(parameters)
+        self._note_question(parameters)
         gradient = self._oracle.gradient(parameters)
+        self._note_answer(gradient)
+        return gradient
+
+    @part("evidence")
+    def _note_question(self, point: Tensor) -> None:
+        self._exchange.asked(point)
+        self._commitment.point(point)
+
+    @part("evidence")
+    def _note_answer(self, gradient: Tensor) -> None:
         self._exchange.answered(gradient)
         self._commitment.gradient(gradient)
-        return gradient

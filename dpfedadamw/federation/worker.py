@@ -66,6 +66,8 @@ class Worker:
                 asked,
                 evidence if evidence is not None else Unobserved(),
             )
+        if evidence is not None:
+            evidence.finish()
         result = LocalResult(
             upload=upload,
             state=state,

@@ -80,7 +80,7 @@ class RecordLevelAgain(UnprotectedAgain, RecordLevel):
         second, noted = Second(part, data, self.kept.source), answer.result.evidence
         assert noted is not None
         return second.told(
-            answer, lambda: second.queries(self.asked[client], noted.raw_norms, gradients)
+            answer, lambda: second.queries(self.asked[client], noted.norms(), gradients)
         )
 
 

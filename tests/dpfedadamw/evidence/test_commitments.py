@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from blake3 import blake3
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.commitments import (
@@ -64,6 +65,20 @@ def test_every_other_story_has_another_commitment() -> None:
         told(batch([3, 7]), point(POINT), gradient(GRADIENT), salt=bytes(32)),
     ]
     assert len(set(stories)) == len(stories)
+
+
+@pytest.mark.parametrize("length", [3, 40_000, 200_000])
+def test_a_story_is_hashed_as_it_was_told_however_long_its_vectors(length: int) -> None:
+    vector = torch.arange(length, dtype=torch.float32)
+    commitment, content = Commitment(SALT), vector.numpy().tobytes()
+    expected = blake3(b"dpfedadamw participation 1\x00", key=SALT)
+    for _ in range(5):
+        commitment.point(vector)
+        expected.update(b"point %d\x00" % (4 * length) + content)
+        # The rule goes on in its vector.
+        vector.add_(1.0)
+        content = vector.numpy().tobytes()
+        assert commitment.digest() == expected.digest()
 
 
 def test_a_round_names_the_commitments_of_its_clients_in_their_order() -> None:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw.evidence.coordinates import FILE, CoordinateSums, look, look_by_block
+from dpfedadamw.evidence.coordinates import (
+    FILE,
+    CoordinateSums,
+    ShortSums,
+    look,
+    look_by_block,
+)
 from dpfedadamw.models.networks.cnn import GroupNormCNN
 from dpfedadamw.vectors.flat import BLOCK_KINDS, blocks_of
 
@@ -42,6 +48,45 @@ def test_one_pass_over_blocks_sees_what_several_see(kind):
     assert torch.equal(noise, blocks.sum_of_squares(noisy, minus=clean))
     assert torch.equal(own, blocks.sum_of_squares(clean))
     assert torch.allclose(own, blocks.sum(clean.double().square()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+def test_a_look_at_many_queries_sees_what_a_look_at_each_sees(kind):
+    blocks = blocks_of(GroupNormCNN((1, 8, 8), [8, 16], 4, 10), kind)
+    sample = np.array([0, 7, 300])
+    together, single = torch.ones(blocks.parameters), torch.ones(blocks.parameters)
+    sums = ShortSums(blocks, sample, together)
+    for count in (3, 1):
+        queries = [torch.randn(2, blocks.parameters) for _ in range(count)]
+        for clean, noise in queries:
+            noise[7] = 0.0
+            # The rule goes on in the same memory once its query is noted.
+            noisy = clean + noise
+            kept = sums.add(clean, noisy)
+            assert kept.tolist() == clean[sample].tolist()
+            noise.copy_(noisy)
+            noisy.zero_()
+        assert not sums.full
+        seen = sums.look()
+        for row, (clean, noisy) in enumerate(queries):
+            each, noise_squares, own = look_by_block(blocks, noisy, clean, single)
+            assert (seen.silent[row], seen.largest[row]) == (each.silent, each.largest)
+            noise = noisy.double() - clean
+            assert np.allclose(seen.noise_squares[row], noise_squares, rtol=1e-5)
+            exact = blocks.sum((noisy - clean).double().square())
+            assert np.allclose(seen.noise_squares[row], exact, rtol=1e-12)
+            assert np.allclose(seen.clean_squares[row], own, rtol=1e-5)
+            assert seen.noise_sample[row].tolist() == noise[sample].tolist()
+        assert torch.allclose(together, single, rtol=1e-6)
+
+
+def test_clipped_sums_are_gathered_to_a_megabyte_at_most():
+    blocks = blocks_of(torch.nn.Linear(100, 100), "tensor")
+    sums = ShortSums(blocks, np.zeros(0, np.int64), torch.zeros(blocks.parameters))
+    for added in range(2**18 // blocks.parameters):
+        assert not sums.full, added
+        sums.add(torch.zeros(blocks.parameters), torch.zeros(blocks.parameters))
+    assert sums.full
 
 
 def written(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -169,6 +170,16 @@ def test_sums_of_squares_are_those_of_the_blocks_values(kind):
 
 # Below, at and above the longest sum in float32; even, odd and longer than a piece.
 WIDTHS = [1, 7, 4096, 32_768, 36_864, 100_003, 300_000]
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_sums_of_several_short_vectors_are_those_of_each(model: str, kind: str):
+    blocks = blocks_of(MODELS[model](), kind)
+    values = torch.randn(3, blocks.parameters, dtype=torch.float64)
+    expected = torch.zeros(3, len(blocks.names), dtype=torch.float64)
+    expected.index_add_(1, blocks.index, values)
+    assert np.allclose(blocks.sums(values.numpy()), expected, rtol=0.0, atol=1e-10)
 
 
 @settings(max_examples=25, deadline=None)
