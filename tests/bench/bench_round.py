@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -334,7 +334,11 @@ def child(name: str, contender: str, clients: int, threads: int, folder: Path) -
 
 
 def measure(
-    name: str, clients: int, rounds: int, threads: int
+    name: str,
+    clients: int,
+    rounds: int,
+    threads: int,
+    contenders: Sequence[str] = tuple(CONTENDERS),
 ) -> tuple[dict[str, list[dict[str, float]]], dict[str, float]]:
     """Times of each contender's rounds, the first left out, and its largest memory in MB."""
     with tempfile.TemporaryDirectory() as made:
@@ -351,7 +355,7 @@ def measure(
                 text=True,
                 env=environment,
             )
-            for one in CONTENDERS
+            for one in contenders
         }
         times: dict[str, list[dict[str, float]]] = {one: [] for one in started}
         for one, process in started.items():
@@ -390,6 +394,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clients", type=int, help="S; ten for logreg, else five")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--no-opacus", action="store_true")
     parser.add_argument("--child", choices=list(CONTENDERS))
     parser.add_argument("--folder", type=Path)
     chosen = parser.parse_args()
@@ -405,19 +410,23 @@ def main() -> None:
     for name in chosen.only:
         work = WORKLOADS[name]
         clients = chosen.clients or work.clients
-        times, peaks = measure(name, clients, chosen.rounds, chosen.threads)
+        contenders = [one for one in CONTENDERS if one != "opacus" or not chosen.no_opacus]
+        times, peaks = measure(name, clients, chosen.rounds, chosen.threads, contenders)
 
         def ratio(one: str, kind: str, times: Any = times) -> float:
             pairs = zip(times[one], times["plain"], strict=True)
             return statistics.median(mine[kind] / theirs[kind] for mine, theirs in pairs)
 
+        def of_opacus(kind: str, ratio: Any = ratio, times: Any = times) -> str:
+            return f"{ratio('opacus', kind):.2f}" if "opacus" in times else ""
+
         milliseconds = statistics.median(one["wall"] for one in times["plain"]) * 1e3
         print(
             f"| {name} | {clients} | {milliseconds:.0f} | {ratio('product', 'wall'):.2f} | "
             f"{ratio('product', 'processor'):.2f} | {work.round_goal:g} | "
-            f"{ratio('opacus', 'wall'):.2f} | {ratio('opacus', 'processor'):.2f} | "
+            f"{of_opacus('wall')} | {of_opacus('processor')} | "
             f"{peaks['product']:.0f} | {work.memory_goal or ''} | {peaks['plain']:.0f} | "
-            f"{peaks['opacus']:.0f} |",
+            + (f"{peaks['opacus']:.0f} |" if "opacus" in peaks else "|"),
             flush=True,
         )
 

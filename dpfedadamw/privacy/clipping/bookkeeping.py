@@ -24,6 +24,7 @@ from dpfedadamw.privacy.clipping.clipped_sum import (
     refuse_mixing,
     trainable_parameters,
 )
+from dpfedadamw.privacy.clipping.forms import sum_of
 from dpfedadamw.privacy.clipping.low_rank import pair_of
 from dpfedadamw.privacy.clipping.precision import FLOAT32, computing_in, wide
 from dpfedadamw.privacy.clipping.sites import BookKeepingError, Pass, Site, sites_of, views_of
@@ -152,16 +153,18 @@ class BookKeepingEngine:
 
 def _squared_norms(done: Pass, device: torch.device) -> Tensor:
     """Squared norm of every record's gradient over all sites, float64 [b]."""
-    result = torch.zeros(done.batch, dtype=torch.float64, device=device)
+    parts = [record.finish() for record in done.records]
+    of_short = done.short.squared_norms()
+    if of_short is None:
+        of_short = torch.zeros(done.batch, dtype=torch.float64, device=device)
+    result = sum_of([of_short, *(part for part in parts if part is not None)])
     forms = [record.form for record in done.records if record.form is not None]
-    for record in done.records:
-        part = record.finish()
-        if part is not None:
-            result += part
     finite = torch.isfinite(result)
     if forms and not bool(finite.all()):
         unsure = (~finite).nonzero().flatten()
-        result[unsure] = torch.stack([form.exact_squared_norms(unsure) for form in forms]).sum(0)
+        exact = [form.exact_squared_norms(unsure) for form in forms]
+        # Short gradients were squared in float64 in the first place.
+        result[unsure] = sum_of([of_short[unsure], *exact])
     return result
 
 
@@ -179,4 +182,5 @@ def _weighted_sum(
         if record.form is not None:
             record.form.weighted_sum(factors, rows, record.targets(views))
             record.form = None
+    done.short.weighted_sum(factors, rows, views)
     return total

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfedadamw.privacy.clipping.forms import Kept
+from dpfedadamw.privacy.clipping.forms import GradientForm, Kept
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,10 @@ class TableRows:
         full = self.gradients.new_zeros(self.batch * self.rows, width)
         full.index_add_(0, self.records * self.rows + self.table_rows, self.gradients)
         return Kept({"weight": full.view(self.batch, -1)})
+
+    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+        """No short gradients, and itself."""
+        return {}, self
 
 
 def form_of_lookup(

@@ -8,8 +8,8 @@ Li et al. 2022). A third, for embedding tables, is in `embeddings`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -22,6 +22,8 @@ KEPT_ENTRIES = 2**22
 # Keeping, measuring and adding up one entry of a record's gradient takes as long as this many
 # multiplications inside a matrix product (measured on two CPU cores).
 _COST_OF_KEEPING = 40
+# Longest gradient of a record that counts as short: biases, scales, small weights.
+_SHORT_ENTRIES = 4096
 # Entries of temporary per-record products or Gram matrices formed at once.
 _CHUNK_ENTRIES = 2**22
 # A Gram form is trusted in float32 while its traces are below this: nothing overflows, and what
@@ -65,6 +67,13 @@ class GradientForm(Protocol):
         """The same gradients in full."""
         ...
 
+    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+        """Its short gradients, [b, n] by parameter, and the form of the others; None for none.
+
+        Those of all layers are measured and added up at once (`short`).
+        """
+        ...
+
 
 def squared_norms(gradients: Tensor) -> Tensor:
     """Squared norm of each record's gradient [b, …], accumulated in float64, [b].
@@ -72,7 +81,7 @@ def squared_norms(gradients: Tensor) -> Tensor:
     Short runs of entries are added up in the tensor's own precision, where a square may overflow.
     """
     flat = gradients.flatten(1)
-    if flat.dtype == torch.float64 or flat.shape[1] <= 4096:
+    if flat.dtype == torch.float64 or flat.shape[1] <= _SHORT_ENTRIES:
         return flat.double().square().sum(1)
     whole = flat.shape[1] // 1024 * 1024
     runs = flat[:, :whole].reshape(len(flat), -1, 1024)
@@ -128,6 +137,17 @@ class Kept:
         """Itself."""
         return self
 
+    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+        """Its short gradients and the form of the others: see `GradientForm`."""
+        flat = {name: gradient.flatten(1) for name, gradient in self.gradients.items()}
+        short = {name: one for name, one in flat.items() if one.shape[1] <= _SHORT_ENTRIES}
+        if len(short) == len(flat):
+            return short, None
+        if not short:
+            return short, self
+        rest = {name: one for name, one in self.gradients.items() if name not in short}
+        return short, Kept(rest, self.method)
+
     def plus(self, other: Kept) -> Kept:
         """The sum with the gradients of another use of the same parameters."""
         names = {**self.gradients, **other.gradients}
@@ -170,8 +190,14 @@ class Bilinear(Protocol):
         """Every record's weight gradient, [n, …]."""
         ...
 
-    def grams(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record, [n, groups, T, T] each."""
+    def grams(self, inputs: Tensor, outputs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record, for one run of places s after another.
+
+        Gram matrices are symmetric: beside places s of a run stand the places t from its first on.
+
+        Yields:
+            Both of a run of r places, [n, groups, r, T − s₀] each, s₀ its first.
+        """
         ...
 
     def bias(self, outputs: Tensor) -> Tensor:
@@ -232,14 +258,18 @@ class Factored:
         return squared_norms(self.layer.products(inputs, outputs))
 
     def _gram(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        of_inputs, of_outputs = self.layer.grams(inputs, outputs)
-        input_norms = of_inputs.diagonal(dim1=-2, dim2=-1).double()
-        output_norms = of_outputs.diagonal(dim1=-2, dim2=-1).double()
-        product = (of_inputs * of_outputs).sum((1, 2, 3), dtype=torch.float64)
+        sums: list[Tensor] = []
+        norms: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for of_inputs, of_outputs in self.layer.grams(inputs, outputs):
+            sums.append(_both_halves(of_inputs * of_outputs))
+            for values, of_both in zip(norms, (of_inputs, of_outputs), strict=True):
+                values.append(of_both.diagonal(dim1=-2, dim2=-1))
+        input_norms, output_norms = (torch.cat(values, -1).double() for values in norms)
+        product = sum_of(sums)
         # The sum over s and t can cancel to far less than its terms, and then their rounding could
         # hide a gradient longer than C. What rounding may hide is added: a norm is overestimated
         # by a little, never underestimated.
-        if of_inputs.shape[-1] > 1:
+        if input_norms.shape[-1] > 1:
             both = input_norms.clamp(min=0) * output_norms.clamp(min=0)
             hidden = both.sqrt().sum((1, 2)).square()
             product += _GRAM_ROUNDING * torch.finfo(inputs.dtype).eps * hidden
@@ -259,6 +289,22 @@ class Factored:
         if self.bias is not None:
             gradients["bias"] = self.bias
         return Kept(gradients)
+
+    def apart(self) -> tuple[Mapping[str, Tensor], GradientForm | None]:
+        """Its bias's gradients, where they are short, and the form of the weight's."""
+        if self.bias is None or self.bias.shape[1] > _SHORT_ENTRIES:
+            return {}, self
+        return {"bias": self.bias}, replace(self, bias=None)
+
+
+def _both_halves(products: Tensor) -> Tensor:
+    """Sums over s and all t, float64 [n], of a symmetric matrix's [n, groups, r, T − s₀]."""
+    run, places = products.shape[-2:]
+    whole = products.sum((1, 2, 3), dtype=torch.float64)
+    if places == run:
+        return whole
+    # Pairs within the run are there in both orders, the others in one.
+    return 2.0 * whole - products[..., :run].sum((1, 2, 3), dtype=torch.float64)
 
 
 def form_of_product(

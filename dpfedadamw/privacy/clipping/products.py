@@ -6,6 +6,7 @@ gradients are too large to keep for every record; `forms` decides when they are 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,9 @@ from dpfedadamw.privacy.clipping.forms import Costs
 _FEW_CHANNELS = 16
 # Up to this many places, one product over written-out patches beats a convolution's own backward.
 _FEW_PLACES = 16
+# Places whose inner products with all later ones are formed at once: a matrix product of fewer rows
+# is slower than what leaving out the earlier ones saves.
+_RUN = 32
 
 
 class LinearProducts:
@@ -33,13 +37,13 @@ class LinearProducts:
         """Every record's weight gradient, [n, p, d]."""
         return torch.bmm(_places(outputs).transpose(1, 2), _places(inputs))
 
-    def grams(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record, [n, 1, T, T] each."""
-        of_inputs, of_outputs = (
-            torch.bmm(values, values.transpose(1, 2))[:, None]
-            for values in (_places(inputs), _places(outputs))
-        )
-        return of_inputs, of_outputs
+    def grams(self, inputs: Tensor, outputs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record, [n, 1, r, T − s₀] each, run by run."""
+        left, right = _places(inputs), _places(outputs)
+        places = left.shape[1]
+        starts = range(0, max(1, places - _RUN // 2), _RUN)
+        for start, stop in zip(starts, (*starts[1:], places), strict=True):
+            yield _products_of_run(left, start, stop), _products_of_run(right, start, stop)
 
     def bias(self, outputs: Tensor) -> Tensor:
         """Every record's bias gradient, [n, p]."""
@@ -66,6 +70,12 @@ class TransposedLinearProducts(LinearProducts):
     def weighted(self, inputs: Tensor, outputs: Tensor, factors: Tensor, out: Tensor) -> None:
         """Write Aᵀ diag(c) G into a flat tensor."""
         super().weighted(outputs, inputs, factors, out)
+
+
+def _products_of_run(values: Tensor, start: int, stop: int) -> Tensor:
+    """Inner products of rows start … stop − 1 of values [n, T, d] with all from the first on."""
+    later = values[:, start:]
+    return torch.bmm(later[:, : stop - start], later.transpose(1, 2))[:, None]
 
 
 def _places(values: Tensor) -> Tensor:
@@ -157,8 +167,8 @@ class ConvolutionProducts:
         """Patches [n, c·k₁·k₂, T] that the kernel sees."""
         return F.unfold(inputs, self.kernel, self.dilation, self.padding, self.stride)
 
-    def grams(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record and group, [n, groups, T, T] each."""
+    def grams(self, inputs: Tensor, outputs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """⟨a_s, a_t⟩ and ⟨g_s, g_t⟩ of every record and group, [n, groups, T, T] each, at once."""
         records, places = len(inputs), outputs[0, 0].numel()
         shape = (records, self.groups, places, places)
         if self._cost_of_patches(inputs, places) < self._cost_of_pixels(inputs, places):
@@ -166,7 +176,7 @@ class ConvolutionProducts:
         else:
             of_inputs = self._gram_of_pixels(inputs, (outputs.shape[2], outputs.shape[3]))
         of_outputs = _gram(outputs.reshape(records * self.groups, -1, places))
-        return of_inputs.view(shape), of_outputs.view(shape)
+        yield of_inputs.view(shape), of_outputs.view(shape)
 
     def _gram_of_pixels(self, inputs: Tensor, out: tuple[int, int]) -> Tensor:
         """⟨a_s, a_t⟩ of patches as a sum of inner products of shifted pixels.

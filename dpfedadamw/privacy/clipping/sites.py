@@ -24,6 +24,7 @@ from dpfedadamw.privacy.clipping.clipped_sum import ClippingError
 from dpfedadamw.privacy.clipping.forms import GradientForm
 from dpfedadamw.privacy.clipping.layers import Receiver
 from dpfedadamw.privacy.clipping.low_rank import LowRankPair
+from dpfedadamw.privacy.clipping.short import ShortGradients
 
 LayerForward = Callable[[nn.Module, Tensor, Receiver], Tensor]
 
@@ -139,46 +140,53 @@ class Record:
 
     Attributes:
         site: The site.
+        short: Where its short gradients go, beside those of all other sites.
         key: Which of its parameters, where each has a record of its own; empty for all of them.
         uses: Number of uses in the forward pass.
-        form: Per-record gradients, once a backward pass has come by.
+        form: Its other per-record gradients, once a backward pass has come by; None for none.
         squared_norms: Their squared norms, float64 [b].
+        method: How the norms were found.
     """
 
     site: Site
+    short: ShortGradients
     key: str = ""
     uses: int = 0
     form: GradientForm | None = None
     squared_norms: Tensor | None = None
+    method: str = "no gradient"
 
     def receive(self, form: GradientForm) -> None:
         """Take the gradients of one use."""
         if self.uses == 1:
-            self.form = form
             # While its inputs and output gradients are still in the processor's cache.
-            self.squared_norms = form.squared_norms()
+            self._measure(form)
             return
         # The norm of a sum over uses is not a sum of norms: gradients are added up in full.
         kept = form.kept()
         self.form = kept if self.form is None else self.form.kept().plus(kept)
 
     def finish(self) -> Tensor | None:
-        """Squared norms over all uses, float64 [b]; None where no gradient came by."""
+        """Squared norms of what is not short over all uses, float64 [b]; None for nothing."""
         if self.form is not None and self.squared_norms is None:
-            self.squared_norms = self.form.squared_norms()
+            self._measure(self.form)
         return self.squared_norms
 
-    @property
-    def method(self) -> str:
-        """How the norms were found."""
-        if self.site.kind in ("vmap", "copies"):
-            return self.site.kind
-        return "no gradient" if self.form is None else self.form.method
+    def _measure(self, form: GradientForm) -> None:
+        self.method = self.site.kind if self.site.kind in ("vmap", "copies") else form.method
+        short, self.form = form.apart()
+        for name, gradients in short.items():
+            self.short.add(self._full(name), gradients)
+        if self.form is not None:
+            self.squared_norms = self.form.squared_norms()
+
+    def _full(self, name: str) -> str:
+        return self.site.parameters[self.key or name]
 
     def targets(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The views into the total that its form writes to, out of all by full name."""
         if self.key:
-            return {"weight": views[self.site.parameters[self.key]]}
+            return {"weight": views[self._full("weight")]}
         return {key: views[full] for key, full in self.site.parameters.items()}
 
     def receiver(self) -> Receiver:
@@ -195,10 +203,12 @@ class Pass:
     Attributes:
         batch: Number of records b.
         records: What each site has left behind.
+        short: The short gradients of all of them.
     """
 
     batch: int
     records: list[Record] = field(default_factory=list)
+    short: ShortGradients = field(default_factory=ShortGradients)
 
     @contextlib.contextmanager
     def watching(self, sites: Sequence[Site]) -> Iterator[None]:
@@ -229,7 +239,7 @@ class Pass:
         undo.callback(parameters.__setitem__, key, original)
 
     def _new(self, site: Site, key: str = "") -> Record:
-        record = Record(site, key)
+        record = Record(site, self.short, key)
         self.records.append(record)
         return record
 

@@ -68,6 +68,7 @@ LAYERS = {
     "linear over tokens": (TOKENS, lambda: nn.Linear(6, 3)),
     "linear over a grid": (GRID, lambda: nn.Linear(6, 3)),
     "linear over many tokens": ((40, 6), lambda: nn.Linear(6, 3)),
+    "linear over tokens in three runs": ((90, 6), lambda: nn.Linear(6, 3)),
     "wide linear over few tokens": ((2, 6), lambda: nn.Linear(6, 80)),
     "linear without bias": (TOKENS, lambda: nn.Linear(6, 3, bias=False)),
     "linear with frozen bias": (TOKENS, lambda: frozen(nn.Linear(6, 3), "bias")),

@@ -174,14 +174,14 @@ def test_nothing_of_a_call_outlives_it_even_without_garbage_collection(
     engine(inputs, targets)
     seen: list[weakref.ref[Tensor]] = []
     for form in (gradient_forms.Kept, gradient_forms.Factored):
-        original = form.squared_norms
+        original = form.apart
 
-        def watched(self: object, original: Callable[..., Tensor] = original) -> Tensor:
+        def watched(self: object, original: Callable[..., object] = original) -> object:
             values = vars(self).get("gradients", {"A": vars(self).get("inputs")})
             seen.extend(weakref.ref(value) for value in values.values())
             return original(self)
 
-        monkeypatch.setattr(form, "squared_norms", watched)
+        monkeypatch.setattr(form, "apart", watched)
     gc.collect()
     gc.disable()
     try:
