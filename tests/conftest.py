@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 import torch
+
+from tests.audit.alone import is_for_the_auditor_alone
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option to run no test twice where tox runs the auditor's apart."""
+    parser.addoption(
+        "--without-auditor-alone",
+        action="store_true",
+        help="leave out the auditor's tests that need nothing else (`tox run -e auditor`)",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files out that another environment runs, where that was asked for."""
+    left_out = config.getoption("--without-auditor-alone")
+    return True if left_out and is_for_the_auditor_alone(collection_path) else None
 
 
 def pytest_collection_finish():
