@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.shared.tuning import statement_faults
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header
@@ -163,7 +164,13 @@ def _statements(claim: Mapping[str, Any] | None, header: Header, reasons: list[s
 def _judge(bundle: Bundle) -> Judgement:
     reasons: list[str] = []
     private: dict[str, object] = {}
-    _statements(bundle.readable_ledger.claim, bundle.header, reasons)
+    claim = bundle.readable_ledger.claim
+    _statements(claim, bundle.header, reasons)
+    beside: tuple[str, ...] = ()
+    try:
+        beside = statement_faults(bundle.readable_spec, claim or {}, reasons)
+    except FieldError as error:
+        reasons.append(str(error))
     measured = False
     unreadable: list[str] = []
     try:
@@ -184,6 +191,7 @@ def _judge(bundle: Bundle) -> Judgement:
             "the claim says what it rests on, and accuracy is not that of records that were "
             "trained on; how the records were scaled was not measured, "
             "because they are tokens or too many",
+            qualifications=beside,
             power="a claim that leaves out what it rests on",
         )
     return conclude(
@@ -193,6 +201,7 @@ def _judge(bundle: Bundle) -> Judgement:
         reasons,
         unreadable,
         private=private,
+        qualifications=beside,
     )
 
 
@@ -213,7 +222,7 @@ UNACCOUNTED_PROCESSING = Check(
     limits="Records that are all the same show no scaling, and grey levels no least and greatest "
     "number of their own. Scaling to other values than these, constants rounded to a few digits, "
     "and vocabularies or words chosen from the records are not seen. Whether settings were really "
-    "tuned elsewhere cannot be seen from a run.",
+    "tuned as the spec says, or by nobody, cannot be seen from a run.",
     rule=_judge,
 )
 register(UNACCOUNTED_PROCESSING)

@@ -264,6 +264,14 @@ class Bundle:
         """
         return read_bytes(self.root, "evidence/salt", MAXIMUM_SALT_BYTES)
 
+    def tuning_secret(self) -> bytes:
+        """What drew the number of trials of which the run is one.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return read_bytes(self.root, "evidence/tuning", MAXIMUM_SALT_BYTES)
+
     def exchange(self, index: int, client: int, recorded: int) -> Exchange:
         """What went into and came out of one participation, at `recorded` coordinates.
 

@@ -87,6 +87,7 @@ LEDGER: Mapping[str, Shape] = {
         "sparsification": dict.fromkeys(("kind", "size", "kept", "seed")),
         "canaries": dict.fromkeys(("count", "kind", "audited")),
         "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
+        "tuning": dict.fromkeys(("trial", "trials", "commitment")),
         "grid": dict.fromkeys(("update", "vectors", "summaries", "weights")),
         "public_coin": {
             **dict.fromkeys(("run", "intent_sha256", "challenge_sha256", "challenger")),
@@ -116,6 +117,7 @@ LEDGER: Mapping[str, Shape] = {
         },
         "server_worst_case": dict.fromkeys(_VIEW),
         "third_party": dict.fromkeys(_THIRD_PARTY),
+        "tuning": {name: dict.fromkeys(_VIEW) for name in ("one_trial", "server_all_trials")},
         "closed_forms": dict.fromkeys(_FORMS),
         "budget": dict.fromkeys(("epsilon", "delta", "charged")),
         "stopped": dict.fromkeys(("rounds", "max_epsilon")),
@@ -132,7 +134,7 @@ RUN_FILES = (
 )
 # What the engine and the auditor write into the evidence; of round and client, the numbers.
 EVIDENCE_FILES = (
-    r"evidence/(salt|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records)\.npz)",
+    r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records)\.npz)",
     r"evidence/(round|server)-\d{5,}\.npz",
     r"evidence/upload-\d{5,}(-\d{5,})?\.npz",
     r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json)",

@@ -58,6 +58,21 @@ class SharedBudget:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """Which trial of a private selection the run is, as the header declares it.
+
+    Attributes:
+        trial: its number, from 1.
+        trials: how many there are.
+        commitment: digest (hex) of what drew their number.
+    """
+
+    trial: int
+    trials: int
+    commitment: str
+
+
+@dataclass(frozen=True)
 class Grid:
     """Significant bits that the run says it writes: in updates, other vectors, summaries, weights.
 
@@ -148,6 +163,7 @@ class Header:
     tensors: str | None = None
     public_coin: PublicCoin | None = None
     selection: str | None = None
+    tuning: Trial | None = None
 
     @property
     def course(self) -> Course:
@@ -402,6 +418,15 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
             entry, "public_coin", lambda: _public_coin(fields.mapping(entry, "public_coin"))
         ),
         selection=_digest(entry, "selection_sha256"),
+        tuning=_optional(entry, "tuning", lambda: _trial(fields.mapping(entry, "tuning"))),
+    )
+
+
+def _trial(entry: Mapping[str, Any]) -> Trial:
+    return Trial(
+        fields.integer(entry, "trial", least=1),
+        fields.integer(entry, "trials", least=1),
+        fields.text(entry, "commitment", pattern=_HEX),
     )
 
 

@@ -31,7 +31,16 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     """
     from dpfedadamw import spec as specs
     from dpfedadamw.experiment import foresee
+    from dpfedadamw.spec.matrix import load_private_selection
 
+    if (selected := load_private_selection(spec, changes or ())) is not None:
+        from dpfedadamw.cli.selection import foretell
+        from dpfedadamw.sweep.selection import planned
+
+        with status("accounting", quiet=as_json):
+            shared = planned(selected)
+        foretell(selected, shared, as_json)
+        return
     with status("accounting", quiet=as_json):
         loaded = specs.load(spec, changes or ())
         plan = foresee(loaded)

@@ -133,6 +133,8 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
 
     if claim.get("view_headline") == "none":
         return [("privacy", Text("no differential privacy", style="bold red"))]
+    if "tuning" in claim:
+        return _selection_rows(claim)
     if claim.get("view_headline") == "third-party":
         return _client_level_rows(claim)
     server, worst = claim["server"], claim["server_worst_case"]
@@ -154,6 +156,30 @@ _NEIGHBOURS = {
     "add-remove": "one record of one client, added or removed",
     "replace-one": "what one record of one client holds, replaced by anything",
 }
+
+
+def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    from dpfedadamw.privacy.accounting.registry import claimed
+
+    third, alone = claim["third_party"], claim["tuning"]["one_trial"]
+    return [
+        (
+            "ε of the selection",
+            Text.assemble(
+                (epsilon_text(claimed(third)), "bold"),
+                "  (towards a third party, who sees the best trial alone)",
+            ),
+        ),
+        ("  of one trial alone", epsilon_text(claimed(alone))),
+        (
+            "ε towards the server",
+            f"{epsilon_text(claimed(claim['server_worst_case']))} for each trial, all of which it "
+            "sees",
+        ),
+        ("δ", f"{claim['delta']:g}"),
+        ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; {_composed_by(third)}"),
+        *_early_end(claim),
+    ]
 
 
 def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

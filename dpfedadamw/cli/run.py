@@ -85,6 +85,10 @@ def run(
             help="Say at the end where the time went, by part: printed, and filed nowhere.",
         ),
     ] = False,
+    trial: Annotated[
+        Path | None,
+        typer.Option(hidden=True, metavar="FILE", help="Written by sweep for a trial."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train, audit, report and sign: SPEC in; model, ledger, audit and signed report out.
@@ -122,7 +126,9 @@ def run(
             from dpfedadamw.cli.opened import read_challenged
             from dpfedadamw.experiment import pick_device, prepare
             from dpfedadamw.run.training import start
+            from dpfedadamw.run.tuning import read_trial
 
+            tried = read_trial(trial) if trial is not None else None
             chosen = pick_device(device)
         with status("reading data and dividing it among clients", quiet=as_json):
             experiment = prepare(wanted, chosen)
@@ -132,7 +138,7 @@ def run(
                 challenged = read_challenged(challenge, escrow, filing.signers.trainer)
                 training = start(experiment, out_dir, engine, challenged=challenged)
             else:
-                training = start(experiment, out_dir, engine, escrow=escrow)
+                training = start(experiment, out_dir, engine, escrow=escrow, trial=tried)
         with resumable(training.run.path, escrow is not None), training.lock:
             _finish(_train(training, as_json), filing, as_json, spent)
 
@@ -285,4 +291,7 @@ def _without_participation(claim: Mapping[str, Any]) -> dict[str, Any]:
     shown = {key: value for key, value in claim.items() if key != "profile"}
     if "server" in shown:
         shown["server"] = {key: value for key, value in shown["server"].items() if key != "clients"}
+    if "tuning" in shown:
+        # That of all trials together tells how many there were.
+        shown["tuning"] = {"one_trial": shown["tuning"]["one_trial"]}
     return shown

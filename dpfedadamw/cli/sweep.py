@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpfedadamw.spec.matrix import Cell, Sweep
     from dpfedadamw.sweep.folder import SweepFolder
     from dpfedadamw.sweep.runner import Job
+    from dpfedadamw.sweep.search import Best
 
 SWEEPS = Path("sweeps")
 _SMOKE = ("federation.rounds=2", "federation.local_steps=1", "evaluation.every=1")
@@ -88,6 +89,15 @@ def sweep_run(
     sweep = load_sweep(spec, [*(changes or ()), *(_SMOKE if smoke else ())])
     name = f"{sweep.name}-smoke" if smoke else sweep.name
     folder = SweepFolder(out_dir if out_dir is not None else SWEEPS / name)
+    if sweep.tune.selection == "private":
+        from dpfedadamw.cli.selection import select
+
+        given = {"--only": only, "--shard": shard, "--smoke": smoke}
+        partial = [option for option, value in given.items() if value]
+        select(sweep, folder.path, jobs, device, partial, dry_run, as_json)
+        return
+    if sweep.grids and shard is not None:
+        refuse("--shard: the best of a search is chosen on one machine; use --jobs")
     cells = _chosen(sweep, only or (), shard)
     wanted = [Job(cell, folder.cell(cell)) for cell in _once(cells)]
     if dry_run:
@@ -97,12 +107,16 @@ def sweep_run(
     options = ["--device", device]
     try:
         _run(folder, wanted, min(jobs, len(wanted)), options, as_json)
+        bests = _bests(sweep, folder)
+        last = [Job(cell, folder.cell(cell)) for cell in _once(_released(bests))]
+        if last:
+            _run(folder, last, min(jobs, len(last)), options, as_json)
     except BaseException as error:
         error.add_note("every run was stopped; the same command goes on")
         raise
-    rows = _results(sweep, folder)
+    rows = _results(sweep, folder, bests)
     missing = _write(folder, rows)
-    _tell(sweep, folder, wanted, rows, missing, as_json)
+    _tell(sweep, folder, [*wanted, *last], bests, rows, missing, as_json)
 
 
 def _once(cells: Sequence[Cell]) -> list[Cell]:
@@ -112,7 +126,11 @@ def _once(cells: Sequence[Cell]) -> list[Cell]:
 
 def _chosen(sweep: Sweep, only: Sequence[str], shard: str | None) -> list[Cell]:
     cells = list(sweep.cells)
-    labels = {axis.name: axis.labels for axis in sweep.axes}
+    found: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for name, label in cell.labels.items():
+            found.setdefault(name, {})[label] = None
+    labels = {name: tuple(known) for name, known in found.items()}
     if sweep.seeds:
         labels["seed"] = tuple(map(str, sweep.seeds))
     for text in only:
@@ -138,15 +156,17 @@ def _chosen(sweep: Sweep, only: Sequence[str], shard: str | None) -> list[Cell]:
 
 
 def _label(cell: Cell, name: str) -> str:
-    return str(cell.seed) if name == "seed" else cell.values[name]
+    return str(cell.seed) if name == "seed" else cell.labels.get(name, "")
 
 
-def _columns(sweep: Sweep) -> list[str]:
-    """What the sweep's axes are called in the results, where a name is not taken by another."""
+def _columns(cell: Cell) -> dict[str, str]:
+    """A cell's labels by what its axes are called in the results, where no name is taken twice."""
     from reports.comparison import tidy
 
-    taken = (tidy.CELL, tidy.SEED, *tidy.COLUMNS, *tidy.MACHINE)
-    return [tidy.AXIS + axis.name if axis.name in taken else axis.name for axis in sweep.axes]
+    taken = (tidy.CELL, tidy.SEED, *tidy.COLUMNS, *tidy.SEARCH, *tidy.MACHINE)
+    return {
+        (tidy.AXIS + name if name in taken else name): label for name, label in cell.labels.items()
+    }
 
 
 def _list(sweep: Sweep, cells: Sequence[Cell], folder: SweepFolder, as_json: bool) -> None:
@@ -172,17 +192,18 @@ def _list(sweep: Sweep, cells: Sequence[Cell], folder: SweepFolder, as_json: boo
         print_json(
             [
                 {
-                    "cell": cell.digest, "values": dict(cell.values), "seed": cell.seed,
+                    "cell": cell.digest, "values": cell.labels, "seed": cell.seed,
                     "state": state, "expected_seconds": seconds,
                 }
                 for cell, state, seconds in zip(cells, states, expected, strict=True)
             ]
         )  # fmt: skip
         return
-    heads = [*(axis.name for axis in sweep.axes), *(["seed"] if sweep.seeds else [])]
+    names = list(dict.fromkeys(name for cell in cells for name in cell.labels))
+    heads = [*names, *(["seed"] if sweep.seeds else [])]
     rows = [
         (
-            *cell.values.values(),
+            *(cell.labels.get(name, "") for name in names),
             *([str(cell.seed)] if sweep.seeds else []),
             state,
             "" if seconds is None else _duration(seconds),
@@ -293,18 +314,62 @@ def _duration(seconds: float) -> str:
     return f"{seconds / _MINUTE:.0f} min" if seconds < 2 * _HOUR else f"{seconds / _HOUR:.1f} h"
 
 
-def _results(sweep: Sweep, folder: SweepFolder) -> list[dict[str, Any]]:
+def _results(
+    sweep: Sweep, folder: SweepFolder, bests: Mapping[tuple[str, ...], Best]
+) -> list[dict[str, Any]]:
     """The rows of all cells of the sweep that are done, in its order."""
     from dpfedadamw.sweep.folder import SHOWN_DIGITS
 
-    columns = _columns(sweep)
     rows = []
-    for cell in sweep.cells:
+    for cell in (*sweep.cells, *_released(bests)):
         row = folder.cell(cell).result()
         if row is not None:
-            labels = dict(zip(columns, cell.values.values(), strict=True))
-            rows.append({"cell": cell.digest[:SHOWN_DIGITS], **labels, "seed": cell.seed, **row})
+            named = {"cell": cell.digest[:SHOWN_DIGITS], **_columns(cell), "seed": cell.seed}
+            rows.append({**named, **row, **_chosen_as(cell, sweep, bests)})
     return rows
+
+
+def _released(bests: Mapping[tuple[str, ...], Best]) -> list[Cell]:
+    """Of searches on public records, the best candidates' cells on the private ones."""
+    cells = [cell.released for best in bests.values() for cell in best.cells]
+    return [cell for cell in cells if cell is not None]
+
+
+def _chosen_as(
+    cell: Cell, sweep: Sweep, bests: Mapping[tuple[str, ...], Best]
+) -> dict[str, str | int]:
+    """What the results say of a trial of a search: nothing of any other cell."""
+    from reports.comparison import tidy
+
+    best = bests.get(tuple(cell.values.values()))
+    if not sweep.grids or best is None:
+        return {}
+    shown = [one.released or one for one in best.cells]
+    if cell.digest not in {one.digest for one in shown}:
+        return {"candidates": best.candidates}
+    return {
+        "candidates": best.candidates,
+        "selected": tidy.SELECTED,
+        "on_the_grids_edge": ", ".join(best.edges),
+    }
+
+
+def _bests(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
+    """The best candidate of every search whose cells are all done."""
+    from dpfedadamw.sweep.search import best_of
+
+    found = {}
+    for labels, cells in sweep.searches.items():
+        scores: dict[str, float] = {}
+        for cell in cells:
+            row = folder.cell(cell).result() or {}
+            score = row.get(str(row.get("tune_score")))
+            if isinstance(score, int | float):
+                scores[cell.digest] = float(score)
+        best = best_of(cells, sweep.grids[labels], scores)
+        if best is not None:
+            found[labels] = best
+    return found
 
 
 def _write(folder: SweepFolder, rows: Sequence[dict[str, Any]]) -> str | None:
@@ -325,6 +390,7 @@ def _tell(
     sweep: Sweep,
     folder: SweepFolder,
     jobs: Sequence[Job],
+    bests: Mapping[tuple[str, ...], Best],
     rows: Sequence[dict[str, Any]],
     missing: str | None,
     as_json: bool,
@@ -333,19 +399,21 @@ def _tell(
     states = {
         state: [job for job in jobs if job.state == state] for state in ("failed", "elsewhere")
     }
+    many = len(sweep.cells) + len(_released(bests))
     refused = [row for row in rows if row["audit"] not in ("PASS", "NO CLAIM")]
     if as_json:
         failures = {job.cell.digest: job.said for job in states["failed"]}
         print_json(
             {
-                "folder": str(folder.path), "cells": len(sweep.cells), "done": len(rows),
+                "folder": str(folder.path), "cells": many, "done": len(rows),
                 "failed": failures, "elsewhere": len(states["elsewhere"]),
                 "not_passed": [row["run"] for row in refused], "results": rows,
             }
         )  # fmt: skip
     else:
         facts = [
-            ("sweep", f"{len(rows)} of {len(sweep.cells)} cells are done"),
+            ("sweep", f"{len(rows)} of {many} cells are done"),
+            *_told_of_searches(sweep, folder, bests),
             *([("failed", f"{len(states['failed'])}; the same command tries them again")]
               if states["failed"] else []),
             *([("not passed", f"the audit of {len(refused)} says FAIL or NOT VERIFIED")]
@@ -359,6 +427,34 @@ def _tell(
         out.print(display.facts(facts))
     if states["failed"] or states["elsewhere"] or refused:
         raise typer.Exit(EXIT_NOT_PASSED)
+
+
+def _told_of_searches(
+    sweep: Sweep, folder: SweepFolder, bests: Mapping[tuple[str, ...], Best]
+) -> list[tuple[str, str]]:
+    """The best candidates, where they lie, and what is to be said of them."""
+    if not sweep.grids:
+        return []
+    facts = []
+    for labels, best in bests.items():
+        cell = best.cells[0]
+        settings = ", ".join(f"{name} {label}" for name, label in cell.candidate.items())
+        name = f"best, {', '.join(labels)}" if labels else "best"
+        score = cell.spec.tune.score or "score"
+        facts.append((name, f"{settings}: {score} {best.score:.1%}, of {best.candidates}"))
+        run = folder.cell(cell.released or cell).newest_run()
+        facts += [("", str(relative(run.path)))] if run is not None else []
+        facts += [
+            ("warning", f"the best {axis} lies on the edge of its grid; widen it and go on")
+            for axis in best.edges
+        ]
+    missing = len(sweep.searches) - len(bests)
+    if missing:
+        facts.append(("no best", f"of {missing} searches yet: not all of their cells are done"))
+    if sweep.tune.selection == "unaccounted" and sweep.cells[0].spec.privacy.unit != "none":
+        said = "the choice looked at the private records, and no ε covers it: the reports say so"
+        facts.append(("privacy", said))
+    return facts
 
 
 def sweep_merge(

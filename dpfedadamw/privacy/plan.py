@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
 from dpfedadamw.privacy.accounting.epsilon_limit import Watch
+from dpfedadamw.privacy.accounting.selection import Trials
 from dpfedadamw.privacy.accounting.views import DERIVED_RATE, STATED_RATE
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
 from dpfedadamw.privacy.composition import Composition
@@ -26,7 +27,7 @@ from dpfedadamw.privacy.sampling import (
     ShuffledEpochs,
     composition_of,
 )
-from dpfedadamw.spec import Spec
+from dpfedadamw.spec import NotTuned, Spec, TuneSpec
 from dpfedadamw.vectors.sparsification import Sparsification
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class PrivacyPlan:
         sparsification: Which coordinates of a client's update survive; None for all.
         adaptation: What the rules may change from round to round; None for nothing.
         max_epsilon: ε at which the run ends early, in the view of its target; None for no limit.
+        tune: How the hyper-parameters were chosen.
     """
 
     unit: PrivacyUnit
@@ -76,6 +78,14 @@ class PrivacyPlan:
     sparsification: Sparsification | None = None
     adaptation: Adaptation | None = None
     max_epsilon: float | None = None
+    tune: TuneSpec = field(default_factory=NotTuned)
+
+    @property
+    def trials(self) -> Trials | None:
+        """The law of the number of trials, of which the run is one; None for a run by itself."""
+        if self.tune.mean_trials is None or self.tune.shape is None:
+            return None
+        return Trials(self.tune.mean_trials, self.tune.shape)
 
     @property
     def spending_bound(self) -> SpendingBound:
@@ -344,6 +354,7 @@ def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) 
         "noise_multiplier": privacy.noise_multiplier,
         "delta": privacy.delta,
         "max_epsilon": spec.federation.max_epsilon,
+        "tune": spec.tune,
         "gaussian_sampler": (
             "four-draw" if privacy.gaussian_sampler == "four-draw" else "box-muller"
         ),

@@ -68,6 +68,11 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
         PrivacyError: If nothing fits, or the spec claims no privacy.
     """
     unit, given = UNITS[spec.privacy.unit], spec
+    if spec.tune.selection == "private":
+        raise PrivacyError(
+            "tune.selection: private: a target would be that of one trial, and the selection costs "
+            "more; see what `dpfedadamw epsilon` says of other noise multipliers"
+        )
     unit.check_target(view, solve)
     if spec.privacy.noise_multiplier is None:
         if solve is not Solve.noise:

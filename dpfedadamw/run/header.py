@@ -20,12 +20,17 @@ from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.units.registry import UNITS
 from dpfedadamw.run.checkpoints import RoundNumbers, tensor_list
 from dpfedadamw.run.evaluation import Evaluation
+from dpfedadamw.run.tuning import Trial
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec import Spec
 from dpfedadamw.storage.disk import write_json
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 NO_PRIVACY = "no differential privacy"
+UNACCOUNTED_TUNING = (
+    "the hyper-parameters were chosen by looking at the private records, and no ε covers that "
+    "choice"
+)
 
 
 def qualifications(spec: Spec, order: CanaryOrder | None = None) -> list[str]:
@@ -36,7 +41,10 @@ def qualifications(spec: Spec, order: CanaryOrder | None = None) -> list[str]:
     if not UNITS[spec.privacy.unit].private:
         # That a known seed voids the guarantee would read as if there were one.
         return [NO_PRIVACY]
-    return [REPRODUCIBLE] if spec.randomness.mode == "reproducible" else []
+    return [
+        *([UNACCOUNTED_TUNING] if spec.tune.selection == "unaccounted" else []),
+        *([REPRODUCIBLE] if spec.randomness.mode == "reproducible" else []),
+    ]
 
 
 def header(
@@ -48,6 +56,7 @@ def header(
     order: CanaryOrder | None = None,
     reserved: Mapping[str, Any] | None = None,
     coin: Mapping[str, Any] | None = None,
+    trial: Trial | None = None,
 ) -> dict[str, Any]:
     """The ledger's first entry: what the run promises, and from which spec and data.
 
@@ -60,6 +69,7 @@ def header(
         order: What canaries are planted; None in a run that is no audit run.
         reserved: What is reserved of the data set's budget; None where there is none.
         coin: What an auditor's challenge binds the run to; None without one.
+        trial: Which trial of a private selection it is; None for a run by itself.
     """
     spec, plan = experiment.spec, experiment.plan
     private = plan.private
@@ -91,6 +101,7 @@ def header(
         "adaptation": asdict(plan.adaptation) if plan.adaptation else None,
         **({"max_epsilon": plan.max_epsilon} if plan.max_epsilon is not None else {}),
         **({"budget": reserved} if reserved is not None else {}),
+        **({"tuning": trial.header} if trial is not None else {}),
         **({"grid": asdict(plan.unit.grid)} if plan.unit.grid is not None else {}),
         "precision": spec.compute.precision,
         "randomness": spec.randomness.mode,

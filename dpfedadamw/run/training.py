@@ -55,6 +55,7 @@ from dpfedadamw.run.header import (
     write_model_config,
 )
 from dpfedadamw.run.journal import Journal, begin
+from dpfedadamw.run.tuning import SECRET, Trial, check_trial
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import (
     RunDirectory,
@@ -142,6 +143,7 @@ def start(
     escrow: Path | None = None,
     canaries: CanaryOrder | None = None,
     challenged: Challenged | None = None,
+    trial: Trial | None = None,
 ) -> Training:
     """Open a new run directory, with the spec, the ledger's header and the layout in it.
 
@@ -155,11 +157,13 @@ def start(
         escrow: A new file for the noise key, mode 0600; None keeps the key in memory alone.
         canaries: Makes it an audit run with planted canaries, which is named and marked as such.
         challenged: Intent, challenge and escrowed key of a run that an auditor knows of.
+        trial: Which trial of a private selection the run is.
 
     Raises:
         DpfedadamwError: If there is no key to keep, canaries cannot be planted, or the directory
             cannot be made.
     """
+    check_trial(experiment, trial)
     performance = _performance(experiment, engine)
     summing = _engine(experiment, performance)
     created = created or datetime.now(UTC)
@@ -190,6 +194,9 @@ def start(
         write_atomically(
             hidden.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE, hidden.disk
         )
+        if trial is not None:
+            place = hidden.evidence / SECRET
+            write_atomically(place, trial.secret, PRIVATE_MODE, hidden.disk)
         write_model_config(experiment, hidden, canaries)
         for name, content in challenged.files.items() if challenged is not None else ():
             write_atomically(hidden.path / name, content, PUBLIC_MODE, hidden.disk)
@@ -207,6 +214,7 @@ def start(
                 canaries,
                 reserved,
                 challenged.header if challenged is not None else None,
+                trial,
             ),
             metrics_line(0, evaluation, None, _published(experiment, 0.0), canaries),
         )

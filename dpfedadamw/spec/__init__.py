@@ -52,6 +52,7 @@ from dpfedadamw.spec.sections import (
     ReportSpec,
     Spec,
 )
+from dpfedadamw.spec.tune_section import NotTuned, TuneSpec
 from dpfedadamw.spec.vocabulary import schema
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "LocalIterationsSpec",
     "ModelSpec",
     "NoiseDecaySpec",
+    "NotTuned",
     "PartitionSpec",
     "PoissonSamplingSpec",
     "PrivacySpec",
@@ -78,6 +80,7 @@ __all__ = [
     "Section",
     "ShippedSpec",
     "Spec",
+    "TuneSpec",
     "ValidationSpec",
     "algorithms",
     "datasets",

@@ -33,6 +33,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _sampling(get)
     yield from _adaptive(get)
     yield from _spending(get)
+    yield from _tuning(get)
     if get("privacy", "unit") in ("record", "client"):
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
@@ -55,6 +56,33 @@ def _spending(get: Values) -> Contradictions:
     if get("federation", "max_epsilon") is not None:
         message = "with privacy.unit none there is no epsilon to limit; leave it out"
         yield ("federation", "max_epsilon"), message
+
+
+def _tuning(get: Values) -> Contradictions:
+    """What a search for hyper-parameters needs so that what is said of it holds."""
+    selection, score = get("tune", "selection"), get("tune", "score")
+    if selection == "private" and get("privacy", "unit") != "record":
+        message = (
+            "found private, whose ε is computed for single records; use privacy.unit record, or "
+            "selection public or unaccounted"
+        )
+        yield ("tune", "selection"), message
+    for path in (("privacy", "target_epsilon"), ("federation", "max_epsilon")):
+        if selection == "private" and path not in get.bad and get(*path) is not None:
+            message = (
+                "is the ε of one run, and a private selection of several costs more; give "
+                "noise_multiplier alone, and see what `dpfedadamw epsilon` says of it"
+            )
+            yield path, message
+    fraction = ("data", "validation", "fraction")
+    by_validation = selection == "private" or score == "validation_accuracy"
+    if by_validation and fraction not in get.bad and not get(*fraction):
+        message = (
+            "0, and candidates are scored on public validation records; give "
+            "data.validation: {fraction: 0.5, public: true}"
+        )
+        other = ", or tune.score: test_accuracy" if selection != "private" else ""
+        yield fraction, f"{message}{other}"
 
 
 def _participation(get: Values) -> Contradictions:

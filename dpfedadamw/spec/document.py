@@ -11,6 +11,9 @@ from dpfedadamw.errors import SpecProblem
 MAXIMUM_DEPTH = 20
 # By these a spec means several runs.
 SWEEP_KEYS = ("matrix", "seeds")
+# By these keys of the section `tune` it does so too.
+TUNE = "tune"
+TUNE_KEYS = ("grid", "data")
 
 KeyPath = tuple[str | int, ...]
 

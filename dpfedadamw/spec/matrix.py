@@ -10,6 +10,13 @@
 An axis whose name is a field's dotted path holds that field's values. An axis of any other name
 holds a mapping of fields to lists of one length, which are taken together. Every combination of the
 axes, under every seed, is a *cell*: a spec like any other, held to all that a spec is held to.
+
+A search for hyper-parameters has its axes in `tune.grid`, written alike. Every combination of these
+is a *candidate*, and each combination of the matrix is searched by itself, over as many candidates.
+
+    tune:
+      selection: private
+      grid: {algorithm.learning_rate: [0.02, 0.05, 0.1]}
 """
 
 from __future__ import annotations
@@ -25,11 +32,22 @@ from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import overrides, reading
-from dpfedadamw.spec.document import SWEEP_KEYS, Document, KeyPath, Place, dotted
+from dpfedadamw.spec.document import (
+    SWEEP_KEYS,
+    TUNE,
+    TUNE_KEYS,
+    Document,
+    KeyPath,
+    Place,
+    dotted,
+)
 from dpfedadamw.spec.sections import BudgetSpec, ReportSpec, Spec
+from dpfedadamw.spec.tune_section import NotTuned, TuneSpec
 from dpfedadamw.spec.yamlwriter import write, write_value
 
 MATRIX, SEEDS = SWEEP_KEYS
+_GRID, _PUBLIC_DATA = ((TUNE, key) for key in TUNE_KEYS)
+_SELECTIONS = "private, public or unaccounted"
 MOST_CELLS = 10_000
 _MOST_SEEDS = 1_000
 _LARGEST_SEED = 9_007_199_254_740_991
@@ -71,17 +89,27 @@ class Cell:
         digest: SHA-256, in hexadecimal digits, of what is run: of the resolved spec without its
             name, its texts and its budget and, where nothing reproduces a run, with the number of
             its repetition.
+        candidate: The label of each axis of the search, by the axis's name; empty without one.
+        released: Of a search on public records, the cell that the candidate is on the private
+            ones; else None.
     """
 
     values: Mapping[str, str]
     seed: int | None
     spec: Spec
     digest: str
+    candidate: Mapping[str, str] = field(default_factory=dict)
+    released: Cell | None = field(default=None, repr=False)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The label of every axis, of the matrix and of the search."""
+        return {**self.values, **self.candidate}
 
     @property
     def label(self) -> str:
         """The cell in a few words."""
-        parts = [f"{name.rpartition('.')[2]} {value}" for name, value in self.values.items()]
+        parts = [f"{name.rpartition('.')[2]} {value}" for name, value in self.labels.items()]
         return ", ".join([*parts, *([] if self.seed is None else [f"seed {self.seed}"])]) or "only"
 
 
@@ -97,6 +125,8 @@ class Sweep:
         vary: The axes of randomness that the numbers are given to.
         cells: Every combination; the seeds vary fastest, then the last axis.
         text: The sweep's file, with overrides applied, as it was understood.
+        tune: How the best candidate is chosen, and what accounts for it.
+        grids: The axes of the search in each combination of the matrix, by the labels of that.
     """
 
     name: str
@@ -106,6 +136,16 @@ class Sweep:
     vary: tuple[str, ...]
     cells: tuple[Cell, ...]
     text: str = field(repr=False)
+    tune: TuneSpec = field(default_factory=NotTuned)
+    grids: Mapping[tuple[str, ...], tuple[Axis, ...]] = field(default_factory=dict)
+
+    @property
+    def searches(self) -> dict[tuple[str, ...], list[Cell]]:
+        """The cells of each search, by the labels of the matrix; none without a grid."""
+        found: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in self.cells if self.grids else ():
+            found.setdefault(tuple(cell.values.values()), []).append(cell)
+        return found
 
 
 def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
@@ -121,8 +161,9 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
     document = reading.read(path_or_name)
     overrides.apply(document, changes)
     problems: list[SpecProblem] = []
-    axes = _axes(document, problems)
+    axes = _axes(document, (MATRIX,), problems)
     seeds, vary = _seeds(document, problems)
+    _search(document, problems)
     if problems:
         raise SpecError(problems)
     text = write(document.value)
@@ -130,27 +171,102 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
     many = len(seeds or (0,))
     for axis in axes:
         many *= len(axis.labels)
+    _not_too_many(document, many)
+    grids: dict[tuple[str, ...], tuple[Axis, ...]] = {}
+    cells = tuple(_cells(base, axes, seeds, vary, grids))
+    _equal_effort(document, grids)
+    first = cells[0].spec
+    name, tune = first.name, first.tune
+    if tune.selection == "private" and (axes or seeds):
+        key = MATRIX if axes else SEEDS
+        message = "a private selection is of one spec; give tune.grid alone, and a file each"
+        raise SpecError([document.place((key,), key=True).problem((key,), message)])
+    return Sweep(name, first.description, axes, seeds, vary, cells, text, tune, grids)
+
+
+def load_private_selection(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep | None:
+    """Read a private selection as `load_sweep` does; None for what is none.
+
+    Raises:
+        SpecError: If it cannot be read, or is wrong.
+    """
+    document = reading.read(path_or_name)
+    overrides.apply(document, changes)
+    section = _section(document, TUNE)
+    if not isinstance(section, dict) or section.get("grid") is None:
+        return None
+    if section.get("selection") != "private":
+        return None
+    return load_sweep(path_or_name, changes)
+
+
+def _not_too_many(document: Document, many: int) -> None:
     if many > MOST_CELLS:
         message = f"these are {many} runs, and at most {MOST_CELLS:,} are one sweep; split it"
         raise SpecError([document.place((MATRIX,)).problem((MATRIX,), message)])
-    cells = tuple(_cells(base, axes, seeds, vary))
-    first = cells[0].spec
-    return Sweep(first.name, first.description, axes, seeds, vary, cells, text)
 
 
-def _axes(document: Document, problems: list[SpecProblem]) -> tuple[Axis, ...]:
-    section = _section(document, MATRIX)
+def _search(document: Document, problems: list[SpecProblem]) -> None:
+    """Refuse a search that says nothing of what accounts for it."""
+    section = _section(document, TUNE)
+    if not isinstance(section, dict) or not section:
+        return
+    selection, path = section.get("selection"), (TUNE, "selection")
+    if section.get("grid") is None:
+        # A trial's own spec has none, and is a sweep of one run.
+        if section.get("data") is not None:
+            message = "tune.data is searched over tune.grid, which is missing"
+            problems.append(document.place(_PUBLIC_DATA, key=True).problem(_PUBLIC_DATA, message))
+    elif selection is None or selection == "none":
+        message = (
+            f"missing; say by what the search is accounted for: {_SELECTIONS}; a search that only "
+            "compares, and whose best is not picked, is a matrix"
+        )
+        problems.append(document.place(path).problem(path, message))
+    elif selection == "public" and not isinstance(section.get("data"), dict):
+        message = (
+            "missing; give the section data of the public records that are searched on, such as "
+            "data: {dataset: mnist, clients: 10}"
+        )
+        problems.append(document.place(_PUBLIC_DATA).problem(_PUBLIC_DATA, message))
+    elif selection != "public" and section.get("data") is not None:
+        message = f"is searched on where selection is public, not {selection}; remove it"
+        problems.append(document.place(_PUBLIC_DATA, key=True).problem(_PUBLIC_DATA, message))
+
+
+def _equal_effort(document: Document, grids: Mapping[tuple[str, ...], tuple[Axis, ...]]) -> None:
+    """Refuse searches of which one has more candidates than another."""
+    sizes = {labels: _size(grid) for labels, grid in grids.items()}
+    if len(set(sizes.values())) > 1:
+        least, most = (pick(sizes, key=lambda one: sizes[one]) for pick in (min, max))
+        message = (
+            f"{', '.join(most)} has {sizes[most]} candidates and {', '.join(least)} has "
+            f"{sizes[least]}; compare at equal effort: grids of as many candidates"
+        )
+        raise SpecError([document.place(_GRID).problem(_GRID, message)])
+
+
+def _size(grid: Sequence[Axis]) -> int:
+    many = 1
+    for axis in grid:
+        many *= len(axis.labels)
+    return many
+
+
+def _axes(document: Document, where: KeyPath, problems: list[SpecProblem]) -> tuple[Axis, ...]:
+    section: Any = document.value
+    for key in where:
+        section = section.get(key) if isinstance(section, dict) else None
     if section is None:
         return ()
-    where = document.place((MATRIX,))
     if not isinstance(section, dict) or not section:
         message = "a section of axes is due, such as algorithm.learning_rate: [0.02, 0.05]"
-        problems.append(where.problem((MATRIX,), message))
+        problems.append(document.place(where).problem(where, message))
         return ()
     found = []
     for name, value in section.items():
         try:
-            found.append(_axis(name, value, document))
+            found.append(_axis(name, value, document, where))
         except SpecError as error:
             problems += error.problems
     set_by: dict[KeyPath, str] = {}
@@ -160,13 +276,13 @@ def _axes(document: Document, problems: list[SpecProblem]) -> tuple[Axis, ...]:
                 shorter = min(len(path), len(change.path))
                 if other != axis.name and path[:shorter] == change.path[:shorter]:
                     message = f"{dotted(change.path)} is set by {other} too; one axis sets a field"
-                    problems.append(change.place.problem((MATRIX, axis.name), message))
+                    problems.append(change.place.problem((*where, axis.name), message))
             set_by[change.path] = axis.name
     return tuple(found)
 
 
-def _axis(name: str, value: Any, document: Document) -> Axis:
-    here: KeyPath = (MATRIX, name)
+def _axis(name: str, value: Any, document: Document, where: KeyPath) -> Axis:
+    here: KeyPath = (*where, name)
     if isinstance(value, list):
         columns = {name: value}
         labels = None
@@ -287,25 +403,81 @@ def _without(document: Document) -> Document:
 
 
 def _cells(
-    base: Document, axes: Sequence[Axis], seeds: tuple[int, ...], vary: tuple[str, ...]
+    base: Document,
+    axes: Sequence[Axis],
+    seeds: tuple[int, ...],
+    vary: tuple[str, ...],
+    grids: dict[tuple[str, ...], tuple[Axis, ...]],
 ) -> Iterator[Cell]:
-    """Every combination as a spec of its own; what is wrong in several of them is said once."""
+    """Every combination as a spec of its own; what is wrong in several of them is said once.
+
+    The axes of each search are put into `grids`, by the labels of the matrix.
+    """
     problems: dict[SpecProblem, None] = {}
     found: list[Cell] = []
     for chosen in itertools.product(*(range(len(axis.labels)) for axis in axes)):
         pairs = list(zip(axes, chosen, strict=True))
-        changes = [change for axis, index in pairs for change in axis.changes[index]]
         values = {axis.name: axis.labels[index] for axis, index in pairs}
-        for seed in seeds or (None,):
-            try:
-                spec = _spec(base, changes, seed, vary)
-            except SpecError as error:
-                problems |= dict.fromkeys(error.problems)
-                break
-            found.append(Cell(values, seed, spec, _digest(spec, seed)))
+        document, grid, data = _searched(
+            base, [change for axis, index in pairs for change in axis.changes[index]]
+        )
+        if grid:
+            grids[tuple(values.values())] = grid
+            _not_too_many(base, len(found) + _size(grid) * len(seeds or (0,)))
+        for tried in itertools.product(*(range(len(axis.labels)) for axis in grid)):
+            found += _seeded(document, values, grid, tried, data, seeds, vary, problems)
     if problems:
         raise SpecError(list(problems))
     yield from found
+
+
+def _seeded(
+    document: Document,
+    values: Mapping[str, str],
+    grid: Sequence[Axis],
+    tried: Sequence[int],
+    data: overrides.Change | None,
+    seeds: tuple[int, ...],
+    vary: tuple[str, ...],
+    problems: dict[SpecProblem, None],
+) -> Iterator[Cell]:
+    """One candidate, or one combination without a search, under every seed."""
+    pairs = list(zip(grid, tried, strict=True))
+    changes = [change for axis, index in pairs for change in axis.changes[index]]
+    candidate = {axis.name: axis.labels[index] for axis, index in pairs}
+    for seed in seeds or (None,):
+        try:
+            spec, released = _spec(document, changes, seed, vary), None
+            if data is not None:
+                public = _spec(document, [*changes, data], seed, vary)
+                searched = public.tune.replace(dataset=public.data.dataset)
+                private, spec = (one.replace(tune=searched) for one in (spec, public))
+                released = Cell(values, seed, private, _digest(private, seed), candidate)
+        except SpecError as error:
+            problems.update(dict.fromkeys(error.problems))
+            break
+        yield Cell(values, seed, spec, _digest(spec, seed), candidate, released)
+
+
+def _searched(
+    base: Document, changes: Sequence[overrides.Change]
+) -> tuple[Document, tuple[Axis, ...], overrides.Change | None]:
+    """A combination without its search, the axes of that, and the data that it is on."""
+    document = copy.deepcopy(base)
+    overrides.apply_changes(document, changes)
+    problems: list[SpecProblem] = []
+    _search(document, problems)
+    grid = _axes(document, _GRID, problems)
+    if problems:
+        raise SpecError(problems)
+    tune = _section(document, TUNE)
+    if not isinstance(tune, dict):
+        return document, (), None
+    data = None
+    if tune.get("data") is not None:
+        data = overrides.Change(("data",), tune["data"], document.place(_PUBLIC_DATA))
+    document.value[TUNE] = {key: value for key, value in tune.items() if key not in TUNE_KEYS}
+    return document, grid, data
 
 
 def _spec(
@@ -332,7 +504,11 @@ def _is_reproducible(value: Any) -> bool:
 
 def _digest(spec: Spec, seed: int | None) -> str:
     same = spec.replace(name="cell", description="", report=ReportSpec(), budget=BudgetSpec())
-    said = reading.dump(same)
+    mapping = same.to_mapping()
+    # Cells that are no trials keep the digests that they had before there were searches.
+    if same.tune == NotTuned():
+        del mapping[TUNE]
+    said = write(mapping)
     # What nothing reproduces is repeated by its number alone.
     if spec.randomness.seed is None:
         said += f"repetition: {seed}\n"

@@ -17,7 +17,7 @@ import specs
 from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import checks, yamlreader, yamlwriter
 from dpfedadamw.spec import overrides as override
-from dpfedadamw.spec.document import SWEEP_KEYS, Document, one_line
+from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, TUNE_KEYS, Document, KeyPath, one_line
 from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.sections import Spec
 
@@ -79,11 +79,15 @@ def specified(document: Document) -> Spec:
     Raises:
         SpecError: With all that is wrong; also where it means several runs.
     """
-    for name in SWEEP_KEYS:
-        if isinstance(document.value, dict) and document.value.get(name) is not None:
-            source = document.place(()).source
-            message = f"this spec means several runs; start them with: dpfedadamw sweep {source}"
-            raise SpecError([document.place((name,), key=True).problem((name,), message)])
+    whole: Any = document.value if isinstance(document.value, dict) else {}
+    tune = whole.get(TUNE)
+    searched: Any = tune if isinstance(tune, dict) else {}
+    several: list[KeyPath] = [(name,) for name in SWEEP_KEYS if whole.get(name) is not None]
+    several += [(TUNE, name) for name in TUNE_KEYS if searched.get(name) is not None]
+    for path in several:
+        source = document.place(()).source
+        message = f"this spec means several runs; start them with: dpfedadamw sweep {source}"
+        raise SpecError([document.place(path, key=True).problem(path, message)])
     return Spec.model_validate(_tuples(checks.check(document)))
 
 

@@ -23,6 +23,13 @@ from dpfedadamw.spec.privacy_section import (
     ReproducibleRandomnessSpec,
 )
 from dpfedadamw.spec.section import Section, key, one_of
+from dpfedadamw.spec.tune_section import (
+    NotTuned,
+    PrivateSelection,
+    PublicSearch,
+    TuneSpec,
+    UnaccountedSearch,
+)
 
 
 class FederationSpec(Section, title="Federation"):
@@ -195,6 +202,10 @@ class Spec(Section, title="Experiment"):
         examples=("release", "reproducible", {"mode": "reproducible", "seed": 7}),
     )
     budget: BudgetSpec = BudgetSpec()
+    tune: Annotated[
+        TuneSpec,
+        one_of("selection", NotTuned, PrivateSelection, PublicSearch, UnaccountedSearch),
+    ] = NotTuned()
     evaluation: EvaluationSpec = EvaluationSpec()
     compute: ComputeSpec = ComputeSpec()
     report: ReportSpec = ReportSpec()

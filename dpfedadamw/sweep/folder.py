@@ -57,6 +57,11 @@ class CellFolder:
         return self.path / "runs"
 
     @property
+    def trial(self) -> Path:
+        """Of a private selection, which trial its run is; private."""
+        return self.path / "trial.json"
+
+    @property
     def _result(self) -> Path:
         return self.path / "result.json"
 

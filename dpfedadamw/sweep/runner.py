@@ -140,6 +140,8 @@ class Runner:
         begun = folder.newest_run()
         what = ["--resume", str(begun.path)] if begun else [str(folder.spec)]
         where = [] if begun else ["--out", str(folder.runs)]
+        if not begun and folder.trial.exists():
+            where += ["--trial", str(folder.trial)]
         return [
             sys.executable, "-m", "dpfedadamw", "run", *what, *where, "--json", *self._options,
         ]  # fmt: skip

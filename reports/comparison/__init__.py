@@ -15,7 +15,7 @@ from reports import formatting
 from reports.comparison import ranking, runs, terms
 from reports.comparison.ranking import RankedSpec
 from reports.comparison.terms import TOLERANCE, Terms, Towards
-from reports.content import wording
+from reports.content import tuning, wording
 from reports.content.guarantee import NO_PRIVACY
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import ReportError
@@ -240,6 +240,7 @@ def _remarks(
             f"{run} repeats a run of {entry.label} and is not counted again."
             for run in entry.repeated
         ]
+        found += tuning.remarks(entry.runs[0].source, entry.label)
         if entry.objection is not None:
             found.append(f"{entry.label} has no rank: {entry.objection}.")
     if span is not None and span[0] < span[1]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from reports.comparison.tidy import CELL, SEED, Row, Value
+from reports.comparison.tidy import CELL, SEED, SELECTED, Row, Value
 from reports.errors import ReportError
 
 LEVEL = 0.05
@@ -64,6 +64,7 @@ class CrossTable:
         columns: Names of the columns.
         entries: What was measured, by row and column.
         left_out: Runs that do not count, by reason.
+        remarks: What has to be said of how the runs' settings were chosen, a sentence each.
     """
 
     measure: str
@@ -73,6 +74,7 @@ class CrossTable:
     columns: tuple[str, ...]
     entries: dict[tuple[str, str], Entry]
     left_out: dict[str, int]
+    remarks: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
         """What has to be said under the table, a sentence each."""
@@ -93,6 +95,7 @@ class CrossTable:
                 "ε is claimed towards the server, a client being in every round, at record level, "
                 "and towards a third party at client level; the data hold δ."
             )
+        found += self.remarks
         found += [f"Left out: {count} ({why})." for why, count in self.left_out.items()]
         return found
 
@@ -117,6 +120,7 @@ def tabulate(
         if name not in known:
             raise ReportError(f"{name}: the data have no such column; they have {', '.join(known)}")
     left_out: dict[str, int] = {}
+    remarks: dict[str, None] = {}
     groups: dict[tuple[str, str], dict[Value, float]] = {}
     losses: dict[tuple[str, str], set[float]] = {}
     cells: dict[tuple[str, str, Value], Value] = {}
@@ -136,6 +140,7 @@ def tabulate(
                 "data vary in more than rows and columns: choose with --where AXIS=VALUE"
             )
         groups.setdefault(where, {})[row.get(SEED)] = float(value)
+        remarks |= dict.fromkeys(_remarks(row, " and ".join(filter(None, where)), measure))
         epsilon = row.get("epsilon_server_worst_case")
         epsilon = row.get("epsilon_third_party") if epsilon is None else epsilon
         if isinstance(epsilon, int | float):
@@ -150,7 +155,36 @@ def tabulate(
     for column in columns:
         _mark(entries, column, falling=measure != "test_accuracy")
     names = tuple(dict.fromkeys(row for row, _ in entries))
-    return CrossTable(measure, row_axis, column_axis or "", names, columns, entries, left_out)
+    return CrossTable(
+        measure, row_axis, column_axis or "", names, columns, entries, left_out, tuple(remarks)
+    )
+
+
+def _remarks(row: Row, where: str, measure: str) -> list[str]:
+    """What has to be said of how a row's settings were chosen."""
+    if not row.get("tune"):
+        return []
+    score, found = row.get("tune_score"), []
+    many = row.get("candidates")
+    of = "several" if many is None else str(many)
+    if row.get("tune") != "private":
+        found.append(f"Each is the best of {of} candidates by {score}.")
+    if score == measure and row.get("tune") == "unaccounted":
+        found.append(
+            f"Picked by {measure}, which is what is shown: the best of several is better there "
+            "than on new records."
+        )
+    if row.get("tune") == "unaccounted" and row.get("unit") != "none":
+        found.append(
+            "Hyper-parameters were chosen by looking at the private records: no ε covers that."
+        )
+    edge = row.get("on_the_grids_edge")
+    if edge:
+        found.append(
+            f"Warning: the best of {where} lies on the edge of its grid ({edge}); a better one may "
+            "lie beyond."
+        )
+    return found
 
 
 def _objection(row: Row) -> str | None:
@@ -158,6 +192,8 @@ def _objection(row: Row) -> str | None:
         return f"audit: {row.get('audit')}"
     if row.get("signatures") != "holds":
         return f"signatures: {row.get('signatures')}"
+    if row.get("tune") not in (None, "private") and row.get("selected") != SELECTED:
+        return "candidates that were not the best, or of a search that is not over"
     return None
 
 

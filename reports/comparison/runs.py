@@ -118,6 +118,9 @@ class ComparedRun:
         randomness = mapping(spec.get("randomness"))
         spec["randomness"] = {k: v for k, v in randomness.items() if k != "seed"}
         spec["model"] = {k: v for k, v in mapping(spec.get("model")).items() if k != "seed"}
+        # Runs from before there were searches have no such section.
+        if mapping(spec.get("tune")).get("selection") == "none":
+            del spec["tune"]
         return json.dumps(spec, sort_keys=True, default=str)
 
     @property

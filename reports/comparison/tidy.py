@@ -26,6 +26,12 @@ COLUMNS = (
     "local_steps", "test_accuracy", "test_loss", "bytes_up", "bytes_down", "seconds",
     "model_sha256",
 )  # fmt: skip
+# Of a search for hyper-parameters, which not every sweep is: how the best was chosen, by what
+# score, of how many candidates, whether the row is of the best, and on what edges of the grid.
+SEARCH = (
+    "validation_accuracy", "tune", "tune_score", "candidates", "selected", "on_the_grids_edge",
+)  # fmt: skip
+SELECTED = "best"
 # On what it was computed, as the sweep found it.
 MACHINE = (
     "package", "python", "torch", "numpy", "system", "processor", "instructions", "threads",
@@ -35,11 +41,11 @@ MACHINE = (
 MEASURES = ("test_accuracy", "test_loss", "seconds")
 _NUMBERS = (
     *MEASURES, "clipping_norm", "noise_multiplier", "delta", "epsilon_server_worst_case",
-    "epsilon_third_party",
+    "epsilon_third_party", "validation_accuracy",
 )  # fmt: skip
 _COUNTS = (
     SEED, "rounds", "clients", "clients_per_round", "local_steps", "bytes_up", "bytes_down",
-    "threads",
+    "threads", "candidates",
 )  # fmt: skip
 
 
@@ -80,15 +86,25 @@ def row_of(run_dir: Path) -> dict[str, Value]:
         found[name] = _number(header.get(name))
     for name in ("rounds", "clients", "clients_per_round", "local_steps"):
         found[name] = _whole(header.get(name))
-    return {name: found.get(name) for name in COLUMNS}
+    tune = mapping(spec.get("tune"))
+    searched: dict[str, Value] = {}
+    if tune.get("selection") not in (None, "none"):
+        score = last.get("validation_accuracy") if ended else None
+        searched = {
+            "tune": _text(tune.get("selection")),
+            "tune_score": _text(tune.get("score")) or "validation_accuracy",
+            "validation_accuracy": _number(score),
+        }
+    return {**{name: found.get(name) for name in COLUMNS}, **searched}
 
 
 def columns_of(rows: Iterable[Row]) -> list[str]:
     """The columns of a table of rows: the sweep's own first, then those that all have."""
     names = dict.fromkeys(name for row in rows for name in row)
-    known = {CELL, SEED, *COLUMNS, *MACHINE}
+    known = {CELL, SEED, *COLUMNS, *SEARCH, *MACHINE}
     axes = [name for name in names if name not in known]
-    return [CELL, *axes, SEED, *COLUMNS, *MACHINE]
+    searched = SEARCH if any(name in names for name in SEARCH) else ()
+    return [CELL, *axes, SEED, *COLUMNS, *searched, *MACHINE]
 
 
 def as_csv(rows: Sequence[Row]) -> str:

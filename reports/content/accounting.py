@@ -12,7 +12,7 @@ from pydantic import WithJsonSchema
 
 from reports import formatting
 from reports.accountants import ACCOUNTANTS, described, ordered
-from reports.content import findings, guarantee, wording
+from reports.content import findings, guarantee, tuning, wording
 from reports.content.events import Event
 from reports.content.parts import (
     EMPTY,
@@ -164,6 +164,8 @@ def accounting(source: RunSource, audience: str) -> Accounting:
     private = source.private
     library = mapping(source.header.get("accountant")) if private else {}
     open_profile = audience == INTERNAL or unit_of(source).profile_is_public()
+    # That of one trial says less than the selection costs.
+    open_profile = open_profile and not tuning.is_selected(source)
     pairs = sequence(source.claim.get("profile")) if private and open_profile else []
     profile = [
         (number(pair[0]), number(pair[1]))
@@ -188,12 +190,14 @@ def over_rounds(source: RunSource, audience: str) -> list[SpentAfter]:
     if not source.private:
         return []
     found = []
+    chosen = tuning.is_selected(source)
     for raw in sequence(findings.details(source, "accounting").get("over_rounds"))[:2_000]:
         row = mapping(raw)
         index = integer(row.get("round"))
         server = number(row.get("server")) if audience == INTERNAL else None
         if index is not None:
-            third = number(row.get("third_party"))
+            # Of a selected run the curve is that of its trial alone, which no third party is told.
+            third = None if chosen else number(row.get("third_party"))
             found.append(SpentAfter(round=index, server=server, third_party=third))
     return found
 

@@ -14,7 +14,7 @@ from typing import Literal
 from reports import formatting
 from reports.content.parts import Number, Part
 from reports.reading.claims import epsilons
-from reports.reading.files import integer, mapping, sequence
+from reports.reading.files import integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
 EventKind = Literal[
@@ -24,6 +24,7 @@ EventKind = Literal[
     "sampling-without-replacement",
     "gaussian",
     "mixture",
+    "repeat-and-select",
 ]
 _MOST_PARTS = 50
 
@@ -35,7 +36,7 @@ class Event(Part):
         event: Its kind.
         text: The event in words.
         parameters: count of a self-composition; rate of a sampling; noise_over_sensitivity of a
-            Gaussian; rounds and participation of a mixture.
+            Gaussian; rounds and participation of a mixture; mean and shape of a selection.
         of: What it is made of.
     """
 
@@ -79,6 +80,20 @@ def composed(parts: Sequence[Event]) -> Event | None:
         return parts[0]
     text = "Composed, one after the other"
     return Event(event="composition", text=text, parameters={}, of=tuple(parts))
+
+
+def selected(source: RunSource, trial: Event | None) -> Event | None:
+    """Return the best of a random number of trials, by the law that the spec states."""
+    tune = mapping(source.spec.get("tune"))
+    mean, shape = number(tune.get("mean_trials")), number(tune.get("shape"))
+    if trial is None or mean is None or shape is None:
+        return None
+    text = (
+        f"The best of a random number of trials: truncated negative binomial, mean "
+        f"{formatting.plain(mean)}, shape {formatting.plain(shape)}"
+    )
+    parameters = {"mean": mean, "shape": shape}
+    return Event(event="repeat-and-select", text=text, parameters=parameters, of=(trial,))
 
 
 def record_step(

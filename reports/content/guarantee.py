@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from reports import formatting
-from reports.content import findings
+from reports.content import findings, tuning
 from reports.content.parts import (
     FOR_THE_PUBLIC,
     INTERNAL,
@@ -21,6 +21,7 @@ from reports.content.parts import (
     Part,
     Rule,
     Share,
+    ViewKey,
     part,
 )
 from reports.content.units import View, unit_of
@@ -89,7 +90,9 @@ def views(source: RunSource, audience: str) -> list[View]:
 
 def headline(source: RunSource, audience: str) -> View | None:
     """Return the view that the report leads with, or None without a claim."""
-    key = unit_of(source).headline(audience == INTERNAL)
+    key: ViewKey = "third_party"
+    if not tuning.is_selected(source):
+        key = unit_of(source).headline(audience == INTERNAL)
     return next((view for view in views(source, audience) if view.key == key), None)
 
 
@@ -148,6 +151,11 @@ def _delta_times(source: RunSource, view: View | None) -> float | None:
 
 
 def _composition(source: RunSource) -> str:
+    if tuning.is_selected(source):
+        return (
+            f"Rényi composition of {unit_of(source).words.queries} and private selection "
+            "(Papernot & Steinke 2022, Theorem 2)"
+        )
     library = mapping(source.header.get("accountant"))
     named = " ".join(clean(library.get(key), 60) for key in ("library", "version")).strip()
     return (
@@ -196,7 +204,7 @@ def _statement(
         f"{unit.protected_in_sentence(source)}, for {adjacency(source)} neighbours{covered}, by "
         f"{_composition(source)}, assuming that {words.public} and that sampling and "
         f"noise were drawn as described from randomness the adversary does not know{secret}."
-        f"{unit.after_sentence(source)}"
+        f"{unit.after_sentence(source)}{tuning.statement(source)}"
     )
 
 

@@ -106,11 +106,6 @@ FORM_TOWARDS = {
 
 OUTSIDE_BUDGET = [
     (
-        "Choosing hyper-parameters",
-        "Every further training run on the same private records spends privacy of its own. Trials "
-        "before this run are not in the budget unless they were made on public data.",
-    ),
-    (
         "Test metrics",
         "Accuracy, also by class, and loss on the test records are released without noise. Test "
         "records are not covered by the guarantee, and choosing a round by them uses them.",
@@ -199,12 +194,12 @@ HAZARDS = [
     ),
 ]
 CLIENT_OUTSIDE_BUDGET = [
-    *OUTSIDE_BUDGET[:2],
+    OUTSIDE_BUDGET[0],
     (
         "Number and sizes of clients",
         "How many clients there are and how many records each holds is treated as public.",
     ),
-    OUTSIDE_BUDGET[3],
+    OUTSIDE_BUDGET[2],
 ]
 
 CLIENT_HAZARDS = [

@@ -84,7 +84,10 @@ class RunSource:
     @property
     def accountant(self) -> str:
         """Name of the accountant that leads the claim."""
-        views = (self.claim.get(key) for key in ("server", "third_party"))
+        leads = ("server", "third_party")
+        if self.claim.get("view_headline") == "third-party":
+            leads = ("third_party", "server")
+        views = (self.claim.get(key) for key in leads)
         return next(filter(None, map(accountant, views)), "pld")
 
     @property

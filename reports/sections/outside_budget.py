@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import RootModel
 
-from reports.content import outcomes, wording
+from reports.content import outcomes, tuning, wording
 from reports.content.identity import pretrained
 from reports.content.parts import Report, Titled, part
 from reports.content.sections import ReportSection, register
@@ -33,7 +33,12 @@ def outside_budget(source: RunSource, _audience: str) -> OutsideBudget:
     texts = wording.OUTSIDE_NOTHING
     if source.private:
         standing = unit_of(source).words.outside_budget
-        texts = [*standing, _pretraining(source), *outcomes.validation(source)]
+        texts = [
+            tuning.outside(source),
+            *standing,
+            _pretraining(source),
+            *outcomes.validation(source),
+        ]
     return OutsideBudget(tuple(Titled(title=title, text=text) for title, text in texts))
 
 

@@ -136,6 +136,14 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     shared = mapping["budget"]
     if privacy["unit"] == "none" or None in shared.values():
         mapping["budget"] = dict.fromkeys(shared)
+    tune = mapping["tune"]
+    if tune["selection"] == "private" and privacy["unit"] != "record":
+        tune = mapping["tune"] = {"selection": "none"}
+    if tune["selection"] == "private" or tune.get("score") == "validation_accuracy":
+        mapping["data"]["validation"]["fraction"] = 0.5
+    if tune["selection"] == "private":
+        privacy["target_epsilon"], federation["max_epsilon"] = None, None
+        privacy["noise_multiplier"] = privacy["noise_multiplier"] or 1.0
     if privacy["unit"] == "record":
         privacy["adjacency"] = crosschecks._PAIRINGS[privacy["sampling"]["kind"]][0]
         _make_sampling_coherent(privacy["sampling"])
@@ -151,6 +159,9 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         if ALGORITHMS[algorithm["name"]].budgeted and sampling["kind"] == "shuffled":
             sampling["kind"] = "fixed"
     if "local_iterations" in algorithm:
+        # Its steps are fitted to a target.
+        if tune["selection"] == "private":
+            mapping["tune"] = {"selection": "none"}
         bounds = algorithm["local_iterations"]
         bounds["maximum"] = max(bounds["minimum"], bounds["maximum"])
         steps = max(bounds["minimum"], min(bounds["maximum"], federation["local_steps"]))

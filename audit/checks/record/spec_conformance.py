@@ -24,6 +24,7 @@ from audit.checks.shared.agreement import (
 )
 from audit.checks.shared.epsilon_limit import limit_faults
 from audit.checks.shared.shared_budget import budget_faults
+from audit.checks.shared.tuning import trial_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -155,6 +156,7 @@ def _adapted(header: Header) -> str:
 def _judge(bundle: Bundle) -> Judgement:
     spec, ledger, header = bundle.readable_spec, bundle.readable_ledger, bundle.header
     reasons: list[str] = []
+    unreadable: list[str] = []
     try:
         _header(spec, header, reasons)
         if not header.unit.claims_privacy:
@@ -172,9 +174,9 @@ def _judge(bundle: Bundle) -> Judgement:
             past = histories(ledger, header)
             limit_faults(spec, ledger, "server", past, reasons)
             budget_faults(spec, ledger, past.values(), reasons)
+            trial_faults(bundle, reasons, unreadable)
     except FieldError as error:
         reasons.append(str(error))
-    unreadable: list[str] = []
     if header.unit.claims_privacy:
         try:
             divisor_fault(bundle.all_rounds(), header.expected_batch_size or 1.0, _DIVIDED, reasons)
@@ -214,7 +216,9 @@ SPEC_CONFORMANCE = Check(
     "round with other steps or noise than the rule gives it; a limit on epsilon that was exceeded, "
     "or that ended the run a round too early",
     limits="Client sizes, and with them B/n where the spec states no sampling rate, are taken as "
-    "public metadata. The released values "
+    "public metadata. That no trials were run but those "
+    "of a private selection, and that the best of them was published, is not in one run's files. "
+    "The released values "
     "that adaptive rules go by are read from the ledger. What other runs spent of a budget is not "
     "in this run's files.",
     rule=_judge,

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfedadamw.privacy.accounting.registry import as_claimed, epsilons, leading
+from dpfedadamw.privacy.accounting.selection import TUNED
 from dpfedadamw.privacy.composition import Composition, Compositions
 
 Spends = Sequence[Mapping[str, Any]]
 
+NOT_TUNED = "hyper-parameters were not chosen on these data, or that choice is accounted elsewhere"
 ASSUMPTIONS = (
     "neighbouring data sets differ by one client with all its records (add or remove)",
     "each round every client takes part independently with the stated probability, the ratio of "
@@ -20,7 +22,7 @@ ASSUMPTIONS = (
     "more or less does not change it",
     "the update is clipped over the whole vector and divided by a public number of clients",
     "sampling and noise come from randomness that the adversary does not know",
-    "hyper-parameters were not chosen on these data, or that choice is accounted elsewhere",
+    NOT_TUNED,
 )
 _THIRD_PARTY = "third party: it sees models only, and nothing that tells who took part in a round"
 _TRUSTED = (
@@ -41,6 +43,7 @@ def client_level_claim(
     delta: float,
     times: int = 1,
     most: Compositions | None = None,
+    selection: str = "none",
 ) -> dict[str, Any]:
     """The claim line of a client-level run, without its chain.
 
@@ -50,6 +53,7 @@ def client_level_claim(
         delta: δ.
         times: How often each line counts: a planned run is one round's line, T times.
         most: The most that a client's uploads were to amount to; see `registry.epsilons`.
+        selection: The spec's word for how the hyper-parameters were chosen.
 
     Returns:
         JSON types only, numbers finite.
@@ -80,7 +84,8 @@ def client_level_claim(
         },
         "server": server,
         "assumptions": [
-            *ASSUMPTIONS,
+            *ASSUMPTIONS[:-1],
+            TUNED.get(selection, NOT_TUNED),
             _THIRD_PARTY,
             *((_UNTRUSTED, _LOCAL) if by_clients else (_TRUSTED,)),
         ],

@@ -29,7 +29,7 @@ from dpfedadamw.privacy.composition import (
     merge,
 )
 
-__all__ = ["Conversion", "epsilon_rdp"]
+__all__ = ["Conversion", "divergence", "epsilon_rdp"]
 
 Conversion = Literal["improved", "classic"]
 # Kinds of steps for which orders between the whole ones are worth their time.
@@ -67,7 +67,7 @@ def _epsilon_rdp(parts: tuple[Composition, ...], delta: float, conversion: Conve
         return improved_epsilon(order, rdp, delta)
 
     def at(order: float) -> float:
-        return converted(order, sum(part.steps * _step_rdp(part.key, order) for part in parts))
+        return converted(order, divergence(parts, order))
 
     best = _valley(at, _WHOLE)
     # Between whole orders the divergence is a series that takes long, so it is asked for beside the
@@ -83,6 +83,11 @@ def _epsilon_rdp(parts: tuple[Composition, ...], delta: float, conversion: Conve
     if converted(ORDERS[0], _least_rdp(parts)) < least:
         least = min(least, at(ORDERS[0]))
     return least
+
+
+def divergence(parts: Sequence[Composition], order: float) -> float:
+    """Return the Rényi divergence of an order α > 1 of compositions after one another."""
+    return sum(part.steps * _step_rdp(part.key, order) for part in parts)
 
 
 def _least_rdp(parts: Sequence[Composition]) -> float:

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpfedadamw.privacy.accounting.registry import as_claimed, leading
+from dpfedadamw.privacy.accounting.selection import (
+    ACCOUNTANT,
+    TUNED,
+    Trials,
+    epsilon_of_selection,
+)
 from dpfedadamw.privacy.accounting.views import (
     DERIVED_RATE,
+    NOT_TUNED,
     STATED_RATE,
     ClientSpend,
     mechanism_assumptions,
@@ -143,6 +150,9 @@ def claim(
     client_sampling: str = "fixed-size",
     max_epsilon: float | None = None,
     rate_is_stated: bool = False,
+    selection: str = "none",
+    trials: Trials | None = None,
+    drawn: int | None = None,
 ) -> dict[str, Any]:
     """Return the ledger's claim: every view of a finished run, as JSON types with finite numbers.
 
@@ -160,6 +170,10 @@ def claim(
         client_sampling: "fixed-size" or "poisson".
         max_epsilon: ε at which the run ends early; no client can spend more towards anybody.
         rate_is_stated: whether q is a constant of the spec, and does not follow from sizes.
+        selection: the spec's word for how the hyper-parameters were chosen.
+        trials: the law of the number of trials, of which this run is one and the published one the
+            best; None for a run by itself.
+        drawn: how many trials there are; None before it is drawn.
 
     Returns:
         The claim line without its chain (kind, previous, digest).
@@ -193,24 +207,38 @@ def claim(
         most = [entry.epsilon[accountant.name] for entry in server.clients].index(spent)
         profile = leads.profile(spends[most].compositions)
     shared = mechanism_assumptions(per_round.sampling)
+    spelled = {
+        **({DERIVED_RATE: STATED_RATE} if rate_is_stated else {}),
+        NOT_TUNED: TUNED.get(selection, NOT_TUNED),
+    }
     readings = [
-        *(STATED_RATE if rate_is_stated and note == DERIVED_RATE else note for note in shared),
+        *(spelled.get(note, note) for note in shared),
         *(f"server: {note}" for note in notes if note not in shared),
         *(f"third party: {note}" for note in third_party.epsilon.assumptions if note not in shared),
         *([LIMITED.format(max_epsilon)] if max_epsilon is not None else []),
         *([ADAPTED] if bound.adaptation and bound.adaptation.follows_releases else []),
     ]
+    alone = as_claimed({accountant.name: at_most(third_party.epsilon.value)})
+    chosen = {}
+    if trials is not None:
+        value = epsilon_of_selection(bound.each_round(per_round), participation, delta, trials)
+        chosen = {"tuning": {"one_trial": alone}}
+        if drawn is not None:
+            every = [
+                replace(part, steps=part.steps * drawn) for part in bound.everything(per_round)
+            ]
+            all_trials = {accountant.name: max(accountant.epsilon(every, delta), spent)}
+            chosen["tuning"]["server_all_trials"] = as_claimed(all_trials)
+        alone = {"epsilon": {ACCOUNTANT: value}, "accountant": ACCOUNTANT}
     return {
-        "view_headline": "server",
+        "view_headline": "server" if trials is None else "third-party",
         "delta": float(delta),
         "adjacency": per_round.adjacency,
         "server": {**as_claimed({accountant.name: spent}), "clients": entries},
         # A run that was interrupted can have charged a client for more rounds than there are.
         "server_worst_case": as_claimed({accountant.name: max(at_most(worst.value), spent)}),
-        "third_party": {
-            **as_claimed({accountant.name: at_most(third_party.epsilon.value)}),
-            "participation": participation,
-        },
+        "third_party": {**alone, "participation": participation},
+        **chosen,
         "closed_forms": asdict(forms),
         "assumptions": readings,
         "profile": [list(point) for point in profile],

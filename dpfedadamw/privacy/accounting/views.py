@@ -45,8 +45,8 @@ _FIRST = (
     "the noise on each sum is Gaussian with the stated multiplier, independent between queries, "
     "and unknown to whom the claim is made towards",
 )
-_LAST = (
-    "hyperparameters were not tuned on the private records, or their tuning is accounted elsewhere",
+NOT_TUNED = (
+    "hyperparameters were not tuned on the private records, or their tuning is accounted elsewhere"
 )
 _REPLACE_ONE = (
     "neighbouring data sets differ in the content of one record, which moves a clipped sum by up "
@@ -90,7 +90,7 @@ _CLIENT_DRAWS = {
 
 def mechanism_assumptions(sampling: str) -> tuple[str, ...]:
     """Return what must hold for any view, by the event kind of the sampler."""
-    return (*_FIRST, *_BATCHES[sampling], *_LAST)
+    return (*_FIRST, *_BATCHES[sampling], NOT_TUNED)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class WholeClients(PrivacyUnit):
         spends = [entry for entry in entries if entry["kind"] == "spend"]
         most = server_compositions([_most_of_a_round(plan)], plan.rounds).get(0)
         clients, delta = len(plan.records), plan.claimed_delta
-        claim = client_level_claim(spends, clients, delta, most=most)
+        claim = client_level_claim(spends, clients, delta, most=most, selection=plan.tune.selection)
         return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: PrivacyPlan, _dearest: int | None) -> dict[str, Any]:
@@ -79,7 +79,13 @@ class WholeClients(PrivacyUnit):
         take part in a round.
         """
         spends, clients = [_most_of_a_round(plan)], len(plan.records)
-        return client_level_claim(spends, clients, plan.claimed_delta, _most_rounds(plan))
+        return client_level_claim(
+            spends,
+            clients,
+            plan.claimed_delta,
+            _most_rounds(plan),
+            selection=plan.tune.selection,
+        )
 
     def watch(self, plan: PrivacyPlan, limit: float) -> Watch:
         """Says before each round whether it keeps to a limit on ε towards a third party.

@@ -84,7 +84,9 @@ class SingleRecords(PrivacyUnit):
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
         counted = plan.spending_bound.accounted(entries)
-        claim = _claim(plan, record_level.spends_from_ledger(counted))
+        # How many trials there were stands in the header of each.
+        trials = entries[0].get("tuning", {}).get("trials") if entries else None
+        claim = _claim(plan, record_level.spends_from_ledger(counted), trials)
         return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: PrivacyPlan, dearest: int | None) -> dict[str, Any]:
@@ -169,7 +171,9 @@ class SingleRecords(PrivacyUnit):
         ]
 
 
-def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
+def _claim(
+    plan: PrivacyPlan, spends: Sequence[ClientSpend], drawn: int | None = None
+) -> dict[str, Any]:
     return record_level.claim(
         spends,
         per_round=plan.composition(plan.smallest_client),
@@ -181,6 +185,9 @@ def _claim(plan: PrivacyPlan, spends: Sequence[ClientSpend]) -> dict[str, Any]:
         client_sampling=plan.client_sampling,
         max_epsilon=plan.max_epsilon,
         rate_is_stated=plan.stated_rate is not None,
+        selection=plan.tune.selection,
+        trials=plan.trials,
+        drawn=drawn,
     )
 
 

@@ -19,6 +19,10 @@ from reports.reading.source import RunSource
 THIRD_PARTY = (
     "a third party who sees only broadcast or final models and does not learn who took part"
 )
+THIRD_PARTY_OF_TRIALS = (
+    "a third party who sees only models of the published trial, nothing of the others, and does "
+    "not learn who took part"
+)
 TitledTexts = tuple[tuple[str, str], ...]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 from reports import formatting
-from reports.content import adaptation, events, wording
+from reports.content import adaptation, events, tuning, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import (
     THIRD_PARTY,
+    THIRD_PARTY_OF_TRIALS,
     ClientLoss,
     Draws,
     Unit,
@@ -46,6 +48,8 @@ class RecordLevel(Unit):
         realised = "Server, as it happened"
         if adaptation.follows_releases(source.header):
             realised = "Server, most in the rounds taken part in"
+        if tuning.is_selected(source):
+            return self._selected(source, internal)
         entries: tuple[tuple[ViewKey, str, str, str], ...] = (
             ("server", realised, _SERVER, ""),
             ("server_worst_case", "Server, worst case (in every round)", _SERVER, ""),
@@ -63,6 +67,37 @@ class RecordLevel(Unit):
             )
             for key, label, towards, how in entries
             if internal or key != "server"
+        ]
+
+    def _selected(self, source: RunSource, internal: bool) -> list[View]:
+        """Return the losses of a private selection.
+
+        Those towards the server tell how many trials there were, which is for nobody else.
+        """
+        claim = source.claim
+        every = mapping(claim.get("tuning")).get("server_all_trials")
+        entries: tuple[tuple[ViewKey, str, str, Any, str], ...] = (
+            ("server", "Server, this trial alone", _SERVER, claim.get("server"), ""),
+            ("server_worst_case", "Server, all trials", _SERVER, every, ", in every round of each"),
+            (
+                "third_party",
+                "Third party, of the selection",
+                THIRD_PARTY_OF_TRIALS,
+                claim.get("third_party"),
+                ", best of a random number of trials (Papernot & Steinke 2022)",
+            ),
+        )
+        return [
+            View(
+                key=key,
+                label=label,
+                towards=towards,
+                epsilon=headline(view),
+                delta=source.delta,
+                method=f"{method_of(view)}{how}",
+            )
+            for key, label, towards, view, how in entries
+            if internal or key == "third_party"
         ]
 
     def protected_in_sentence(self, source: RunSource) -> str:
@@ -168,7 +203,7 @@ class RecordLevel(Unit):
 
     def by_accountant(self, source: RunSource, internal: bool) -> dict[str, float | None]:
         """Return those of the client with the largest loss; for the public the third party's."""
-        if not internal:
+        if not internal or tuning.is_selected(source):
             return epsilons(source.claim.get("third_party"))
         clients = sequence(mapping(source.claim.get("server")).get("clients"))
         rows = [epsilons(row) for row in clients]
@@ -194,6 +229,9 @@ class RecordLevel(Unit):
         stated = number(header.get("sampling_rate"))
         step = events.record_step(kind, batch, min(sizes), noise, queries, stated)
         each = events.charged_steps(kind, steps, min(sizes), batch)
+        if tuning.is_selected(source):
+            trial = _mixture(source, rounds, events.times(each, step))
+            return [("third_party", events.selected(source, trial))]
         return [
             ("server", _of_the_headline(source)),
             ("server_worst_case", events.times(rounds * each, step)),

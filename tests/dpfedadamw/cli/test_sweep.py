@@ -8,8 +8,12 @@ import json
 import pytest
 
 from dpfedadamw.cli import sweep as command
+from dpfedadamw.privacy.accounting.selection import Trials
+from dpfedadamw.sweep import selection
+from dpfedadamw.sweep.runner import Runner
 from reports.comparison import tidy
 from tests.dpfedadamw.spec.test_matrix import BASE
+from tests.dpfedadamw.sweep.test_selection import PRIVATE, TUNE, UNTUNED
 from tests.runs import call
 
 TWO = BASE.replace("rounds: 4", "rounds: 1")
@@ -118,3 +122,98 @@ def test_a_table_of_what_is_no_results_is_refused(tmp_path, capsys):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     assert call("sweep", "table", str(tmp_path / "x.csv"), "--rows", "a") == 2
     assert "is no table of a sweep's results; it lacks the column cell" in capsys.readouterr().err
+
+
+SEARCHED = """
+tune:
+  selection: unaccounted
+  score: test_accuracy
+  grid: {algorithm.learning_rate: [0.1, 0.2]}
+"""
+
+
+def in_this_process(monkeypatch) -> None:
+    """Cells are run by the same command, without a process for each."""
+
+    def run(self, jobs):
+        for job in jobs:
+            self._folder.begin_cell(job.cell)
+            _, _, _, *arguments = self._command(job.folder)
+            call(*arguments)
+            self._finished(job)
+            job.state = "done"
+            yield job
+
+    monkeypatch.setattr(Runner, "run", run)
+
+
+def drawn_once(monkeypatch) -> None:
+    """As if a single trial had been drawn, so that the test is short."""
+    law, numbers = Trials(4.0, 1.0), (one.to_bytes(32, "big") for one in range(10_000))
+    secret = next(one for one in numbers if law.drawn(one) == 1)
+    monkeypatch.setattr(selection, "_secret", lambda cells: secret)
+
+
+def test_a_private_selection_is_foretold_run_and_published_under_its_own_epsilon(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    in_this_process(monkeypatch)
+    drawn_once(monkeypatch)
+    (tmp_path / "s.yaml").write_text(PRIVATE.replace("rounds: 4", "rounds: 1") + TUNE)
+    assert call("epsilon", "s.yaml", "--json") == 0
+    foretold = json.loads(capsys.readouterr().out)
+    assert call("sweep", "s.yaml", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == foretold
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+
+    assert call("sweep", "s.yaml") == 0
+    said = capsys.readouterr()
+    assert "ε of the selection" in said.out
+    assert call("sweep", "s.yaml", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["result"]
+    assert found["audit"] == "PASS"
+    assert found["epsilon_third_party"] == foretold["third_party"]["epsilon"]["rdp"]
+    assert found["epsilon_server_worst_case"] is None
+    folders = sorted(path.name for path in (tmp_path / "sweeps" / "small").iterdir())
+    assert folders == ["selection.json", "winner"]
+
+
+@pytest.mark.parametrize("option", [("--only", "a=b"), ("--shard", "1/2"), ("--smoke",)])
+def test_a_private_selection_is_run_whole(option, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(PRIVATE + TUNE)
+    assert call("sweep", "s.yaml", *option) == 2
+    assert f"{option[0]}: a private selection is run whole" in capsys.readouterr().err
+
+
+def test_the_best_of_a_search_is_marked_and_named_for_what_it_was_picked_by(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(UNTUNED + SEARCHED)
+    accuracies = iter([0.5, 0.7])
+
+    def row(self, jobs):
+        for job in jobs:
+            self._folder.begin_cell(job.cell)
+            columns = dict.fromkeys(tidy.COLUMNS)
+            columns |= {"audit": "PASS", "signatures": "holds", "unit": "record", "run": "a"}
+            columns |= {"test_accuracy": next(accuracies), "tune": job.cell.spec.tune.selection}
+            job.folder.write_result({**columns, "tune_score": job.cell.spec.tune.score})
+            job.state = "done"
+            yield job
+
+    monkeypatch.setattr(Runner, "run", row)
+    assert call("sweep", "s.yaml") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "best algorithm.learning_rate 0.2: test_accuracy 70.0%, of 2" in out
+    assert "lies on the edge of its grid" in out
+    assert "no ε covers it" in out
+    assert call("sweep", "table", "sweeps/small", "--rows", "algorithm.learning_rate") == 0
+    out = capsys.readouterr().out
+    assert "| 0.2 | 70.0 |" in out
+    assert "| 0.1 |" not in out
+    assert "Picked by test_accuracy" in out
+    assert "Warning: the best of 0.2 lies on the edge of its grid" in out
+    assert "Left out: 1 (candidates that were not the best" in out

@@ -210,3 +210,93 @@ def test_a_command_for_one_run_refuses_a_sweep(tmp_path):
         SpecError, match="this spec means several runs; start them with: dpfedadamw"
     ):
         specs.load(path)
+
+
+SEARCH = """
+tune:
+  selection: {selection}
+  grid: {{algorithm.learning_rate: [0.1, 0.5]}}
+"""
+
+
+def searched_for(tmp_path, text, base=None):
+    (tmp_path / "search.yaml").write_text(
+        (base or BASE.replace("tune:\n  selection: none\n", "")) + text
+    )
+    return load_sweep(tmp_path / "search.yaml")
+
+
+def test_each_combination_of_the_matrix_is_searched_by_itself_over_its_own_grid(tmp_path):
+    sweep = searched_for(
+        tmp_path,
+        """
+matrix:
+  method:
+    label: [SGD, Adam]
+    algorithm: [{name: dp-fedavg, learning_rate: 1}, {name: dp-fedadamw, learning_rate: 1}]
+    tune.grid: [{algorithm.learning_rate: [0.1, 0.5]}, {algorithm.learning_rate: [0.01, 0.05]}]
+tune: {selection: unaccounted, score: test_accuracy}
+""",
+    )
+    rates = {
+        labels: [cell.spec.algorithm.learning_rate for cell in cells]
+        for labels, cells in sweep.searches.items()
+    }
+    assert rates == {("SGD",): [0.1, 0.5], ("Adam",): [0.01, 0.05]}
+    # Trials are marked, so none of them is the cell of a plain sweep.
+    plain = searched_for(tmp_path, "matrix: {algorithm.learning_rate: [0.1, 0.5]}\n")
+    assert not {cell.digest for cell in sweep.cells} & {cell.digest for cell in plain.cells}
+
+
+def test_a_search_on_public_records_trains_the_best_on_the_private_ones_after_all(tmp_path):
+    data = "  data: {dataset: digits, clients: 3, validation: {fraction: 0.5, public: true}}\n"
+    base = BASE.replace("fraction: 0.0\n    public: false", "fraction: 0.5\n    public: true")
+    base = base.replace("tune:\n  selection: none\n", "")
+    text = SEARCH.format(selection="public").rstrip("\n") + "\n" + data
+    cells = searched_for(tmp_path, text.replace("clients: 3,", "clients: 4,"), base).cells
+    assert [cell.spec.data.clients for cell in cells] == [4, 4]
+    assert [cell.released.spec.data.clients for cell in cells] == [5, 5]
+    assert {cell.released.spec.tune.dataset for cell in cells} == {"digits"}
+    assert [cell.released.spec.algorithm.learning_rate for cell in cells] == [0.1, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "tune: {grid: {algorithm.learning_rate: [0.1]}}",
+            "missing; say by what the search is accounted for: private, public or unaccounted",
+        ),
+        (SEARCH.format(selection="public"), "give the section data of the public records"),
+        (
+            SEARCH.format(selection="unaccounted") + "  data: {dataset: digits}\n",
+            "is searched on where selection is public",
+        ),
+        (SEARCH.format(selection="unaccounted"), "0, and candidates are scored on public"),
+        (SEARCH.format(selection="private"), "0, and candidates are scored on public"),
+        (
+            SEARCH.format(selection="private") + "  score: test_accuracy\n",
+            "not used when selection is private",
+        ),
+        ("tune: {selection: public, data: {dataset: digits}}", "tune.grid, which is missing"),
+        (
+            "matrix: {tune.grid: [{algorithm.learning_rate: [1, 2]}, {algorithm.learning_rate: "
+            "[3]}]}\ntune: {selection: unaccounted, score: test_accuracy}",
+            "compare at equal effort",
+        ),
+    ],
+)
+def test_a_search_that_cannot_be_honest_is_refused_in_one_line(tmp_path, text, message):
+    with pytest.raises(SpecError) as caught:
+        searched_for(tmp_path, text)
+    said = [str(problem) for problem in caught.value.problems]
+    assert any(message in one for one in said)
+    assert not any("\n" in one for one in said)
+
+
+def test_a_private_selection_is_of_one_spec(tmp_path):
+    base = BASE.replace("fraction: 0.0\n    public: false", "fraction: 0.5\n    public: true")
+    base = base.replace("tune:\n  selection: none\n", "")
+    for key in ("seeds: 2\n", "matrix: {algorithm.schedule: [constant, cosine]}\n"):
+        with pytest.raises(SpecError, match="a private selection is of one spec"):
+            searched_for(tmp_path, SEARCH.format(selection="private") + key, base)

@@ -162,7 +162,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             "name: good",
             "xyzzy: 2",
             "2:1: xyzzy: unknown key; known here: version, name, description, data, model, "
-            "algorithm, federation, privacy, randomness, budget, evaluation, compute, report",
+            "algorithm, federation, privacy, randomness, budget, tune, evaluation, compute, report",
         ),
         ("  clipping_norm: 1.0\n", "", f"7:1: privacy.clipping_norm: missing; must be {NUMBER}"),
         (
@@ -427,6 +427,65 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
 )
 def test_each_refusal_says_what_where_and_what_would_be_right(old, new, message):
     assert problems_of(replaced(old, new)) == [f"a.yaml:{message}"]
+
+
+PUBLIC = "data: {dataset: digits, clients: 10, validation: {fraction: 0.5, public: true}}"
+ONE_RUN = (
+    "is the ε of one run, and a private selection of several costs more; give noise_multiplier "
+    "alone, and see what `dpfedadamw epsilon` says of it"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "noise_multiplier: 2.5",
+            "target_epsilon: 3",
+            f"10:19: privacy.target_epsilon: {ONE_RUN}",
+        ),
+        (
+            "{rounds: 2}",
+            "{rounds: 2, max_epsilon: 3}",
+            f"6:38: federation.max_epsilon: {ONE_RUN}",
+        ),
+        (
+            "data: {dataset: digits, clients: 10}",
+            "data: {dataset: digits, clients: 10, validation: {fraction: 0, public: true}}",
+            "3:61: data.validation.fraction: 0, and candidates are scored on public validation "
+            "records; give data.validation: {fraction: 0.5, public: true}",
+        ),
+        (
+            "selection: private",
+            "selection: secret",
+            '13:19: tune.selection: found the text "secret"; must be one of none, private, public, '
+            "unaccounted",
+        ),
+        (
+            "selection: private",
+            "selection: private, mean_trials: 1",
+            "13:41: tune.mean_trials: found 1; must be a number greater than 1 and at most 1000",
+        ),
+    ],
+)
+def test_what_a_private_selection_rests_on_is_asked_for(old, new, message):
+    text = replaced("data: {dataset: digits, clients: 10}", PUBLIC) + "tune: {selection: private}\n"
+    if old.startswith("data"):
+        old = PUBLIC
+    assert text.count(old) == 1
+    assert problems_of(text.replace(old, new)) == [f"a.yaml:{message}"]
+
+
+def test_whole_clients_have_no_private_selection():
+    text = replaced("unit: record", "unit: client").replace(
+        "  sampling: {kind: poisson, expected_batch_size: 32}\n", ""
+    )
+    text = text.replace("{name: dp-fedadamw}", "{name: dp-fedavg}").replace("1.0e-5", "1.0e-3")
+    text = text.replace("data: {dataset: digits, clients: 10}", PUBLIC)
+    assert problems_of(text + "tune: {selection: private}\n") == [
+        "a.yaml:12:19: tune.selection: found private, whose ε is computed for single records; use "
+        "privacy.unit record, or selection public or unaccounted"
+    ]
 
 
 def test_a_key_of_the_same_section_under_another_choice_is_not_suggested_for_itself():

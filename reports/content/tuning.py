@@ -1,0 +1,95 @@
+"""How a run's hyper-parameters were chosen, as its spec says, and what that means for its ε."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reports import formatting
+from reports.reading.files import clean, mapping, number
+from reports.reading.source import RunSource
+
+TITLE: Final = "Choosing hyper-parameters"
+_NONE = (
+    "Every further training run on the same private records spends privacy of its own. Trials "
+    "before this run are not in the budget unless they were made on public data."
+)
+_PRIVATE = (
+    "They were chosen by private selection, which the loss towards a third party covers: a random "
+    "number of trials, {mean} on average, each with settings drawn by chance, of which the best by "
+    "accuracy on public validation records is published. It rests on nobody but the server and the "
+    "clients learning anything of the other trials, or how many there were; the time that all took "
+    "together, the trainer's other signatures and its logs could tell. One run's files do not show "
+    "that there were no further trials."
+)
+_PUBLIC = (
+    "The spec says that they were chosen by a search on the public data set {dataset}, by its "
+    "{score}. That costs nothing where no private record is among those."
+)
+_UNACCOUNTED = (
+    "They were chosen by the {score} of several runs on the private records. No number of this "
+    "report covers that choice, or what those runs released."
+)
+_SCORES = {"test_accuracy": "test accuracy", "validation_accuracy": "validation accuracy"}
+
+
+def selection(source: RunSource) -> str:
+    """Return the spec's word: none, private, public or unaccounted."""
+    return clean(mapping(source.spec.get("tune")).get("selection"), 40) or "none"
+
+
+def is_selected(source: RunSource) -> bool:
+    """Return whether the claim is that of the best of several trials, or would have to be."""
+    return selection(source) == "private" or "tuning" in source.claim
+
+
+def picked_by_test_accuracy(source: RunSource) -> bool:
+    """Return whether the settings were picked by what the run is then reported with."""
+    tune = mapping(source.spec.get("tune"))
+    return selection(source) == "unaccounted" and tune.get("score") == "test_accuracy"
+
+
+def statement(source: RunSource) -> str:
+    """Return a sentence for the first page, with a space before it; empty where there is none."""
+    found = selection(source)
+    if found == "unaccounted" and source.private:
+        return (
+            " Its hyper-parameters were chosen by looking at the private records: no ε covers that "
+            "choice, and this one is that of settings which were chosen without looking."
+        )
+    if is_selected(source):
+        return (
+            " The run is the best of a random number of trials, and the loss is that of publishing "
+            "it and nothing of the others; towards the server, which saw them all, it is larger."
+        )
+    return ""
+
+
+def outside(source: RunSource) -> tuple[str, str]:
+    """Return title and text of what the budget covers of the choice."""
+    tune = mapping(source.spec.get("tune"))
+    score = _SCORES.get(clean(tune.get("score"), 40), "score")
+    match selection(source):
+        case "private":
+            return TITLE, _PRIVATE.format(mean=formatting.plain(number(tune.get("mean_trials"))))
+        case "public":
+            dataset = clean(tune.get("dataset"), 200) or "that it does not name"
+            return TITLE, _PUBLIC.format(dataset=dataset, score=score)
+        case "unaccounted":
+            return TITLE, _UNACCOUNTED.format(score=score)
+    return TITLE, _NONE
+
+
+def remarks(source: RunSource, label: str) -> list[str]:
+    """Return what a comparison says of a run's settings, a sentence each."""
+    found = []
+    if picked_by_test_accuracy(source):
+        found.append(
+            f"{label} is of a search whose best was picked by test accuracy, on the records that "
+            "it is ranked by: the best of several is better there than on new records."
+        )
+    if selection(source) == "unaccounted" and source.private:
+        found.append(
+            f"{label} is of a search whose best was chosen by looking at the private records, and "
+            "no ε covers that choice."
+        )
+    return found

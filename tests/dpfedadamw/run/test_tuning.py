@@ -1,0 +1,134 @@
+"""A run that is one of several trials: what it claims, and what its audit and report say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from dpfedadamw.cli import after_training as filing
+from dpfedadamw.experiment import RunError, prepare
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.header import UNACCOUNTED_TUNING
+from dpfedadamw.run.tuning import read_trial
+from dpfedadamw.storage.disk import write_json
+from reports.comparison import compare
+from reports.content import guarantee, outcomes, tuning
+from reports.content.parts import INTERNAL, PUBLIC
+from reports.reading.source import load
+from reports.sections.outside_budget import outside_budget
+from tests.faults.tuning_faults import SECRET, SELECTED, UNACCOUNTED, a_trial
+from tests.runs import attest, failing, probed, small_spec
+
+SPEC = small_spec("dp-fedavg", overrides=SELECTED)
+
+
+@pytest.fixture(scope="module")
+def selected(tmp_path_factory):
+    """A trial that was trained, signed, audited and reported."""
+    experiment = prepare(SPEC, torch.device("cpu"))
+    parent = tmp_path_factory.mktemp("selected")
+    return finished(engine_run.start(experiment, parent, trial=a_trial(SPEC)))
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """A run whose settings were picked by test accuracy, unaccounted."""
+    spec = small_spec("dp-fedavg", rounds=2, overrides=UNACCOUNTED)
+    experiment = prepare(spec, torch.device("cpu"))
+    return finished(engine_run.start(experiment, tmp_path_factory.mktemp("searched")))
+
+
+def finished(training):
+    with training.lock:
+        outcome = engine_run.train(training, before_claim=probed)
+    attest(training)
+    findings = filing.audit(training.run)
+    filing.file_report(training.run, findings, filing.load_signers(None, None).auditor)
+    return training.run, outcome.claim, findings.to_json()
+
+
+def test_the_claim_and_the_audit_are_those_of_the_selection(selected):
+    _, claim, findings = selected
+    assert [name for name, _ in failing(findings)] == ["reexecution"]
+    assert findings["verdict"] == "PASS"
+    chosen, alone = claim["third_party"]["epsilon"]["rdp"], claim["tuning"]["one_trial"]
+    every = claim["tuning"]["server_all_trials"]["epsilon"]["pld"]
+    assert claim["view_headline"] == "third-party"
+    assert 1.5 * alone["epsilon"]["pld"] < chosen < 4 * alone["epsilon"]["pld"]
+    assert every > claim["server_worst_case"]["epsilon"]["pld"]
+    views = next(check for check in findings["checks"] if check["name"] == "views")
+    assert views["details"]["third_party"] == pytest.approx(chosen, rel=0.01)
+
+
+@pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])
+def test_the_first_page_gives_the_loss_of_the_selection(selected, audience):
+    run, claim, _ = selected
+    source = load(run.path)
+    said = guarantee.guarantee(source, audience)
+    assert (said.view, said.epsilon) == ("third_party", claim["third_party"]["epsilon"]["rdp"])
+    assert "the best of a random number of trials" in said.statement
+    title, text = (lambda one: (one.title, one.text))(outside_budget(source, audience).root[0])
+    assert title == tuning.TITLE
+    assert "private selection" in text
+
+
+def test_the_public_is_not_told_how_many_trials_there_were(selected):
+    run, claim, _ = selected
+    views = guarantee.views(load(run.path), PUBLIC)
+    assert [view.key for view in views] == ["third_party"]
+    trial = a_trial(SPEC)
+    secret = claim["tuning"]["server_all_trials"]["epsilon"]["pld"]
+    for name in ("spec.yaml", "metrics.jsonl", "model.json", "training.attestation.json"):
+        text = (run.path / name).read_text(encoding="utf-8")
+        assert SECRET.hex() not in text
+        assert '"trials"' not in text
+        assert repr(secret) not in text
+    assert f'"trials":{trial.trials}' in run.ledger.read_text(encoding="utf-8").replace(" ", "")
+
+
+def test_an_unaccounted_choice_is_said_by_ledger_audit_and_first_page(searched):
+    run, claim, findings = searched
+    assert findings["verdict"] == "PASS"
+    assert any("chosen by looking at the private records" in one for one in claim["assumptions"])
+    assert not any("not tuned" in one for one in claim["assumptions"])
+    assert any("no ε covers that choice" in one for one in findings["qualifications"])
+    assert UNACCOUNTED_TUNING in run.ledger.read_text(encoding="utf-8")
+    said = guarantee.guarantee(load(run.path), PUBLIC).statement
+    assert "were chosen by looking at the private records: no ε covers that choice" in said
+
+
+def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched):
+    groups = compare([selected[0].path, searched[0].path]).groups
+    remarks = [remark for group in groups for remark in group.remarks]
+    picked = [remark for remark in remarks if "was picked by test accuracy" in remark]
+    assert len(picked) == 1
+    assert any("chosen by looking at the private records" in remark for remark in remarks)
+    assert outcomes.utility(load(searched[0].path), PUBLIC).final_accuracy is not None
+
+
+def test_a_trial_by_itself_is_refused(tmp_path):
+    with pytest.raises(RunError, match="a trial by itself is no selection"):
+        engine_run.start(prepare(SPEC, torch.device("cpu")), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trial_of_a_number_that_was_not_drawn_is_refused(tmp_path):
+    trial = a_trial(SPEC)
+    wrong = dataclasses.replace(trial, trials=trial.trials + 1)
+    with pytest.raises(RunError, match="is not drawn by the law"):
+        engine_run.start(prepare(SPEC, torch.device("cpu")), tmp_path, trial=wrong)
+    alone = prepare(small_spec("dp-fedavg"), torch.device("cpu"))
+    with pytest.raises(RunError, match="is not private"):
+        engine_run.start(alone, tmp_path, trial=trial)
+
+
+def test_a_trials_file_is_read_again_and_any_other_is_refused(tmp_path):
+    path = tmp_path / "trial.json"
+    write_json(path, a_trial(SPEC).to_plain())
+    assert read_trial(path) == a_trial(SPEC)
+    for text in ("", "{}", '{"secret": "00", "trial": 1, "trials": 2}'):
+        path.write_text(text)
+        with pytest.raises(RunError, match="is no trial that a sweep drew"):
+            read_trial(path)
