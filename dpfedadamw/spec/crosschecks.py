@@ -74,6 +74,12 @@ def _tuning(get: Values) -> Contradictions:
                 "noise_multiplier alone, and see what `dpfedadamw epsilon` says of it"
             )
             yield path, message
+    if selection == "private" and get("budget", "file") is not None:
+        message = (
+            "a private selection runs as many trials as are drawn, and its ε does not cover one "
+            "that stops for a budget; remove it"
+        )
+        yield ("budget", "file"), message
     fraction = ("data", "validation", "fraction")
     by_validation = selection == "private" or score == "validation_accuracy"
     if by_validation and fraction not in get.bad and not get(*fraction):

@@ -31,6 +31,11 @@ from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
 _PROFILE_POINTS = 200
+_SELECTED = (
+    "Headline: Rényi composition of one trial, and private selection of the best; no privacy loss "
+    "distribution of a selection is known."
+)
+_SELECTION = "Papernot & Steinke 2022, Theorem 2; Canonne, Kamath & Steinke 2020"
 _NOT_THE_SERVERS = {"not": {"const": "server"}}
 Pair = Annotated[
     tuple[float, float],
@@ -225,6 +230,10 @@ def trees(source: RunSource, internal: bool) -> list[EventTree]:
 def _conversions(source: RunSource, audience: str) -> list[Conversion]:
     """Return each accountant with the headline view's loss by it, where it was computed."""
     view = guarantee.headline(source, audience)
+    if tuning.is_selected(source):
+        one = described(source.accountant)
+        value = view.epsilon if view is not None else None
+        return [Conversion(name=one.title, use=_SELECTED, source=_SELECTION, epsilon=value)]
     found: dict[str, float | None] = dict.fromkeys(ACCOUNTANTS)
     if view is not None:
         found |= unit_of(source).by_accountant(source, audience == INTERNAL)

@@ -82,6 +82,11 @@ def outside(source: RunSource) -> tuple[str, str]:
 def remarks(source: RunSource, label: str) -> list[str]:
     """Return what a comparison says of a run's settings, a sentence each."""
     found = []
+    if is_selected(source):
+        found.append(
+            f"{label} is the best of a random number of trials: its ε towards a third party is "
+            "that of the selection, and towards the server that of all trials."
+        )
     if picked_by_test_accuracy(source):
         found.append(
             f"{label} is of a search whose best was picked by test accuracy, on the records that "

@@ -142,6 +142,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if tune["selection"] == "private" or tune.get("score") == "validation_accuracy":
         mapping["data"]["validation"]["fraction"] = 0.5
     if tune["selection"] == "private":
+        mapping["budget"] = dict.fromkeys(mapping["budget"])
         privacy["target_epsilon"], federation["max_epsilon"] = None, None
         privacy["noise_multiplier"] = privacy["noise_multiplier"] or 1.0
     if privacy["unit"] == "record":

@@ -25,6 +25,9 @@ from reports.reading.claims import epsilons, headline
 from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
+_OF_ALL_TRIALS = (
+    ", a client in every round of each; rounds that other trials repeated after a crash not counted"
+)
 _SERVER = "the server, and anyone who sees every upload and knows who took part"
 
 
@@ -78,7 +81,7 @@ class RecordLevel(Unit):
         every = mapping(claim.get("tuning")).get("server_all_trials")
         entries: tuple[tuple[ViewKey, str, str, Any, str], ...] = (
             ("server", "Server, this trial alone", _SERVER, claim.get("server"), ""),
-            ("server_worst_case", "Server, all trials", _SERVER, every, ", in every round of each"),
+            ("server_worst_case", "Server, all trials", _SERVER, every, _OF_ALL_TRIALS),
             (
                 "third_party",
                 "Third party, of the selection",

@@ -14,7 +14,7 @@ from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import read_trial
 from dpfedadamw.storage.disk import write_json
 from reports.comparison import compare
-from reports.content import guarantee, outcomes, tuning
+from reports.content import accounting, guarantee, outcomes, tuning
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.reading.source import load
 from reports.sections.outside_budget import outside_budget
@@ -62,6 +62,18 @@ def test_the_claim_and_the_audit_are_those_of_the_selection(selected):
     assert views["details"]["third_party"] == pytest.approx(chosen, rel=0.01)
 
 
+def test_the_report_gives_no_number_of_one_trial_as_the_headline(selected):
+    run, claim, _ = selected
+    shown = accounting.accounting(load(run.path), INTERNAL)
+    (conversion,) = shown.conversions
+    assert conversion.epsilon == claim["third_party"]["epsilon"]["rdp"]
+    assert shown.accountant == "rdp"
+    assert shown.profile == ()
+    assert {row.third_party for row in shown.over_rounds} == {None}
+    (tree,) = shown.events
+    assert (tree.view, tree.root.event) == ("third_party", "repeat-and-select")
+
+
 @pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])
 def test_the_first_page_gives_the_loss_of_the_selection(selected, audience):
     run, claim, _ = selected
@@ -102,7 +114,8 @@ def test_an_unaccounted_choice_is_said_by_ledger_audit_and_first_page(searched):
 def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched):
     groups = compare([selected[0].path, searched[0].path]).groups
     remarks = [remark for group in groups for remark in group.remarks]
-    picked = [remark for remark in remarks if "was picked by test accuracy" in remark]
+    picked = [remark for remark in remarks if "best was picked by test accuracy" in remark]
+    assert any("towards a third party is that of the selection" in remark for remark in remarks)
     assert len(picked) == 1
     assert any("chosen by looking at the private records" in remark for remark in remarks)
     assert outcomes.utility(load(searched[0].path), PUBLIC).final_accuracy is not None

@@ -456,6 +456,12 @@ ONE_RUN = (
             "records; give data.validation: {fraction: 0.5, public: true}",
         ),
         (
+            "{rounds: 2}",
+            "{rounds: 2}\nbudget: {file: b, epsilon: 8, delta: 1.0e-5}",
+            "7:16: budget.file: a private selection runs as many trials as are drawn, and its ε "
+            "does not cover one that stops for a budget; remove it",
+        ),
+        (
             "selection: private",
             "selection: secret",
             '13:19: tune.selection: found the text "secret"; must be one of none, private, public, '
