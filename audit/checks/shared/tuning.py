@@ -77,6 +77,9 @@ def trial_faults(bundle: Bundle, reasons: list[str], unreadable: list[str]) -> N
                 "tuning: only one of spec and ledger says that this is a trial of a selection"
             )
         return
+    scored_on = fields.mapping(fields.mapping(bundle.readable_spec, "data"), "validation")
+    if scored_on.get("public") is not True or not fields.number(scored_on, "fraction"):
+        reasons.append("tuning: trials are scored on records that the spec does not say are public")
     if noted.trial > noted.trials:
         reasons.append("tuning: the ledger numbers a trial beyond the last")
     try:
