@@ -117,10 +117,34 @@ def spec_schema(as_json: JsonOption = False) -> None:
 def list_(kind: Annotated[Kind, typer.Argument()], as_json: JsonOption = False) -> None:
     """List what a spec can name: algorithms, models, datasets or shipped specs."""
     columns, rows = _listing(kind)
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    listed = [dict(zip(columns, row, strict=True)) for row in rows]
+    if kind is Kind.specs:
+        _list_specs(listed, as_json)
+    elif as_json:
+        print_json(listed)
     else:
         out.print(display.sourced(columns, rows))
+
+
+def _list_specs(listed: list[dict[str, str]], as_json: bool) -> None:
+    """Specs of one run with their descriptions; sweeps, which are many, a line each by folder."""
+    from dpfedadamw import spec as specs
+    from specs import SWEEP_FOLDERS, folder_of
+
+    sweeps = specs.shipped_sweeps()
+    if as_json:
+        many = [
+            {"name": s.name, "title": s.title, "description": s.description, "sweep": True}
+            for s in sweeps
+        ]
+        print_json([*({**one, "sweep": False} for one in listed), *many])
+        return
+    columns = ("name", "title", "description")
+    out.print(display.sourced(columns, [tuple(one.values()) for one in listed]))
+    for folder, what in SWEEP_FOLDERS.items():
+        rows = [(s.name, s.title) for s in sweeps if folder_of(s.name) == folder]
+        title = f"{what}, many runs each: dpfedadamw sweep NAME --dry-run"
+        out.print(display.grid(("name", "title"), rows, title=title))
 
 
 def _listing(kind: Kind) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from dpfedadamw.sweep.search import Best
 
 SWEEPS = Path("sweeps")
-_SMOKE = ("federation.rounds=2", "federation.local_steps=1", "evaluation.every=1")
 _SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 _MINUTE, _HOUR = 60, 3600
 
@@ -71,8 +72,24 @@ def sweep_run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells, what is done, and how long it takes.")
     ] = False,
+    gpu_rate: Annotated[
+        float,
+        typer.Option(
+            "--gpu-rate",
+            metavar="TFLOPS",
+            min=1e-3,
+            max=1e6,
+            help="With --dry-run: 10^12 operations a second that one GPU is taken to do. "
+            "The default is an eighth of what an RTX 4090 can: small batches do not fill it.",
+        ),
+    ] = 10.0,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Try each cell for two rounds, in a folder of its own.")
+        bool,
+        typer.Option(
+            "--smoke",
+            help="Try each combination for two rounds, small, in a folder of its own: published "
+            "data become random records, published models few parameters.",
+        ),
     ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
@@ -86,7 +103,7 @@ def sweep_run(
     from dpfedadamw.sweep.folder import SweepFolder
     from dpfedadamw.sweep.runner import Job
 
-    sweep = load_sweep(spec, [*(changes or ()), *(_SMOKE if smoke else ())])
+    sweep = load_sweep(spec, changes or ())
     name = f"{sweep.name}-smoke" if smoke else sweep.name
     folder = SweepFolder(out_dir if out_dir is not None else SWEEPS / name)
     if sweep.tune.selection == "private":
@@ -99,9 +116,16 @@ def sweep_run(
     if sweep.grids and shard is not None:
         refuse("--shard: the best of a search is chosen on one machine; use --jobs")
     cells = _chosen(sweep, only or (), shard)
+    if smoke:
+        from dpfedadamw.sweep.smoke import small
+
+        cells, replaced = small(cells, folder.path)
+        sweep = replace(sweep, cells=tuple(small(sweep.cells, folder.path)[0]))
+        if not as_json:
+            err.print(Text("two rounds each; " + "; ".join(replaced), style="dim"))
     wanted = [Job(cell, folder.cell(cell)) for cell in _once(cells)]
     if dry_run:
-        _list(sweep, cells, folder, as_json)
+        _list(sweep, cells, folder, gpu_rate * 1e12, as_json)
         return
     folder.begin(sweep.text)
     options = ["--device", device]
@@ -163,14 +187,17 @@ def _columns(cell: Cell) -> dict[str, str]:
     """A cell's labels by what its axes are called in the results, where no name is taken twice."""
     from reports.comparison import tidy
 
-    taken = (tidy.CELL, tidy.SEED, *tidy.COLUMNS, *tidy.SEARCH, *tidy.MACHINE)
+    known = tidy.columns_of([dict.fromkeys((*tidy.SEARCH, *tidy.SOMETIMES), "")])
     return {
-        (tidy.AXIS + name if name in taken else name): label for name, label in cell.labels.items()
+        (tidy.AXIS + name if name in known else name): label for name, label in cell.labels.items()
     }
 
 
-def _list(sweep: Sweep, cells: Sequence[Cell], folder: SweepFolder, as_json: bool) -> None:
-    """List the cells: what is done of each, and how long it may take."""
+def _list(
+    sweep: Sweep, cells: Sequence[Cell], folder: SweepFolder, rate: float, as_json: bool
+) -> None:
+    """List the cells: what is done of each, and how long it may take, here and on a GPU."""
+    from dpfedadamw.sweep.estimate import Estimator
     from dpfedadamw.sweep.runner import expected_seconds
 
     timed, states = [], []
@@ -188,37 +215,94 @@ def _list(sweep: Sweep, cells: Sequence[Cell], folder: SweepFolder, as_json: boo
         None if state == "done" else expected_seconds(timed, cell)
         for cell, state in zip(cells, states, strict=True)
     ]
+    with status("counting operations", quiet=as_json):
+        estimator = Estimator()
+        counted = [estimator.operations(cell.spec) for cell in cells]
+    on_gpu = [None if count is None else count / rate for count in counted]
     if as_json:
         print_json(
             [
                 {
                     "cell": cell.digest, "values": cell.labels, "seed": cell.seed,
                     "state": state, "expected_seconds": seconds,
+                    "estimated_operations": count, "estimated_gpu_seconds": gpu,
+                    "printed": {
+                        table.measure: number.value
+                        for table in sweep.expected
+                        if (number := table.of(cell.values)) is not None
+                    },
                 }
-                for cell, state, seconds in zip(cells, states, expected, strict=True)
+                for cell, state, seconds, count, gpu in zip(
+                    cells, states, expected, counted, on_gpu, strict=True
+                )
             ]
         )  # fmt: skip
         return
-    names = list(dict.fromkeys(name for cell in cells for name in cell.labels))
-    heads = [*names, *(["seed"] if sweep.seeds else [])]
-    rows = [
-        (
-            *(cell.labels.get(name, "") for name in names),
-            *([str(cell.seed)] if sweep.seeds else []),
-            state,
-            "" if seconds is None else _duration(seconds),
-        )
-        for cell, state, seconds in zip(cells, states, expected, strict=True)
-    ]
-    out.print(display.grid((*heads, "state", "expected"), rows))
+    out.print(_grouped(sweep, cells, states, expected, on_gpu))
     known = [seconds for seconds in expected if seconds is not None]
     left = sum(state != "done" for state in states)
     text = f"{len(cells)} cells, {left} to do"
     if known:
         text += f"; about {_duration(sum(known) / len(known) * left)} of computing, one at a time"
     elif left:
-        text += "; how long they take is known once one of a model is done"
+        text += "; how long they take here is known once one of a model is done"
     out.print(Text(text))
+    open_ = [
+        gpu
+        for gpu, state in zip(on_gpu, states, strict=True)
+        if gpu is not None and state != "done"
+    ]
+    if open_:
+        total = sum(open_)
+        out.print(
+            Text(
+                f"on a GPU about {_duration(total)} in all, at most: an estimate, nothing was "
+                f"measured; {total * rate:.2g} operations of training at {rate / 1e12:g} TFLOP/s "
+                "(--gpu-rate), without noise, evaluation and audit; small models take longer"
+            )
+        )
+    for name, reading in sweep.readings.items():
+        out.print(Text.assemble((f"ours, {name}: ", "bold"), reading))
+
+
+def _grouped(
+    sweep: Sweep,
+    cells: Sequence[Cell],
+    states: Sequence[str],
+    expected: Sequence[float | None],
+    on_gpu: Sequence[float | None],
+) -> Table:
+    """A line for each combination: its seeds together."""
+    names = list(dict.fromkeys(name for cell in cells for name in cell.labels))
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number, cell in enumerate(cells):
+        labels = tuple(cell.labels.get(name, "") for name in names)
+        groups.setdefault(labels, []).append(number)
+    rows = []
+    for labels, members in groups.items():
+        counts = Counter(states[number] for number in members)
+        state = next(iter(counts)) if len(counts) == 1 else ", ".join(
+            f"{count} {name}" for name, count in counts.items()
+        )  # fmt: skip
+        left = [number for number in members if states[number] != "done"]
+        rows.append(
+            (
+                *labels,
+                *([str(len(members))] if sweep.seeds else []),
+                *([_beside_text(sweep, cells[members[0]])] if sweep.expected else []),
+                state,
+                _summed([expected[number] for number in left]),
+                _summed([on_gpu[number] for number in left]),
+            )
+        )
+    heads = [*names, *(["seeds"] if sweep.seeds else []), *(["printed"] if sweep.expected else [])]
+    return display.grid((*heads, "state", "expected", "GPU, estimated"), rows)
+
+
+def _summed(seconds: Sequence[float | None]) -> str:
+    """The time of several cells; empty where one's is not known."""
+    known = [one for one in seconds if one is not None]
+    return _duration(sum(known)) if known and len(known) == len(seconds) else ""
 
 
 def _run(
@@ -325,8 +409,37 @@ def _results(
         row = folder.cell(cell).result()
         if row is not None:
             named = {"cell": cell.digest[:SHOWN_DIGITS], **_columns(cell), "seed": cell.seed}
-            rows.append({**named, **row, **_chosen_as(cell, sweep, bests)})
+            chosen = _chosen_as(cell, sweep, bests)
+            rows.append({**named, **row, **chosen, **_beside(sweep, cell)})
     return rows
+
+
+def _beside_text(sweep: Sweep, cell: Cell) -> str:
+    """What a paper prints for a cell, as it prints it: accuracies in percent."""
+    found = []
+    for table in sweep.expected:
+        number = table.of(cell.values)
+        if number is not None:
+            share = table.measure.endswith("accuracy")
+            text = f"{100 * number.value:.2f} %" if share else f"{number.value:.3f}"
+            found.append(f"{table.measure} {text}" if len(sweep.expected) > 1 else text)
+    return ", ".join(found)
+
+
+def _beside(sweep: Sweep, cell: Cell) -> dict[str, Any]:
+    """What a paper prints for a cell, and which fields of the sweep it does not state."""
+    from reports.comparison import tidy
+
+    found: dict[str, Any] = {}
+    for table in sweep.expected:
+        number = table.of(cell.values)
+        if number is not None:
+            name = f"{tidy.EXPECTED}{table.measure}"
+            found |= {name: number.value, f"{name}{tidy.DEVIATION}": number.deviation}
+            found[tidy.SOURCE] = table.source
+    if sweep.readings:
+        found[tidy.READINGS] = ", ".join(sweep.readings)
+    return found
 
 
 def _released(bests: Mapping[tuple[str, ...], Best]) -> list[Cell]:
@@ -496,19 +609,23 @@ def sweep_table(
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="Show only these runs. Repeatable."),
     ] = None,
-    measure: Annotated[str, typer.Option(help="test_accuracy or test_loss.")] = "test_accuracy",
+    measure: Annotated[
+        str, typer.Option(help="test_accuracy, test_loss, train_accuracy or train_loss.")
+    ] = "test_accuracy",
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
 ) -> None:
     """Print the table of a sweep: mean ± sd over seeds, ε beside it, the best where it is one.
 
+    Where the sweep holds what a paper prints, that stands in brackets beside what was measured.
+
     The best is marked only where paired t-tests over the seeds, corrected for their number (Holm),
     tell it apart from every other row of its column. Runs whose audit did not pass are left out.
     """
-    from reports.comparison import cross_table
+    from reports.comparison import cross_table, tidy
     from reports.errors import ReportError
 
-    if measure not in ("test_accuracy", "test_loss"):
-        refuse(f"--measure {measure}: test_accuracy or test_loss")
+    if measure not in tidy.MEASURES:
+        refuse(f"--measure {measure}: one of {', '.join(tidy.MEASURES)}")
     chosen = _read(results)
     for text in where or ():
         name, equals, value = text.partition("=")

@@ -23,6 +23,23 @@ from dpfedadamw.spec.values import Contradictions, Values
 _Keys = TypeVar("_Keys", bound=DataSpec)
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a publisher's files hold.
+
+    Attributes:
+        shape: Shape of one image; empty for texts.
+        classes: Number of classes.
+        train: Training records.
+        test: Records that are held out.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    train: int
+    test: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class DatasetEntry(RegisteredDataset[_Keys]):
     """What is known of a data set, beside what a spec goes by.
@@ -33,6 +50,7 @@ class DatasetEntry(RegisteredDataset[_Keys]):
         find: Finds it at a path, for a model with these needs; None where nothing is read.
         hub: The same on the Hugging Face hub, or None.
         bring: Makes its records in memory, with their digest; None where they are read.
+        contents: What the publisher's files hold, without reading them; None where nobody knows.
     """
 
     origin: str
@@ -40,6 +58,7 @@ class DatasetEntry(RegisteredDataset[_Keys]):
     find: Callable[[Path, _Keys, Preprocessing], Source] | None = None
     hub: hugging_face.Published | None = None
     bring: Callable[[_Keys, Preprocessing], Prepared] | None = None
+    contents: Callable[[_Keys], Contents] | None = None
 
 
 DATASETS: Registry[DatasetEntry[Any]] = Registry(

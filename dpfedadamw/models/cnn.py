@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from dpfedadamw.models.registry import ModelEntry, images, register, require_images
@@ -86,6 +87,11 @@ def _reads_simple(keys: SimpleCNNSpec, input_shape: Sequence[int]) -> None:
     require_images(keys.name, input_shape, least=4)
 
 
+def _small_simple(keys: SimpleCNNSpec, folder: Path) -> SimpleCNNSpec:
+    del folder
+    return keys.replace(channels=(2, 4), hidden=8)
+
+
 def _check_groups(get: Values) -> Contradictions:
     """Every layer's channels are divided into the groups of its normalisation."""
     groups = get("model", "groups")
@@ -114,6 +120,7 @@ register(
         source="DP-FedSAM (EMNIST); ALI-DPFL; McMahan et al. 2017",
         build=_build_simple,
         reads=_reads_simple,
+        small=_small_simple,
         place=2,
     ),
 )

@@ -5,6 +5,7 @@ What a name stands for is in the table of `transformers.published`: another one 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,11 @@ from dpfedadamw.models.registry import ModelEntry, register
 from dpfedadamw.models.transformers.keys import (
     AnyTransformerSpec,
     ImageTransformerSpec,
+    LoraSpec,
     TextTransformerSpec,
     TransformerSpec,
 )
-from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED
+from dpfedadamw.models.transformers.published import IMAGES, PUBLISHED, SMALL
 from dpfedadamw.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -46,6 +48,17 @@ def _write(keys: TransformerSpec, model: nn.Module, folder: Path) -> tuple[str, 
     return export.write(keys, model, folder)
 
 
+def _small(keys: TransformerSpec, folder: Path) -> TransformerSpec:
+    kind = PUBLISHED[keys.name].kind
+    place = folder / kind
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "config.json").write_text(json.dumps({"model_type": kind, **SMALL[kind]}) + "\n")
+    tuning = keys.fine_tuning
+    if isinstance(tuning, LoraSpec):
+        tuning = tuning.replace(rank=2, alpha=4.0)
+    return keys.replace(weights="random", source=str(place), revision=None, fine_tuning=tuning)
+
+
 _entry = partial(
     ModelEntry[TransformerSpec],
     build=_build,
@@ -61,6 +74,7 @@ for _name, _known in PUBLISHED.items():
             keys=ImageTransformerSpec if _known.reads == IMAGES else TextTransformerSpec,
             summary=_known.summary,
             source=f"{_known.source}; {_known.licence}",
+            small=_small,
             place=6,
         )
     )

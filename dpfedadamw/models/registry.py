@@ -48,6 +48,8 @@ class ModelEntry(Registered[_Keys]):
             building it tells.
         preprocessing: Returns what it needs of its records before they are tensors.
         without_weights: Returns the keys of the same architecture for which nothing is read.
+        small: Returns the keys of a stand-in of few parameters that reads the same records, for a
+            trial run; what it has to read is written into the folder. None where it is small.
         write: Writes a trained one into an empty folder as its library reads it, and returns
             "adapters" or "whole" and whether a backbone was written to ``base/``; None where it
             is written as tensors and `model.json`.
@@ -58,6 +60,7 @@ class ModelEntry(Registered[_Keys]):
     reads: Callable[[_Keys, Sequence[int]], None] | None = None
     preprocessing: Callable[[_Keys], Preprocessing] = _as_they_are
     without_weights: Callable[[_Keys], _Keys] = _unchanged
+    small: Callable[[_Keys, Path], ModelSpec] | None = None
     write: Callable[[_Keys, nn.Module, Path], tuple[str, bool]] | None = None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dpfedadamw.models.cnn import CNNSpec
 from dpfedadamw.models.registry import ModelEntry, images, register
 from dpfedadamw.spec.model_section import ModelSpec
 
@@ -28,6 +30,11 @@ def _build(keys: ResNetSpec, input_shape: Sequence[int], classes: int) -> nn.Mod
     return ResNet18(input_shape, classes)
 
 
+def _small(keys: ResNetSpec, folder: Path) -> ModelSpec:
+    del folder
+    return CNNSpec(name="cnn", seed=keys.seed, channels=(4,), groups=2)
+
+
 register(
     ModelEntry(
         name="resnet18",
@@ -36,6 +43,7 @@ register(
         source="He et al. 2016; DP-FedAdamW, section 9.3",
         build=_build,
         reads=images,
+        small=_small,
         place=3,
     )
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.models.errors import ModelError
@@ -90,6 +91,11 @@ def _reads_tiny(keys: ViTTinySpec, input_shape: Sequence[int]) -> None:
     _require_patches(keys.name, input_shape, _TINY["patch"], "model.name")
 
 
+def _small(keys: ViTTinySpec, folder: Path) -> ViTSpec:
+    del folder
+    return ViTSpec(name="vit", seed=keys.seed, patch=4, width=8, depth=1, heads=2, mlp_ratio=2)
+
+
 def _require_patches(name: str, input_shape: Sequence[int], patch: int, where: str) -> None:
     require_images(name, input_shape)
     height, width = input_shape[1:]
@@ -135,6 +141,7 @@ register(
         source="FedAdamW, appendix C",
         build=_build_tiny,
         reads=_reads_tiny,
+        small=_small,
         place=5,
     ),
 )

@@ -47,7 +47,7 @@ from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.environment import differences, environment, read_environments
-from dpfedadamw.run.evaluation import Evaluation
+from dpfedadamw.run.evaluation import Evaluation, evaluated
 from dpfedadamw.run.training import determinism
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
@@ -127,13 +127,13 @@ class Rerun:
     def measured(
         self,
         state: ServerState,
-        evaluate: Callable[[nn.Module, Dataset, torch.device], Evaluation],
+        evaluate: Callable[[nn.Module, Dataset, torch.device, bool], Evaluation],
     ) -> Evaluation:
         """Test metrics of a state, with as many threads as the run had."""
         self.assign(state)
         experiment = self.experiment
         with self._threads(0):
-            return evaluate(experiment.model, experiment.dataset, experiment.device)
+            return evaluate(*evaluated(experiment))
 
     def cost(self, drawn: Drawn, last: int) -> Cost:
         """What it takes to compute participations again.

@@ -1,4 +1,4 @@
-"""Test accuracy and loss of the current model."""
+"""Test accuracy and loss of the current model; without privacy also those of training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Evaluation:
     """Test metrics, or None where the round was not evaluated.
 
     They are computed on held-out records and published without noise: they lie outside the privacy
-    claim, and every report says so.
+    claim, and every report says so. Metrics of training records exist in runs without privacy only.
 
     Attributes:
         accuracy: Share of test records classified rightly, in [0, 1].
@@ -39,12 +39,16 @@ class Evaluation:
         validation_accuracy: Share of the public validation records classified rightly; None where
             there are none.
         by_class: Test records of each class and how many of them were classified rightly.
+        train_accuracy: Share of the training records classified rightly; None where not measured.
+        train_loss: Mean cross-entropy over them; None where not measured, or not finite.
     """
 
     accuracy: float | None
     loss: float | None
     validation_accuracy: float | None = None
     by_class: tuple[tuple[int, int], ...] = ()
+    train_accuracy: float | None = None
+    train_loss: float | None = None
 
 
 def interval(experiment: Experiment) -> int:
@@ -58,6 +62,7 @@ def interval(experiment: Experiment) -> int:
         return every
     dataset, rounds = experiment.dataset, experiment.spec.federation.rounds
     tested = len(dataset.test) + (len(dataset.validation) if dataset.validation else 0)
+    tested += len(dataset.train) if experiment.spec.evaluation.training else 0
     if tested * sum(p.numel() for p in experiment.model.parameters()) <= _CHEAP_PRODUCTS:
         return 1
     # How many records a client has must not show in public metrics, where a step takes all.
@@ -78,21 +83,47 @@ def is_due(experiment: Experiment, completed: int, last: bool) -> bool:
     return last or completed % interval(experiment) == 0
 
 
+def evaluated(experiment: Experiment) -> tuple[nn.Module, Dataset, torch.device, bool]:
+    """What `evaluate` is given of an experiment: training records only where nothing is private."""
+    spec = experiment.spec
+    training = spec.evaluation.training and spec.privacy.unit == "none"
+    return experiment.model, experiment.dataset, experiment.device, training
+
+
 @part("evaluation")
-def evaluate(model: nn.Module, dataset: Dataset, device: torch.device) -> Evaluation:
-    """Evaluate a model on test and validation records; leaves it in training mode."""
+def evaluate(
+    model: nn.Module, dataset: Dataset, device: torch.device, training: bool = False
+) -> Evaluation:
+    """Evaluate a model on test and validation records; leaves it in training mode.
+
+    Args:
+        model: What is evaluated.
+        dataset: Its records.
+        device: Where it lies.
+        training: Whether it is evaluated on the training records as well; never of a private run.
+    """
     model.eval()
     right, loss = _measure(model, dataset.test, device)
     validation = dataset.validation
     tuned = None if validation is None else float(_measure(model, validation, device)[0].mean())
+    seen = _measure(model, dataset.train, device) if training else None
     model.train()
     labels = dataset.test.labels
     counts = np.bincount(labels, minlength=dataset.classes)
     hits = np.bincount(labels[right], minlength=dataset.classes)
     by_class = tuple(zip(counts.tolist(), hits.tolist(), strict=True))
     return Evaluation(
-        int(right.sum()) / len(right), loss if math.isfinite(loss) else None, tuned, by_class
+        int(right.sum()) / len(right),
+        _finite(loss),
+        tuned,
+        by_class,
+        None if seen is None else int(seen[0].sum()) / len(seen[0]),
+        None if seen is None else _finite(seen[1]),
     )
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None
 
 
 def _measure(

@@ -139,8 +139,9 @@ def metrics_line(
         order: What canaries are planted; None in a run that is no audit run.
 
     Returns:
-        The line; after the last round also test_classes, a pair for each class: its test records
-        and how many of them were classified rightly.
+        The line; where training records were evaluated, which no private run does, with
+        train_accuracy and train_loss; after the last round also test_classes, a pair for each
+        class: its test records and how many of them were classified rightly.
     """
     line: dict[str, Any] = {
         **({"canaries": order.count} if order is not None else {}),
@@ -153,6 +154,8 @@ def metrics_line(
         "bytes_down": numbers.bytes_down if numbers else 0,
         "seconds": None if seconds is None else round(seconds, 4),
     }
+    if evaluation.train_accuracy is not None:
+        line |= {"train_accuracy": evaluation.train_accuracy, "train_loss": evaluation.train_loss}
     if numbers is not None and numbers.last and evaluation.by_class:
         line["test_classes"] = [list(pair) for pair in evaluation.by_class]
     return line

@@ -46,7 +46,7 @@ from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.environment import write_environment
-from dpfedadamw.run.evaluation import Evaluation, evaluate, is_due
+from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated, is_due
 from dpfedadamw.run.header import (
     header,
     metrics_line,
@@ -200,7 +200,7 @@ def start(
         write_model_config(experiment, hidden, canaries)
         for name, content in challenged.files.items() if challenged is not None else ():
             write_atomically(hidden.path / name, content, PUBLIC_MODE, hidden.disk)
-        evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+        evaluation = evaluate(*evaluated(experiment))
         reserved = spending.reserve(appeared(hidden))
         begin(
             hidden,
@@ -379,7 +379,7 @@ def _train(
         training.finish_canaries()
     if evaluation is None:
         # All rounds were over before the run was cut off.
-        evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+        evaluation = evaluate(*evaluated(experiment))
     if before_claim is not None:
         before_claim(training)
     return Outcome(
@@ -397,7 +397,7 @@ def _measure(training: Training, numbers: RoundNumbers, seconds: float | None) -
     evaluation = Evaluation(None, None)
     if is_due(experiment, completed, numbers.last):
         training.flat.assign(training.state.parameters)
-        evaluation = evaluate(experiment.model, experiment.dataset, experiment.device)
+        evaluation = evaluate(*evaluated(experiment))
     shown = _published(experiment, seconds)
     training.journal.measure(metrics_line(completed, evaluation, numbers, shown, training.canaries))
     return evaluation

@@ -42,6 +42,7 @@ from dpfedadamw.spec.reading import (
     replace_noise_multiplier,
     resolve,
     shipped,
+    shipped_sweeps,
 )
 from dpfedadamw.spec.section import Section, key, one_of
 from dpfedadamw.spec.sections import (
@@ -96,4 +97,5 @@ __all__ = [
     "resolve",
     "schema",
     "shipped",
+    "shipped_sweeps",
 ]

@@ -35,6 +35,9 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _spending(get)
     yield from _tuning(get)
     if get("privacy", "unit") in ("record", "client"):
+        if get("evaluation", "training"):
+            message = "training records are private; leave it out, or use privacy.unit none"
+            yield ("evaluation", "training"), message
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
             yield (noise, "missing; give noise_multiplier, or target_epsilon to have it solved for")

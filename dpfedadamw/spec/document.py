@@ -9,8 +9,8 @@ from typing import Any
 from dpfedadamw.errors import SpecProblem
 
 MAXIMUM_DEPTH = 20
-# By these a spec means several runs.
-SWEEP_KEYS = ("matrix", "seeds")
+# By these a spec means several runs, and says what is known of them.
+SWEEP_KEYS = ("matrix", "seeds", "expected", "readings")
 # By these keys of the section `tune` it does so too.
 TUNE = "tune"
 TUNE_KEYS = ("grid", "data")

@@ -17,6 +17,8 @@ is a *candidate*, and each combination of the matrix is searched by itself, over
     tune:
       selection: private
       grid: {algorithm.learning_rate: [0.02, 0.05, 0.1]}
+
+What a paper prints for the cells may stand beside them (`printed`).
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
-from dpfedadamw.spec import overrides, reading
+from dpfedadamw.spec import overrides, printed, reading
 from dpfedadamw.spec.document import (
     SWEEP_KEYS,
     TUNE,
@@ -45,7 +47,7 @@ from dpfedadamw.spec.sections import BudgetSpec, ReportSpec, Spec
 from dpfedadamw.spec.tune_section import NotTuned, TuneSpec
 from dpfedadamw.spec.yamlwriter import write, write_value
 
-MATRIX, SEEDS = SWEEP_KEYS
+MATRIX, SEEDS = SWEEP_KEYS[:2]
 _GRID, _PUBLIC_DATA = ((TUNE, key) for key in TUNE_KEYS)
 _SELECTIONS = "private, public or unaccounted"
 MOST_CELLS = 10_000
@@ -127,6 +129,8 @@ class Sweep:
         text: The sweep's file, with overrides applied, as it was understood.
         tune: How the best candidate is chosen, and what accounts for it.
         grids: The axes of the search in each combination of the matrix, by the labels of that.
+        expected: What a paper prints for the cells, one table for each measure.
+        readings: What the paper does not say, by the field that is set here in its place.
     """
 
     name: str
@@ -138,6 +142,8 @@ class Sweep:
     text: str = field(repr=False)
     tune: TuneSpec = field(default_factory=NotTuned)
     grids: Mapping[tuple[str, ...], tuple[Axis, ...]] = field(default_factory=dict)
+    expected: tuple[printed.PrintedTable, ...] = ()
+    readings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def searches(self) -> dict[tuple[str, ...], list[Cell]]:
@@ -164,6 +170,9 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
     axes = _axes(document, (MATRIX,), problems)
     seeds, vary = _seeds(document, problems)
     _search(document, problems)
+    expected = printed.expected(document, {axis.name: axis.labels for axis in axes}, problems)
+    changed = [change for axis in axes for each in axis.changes for change in each]
+    readings = printed.readings(document, changed, problems)
     if problems:
         raise SpecError(problems)
     text = write(document.value)
@@ -181,7 +190,9 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
         key = MATRIX if axes else SEEDS
         message = "a private selection is of one spec; give tune.grid alone, and a file each"
         raise SpecError([document.place((key,), key=True).problem((key,), message)])
-    return Sweep(name, first.description, axes, seeds, vary, cells, text, tune, grids)
+    return Sweep(
+        name, first.description, axes, seeds, vary, cells, text, tune, grids, expected, readings
+    )
 
 
 def load_private_selection(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep | None:
@@ -204,6 +215,11 @@ def _not_too_many(document: Document, many: int) -> None:
     if many > MOST_CELLS:
         message = f"these are {many} runs, and at most {MOST_CELLS:,} are one sweep; split it"
         raise SpecError([document.place((MATRIX,)).problem((MATRIX,), message)])
+
+
+def with_spec(cell: Cell, spec: Spec) -> Cell:
+    """The cell, running another spec."""
+    return replace(cell, spec=spec, digest=_digest(spec, cell.seed))
 
 
 def _search(document: Document, problems: list[SpecProblem]) -> None:
@@ -396,9 +412,7 @@ def _without(document: Document) -> Document:
     """The document's spec alone."""
     base = copy.copy(document)
     if isinstance(document.value, dict):
-        base.value = {
-            key: value for key, value in document.value.items() if key not in (MATRIX, SEEDS)
-        }
+        base.value = {key: value for key, value in document.value.items() if key not in SWEEP_KEYS}
     return base
 
 

@@ -148,9 +148,18 @@ class ShippedSpec:
 
 
 def shipped() -> list[ShippedSpec]:
-    """Return the specs that come with the package, by name."""
+    """Return the specs of one run that come with the package, by name."""
+    return _described(specs.spec_files())
+
+
+def shipped_sweeps() -> list[ShippedSpec]:
+    """Return the sweeps that come with the package, by name; each means many runs."""
+    return _described(specs.sweep_files())
+
+
+def _described(files: Mapping[str, Traversable]) -> list[ShippedSpec]:
     found = []
-    for name, path in specs.spec_files().items():
+    for name, path in files.items():
         text = path.read_text(encoding="utf-8")
         title = text.partition("\n")[0].lstrip("# ").rstrip(". ")
         # They are ours: nothing in them needs to be checked, or to be told by line and column.
@@ -160,10 +169,13 @@ def shipped() -> list[ShippedSpec]:
 
 
 def _no_such_file(path: Path) -> str:
-    names = list(specs.spec_files())
+    names = [*specs.spec_files(), *specs.sweep_files()]
     near = difflib.get_close_matches(str(path).removesuffix(".yaml").removesuffix(".yml"), names, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"no such file, and no shipped spec of that name; {hint}shipped: {', '.join(names)}"
+    return (
+        f"no such file, and no shipped spec of that name; {hint}dpfedadamw list specs names those "
+        "that are shipped"
+    )
 
 
 def model_of(section: Mapping[str, Any]) -> ModelSpec:

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from dpfedadamw.spec.fields import Field, describe
-from dpfedadamw.spec.reading import shipped
+from dpfedadamw.spec.reading import shipped, shipped_sweeps
 from dpfedadamw.spec.vocabulary import resolve_reference, schema
 
 _INTRODUCTION = """\
@@ -52,6 +52,10 @@ def page() -> str:
     """Return the reference page, Markdown."""
     parts = [_INTRODUCTION]
     parts += [f"* `{one.name}`: {one.title}. {one.description}" for one in shipped()]
+    parts.append(
+        f"\nBeside these, {len(shipped_sweeps())} sweeps are shipped, which mean many runs each "
+        "([sweeps.md](sweeps.md)); `dpfedadamw list specs` names them."
+    )
     whole = schema()
     rows = describe(whole)
     for section, group in groupby(rows, key=lambda row: row.path.partition(".")[0]):

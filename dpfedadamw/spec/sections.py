@@ -126,6 +126,12 @@ class EvaluationSpec(Section, title="Evaluation"):
         expected="an integer from 1 to 1000000, or auto",
         examples=("auto", 1, 5),
     )
+    training: bool = key(
+        False,
+        "Also measure accuracy and loss on the training records, whenever the model is tested. "
+        "With privacy.unit none only: elsewhere these are private.",
+        examples=(False, True),
+    )
 
 
 class ComputeSpec(Section, title="Compute"):

@@ -10,15 +10,27 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy import stats
 
-from reports.comparison.tidy import CELL, SEED, SELECTED, Row, Value
+from reports.comparison.tidy import (
+    CELL,
+    DEVIATION,
+    EXPECTED,
+    READINGS,
+    SEED,
+    SELECTED,
+    SOURCE,
+    Row,
+    Value,
+)
 from reports.errors import ReportError
 
 LEVEL = 0.05
 _GOOD = ("PASS", "NO CLAIM")
+# Digits of a printed number behind the point: of a loss, and of an accuracy in percent.
+_PRINTED = (3, 2)
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -32,12 +44,15 @@ class Entry:
     Attributes:
         values: The measure by seed.
         epsilons: The different claimed ε of its runs, rising.
+        printed: What a paper prints for it and the deviation beside that, each None where it does
+            not.
         best: Whether it differs from all others of its column, and is better.
         tied: Whether the seeds do not tell it apart from the best mean of its column.
     """
 
     values: dict[Value, float]
     epsilons: tuple[float, ...]
+    printed: tuple[float | None, float | None] = (None, None)
     best: bool = False
     tied: bool = False
 
@@ -65,6 +80,8 @@ class CrossTable:
         entries: What was measured, by row and column.
         left_out: Runs that do not count, by reason.
         remarks: What has to be said of how the runs' settings were chosen, a sentence each.
+        source: Which paper's table the printed numbers are of; empty where there are none.
+        readings: Fields whose values the paper does not state.
     """
 
     measure: str
@@ -75,6 +92,8 @@ class CrossTable:
     entries: dict[tuple[str, str], Entry]
     left_out: dict[str, int]
     remarks: tuple[str, ...] = ()
+    source: str = ""
+    readings: str = ""
 
     def notes(self) -> list[str]:
         """What has to be said under the table, a sentence each."""
@@ -96,6 +115,10 @@ class CrossTable:
                 "and towards a third party at client level; the data hold δ."
             )
         found += self.remarks
+        if any(entry.printed[0] is not None for entry in self.entries.values()):
+            found.append(f"In brackets, what is printed: {self.source}.")
+        if self.readings:
+            found.append(f"The paper does not say, and values are ours: {self.readings}.")
         found += [f"Left out: {count} ({why})." for why, count in self.left_out.items()]
         return found
 
@@ -109,7 +132,7 @@ def tabulate(
         rows: Tidy rows.
         row_axis: The column of the data whose values name the table's rows.
         column_axis: The column whose values name its columns, or None.
-        measure: The column that is shown: "test_accuracy", where more is better, or "test_loss".
+        measure: The column that is shown, one of `tidy.MEASURES`. Of an accuracy more is better.
 
     Raises:
         ReportError: An axis or measure is unknown, nothing is left to show, or the data vary in an
@@ -122,6 +145,9 @@ def tabulate(
     left_out: dict[str, int] = {}
     remarks: dict[str, None] = {}
     groups: dict[tuple[str, str], dict[Value, float]] = {}
+    printed: dict[tuple[str, str], tuple[float | None, float | None]] = {}
+    sources: dict[str, None] = {}
+    readings: dict[str, None] = {}
     losses: dict[tuple[str, str], set[float]] = {}
     cells: dict[tuple[str, str, Value], Value] = {}
     for row in rows:
@@ -141,6 +167,12 @@ def tabulate(
             )
         groups.setdefault(where, {})[row.get(SEED)] = float(value)
         remarks |= dict.fromkeys(_remarks(row, " and ".join(filter(None, where)), measure))
+        printed[where] = (
+            _number(row.get(f"{EXPECTED}{measure}")),
+            _number(row.get(f"{EXPECTED}{measure}{DEVIATION}")),
+        )
+        sources |= dict.fromkeys([str(row[SOURCE])] if row.get(SOURCE) else [])
+        readings |= dict.fromkeys([str(row[READINGS])] if row.get(READINGS) else [])
         epsilon = row.get("epsilon_server_worst_case")
         epsilon = row.get("epsilon_third_party") if epsilon is None else epsilon
         if isinstance(epsilon, int | float):
@@ -148,16 +180,17 @@ def tabulate(
     if not groups:
         raise ReportError("there is nothing to show: " + (_told(left_out) or "no rows"))
     entries = {
-        where: Entry(values, tuple(sorted(losses.get(where, ()))))
+        where: Entry(values, tuple(sorted(losses.get(where, ()))), printed[where])
         for where, values in groups.items()
     }
     columns = tuple(dict.fromkeys(column for _, column in entries))
     for column in columns:
-        _mark(entries, column, falling=measure != "test_accuracy")
+        _mark(entries, column, falling=not measure.endswith("accuracy"))
     names = tuple(dict.fromkeys(row for row, _ in entries))
     return CrossTable(
-        measure, row_axis, column_axis or "", names, columns, entries, left_out, tuple(remarks)
-    )
+        measure, row_axis, column_axis or "", names, columns, entries, left_out, tuple(remarks),
+        "; ".join(sources), "; ".join(readings),
+    )  # fmt: skip
 
 
 def _remarks(row: Row, where: str, measure: str) -> list[str]:
@@ -197,6 +230,10 @@ def _objection(row: Row) -> str | None:
     return None
 
 
+def _number(value: Value) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
 def _told(left_out: dict[str, int]) -> str:
     return ", ".join(f"{count} ({why})" for why, count in left_out.items())
 
@@ -211,10 +248,10 @@ def _mark(entries: dict[tuple[str, str], Entry], column: str, falling: bool) -> 
     apart = holm(chances)
     for where in others:
         entry = entries[where]
-        entries[where] = Entry(entry.values, entry.epsilons, tied=where not in apart)
+        entries[where] = replace(entry, tied=where not in apart)
     entry = entries[first]
     best = bool(others) and len(apart) == len(others)
-    entries[first] = Entry(entry.values, entry.epsilons, best=best, tied=bool(others) and not best)
+    entries[first] = replace(entry, best=best, tied=bool(others) and not best)
 
 
 def _chance(first: Entry, other: Entry) -> float:
@@ -293,15 +330,21 @@ def _cell(
     entry = table.entries.get((row, column))
     if entry is None:
         return "–"
-    share = table.measure == "test_accuracy"
+    share = table.measure.endswith("accuracy")
     scale, digits = (100.0, 1) if share else (1.0, 3)
     text = f"{scale * entry.mean:.{digits}f}"
     if entry.deviation is not None:
         text += f" ± {scale * entry.deviation:.{digits}f}"
     text = escaped(text)
-    return (
-        bold(text) if entry.best else f"{text} ≈" if entry.tied and len(entry.values) > 1 else text
-    )
+    if entry.best:
+        text = bold(text)
+    elif entry.tied and len(entry.values) > 1:
+        text = f"{text} ≈"
+    value, deviation = entry.printed
+    if value is None:
+        return text
+    beside = "" if deviation is None else f" ± {scale * deviation:.{_PRINTED[share]}f}"
+    return f"{text} [{scale * value:.{_PRINTED[share]}f}{beside}]"
 
 
 def _piped(text: str) -> str:

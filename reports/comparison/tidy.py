@@ -38,10 +38,17 @@ MACHINE = (
     "device",
 )  # fmt: skip
 # In these a row says how well a cell did; the tables show them.
-MEASURES = ("test_accuracy", "test_loss", "seconds")
+MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
+# Columns that only some tables have: of runs without privacy that were evaluated on their training
+# records, and of sweeps that a paper's numbers stand in.
+TRAINING = ("train_accuracy", "train_loss")
+EXPECTED, DEVIATION = "expected_", "_sd"
+EXPECTED_NUMBERS = tuple(f"{EXPECTED}{name}{end}" for name in MEASURES for end in ("", DEVIATION))
+SOURCE, READINGS = "expected_source", "readings"
+SOMETIMES = (*TRAINING, *EXPECTED_NUMBERS, SOURCE, READINGS)
 _NUMBERS = (
-    *MEASURES, "clipping_norm", "noise_multiplier", "delta", "epsilon_server_worst_case",
-    "epsilon_third_party", "validation_accuracy",
+    *MEASURES, "seconds", "clipping_norm", "noise_multiplier", "delta",
+    "epsilon_server_worst_case", "epsilon_third_party", "validation_accuracy", *EXPECTED_NUMBERS,
 )  # fmt: skip
 _COUNTS = (
     SEED, "rounds", "clients", "clients_per_round", "local_steps", "bytes_up", "bytes_down",
@@ -87,24 +94,31 @@ def row_of(run_dir: Path) -> dict[str, Value]:
     for name in ("rounds", "clients", "clients_per_round", "local_steps"):
         found[name] = _whole(header.get(name))
     tune = mapping(spec.get("tune"))
-    searched: dict[str, Value] = {}
+    more: dict[str, Value] = {}
     if tune.get("selection") not in (None, "none"):
         score = last.get("validation_accuracy") if ended else None
-        searched = {
+        more = {
             "tune": _text(tune.get("selection")),
             "tune_score": _text(tune.get("score")) or "validation_accuracy",
             "validation_accuracy": _number(score),
         }
-    return {**{name: found.get(name) for name in COLUMNS}, **searched}
+    if ended:
+        more |= {name: _number(last[name]) for name in TRAINING if name in last}
+    return {**{name: found.get(name) for name in COLUMNS}, **more}
 
 
 def columns_of(rows: Iterable[Row]) -> list[str]:
-    """The columns of a table of rows: the sweep's own first, then those that all have."""
+    """The columns of a table of rows: the sweep's own first, then those that all have.
+
+    Of the columns that only some tables have, those follow in which a row says something.
+    """
+    rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
-    known = {CELL, SEED, *COLUMNS, *SEARCH, *MACHINE}
+    known = {CELL, SEED, *COLUMNS, *SEARCH, *MACHINE, *SOMETIMES}
     axes = [name for name in names if name not in known]
     searched = SEARCH if any(name in names for name in SEARCH) else ()
-    return [CELL, *axes, SEED, *COLUMNS, *searched, *MACHINE]
+    more = [name for name in SOMETIMES if any(row.get(name) is not None for row in rows)]
+    return [CELL, *axes, SEED, *COLUMNS, *searched, *MACHINE, *more]
 
 
 def as_csv(rows: Sequence[Row]) -> str:

@@ -133,6 +133,8 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         privacy["noise_multiplier"] = 1.0
     if privacy["unit"] == "none":
         federation["max_epsilon"] = None
+    else:
+        mapping["evaluation"]["training"] = False
     shared = mapping["budget"]
     if privacy["unit"] == "none" or None in shared.values():
         mapping["budget"] = dict.fromkeys(shared)

@@ -16,7 +16,7 @@ import numpy as np
 from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, folder, opened, where
-from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
+from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
 from dpfedadamw.spec.data_section import PublishedImagesSpec
 
@@ -177,6 +177,7 @@ def _entry(name: str) -> DatasetEntry[PublishedImagesSpec]:
         licence="not stated",
         find=lambda path, _, __: cifar(path, name),
         hub=version.hub,
+        contents=lambda _: Contents((_CHANNELS, _SIDE, _SIDE), version.classes, 50_000, 10_000),
         check=path_or_revision,
         place=2,
     )

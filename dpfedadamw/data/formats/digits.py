@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from dpfedadamw.data.cache import Part, Prepared
 from dpfedadamw.data.errors import DataError
-from dpfedadamw.data.registry import DatasetEntry, register
+from dpfedadamw.data.registry import Contents, DatasetEntry, register
 from dpfedadamw.preprocessing import Preprocessing, TextPreprocessing
 from dpfedadamw.spec.data_section import PATH, Augmentation, DataSpec, TestFraction
 from dpfedadamw.spec.section import key
+
+_RECORDS = 1_797
 
 
 class DigitsSpec(DataSpec, title="Digits"):
@@ -62,6 +64,12 @@ register(
         licence="CC BY 4.0 (UCI)",
         bring=_bring,
         record_shape=(1, 8, 8),
+        contents=lambda keys: Contents(
+            (1, 8, 8),
+            10,
+            _RECORDS - round(_RECORDS * keys.test_fraction),
+            round(_RECORDS * keys.test_fraction),
+        ),
         place=0,
     )
 )

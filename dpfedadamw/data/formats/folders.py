@@ -15,7 +15,7 @@ from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
 from dpfedadamw.data.images import ENDINGS, decode
 from dpfedadamw.data.lines import lines
-from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
+from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import Chunk, Images, Reading, Source
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.spec.data_section import (
@@ -200,6 +200,7 @@ register(
         licence="ImageNet's terms",
         find=_find_tiny,
         hub=hub.Published("zh-plus/tiny-imagenet", "default", ("image",), "label", test="valid"),
+        contents=lambda _: Contents((3, _TINY_SIDE, _TINY_SIDE), 200, 100_000, 10_000),
         check=path_or_revision,
         place=3,
     ),

@@ -16,7 +16,7 @@ from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import find, folder, where
 from dpfedadamw.data.lines import close_to, rows
-from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
+from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Reading, Source, Texts
 from dpfedadamw.spec.data_section import PublishedSpec
 
@@ -34,6 +34,7 @@ class _Task:
 
     Attributes:
         summary: What it is.
+        records: How many are for training, and how many are held out.
         hub: The same on the hub.
         text: Names of one or two columns, or their places where there is no header.
         label: Name or place of the label's column.
@@ -46,6 +47,7 @@ class _Task:
     """
 
     summary: str
+    records: tuple[int, int]
     hub: hub.Published
     text: tuple[str | int, ...]
     label: str | int
@@ -68,7 +70,8 @@ def _published(
 
 _PAIR = ("sentence1", "sentence2")
 _MNLI = _Task(
-    "entailment in three classes, 392,702 + 9,815",
+    "entailment in three classes",
+    (392_702, 9_815),
     _published("mnli", ("premise", "hypothesis"), "validation_matched"),
     _PAIR,
     "gold_label",
@@ -77,14 +80,16 @@ _MNLI = _Task(
 )
 TASKS = {
     "sst2": _Task(
-        "sentiment of sentences, 67,349 + 872",
+        "sentiment of sentences",
+        (67_349, 872),
         _published("sst2", ("sentence",)),
         ("sentence",),
         "label",
         _BINARY,
     ),
     "cola": _Task(
-        "acceptability of sentences, 8,551 + 1,043",
+        "acceptability of sentences",
+        (8_551, 1_043),
         _published("cola", ("sentence",)),
         (3,),
         1,
@@ -92,7 +97,8 @@ TASKS = {
         more="val.tsv",
     ),
     "mrpc": _Task(
-        "paraphrases, 4,076 + 1,725",
+        "paraphrases",
+        (4_076, 1_725),
         _published("mrpc", _PAIR, "test"),
         ("#1 String", "#2 String"),
         "Quality",
@@ -101,7 +107,8 @@ TASKS = {
         ("msr_paraphrase_test.txt",),
     ),
     "rte": _Task(
-        "entailment, 2,490 + 277",
+        "entailment",
+        (2_490, 277),
         _published("rte", _PAIR),
         _PAIR,
         "label",
@@ -109,14 +116,16 @@ TASKS = {
         ("train.tsv", "train_full.tsv"),
     ),
     "qnli": _Task(
-        "answers to questions, 104,743 + 5,463",
+        "answers to questions",
+        (104_743, 5_463),
         _published("qnli", ("question", "sentence")),
         ("question", "sentence"),
         "label",
         _ENTAILMENT,
     ),
     "qqp": _Task(
-        "duplicate questions, 363,846 + 40,430",
+        "duplicate questions",
+        (363_846, 40_430),
         _published("qqp", ("question1", "question2")),
         ("question1", "question2"),
         "is_duplicate",
@@ -126,7 +135,8 @@ TASKS = {
     "mnli-matched": _MNLI,
     "mnli-mismatched": replace(
         _MNLI,
-        summary="the same, tested on other genres, 392,702 + 9,832",
+        summary="the same, tested on other genres",
+        records=(392_702, 9_832),
         hub=replace(_MNLI.hub, test="validation_mismatched"),
         test=("dev_mismatched.tsv",),
     ),
@@ -211,14 +221,16 @@ def _chunk(texts: list[list[str]], labels: list[int]) -> Chunk:
 
 
 def _entry(name: str) -> DatasetEntry[GlueSpec]:
+    task = TASKS[name]
     return DatasetEntry(
         name=name,
         keys=GlueSpec,
-        summary=f"{TASKS[name].summary}; GLUE",
+        summary=f"{task.summary}, {task.records[0]:,} + {task.records[1]:,}; GLUE",
         origin="gluebenchmark.com",
         licence="see the task's page",
         find=lambda path, _, __: glue(path, name),
-        hub=TASKS[name].hub,
+        hub=task.hub,
+        contents=lambda _: Contents((), len(task.labels), *task.records),
         check=path_or_revision,
         place=5,
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpfedadamw.data import hub
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import Unpacked, find, folder, opened, where
-from dpfedadamw.data.registry import DatasetEntry, path_or_revision, register
+from dpfedadamw.data.registry import Contents, DatasetEntry, path_or_revision, register
 from dpfedadamw.data.source import CHUNK, Chunk, Images, Reading, Source, check_labels
 from dpfedadamw.spec.data_section import (
     Augmentation,
@@ -30,6 +30,8 @@ _MEANING = {_LABELS: "labels", _IMAGES: "images"}
 _LONGEST_SIDE = 4096
 _MOST_RECORDS = 100_000_000
 
+_SIDE = 28
+
 # Splits of EMNIST (Cohen et al. 2017): classes, and the number that the first class is given.
 EMNIST_SPLITS = {
     "balanced": (47, 0),
@@ -38,6 +40,15 @@ EMNIST_SPLITS = {
     "digits": (10, 0),
     "letters": (26, 1),
     "mnist": (10, 0),
+}
+# Their training and test records, of the same source.
+_EMNIST_RECORDS = {
+    "balanced": (112_800, 18_800),
+    "byclass": (697_932, 116_323),
+    "bymerge": (697_932, 116_323),
+    "digits": (240_000, 40_000),
+    "letters": (124_800, 20_800),
+    "mnist": (60_000, 10_000),
 }
 
 
@@ -156,6 +167,7 @@ def _entry(
         licence=licence,
         find=lambda path, _, __: mnist(path),
         hub=published,
+        contents=lambda _: Contents((1, _SIDE, _SIDE), 10, 60_000, 10_000),
         check=path_or_revision,
         place=1,
     )
@@ -185,6 +197,9 @@ register(
         origin="nist.gov, EMNIST dataset",
         licence="public domain (NIST)",
         find=lambda path, keys, _: emnist(path, keys.split),
+        contents=lambda keys: Contents(
+            (1, _SIDE, _SIDE), EMNIST_SPLITS[keys.split][0], *_EMNIST_RECORDS[keys.split]
+        ),
         place=4,
     ),
 )

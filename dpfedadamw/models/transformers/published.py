@@ -80,6 +80,23 @@ def _swin(
     )
 
 
+# The same architectures at a size for trial runs, whatever the published one's is.
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "vit": {
+        "image_size": 32, "patch_size": 16, "hidden_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 8,
+    },
+    "swin": {
+        "image_size": 32, "patch_size": 4, "window_size": 2, "embed_dim": 8, "depths": [1, 1],
+        "num_heads": [2, 2], "mlp_ratio": 1.0,
+    },
+    "roberta": {
+        "vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 8, "max_position_embeddings": 514, "type_vocab_size": 1,
+        "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+    },
+}  # fmt: skip
+
 PUBLISHED = {
     "vit-base": Published(
         "ViT-Base of 224x224 images in patches of 16, published",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,8 @@ from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.privacy.sampling import FullBatch, PoissonSampling
-from dpfedadamw.run.evaluation import evaluate, interval, is_due
+from dpfedadamw.run.evaluation import evaluate, evaluated, interval, is_due
+from tests.runs import small_spec, train
 
 SMALL, LARGE = nn.Linear(10, 10), nn.Linear(3000, 1000)
 
@@ -42,7 +44,8 @@ def experiment(
     )
     return SimpleNamespace(
         spec=SimpleNamespace(
-            evaluation=SimpleNamespace(every=every), federation=SimpleNamespace(rounds=rounds)
+            evaluation=SimpleNamespace(every=every, training=False),
+            federation=SimpleNamespace(rounds=rounds),
         ),
         plan=plan,
         dataset=SimpleNamespace(test=range(tested), validation=None),
@@ -109,3 +112,23 @@ def test_auto_is_the_default_and_another_word_is_refused():
     for wrong in ("daily", "0", "1.5"):
         with pytest.raises(DpfedadamwError, match="must be an integer from 1 to 1000000, or auto"):
             specs.load("quickstart", (f"evaluation.every={wrong}",))
+
+
+def test_training_records_are_measured_in_runs_without_privacy(tmp_path):
+    training, _ = train(small_spec("fedavg", overrides=("evaluation.training=true",)), tmp_path)
+    text = training.run.metrics.read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert lines[-1]["train_loss"] < lines[0]["train_loss"]
+    assert 0 < lines[-1]["train_accuracy"] < 1
+
+
+def test_training_records_of_a_private_run_are_refused_and_never_measured():
+    with pytest.raises(DpfedadamwError, match=r"evaluation\.training: training records are priv"):
+        small_spec("dp-fedavg", overrides=("evaluation.training=true",))
+    private = SimpleNamespace(
+        spec=SimpleNamespace(
+            evaluation=SimpleNamespace(training=True), privacy=SimpleNamespace(unit="record")
+        ),
+        model=None, dataset=None, device=None,
+    )  # fmt: skip
+    assert evaluated(private)[-1] is False

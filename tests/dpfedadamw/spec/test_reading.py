@@ -228,12 +228,11 @@ def test_a_file_wins_over_a_shipped_spec_and_a_directory_does_not(tmp_path, monk
     assert spec.load("digits-cnn").name == "digits-cnn"
 
 
-def test_a_missing_file_names_the_shipped_specs_and_the_nearest():
+def test_a_missing_file_names_the_nearest_shipped_spec_and_where_all_are_listed():
     message = refused("quikstart.yaml")
-    names = ", ".join(one.name for one in spec.shipped())
     assert message == (
-        "quikstart.yaml: no such file, and no shipped spec of that name; did you mean "
-        f"quickstart? shipped: {names}"
+        "quikstart.yaml: no such file, and no shipped spec of that name; did you mean quickstart? "
+        "dpfedadamw list specs names those that are shipped"
     )
 
 

@@ -155,3 +155,40 @@ def test_latex_escapes_what_labels_hold():
     text = cross_table.as_latex(cross_table.tabulate(rows, "method", None))
     assert r"50 \% \& more & 50.0 \\" in text
     assert r"a\_b & 50.0 \\" in text
+
+
+def test_what_a_paper_prints_stands_in_brackets_beside_what_was_measured():
+    printed = {
+        "expected_test_accuracy": 0.7169,
+        "expected_test_accuracy_sd": 0.0037,
+        "expected_source": "A Paper, Table 2",
+        "readings": "data.clients, algorithm.learning_rate",
+    }
+    rows = [row("a", 0, 0.5, method="SGD", **printed), row("b", 0, 0.25, method="Adam")]
+    text = cross_table.as_markdown(cross_table.tabulate(rows, "method", None))
+    assert "| SGD | 50.0 [71.69 ± 0.37] |" in text
+    assert "| Adam | 25.0 |" in text
+    assert "In brackets, what is printed: A Paper, Table 2." in text
+    assert (
+        "The paper does not say, and values are ours: data.clients, algorithm.learning_rate."
+    ) in text
+
+
+def test_columns_that_only_some_results_have_are_written_where_they_say_something(tmp_path):
+    plain, told = row("a", 0, 0.5), row("b", 0, 0.5, train_loss=0.25, expected_train_loss=0.2)
+    assert "train_loss" not in tidy.columns_of([plain])
+    assert tidy.columns_of([plain, told])[-2:] == ["train_loss", "expected_train_loss"]
+    path = tmp_path / "results.csv"
+    path.write_text(tidy.as_csv([told]), encoding="utf-8")
+    (again,) = tidy.read_csv(path)
+    assert (again["train_loss"], again["expected_train_loss"]) == (0.25, 0.2)
+
+
+def test_of_a_loss_less_is_better():
+    rows = [
+        row(f"{name}-{seed}", seed, None, method=name, train_loss=value + 0.01 * seed)
+        for name, value in (("low", 0.1), ("high", 2.0))
+        for seed in range(3)
+    ]
+    table = cross_table.tabulate(rows, "method", None, "train_loss")
+    assert table.entries["low", ""].best
