@@ -30,6 +30,10 @@ class MultiLayerPerceptron(nn.Module):
         self.head = nn.Linear(widths[-1], classes)
         self.parameter_roles = ParameterRoles({}, row_wise=frozenset({"head.weight", "head.bias"}))
 
+    def chain(self) -> tuple[nn.Module, ...]:
+        """The modules that the forward pass applies one after another, and nothing else."""
+        return (*self.body, self.head)
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Class scores [b, classes] of records [b, *input_shape]."""
         scores: Tensor = self.head(self.body(inputs))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from dpfedadamw.privacy.clipping import chain
+from dpfedadamw.privacy.clipping.chain import Chain
 from dpfedadamw.privacy.clipping.clipped_sum import (
     ClippedSum,
     Clipping,
@@ -39,11 +41,13 @@ class _Known:
         structure: Tells whether it is still made like that.
         sites: Where its parameters are used.
         parameters: Those that are trained, by name.
+        chain: The model as linear layers one after another; None where it is something else.
     """
 
     structure: Structure
     sites: tuple[Site, ...]
     parameters: Mapping[str, nn.Parameter]
+    chain: Chain | None
 
     def holds(self) -> bool:
         """Whether all of it is still so."""
@@ -106,7 +110,9 @@ class BookKeepingEngine:
             self._known = None
             refuse_mixing(self._model)
             parameters = trainable_parameters(self._model)
-            self._known = _Known(Structure(self._model), self._sites(), parameters)
+            written_out = Chain.of(self._model) if self._precision == FLOAT32 else None
+            structure, sites = Structure(self._model), self._sites()
+            self._known = _Known(structure, sites, parameters, written_out)
         return self._known
 
     def explain(self) -> str:
@@ -127,11 +133,30 @@ class BookKeepingEngine:
         empty = empty_sum(parameters)
         if not len(targets):
             return empty
+        if known.chain is not None and known.chain.follows(inputs):
+            return self._written_out(known.chain, inputs, targets, empty.total, parameters)
         done = self._backward(known, inputs, targets)
         squared_norms = _squared_norms(done, empty.total.device)
         self.layers = {record.site.name: record.method for record in done.records}
         weights = self._clipping.weights(squared_norms, empty.total.dtype)
         return weights.summed(_weighted_sum(done, parameters, weights, empty.total))
+
+    def _written_out(
+        self,
+        layers: Chain,
+        inputs: Tensor,
+        targets: Tensor,
+        total: Tensor,
+        parameters: Mapping[str, Tensor],
+    ) -> ClippedSum:
+        """The clipped sum of linear layers one after another, in a total [d] of zeros."""
+        used = layers.backward(inputs, targets, self._loss)
+        self.layers = layers.methods
+        weights = self._clipping.weights(chain.squared_norms(used), total.dtype)
+        factors, rows = _weighed(weights, total.dtype)
+        if len(factors):
+            chain.weighted_sum(used, factors, rows, views_of(total, parameters))
+        return weights.summed(total)
 
     def _backward(self, known: _Known, inputs: Tensor, targets: Tensor) -> Pass:
         """Run both passes; every trainable parameter must have handed over its gradients."""
@@ -173,9 +198,7 @@ def _weighted_sum(
 ) -> Tensor:
     """Fill a total [d] of zeros with Σ_j c_j g_j over the records whose gradient is finite."""
     views = views_of(total, parameters)
-    rows = None if weights.all_finite else weights.finite.nonzero().flatten()
-    factors = weights.factors if rows is None else weights.factors[rows]
-    factors = factors.to(total.dtype)
+    factors, rows = _weighed(weights, total.dtype)
     if not len(factors):
         return total
     for record in done.records:
@@ -184,3 +207,10 @@ def _weighted_sum(
             record.form = None
     done.short.weighted_sum(factors, rows, views)
     return total
+
+
+def _weighed(weights: Weights, kind: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """The factors [n] of records whose gradient is finite, and their places, None for all."""
+    rows = None if weights.all_finite else weights.finite.nonzero().flatten()
+    factors = weights.factors if rows is None else weights.factors[rows]
+    return factors.to(kind), rows

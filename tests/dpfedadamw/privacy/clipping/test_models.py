@@ -6,6 +6,7 @@ import gc
 import math
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from dpfedadamw.models.networks.cnn import GroupNormCNN
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 from dpfedadamw.models.networks.resnet import ResNet18
 from dpfedadamw.models.networks.vit import VisionTransformer
+from dpfedadamw.privacy.clipping import chain
 from dpfedadamw.privacy.clipping import forms as gradient_forms
 from dpfedadamw.privacy.clipping.clipped_sum import Clipping
 from dpfedadamw.privacy.clipping.engines import choose
@@ -99,6 +101,7 @@ def test_book_keeping_is_chosen_and_agrees_in_float32(name: str) -> None:
         "rows",
         "copies",
         "no gradient",
+        "in closed form",
         "direct, not kept",
     }
 
@@ -182,6 +185,13 @@ def test_nothing_of_a_call_outlives_it_even_without_garbage_collection(
             return original(self)
 
         monkeypatch.setattr(form, "apart", watched)
+    written_out = chain.weighted_sum
+
+    def watched_chain(used: list[Any], *rest: Any) -> None:
+        seen.extend(weakref.ref(value) for one in used for value in (one.inputs, one.gradients))
+        written_out(used, *rest)
+
+    monkeypatch.setattr(chain, "weighted_sum", watched_chain)
     gc.collect()
     gc.disable()
     try:
