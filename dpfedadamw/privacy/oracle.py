@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.record_level import ClientEvidence, Query
@@ -77,14 +77,18 @@ def clipped_sum(
     """
     flat.hold(parameters)
     inputs, labels = batch
-    if not len(labels):
+    size = len(labels)
+    groups: Callable[[Tensor], Sequence[Tensor]] | None = getattr(flat.module, "groups", None)
+    if not size or (size <= physical_batch_size and groups is None):
         return engine(inputs[:], labels)
     sums: list[ClippedSum] = []
     places: list[Tensor] = []
-    for start in range(0, len(labels), physical_batch_size):
+    for start in range(0, size, physical_batch_size):
         part = slice(start, start + physical_batch_size)
         records, targets = inputs[part], labels[part]
-        for rows in _groups(flat.module, records):
+        every = torch.arange(len(targets), device=records.device)
+        # Rows of records that the model would rather see together; all of them by default.
+        for rows in [every] if groups is None else groups(records):
             whole = len(rows) == len(targets)
             sums.append(engine(records if whole else records[rows], targets[rows]))
             places.append(start + rows)
@@ -100,14 +104,6 @@ def clipped_sum(
         order = torch.cat(places).argsort()
         raw_norms, clipped_norms = raw_norms[order], clipped_norms[order]
     return ClippedSum(total, raw_norms, clipped_norms, sum(one.nonfinite for one in sums))
-
-
-def _groups(module: nn.Module, records: Tensor) -> Sequence[Tensor]:
-    """Rows of records that the model would rather see together; all of them by default."""
-    groups: Callable[[Tensor], Sequence[Tensor]] | None = getattr(module, "groups", None)
-    if groups is None:
-        return [torch.arange(len(records), device=records.device)]
-    return groups(records)
 
 
 class PrivateOracle:

@@ -195,6 +195,10 @@ def in_pieces(vector: Tensor, work: Callable[[slice, Tensor], object]) -> None:
         work: Called with each piece and memory of its size, from any thread and in any order; it
             must not touch coordinates outside its piece.
     """
+    if is_short(vector.shape[0]):
+        # One piece; to cut and share it out would take longer than most work on it.
+        work(slice(0, vector.shape[0]), torch.empty_like(vector))
+        return
     cuts = pieces(vector)
 
     def of_worker(own: range) -> None:
