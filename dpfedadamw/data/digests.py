@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.data.datasets import Records
-
-# Bytes that are looked up at once.
-_AT_ONCE = 1 << 24
+from dpfedadamw.storage.mapped import AT_ONCE, let_go
 
 
 def client_digests(
@@ -38,8 +36,9 @@ def _digest(records: Records) -> bytes:
     kind = f"{stored.dtype.newbyteorder('<').str} {stored.shape[1:]} {len(chosen)}"
     found = hashlib.sha256(kind.encode() + b"\x00")
     each = max(1, stored.dtype.itemsize * int(np.prod(stored.shape[1:], dtype=np.int64)))
-    for start in range(0, len(chosen), max(1, _AT_ONCE // each)):
-        part = stored[chosen[start : start + max(1, _AT_ONCE // each)]]
+    for start in range(0, len(chosen), max(1, AT_ONCE // each)):
+        part = stored[chosen[start : start + max(1, AT_ONCE // each)]]
         found.update(np.ascontiguousarray(part, part.dtype.newbyteorder("<")).tobytes())
+        let_go(stored)
     found.update(records.labels.astype("<i8").tobytes())
     return found.digest()

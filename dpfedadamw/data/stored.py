@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpfedadamw.data.augmentation import RandomBits, Views, draw_views
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.preprocessing import ImagePreprocessing
+from dpfedadamw.storage.mapped import let_go
 
 if TYPE_CHECKING:
     import torch
@@ -112,6 +113,7 @@ class StoredRecords:
         step = max(1, _AT_ONCE // max(1, self._numbers_each))
         for start in range(0, len(self), step):
             yield plain[start : start + step]
+            let_go(self.values)
 
     def stored(self, part: slice) -> NDArray[Any]:
         """Some records as they are stored, [b, …]; perhaps a view into a mapped file."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.mapped import AT_ONCE, let_go
 
 _DIGEST_BYTES = 16
 # Hashing more would delay a run by seconds; contents are then not told apart.
@@ -87,10 +88,11 @@ def _rows(held: Stored) -> NDArray[np.int64]:
 
 def _contents(held: Stored, salt: bytes) -> NDArray[np.uint8]:
     """A digest of each record, [n, 16]."""
-    digests = [
-        hashlib.blake2b(
-            held.values[row].tobytes(), digest_size=_DIGEST_BYTES, key=salt[:64]
-        ).digest()
-        for row in _rows(held).tolist()
-    ]
+    values, key, digests = held.values, salt[:64], list[bytes]()
+    together = max(1, AT_ONCE * len(values) // max(1, values.nbytes))
+    for place, row in enumerate(_rows(held).tolist(), start=1):
+        content = values[row].tobytes()
+        digests.append(hashlib.blake2b(content, digest_size=_DIGEST_BYTES, key=key).digest())
+        if place % together == 0:
+            let_go(values)
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, _DIGEST_BYTES)

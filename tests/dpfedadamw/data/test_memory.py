@@ -27,8 +27,9 @@ evaluation: {every: 1}
 _STEP = """
 import sys, torch
 from pathlib import Path
-from dpfedadamw import run, spec
+from dpfedadamw import spec
 from dpfedadamw.experiment import prepare
+from dpfedadamw.run import training as run
 
 def resident(kind):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -37,7 +38,8 @@ def resident(kind):
 loaded = spec.load(sys.argv[1])
 before = resident("RssAnon"), resident("VmRSS")
 training = run.start(prepare(loaded, torch.device("cpu")), Path(sys.argv[2]))
-run.train(training)
+with training.lock:
+    run.train(training)
 print(resident("RssAnon") - before[0], resident("VmHWM") - before[1])
 """
 
