@@ -169,14 +169,6 @@ def _judge(bundle: Bundle) -> Judgement:
     delta_server = min(server_delta(delta, share), 0.5)
     worst_at = budget(everything, delta_server).headline
     ratio = (header.clients / share) ** 0.5
-    rows = _form_rows(forms, third, worst_at, (delta, delta_server), ratio)
-    details = {
-        "server": {"epsilon": server.epsilon},
-        "server_worst_case": worst,
-        "third_party": third,
-        "closed_forms": rows,
-        "delta_server": forms["delta_server"],
-    }
     comparison = Comparison(notes_high=False)
     selected = None
     try:
@@ -184,13 +176,19 @@ def _judge(bundle: Bundle) -> Judgement:
         _claims(ledger.claim, header, worst, third, selected, forms, comparison)
     except FieldError as error:
         comparison.reasons.append(f"claim: {error}")
-    chosen = ""
+    party, chosen = third, ""
     if selected is not None:
-        details["third_party"], details["one_trial"] = selected.chosen.least, third
-        chosen = (
-            f", which is one trial's; {selected.chosen.least:.4g} for the best of a random number "
-            "of trials"
-        )
+        party = selected.chosen.least
+        chosen = f", which is one trial's; {party:.4g} for the best of a random number of trials"
+    rows = _form_rows(forms, party, worst_at, (delta, delta_server), ratio)
+    details = {
+        "server": {"epsilon": server.epsilon},
+        "server_worst_case": worst,
+        "third_party": party,
+        "closed_forms": rows,
+        "delta_server": forms["delta_server"],
+        **({"one_trial": third} if selected is not None else {}),
+    }
     readings = ", ".join(f"{row['name']} {row['reading']}" for row in rows)
     return judgement_on(
         comparison,

@@ -59,6 +59,8 @@ def test_the_claim_and_the_audit_are_those_of_the_selection(selected):
     assert 1.5 * alone["epsilon"]["pld"] < chosen < 4 * alone["epsilon"]["pld"]
     assert every > claim["server_worst_case"]["epsilon"]["pld"]
     views = next(check for check in findings["checks"] if check["name"] == "views")
+    third = next(row for row in views["details"]["closed_forms"] if row["towards"] == "third party")
+    assert third["compared_with"] == views["details"]["third_party"]
     assert views["details"]["third_party"] == pytest.approx(chosen, rel=0.01)
 
 
