@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.vectors.flat import Blocks
+from dpfedadamw.vectors.packing import views
 
 # Bytes of all these files of a run, about; the auditor expects exactly what fits.
 CAPACITY_BYTES = 1 << 26
@@ -248,7 +249,7 @@ class UploadRecorder:
             message = save(
                 {
                     name: value[chosen] if value.shape == (self._blocks.parameters,) else value
-                    for name, value in load(message).items()
+                    for name, value in views(message).items()
                 }
             )
         return np.frombuffer(message, dtype=np.uint8)

@@ -1,10 +1,12 @@
 """Time of a clipped sum against a plain forward and backward pass, and against Opacus.
 
     python tests/bench/bench_clipping.py [--repeats 15] [--threads 2] [--no-opacus] [--no-memory]
+        [--processor]
 
 All contenders of a model take turns in one process, so that a busy machine slows each of them, and
-a ratio is the median over turns of the ratio of two neighbouring times. Memory is that of a round
-of the product (`bench_round.py`). Not collected by pytest.
+a ratio is the median over turns of the ratio of two neighbouring times; with --processor, times are
+the processor's, of all threads together, which leave out waiting for a core. Memory is that of a
+round of the product (`bench_round.py`). Not collected by pytest.
 """
 
 from __future__ import annotations
@@ -129,15 +131,23 @@ def opacus_modes(name: str) -> dict[str, Callable[[], object]]:
     return {label: build() for label, build in modes.items()}
 
 
-def interleaved(steps: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def interleaved(
+    steps: dict[str, Callable[[], object]],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {label: [] for label in steps}
     for turn in range(repeats + 2):
         for label, step in steps.items():
-            begin = time.perf_counter()
+            begin = clock()
             step()
             if turn >= 2:
-                times[label].append(time.perf_counter() - begin)
+                times[label].append(clock() - begin)
     return times
+
+
+def clock_of(processor: bool) -> Callable[[], float]:
+    return time.process_time if processor else time.perf_counter
 
 
 def ratio(times: dict[str, list[float]], over: str, under: str) -> float:
@@ -151,6 +161,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(TARGETS))
     parser.add_argument("--no-opacus", action="store_true")
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--processor", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"{'model':14} {'contender':24} {'median ms':>9} {'to plain':>8} {'target':>7}")
@@ -158,7 +169,7 @@ def main() -> None:
         steps = {"plain": plain(name), "book-keeping": ours(name)}
         if not options.no_opacus:
             steps.update(opacus_modes(name))
-        times = interleaved(steps, options.repeats)
+        times = interleaved(steps, options.repeats, clock_of(options.processor))
         most, least = TARGETS[name]
         for label in steps:
             milliseconds = 1e3 * statistics.median(times[label])

@@ -1,13 +1,13 @@
 """Time of a whole private step against a plain step with torch's fused AdamW.
 
-    python tests/bench/bench_step.py [--repeats 11] [--threads 2] [--only NAME]
+    python tests/bench/bench_step.py [--repeats 11] [--threads 2] [--only NAME] [--processor]
 
 A turn is one client's round of ten local steps, by the engine's own oracle and rule: sample a
 batch, clipped sum, release noise, DP-FedAdamW; against ten plain steps. With evidence, question and
 answer pass the recorder of a run, which keeps as much of them as a run of a hundred participations.
 Contenders take turns in one process; a ratio is the median over turns of the ratio of two
-neighbouring times. The batch has exactly B records in both, so that Poisson's luck does not enter.
-Not collected by pytest.
+neighbouring times, the processor's with --processor. The batch has exactly B records in both, so
+that Poisson's luck does not enter. Not collected by pytest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import dpfedadamw  # noqa: F401  Before torch, as in a run: it sets how long tor
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_clipping import BATCH, interleaved, ratio, record_loss, workload
+from bench_clipping import BATCH, clock_of, interleaved, ratio, record_loss, workload
 
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.rules.adamw import AdamW
@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", choices=list(TARGETS))
+    parser.add_argument("--processor", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(
@@ -167,7 +168,7 @@ def main() -> None:
             "private": private_step(name, False),
             "evidence": private_step(name, True),
         }
-        times = interleaved(contenders, options.repeats)
+        times = interleaved(contenders, options.repeats, clock_of(options.processor))
         plain = sorted(times["plain"])[len(times["plain"]) // 2]
         print(
             f"{name:14} {plain / STEPS * 1e3:9.1f} {ratio(times, 'private', 'plain'):16.2f} "
