@@ -134,7 +134,11 @@ class LocalRule(Protocol):
         ...
 
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
-        """Take ``broadcast.local_steps`` local steps."""
+        """Take ``broadcast.local_steps`` local steps.
+
+        What is broadcast is read where it lies, by one client after another: a rule must not write
+        into it, and one that does ends the run.
+        """
         ...
 
 

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.updates import largest_coordinates
 from dpfedadamw.profiling import part
 from dpfedadamw.vectors.packing import packed, views
@@ -38,11 +39,29 @@ def unpack(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 def view(message: bytes, like: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Read a message without a copy where that can be; nobody may write into what it gives.
 
-    Clients read a copy of their own (`unpack`): what one of them changes must not reach the next.
+    Others read the same memory: `refuse_changes` tells afterwards whether anybody wrote into it.
     """
     tensors = {name: value.to(like.device) for name, value in views(message).items()}
     principal = tensors.pop(_PRINCIPAL)
     return principal, {name.removeprefix("state."): value for name, value in tensors.items()}
+
+
+def refuse_changes(read: Mapping[str, Tensor]) -> None:
+    """Refuse a local rule that wrote into what it read: the next client reads the same.
+
+    Args:
+        read: What `view` gave, by name.
+
+    Raises:
+        PrivacyError: If an operation has changed one of the tensors in place.
+    """
+    # Counted by torch for a tensor and all that look at its memory; new ones have 0.
+    changed = [name for name, tensor in read.items() if tensor._version]
+    if changed:
+        raise PrivacyError(
+            f"the algorithm's local rule wrote into {changed[0]!r} of the broadcast, which the "
+            "next client reads too; it must copy what it moves, as by .clone()"
+        )
 
 
 @part("messages")

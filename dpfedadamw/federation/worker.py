@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dpfedadamw.algorithms.base import LocalRule
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
-from dpfedadamw.federation.messages import unpack
+from dpfedadamw.federation.messages import refuse_changes, view
 from dpfedadamw.federation.participation import Answer, ClientData, LocalResult, Participation
 from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.federation.unprotected import Unprotected
@@ -47,7 +47,9 @@ class Worker:
         def stream(purpose: str) -> Stream:
             return current.stream(self.randomness, purpose, client)
 
-        parameters, state = unpack(current.message, self.flat.vector)
+        # Read where they lie, by one client after another: copies would be two vectors more beside
+        # the rule's own while gradients are formed.
+        parameters, state = view(current.message, self.flat.vector)
         evidence = self.unit.evidence_of_client()
         oracle = self.oracle(
             plan=current.plan,
@@ -68,6 +70,7 @@ class Worker:
             )
         if evidence is not None:
             evidence.finish()
+        refuse_changes({"parameters": parameters, **state})
         result = LocalResult(
             upload=upload,
             state=state,

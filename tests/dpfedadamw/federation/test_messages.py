@@ -7,7 +7,17 @@ import warnings
 import pytest
 import torch
 
-from dpfedadamw.federation.messages import pack, pack_update, unpack, unpack_update, view
+from dpfedadamw.algorithms.rules.adamw import AdamW
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.federation.messages import (
+    pack,
+    pack_update,
+    refuse_changes,
+    unpack,
+    unpack_update,
+    view,
+)
+from tests.runs import small_spec, train
 
 
 def test_a_message_carries_vector_and_state_unchanged():
@@ -40,6 +50,31 @@ def test_what_a_client_unpacks_is_its_own_and_a_view_is_not():
     seen, _ = view(message, torch.ones(4))
     assert torch.equal(seen, torch.ones(4))
     assert seen.data_ptr() == view(message, torch.ones(4))[0].data_ptr()
+
+
+def test_who_writes_into_a_view_is_told_which_tensor_it_was():
+    parameters, state = view(pack(torch.ones(4), {"moment": torch.ones(6)}), torch.ones(4))
+    read = {"parameters": parameters, **state}
+    # Reading, copying and looking at a part of it change nothing.
+    parameters.clone().add_(state["moment"][:4])
+    refuse_changes(read)
+    state["moment"][2:].mul_(2.0)
+    with pytest.raises(PrivacyError, match=r"wrote into 'moment' of the broadcast"):
+        refuse_changes(read)
+
+
+def test_a_rule_that_writes_into_the_broadcast_ends_the_run(tmp_path, monkeypatch):
+    run = AdamW.run
+
+    def writes(self, broadcast, oracle, observer):
+        upload = run(self, broadcast, oracle, observer)
+        broadcast.parameters.add_(upload.update)
+        return upload
+
+    monkeypatch.setattr(AdamW, "run", writes)
+    spec = small_spec("dp-fedadamw", rounds=1, clients_per_round=2)
+    with pytest.raises(PrivacyError, match=r"wrote into 'parameters' of the broadcast"):
+        train(spec, tmp_path)
 
 
 def test_block_means_cost_their_number_and_full_aggregation_doubles_the_upload():

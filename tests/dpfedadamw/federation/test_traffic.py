@@ -37,7 +37,7 @@ def sent(monkeypatch) -> dict[str, list[bytes]]:
 
         monkeypatch.setattr(module, name, noting)
 
-    listen(worker, "unpack", "down")
+    listen(worker, "view", "down")
     listen(unprotected, "view", "up")
     return messages
 
