@@ -75,6 +75,8 @@ def _replayed(bundle: Bundle, replay: Replay) -> Judgement:
             judge_round(bundle, rounds[again.round], again, tally)
         except AuditError as error:
             tally.unjudged.append(str(error))
+        # Before the next round is computed, whose vectors take as much memory.
+        del again
     return _conclude(bundle.header, rounds, len(everyone), len(drawn), replay, tally)
 
 

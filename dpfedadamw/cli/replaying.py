@@ -152,9 +152,11 @@ def replay_of(
     def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[base.RoundAgain]:
         cost = rerun.cost(drawn, last)
         announce(cost)
-        for number, one in enumerate(rerun.rounds(drawn, last), start=1):
-            yield _round(one)
-            progress(number, cost.rounds)
+        computed = map(_round, rerun.rounds(drawn, last))
+        # Two rounds of a large model are not held at once: `enumerate` would hold the last.
+        for done in range(1, cost.rounds + 1):
+            yield next(computed)
+            progress(done, cost.rounds)
 
     return base.Replay(
         count=order.count,

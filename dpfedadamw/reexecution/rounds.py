@@ -176,7 +176,10 @@ class Rerun:
                 yield _failed(index, str(error))
                 continue
             at = (index + 1, result.state) if again.whole and self._as_named(result) else None
+            del result
             yield again
+            # What drawn clients asked and got is many vectors; the next round has as many.
+            del again
 
     def play(
         self, index: int, state: ServerState, drawn: frozenset[int] = frozenset()

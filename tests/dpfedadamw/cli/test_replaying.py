@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from audit.verdict import Finding, Verdict
 from dpfedadamw.cli import after_training
 from dpfedadamw.cli.replaying import order_of, replay_of
 from dpfedadamw.experiment import prepare
-from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import RunDirectory
@@ -93,3 +94,20 @@ def test_without_the_further_key_it_is_said_what_cannot_be_computed(
     assert found.verdict is Verdict.NOT_VERIFIED
     assert "2 of 6 participations that were drawn could be computed again" in found.measurement
     assert "run --resume RUN_DIR --escrow FILE" in found.measurement
+
+
+def test_a_round_s_vectors_are_let_go_of_before_the_next_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(small_spec(rounds=3, clients_per_round=2), tmp_path)[0].run
+    play, seen, held = Rerun.play, list[weakref.ref[RoundAgain]](), list[int]()
+
+    def watched(self: Rerun, *given: Any) -> Any:
+        held.append(sum(one() is not None for one in seen))
+        found = play(self, *given)
+        seen.append(weakref.ref(found[1]))
+        return found
+
+    monkeypatch.setattr(Rerun, "play", watched)
+    assert reexecuted(run).verdict is Verdict.PASS
+    assert held == [0, 0, 0]
