@@ -8,10 +8,11 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
-from scipy import optimize
+from scipy import optimize, stats
 
 from audit.accounting.selection import Law, selection_cost
 from audit.accounting.steps import Steps
+from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.selection import (
     Trials,
     candidate,
@@ -75,6 +76,40 @@ def test_it_lies_at_most_two_percent_above_the_best_of_all_real_orders(noise, me
     least = reference(1 / (2 * noise**2), mean, 1e-5)
     found = epsilon_of_selection(of_one_client(noise, 1.0, 1), 1.0, 1e-5, Trials(mean, 1.0))
     assert least - 1e-9 <= found <= least * 1.02
+
+
+def exact_delta(noise: float, mean: float, epsilon: float) -> float:
+    """δ of the best of geometrically many Gaussians, each scored by its own value.
+
+    The best has the density f·G'(F), with the generating function G(s) = γs / (1 - (1 - γ)s). Both
+    directions, by sums on a fine grid.
+    """
+    outputs, width = np.linspace(-14 * noise, 1 + 14 * noise, 400_001, retstep=True)
+    gamma = 1 / mean
+
+    def density(centre):
+        left = (1 - gamma) * stats.norm.cdf(outputs, centre, noise)
+        return stats.norm.pdf(outputs, centre, noise) * gamma / (1 - left) ** 2
+
+    one, other = density(1.0), density(0.0)
+    return max(
+        float(np.maximum(a - math.exp(epsilon) * b, 0).sum() * width)
+        for a, b in ((one, other), (other, one))
+    )
+
+
+@pytest.mark.parametrize(("noise", "mean"), [(1.0, 3.0), (2.0, 10.0), (5.0, 100.0)])
+def test_the_exact_loss_of_a_selection_lies_below_the_claim_and_above_that_of_one_trial(
+    noise, mean
+):
+    part = of_one_client(noise, 1.0, 1)
+    claimed = epsilon_of_selection(part, 1.0, 1e-5, Trials(mean, 1.0))
+    assert exact_delta(noise, mean, claimed) <= 1e-5
+    # The sums are right: of a single Gaussian they give the δ of its tight ε.
+    alone = epsilon_pld([one for one, _ in part], 1e-5)
+    assert exact_delta(noise, 1.0, alone) == pytest.approx(1e-5, rel=0.02)
+    # So a claim that leaves the selection out understates what was spent.
+    assert exact_delta(noise, mean, alone) > 1.5e-5
 
 
 def test_who_does_not_know_who_took_part_learns_less():
