@@ -33,6 +33,10 @@ _DOMAIN = b"dpfedadamw participation 1\x00"
 _GATHERED_BYTES = 2**18
 
 
+Vector = Tensor | NDArray[np.float32]
+"""A vector [d]: a tensor is copied, an array is taken as it is and not written to afterwards."""
+
+
 class _KeyedHash(Protocol):
     def update(self, data: bytes | memoryview, /) -> object: ...
 
@@ -59,35 +63,35 @@ class Commitment:
         self._mac: _KeyedHash = (
             blake3(key=salt) if hashing == BLAKE3 else hmac.new(salt, digestmod=hashlib.sha256)
         )
-        self._gathered, self._bytes = [_DOMAIN], len(_DOMAIN)
+        self._gathered: list[bytes | memoryview] = [_DOMAIN]
+        self._bytes = len(_DOMAIN)
 
     def batch(self, indices: NDArray[np.int64]) -> None:
         """Take note of the records of a step's batch, int64 [b]."""
         self._add(b"batch", indices.astype("<i8").tobytes())
 
-    def point(self, parameters: Tensor) -> None:
+    def point(self, parameters: Vector) -> None:
         """Take note of the parameters [d] at which a gradient is asked for."""
-        self._add(b"point", _raw(parameters))
+        self._add(b"point", *_raw(parameters))
 
-    def gradient(self, gradient: Tensor) -> None:
+    def gradient(self, gradient: Vector) -> None:
         """Take note of a noised gradient [d] that is handed out."""
-        self._add(b"gradient", _raw(gradient))
+        self._add(b"gradient", *_raw(gradient))
 
     def update(self, update: Tensor) -> None:
         """Take note of a clipped update [d] before noise, where whole clients are protected."""
-        self._add(b"update", _raw(update))
+        self._add(b"update", *_raw(update))
 
     def digest(self) -> bytes:
         """The digest of all noted so far, 32 bytes."""
         self._hash_gathered()
         return self._mac.digest()
 
-    def _add(self, kind: bytes, content: bytes | memoryview) -> None:
+    def _add(self, kind: bytes, content: bytes | memoryview, lasts: bool = True) -> None:
         # Lengths go in, so that no two stories have the same bytes.
         self._gathered.append(b"%s %d\x00" % (kind, len(content)))
         if len(content) < _GATHERED_BYTES:
-            # A copy: whoever asked may write into the vector afterwards.
-            self._gathered.append(bytes(content))
+            self._gathered.append(content if lasts else bytes(content))
             self._bytes += len(content)
             if self._bytes >= _GATHERED_BYTES:
                 self._hash_gathered()
@@ -115,7 +119,9 @@ def commitment_rows(commitments: Sequence[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(commitments), dtype=np.uint8).reshape(-1, 32)
 
 
-def _raw(vector: Tensor) -> memoryview:
-    """The bytes of a vector [d] without a copy, where it lies in this machine's memory."""
-    values: NDArray[Any] = np.ascontiguousarray(vector.numpy(force=True))
-    return values.data.cast("B")
+def _raw(vector: Vector) -> tuple[memoryview, bool]:
+    """The bytes of a vector [d] where they lie in this machine's memory, and whether they last."""
+    # Whoever has a tensor may write into it afterwards.
+    lasts = isinstance(vector, np.ndarray)
+    values = vector if isinstance(vector, np.ndarray) else vector.numpy(force=True)
+    return np.ascontiguousarray(values).data.cast("B"), lasts

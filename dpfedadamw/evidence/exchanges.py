@@ -111,15 +111,29 @@ class Exchange:
     square_sums: list[NDArray[np.float64]] = field(default_factory=list)
     clean: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def asked(self, point: Tensor) -> None:
-        """Take note of the parameters [d] at which a gradient is asked for."""
-        self.points.append(self._keep(point))
+    def asked(self, point: Tensor) -> Tensor | NDArray[np.float32]:
+        """Take note of the parameters [d] at which a gradient is asked for.
 
-    def answered(self, gradient: Tensor) -> None:
-        """Take note of a gradient [d] that is handed out."""
+        Returns:
+            The whole copy that is kept, or the point itself where only a part of it is.
+        """
+        self.points.append(self._keep(point))
+        return self._whole(point, self.points[-1])
+
+    def answered(self, gradient: Tensor) -> Tensor | NDArray[np.float32]:
+        """Take note of a gradient [d] that is handed out.
+
+        Returns:
+            As `asked`.
+        """
         self.gradients.append(self._keep(gradient))
         if self.coordinates is not None:
             self.square_sums.append(self.blocks.sum_of_squares(gradient).cpu().numpy())
+        return self._whole(gradient, self.gradients[-1])
+
+    def _whole(self, vector: Tensor, kept: NDArray[np.float32]) -> Tensor | NDArray[np.float32]:
+        same = self.coordinates is None and vector.dtype == torch.float32
+        return kept if same else vector
 
     def _keep(self, vector: Tensor) -> NDArray[np.float32]:
         kept = vector if self.coordinates is None else vector[self.coordinates]

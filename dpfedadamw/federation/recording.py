@@ -36,10 +36,8 @@ class RecordingOracle:
 
     @part("evidence")
     def _note_question(self, point: Tensor) -> None:
-        self._exchange.asked(point)
-        self._commitment.point(point)
+        self._commitment.point(self._exchange.asked(point))
 
     @part("evidence")
     def _note_answer(self, gradient: Tensor) -> None:
-        self._exchange.answered(gradient)
-        self._commitment.gradient(gradient)
+        self._commitment.gradient(self._exchange.answered(gradient))
