@@ -7,6 +7,8 @@ a run that is computed again may differ.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import platform
 import re
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import dpfedadamw
 from dpfedadamw import __version__
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
@@ -35,6 +38,7 @@ def environment(device: torch.device, engine: str) -> dict[str, Any]:
     accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "package": __version__,
+        "sources": sources(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,
@@ -46,6 +50,16 @@ def environment(device: torch.device, engine: str) -> dict[str, Any]:
         "accelerator": accelerator,
         "engine": engine,
     }
+
+
+@functools.cache
+def sources() -> str:
+    """A digest of this package's own modules: two states of one version may round differently."""
+    root, found = Path(dpfedadamw.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(root).as_posix()} {len(content)}\0".encode() + content)
+    return found.hexdigest()[:16]
 
 
 def write_environment(

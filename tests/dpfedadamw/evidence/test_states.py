@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+import dpfedadamw
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.evidence import states
 from dpfedadamw.evidence.states import StateKeeper, state_file, stride
@@ -18,6 +20,7 @@ from dpfedadamw.run.environment import (
     differences,
     environment,
     read_environments,
+    sources,
     write_environment,
 )
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
@@ -82,6 +85,21 @@ def test_differences_name_what_changed_then_and_here() -> None:
     then = {"torch": "1", "threads": 2}
     assert differences(then, then) == []
     assert differences(then, {"torch": "2", "threads": 2}) == ["torch: 1 then, 2 here"]
+
+
+def test_another_state_of_the_same_version_is_another_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    then = environment(torch.device("cpu"), "auto")
+    package = Path(dpfedadamw.__file__).parent
+    assert then["sources"] == sources.__wrapped__()
+    shutil.copytree(package, tmp_path / "dpfedadamw", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(dpfedadamw, "__file__", str(tmp_path / "dpfedadamw" / "__init__.py"))
+    assert sources.__wrapped__() == then["sources"]
+    module = tmp_path / "dpfedadamw" / "privacy" / "clipping" / "forms.py"
+    module.write_text(module.read_text() + "# one more line\n")
+    here = {**then, "sources": sources.__wrapped__()}
+    assert differences(then, here) == [f"sources: {then['sources']} then, {here['sources']} here"]
 
 
 def test_a_damaged_environment_is_one_line(tmp_path: Path) -> None:
