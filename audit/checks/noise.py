@@ -400,7 +400,8 @@ register(
         "that were released is the recorder's word. Sampled coordinates stand for all in the tests "
         "of shape, independence and repeated values; of single uploads scale, silence and largest "
         "value alone are recorded. Of updates cut to public coordinates, positions among the kept "
-        "ones are sampled. Quality of the entropy source is not tested.",
+        "ones are sampled; where the last release chooses them, single coordinates are not judged. "
+        "Quality of the entropy source is not tested.",
         rule=partial(_judge, _about_rounds),
     )
 )

@@ -29,7 +29,7 @@ SAMPLE = [
     ("paper-dp-fedadamw-table-9", "method=DP-FAFED"),
     ("paper-dp-fedadamw-table-4", "method=DP-FedAdamW"),
     ("paper-fedadamw-table-1", "method=FedAdamW"),
-    ("paper-dp-fedsam-table-1", "method=DP-FedSAM-top_k"),
+    ("paper-dp-fedsam-table-1", "method=Fed-SMP-top_k"),
     ("paper-ali-dpfl-table-5-adaptive", "partition=Dir(0.05)"),
 ]
 

@@ -1,0 +1,109 @@
+"""ERRATA.md: every entry names what shows it, and that is there."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from scipy import optimize, stats
+
+import specs
+from audit.checks import checks_of
+from audit.claims.claim import shipped
+from audit.reading.units import CLIENT, RECORD
+from dpfedadamw.algorithms.adaptive_iterations import best_local_steps
+from dpfedadamw.spec.matrix import load_sweep
+
+ROOT = Path(__file__).parents[1]
+ENTRIES = 47
+
+
+def entries() -> dict[int, str]:
+    """What shows each entry: the last cell of its row, by its number."""
+    found = {}
+    for line in (ROOT / "ERRATA.md").read_text(encoding="utf-8").splitlines():
+        match = re.match(r"\| (\d+) \|.*\| (.+?) \|$", line)
+        if match is not None:
+            assert int(match[1]) not in found
+            found[int(match[1])] = match[2]
+    return found
+
+
+@cache
+def names_of_tests() -> set[str]:
+    """Names of all tests."""
+    files = (ROOT / "tests").rglob("test_*.py")
+    return set(re.findall(r"^def (test_\w+)", "\n".join(f.read_text() for f in files), re.M))
+
+
+def is_there(named: str) -> bool:
+    """Whether what an entry names in backticks is there."""
+    if named.startswith("tests/"):
+        return (ROOT / named).exists()
+    if named.startswith("test_"):
+        return named in names_of_tests()
+    command, _, name = named.partition(" ")
+    if command == "--paper-claim":
+        return name in shipped()
+    if named.startswith("dpfedadamw sweep "):
+        return name.split()[1] in specs.sweep_files()
+    return named in {check.name for unit in (RECORD, CLIENT) for check in checks_of(unit)}
+
+
+def test_every_entry_is_numbered_once_and_names_what_shows_it():
+    found = entries()
+    assert sorted(found) == list(range(1, ENTRIES + 1))
+    for number, shown in found.items():
+        named = [name for name in re.findall(r"`([^`]+)`", shown) if name != "local"]
+        # Faults are named in the page that the entry links.
+        page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+        named = [name for name in named if f"`{name}`" not in page or is_there(name)]
+        assert named, (number, shown)
+        assert all(is_there(name) for name in named), (number, named)
+        for link in re.findall(r"\]\(([^)#]+)", shown):
+            assert (ROOT / link).is_file(), (number, link)
+
+
+def test_the_slip_in_ali_dpfl_moves_its_best_number_of_local_steps():
+    """ERRATA 30: with η = β/t and β = 2/μ, A is multiplied by β² = 4/μ², and not β² added to A."""
+    mu, gamma, total, square, energy, smooth, start = 0.5, 10.0, 300.0, 1.0, 0.7, 3.0, 2.0
+    eta = 1 / (mu * total)
+    curve = (2 + eta * mu) * (square + energy)
+
+    def bound(steps: float, slip: bool) -> float:
+        """G(τ) of equation (11) as it is printed, or as it follows."""
+        beta = 4 / mu**2
+        rest = 3 * square + 2 * gamma / eta + energy
+        inner = curve * steps**2 - 2 * curve * steps + curve + rest
+        inner = inner + beta if slip else beta * inner
+        return smooth * (inner + start * steps) / (2 * steps)
+
+    least = {
+        slip: optimize.minimize_scalar(bound, bounds=(1.0, 500.0), args=(slip,)).x
+        for slip in (True, False)
+    }
+    assert least[True] == pytest.approx(best_local_steps(mu, gamma, total, 1.0, energy), rel=1e-4)
+    without = math.sqrt(1 + (3 * square + 2 * gamma * total * mu + energy) / curve)
+    assert least[False] == pytest.approx(without, rel=1e-4)
+    assert least[True] > least[False]
+
+
+def test_the_expected_rounds_of_the_review_are_exceeded_by_two_clients_in_five():
+    """ERRATA 39: ε of a client in ten of 100 rounds bounds what 58 % of clients spend."""
+    assert round(float(stats.binom.sf(10, 100, 0.1)), 2) == 0.42
+
+
+def test_one_run_of_dp_fedsam_has_two_deviations():
+    """ERRATA 47."""
+    one, three = (load_sweep(f"paper-dp-fedsam-table-{n}", ["seeds=1"]) for n in (1, 3))
+    digests = {cell.digest: cell for cell in one.cells}
+    printed = [
+        (table.of(cell.values), other.of(digests[cell.digest].values))
+        for table, other in zip(three.expected, one.expected, strict=True)
+        for cell in three.cells
+    ]
+    different = [(a.value, a.deviation, b.deviation) for a, b in printed if a != b]
+    assert different == [(0.9587, 0.0052, 0.0152)]
