@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,16 @@ class Document:
     keys: dict[KeyPath, Place] = field(default_factory=dict)
     problems: list[SpecProblem] = field(default_factory=list)
     unreadable: set[KeyPath] = field(default_factory=set)
+
+    def copy(self) -> Document:
+        """Return a document that can be changed by itself; places never change, and are shared."""
+        return Document(
+            copy.deepcopy(self.value),
+            dict(self.places),
+            dict(self.keys),
+            list(self.problems),
+            set(self.unreadable),
+        )
 
     def place(self, path: KeyPath, key: bool = False) -> Place:
         """Return the place of a value (of its key with `key`), or that of its nearest parent."""

@@ -477,7 +477,7 @@ def _searched(
     base: Document, changes: Sequence[overrides.Change]
 ) -> tuple[Document, tuple[Axis, ...], overrides.Change | None]:
     """A combination without its search, the axes of that, and the data that it is on."""
-    document = copy.deepcopy(base)
+    document = base.copy()
     overrides.apply_changes(document, changes)
     problems: list[SpecProblem] = []
     _search(document, problems)
@@ -497,7 +497,7 @@ def _searched(
 def _spec(
     base: Document, changes: Sequence[overrides.Change], seed: int | None, vary: Sequence[str]
 ) -> Spec:
-    document = copy.deepcopy(base)
+    document = base.copy()
     overrides.apply_changes(document, changes)
     if seed is not None:
         place = Place("seeds")
