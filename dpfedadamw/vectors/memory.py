@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 # What lies idle between two uses, in all. Models whose vectors are longer do without: a step of
 # theirs takes so long that mapping memory does not show.
-_IDLE_BYTES = 2**27
+_IDLE_BYTES = 2**26
 _ALIGNMENT = 64
 # Below this, the allocator keeps memory by itself.
 _LEAST_BYTES = 2**20
