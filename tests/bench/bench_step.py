@@ -39,7 +39,7 @@ from dpfedadamw.privacy.units.record import SingleRecords
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
 STEPS, PARTICIPATIONS = 10, 100
-TARGETS = {"GN-ResNet-18": 1.6, "ViT-Tiny": 1.45, "LoRA encoder": 1.1}
+TARGETS = {"GN-ResNet-18": 1.35, "ViT-Tiny": 1.35, "LoRA encoder": 0.95}
 
 
 class ExactBatches(PoissonSampling):
