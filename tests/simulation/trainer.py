@@ -103,7 +103,7 @@ class Toy:
             name="toy",
             algorithm=SimpleNamespace(learning_rate=0.1, schedule="constant"),
             federation=SimpleNamespace(rounds=self.rounds),
-            evaluation=SimpleNamespace(every=1),
+            evaluation=SimpleNamespace(every=1, training=False),
             budget=SimpleNamespace(file=None),
             randomness=SimpleNamespace(mode=self.mode, seed=1),
             compute=SimpleNamespace(physical_batch_size=1, precision="float32"),
