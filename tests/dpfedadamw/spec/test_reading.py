@@ -105,7 +105,7 @@ def test_defaults_are_those_of_the_vocabulary():
         "randomness": {"mode": "release", "seed": None},
         "budget": {"file": None, "epsilon": None, "delta": None},
         "tune": {"selection": "none"},
-        "evaluation": {"every": "auto"},
+        "evaluation": {"every": "auto", "training": False},
         "compute": {"physical_batch_size": 512, "precision": "float32"},
         "report": {
             "purpose": None,
