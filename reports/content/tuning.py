@@ -9,14 +9,16 @@ from reports.reading.files import clean, mapping, number
 from reports.reading.source import RunSource
 
 TITLE: Final = "Choosing hyper-parameters"
+# The choice itself is inside: the claim is that of the selection.
+_OF_A_SELECTION: Final = "Trials outside the private selection"
 _NONE = (
     "Every further training run on the same private records spends privacy of its own. Trials "
     "before this run are not in the budget unless they were made on public data."
 )
 _PRIVATE = (
-    "They were chosen by private selection, which the loss towards a third party covers: a random "
-    "number of trials, {mean} on average, each with settings drawn by chance, of which the best by "
-    "accuracy on public validation records is published. It rests on nobody but the server and the "
+    "The hyper-parameters were chosen by private selection, which the loss towards a third party "
+    "covers: a random number of trials, {mean} on average, each with settings drawn by chance, of "
+    "which the best by accuracy on public validation records is published. It rests on nobody but the server and the "
     "clients learning anything of the other trials, or how many there were; the time that all took "
     "together, the trainer's other signatures and its logs could tell. One run's files do not show "
     "that there were no further trials."
@@ -70,7 +72,8 @@ def outside(source: RunSource) -> tuple[str, str]:
     score = _SCORES.get(clean(tune.get("score"), 40), "score")
     match selection(source):
         case "private":
-            return TITLE, _PRIVATE.format(mean=formatting.plain(number(tune.get("mean_trials"))))
+            mean = formatting.plain(number(tune.get("mean_trials")))
+            return _OF_A_SELECTION, _PRIVATE.format(mean=mean)
         case "public":
             dataset = clean(tune.get("dataset"), 200) or "that it does not name"
             return TITLE, _PUBLIC.format(dataset=dataset, score=score)

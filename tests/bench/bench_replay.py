@@ -55,14 +55,14 @@ def main(arguments: Sequence[str]) -> int:
         rerun, began = timed(lambda: Rerun(run, order.keys, cpu))
         replay = replay_of(rerun, order, costs.append)
         findings, replayed = timed(lambda: filing.audit(run, replay=replay))
+        took, cost = began + replayed - audited, costs[0]
+        print(
+            f"{name}: training {trained:.1f} s; {cost.participations} replays {took:.1f} s "
+            f"({cost.again} of {cost.of} rounds run again), share {took / trained:.2f}"
+        )
+        print(findings.named("reexecution").measurement, flush=True)
         again, repeated = timed(lambda: whole.replay(rerun, run))
-    took, cost = began + replayed - audited, costs[0]
-    print(
-        f"{name}: training {trained:.1f} s; {cost.participations} replays {took:.1f} s "
-        f"({cost.again} of {cost.of} rounds run again), share {took / trained:.2f}; the whole run "
-        f"again {repeated:.1f} s, the same: {again.same}"
-    )
-    print(findings.named("reexecution").measurement)
+    print(f"the whole run again {repeated:.1f} s, the same: {again.same}")
     return 0
 
 
