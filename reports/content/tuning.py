@@ -18,10 +18,10 @@ _NONE = (
 _PRIVATE = (
     "The hyper-parameters were chosen by private selection, which the loss towards a third party "
     "covers: a random number of trials, {mean} on average, each with settings drawn by chance, of "
-    "which the best by accuracy on public validation records is published. It rests on nobody but the server and the "
-    "clients learning anything of the other trials, or how many there were; the time that all took "
-    "together, the trainer's other signatures and its logs could tell. One run's files do not show "
-    "that there were no further trials."
+    "which the best by accuracy on public validation records is published. It rests on nobody but "
+    "the server and the clients learning anything of the other trials, or how many there were; the "
+    "time that all took together, the trainer's other signatures and its logs could tell. Files "
+    "of one run do not show that there were no further trials."
 )
 _PUBLIC = (
     "The spec says that they were chosen by a search on the public data set {dataset}, by its "
