@@ -70,7 +70,9 @@ class NoiseDecay:
         counts = np.full(decays + 1, self.patience, dtype=np.int64)
         counts[0] += 1
         counts[-1] = rounds - int(counts[:-1].sum())
-        groups = _groups(multiples) if decays >= _LEVELS else np.arange(decays + 1)
+        # The last two may both be the floor.
+        many = len(np.unique(multiples)) > _LEVELS
+        groups = _groups(multiples) if many else np.arange(decays + 1)
         found: dict[float, int] = {}
         for group in np.unique(groups):
             inside = groups == group

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpfedadamw.privacy.accounting.registry import claimed
@@ -122,6 +122,8 @@ def test_a_round_of_all_clients_costs_what_the_forecast_says():
     floor=st.floats(0.001, 1.0),
     rounds=st.integers(1, 400),
 )
+# As many levels as are taken one by one, of which the last lasts for two decays.
+@example(factor=0.90625, patience=1, floor=0.109375, rounds=26)
 @settings(deadline=None)
 def test_grouped_levels_of_noise_never_lie_above_a_rounds_own(factor, patience, floor, rounds):
     decay = NoiseDecay(factor, patience, floor)
