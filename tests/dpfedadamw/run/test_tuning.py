@@ -14,7 +14,7 @@ from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import read_trial
 from dpfedadamw.storage.disk import write_json
 from reports.comparison import compare
-from reports.content import accounting, guarantee, outcomes, tuning
+from reports.content import accounting, guarantee, outcomes
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.reading.source import load
 from reports.sections.outside_budget import outside_budget
@@ -84,7 +84,7 @@ def test_the_first_page_gives_the_loss_of_the_selection(selected, audience):
     assert (said.view, said.epsilon) == ("third_party", claim["third_party"]["epsilon"]["rdp"])
     assert "the best of a random number of trials" in said.statement
     title, text = (lambda one: (one.title, one.text))(outside_budget(source, audience).root[0])
-    assert title == tuning.TITLE
+    assert title == "Trials outside the private selection"
     assert "private selection" in text
 
 

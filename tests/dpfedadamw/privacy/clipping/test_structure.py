@@ -75,7 +75,8 @@ def test_a_model_is_looked_through_once_until_it_changes(monkeypatch):
     assert torch.equal(engine(inputs, targets).total, first)
     assert len(looked) == 1
     module[2].bias.requires_grad_(False)
-    assert torch.equal(engine(inputs, targets).total, first[:-3])
+    # No chain of linear layers any more, all of whose parameters are trained: it rounds otherwise.
+    torch.testing.assert_close(engine(inputs, targets).total, first[:-3])
     assert len(looked) == 2
 
 
