@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -67,7 +67,11 @@ def sweep_run(
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at a time.")] = 1,
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Run every N-th cell from the I-th on, for N machines."),
+        typer.Option(
+            metavar="I/N",
+            help="Run every N-th cell from the I-th on, for N machines; of a search with a matrix, "
+            "every N-th search.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells, what is done, and how long it takes.")
@@ -113,26 +117,25 @@ def sweep_run(
         partial = [option for option, value in given.items() if value]
         select(sweep, folder.path, jobs, device, partial, dry_run, as_json)
         return
-    if sweep.grids and shard is not None:
-        refuse("--shard: the best of a search is chosen on one machine; use --jobs")
-    cells = _chosen(sweep, only or (), shard)
+    cells, reported = _chosen(sweep, only or (), shard)
     if smoke:
         from dpfedadamw.sweep.smoke import small
 
         cells, replaced = small(cells, folder.path)
         sweep = replace(sweep, cells=tuple(small(sweep.cells, folder.path)[0]))
+        reported = _once(one for cell in cells for one in cell.released)
         if not as_json:
             err.print(Text("two rounds each; " + "; ".join(replaced), style="dim"))
-    wanted = [Job(cell, folder.cell(cell)) for cell in _once(cells)]
     if dry_run:
-        _list(sweep, cells, folder, gpu_rate * 1e12, as_json)
+        _list(sweep, cells, reported, folder, gpu_rate * 1e12, as_json)
         return
+    wanted = [Job(cell, folder.cell(cell)) for cell in _once(cells)]
     folder.begin(sweep.text)
     options = ["--device", device]
     try:
         _run(folder, wanted, min(jobs, len(wanted)), options, as_json)
         bests = _bests(sweep, folder)
-        last = [Job(cell, folder.cell(cell)) for cell in _once(_released(bests))]
+        last = [Job(cell, folder.cell(cell)) for cell in _released(bests, reported)]
         if last:
             _run(folder, last, min(jobs, len(last)), options, as_json)
     except BaseException as error:
@@ -143,20 +146,26 @@ def sweep_run(
     _tell(sweep, folder, [*wanted, *last], bests, rows, missing, as_json)
 
 
-def _once(cells: Sequence[Cell]) -> list[Cell]:
+def _once(cells: Iterable[Cell]) -> list[Cell]:
     """Cells that mean the same run are one."""
     return list({cell.digest: cell for cell in cells}.values())
 
 
-def _chosen(sweep: Sweep, only: Sequence[str], shard: str | None) -> list[Cell]:
+def _chosen(sweep: Sweep, only: Sequence[str], shard: str | None) -> tuple[list[Cell], list[Cell]]:
+    """The cells that are asked for.
+
+    Returns:
+        Cells, and what candidates are released as, each candidate's: the best of them is not known
+        yet.
+    """
     cells = list(sweep.cells)
+    released = _once(one for cell in cells for one in cell.released)
     found: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        for name, label in cell.labels.items():
+    for cell in (*cells, *released):
+        numbered = {} if cell.seed is None else {"seed": str(cell.seed)}
+        for name, label in {**cell.labels, **numbered}.items():
             found.setdefault(name, {})[label] = None
     labels = {name: tuple(known) for name, known in found.items()}
-    if sweep.seeds:
-        labels["seed"] = tuple(map(str, sweep.seeds))
     for text in only:
         name, equals, values = text.partition("=")
         if not equals or name not in labels:
@@ -166,17 +175,35 @@ def _chosen(sweep: Sweep, only: Sequence[str], shard: str | None) -> list[Cell]:
         unknown = [value for value in wanted if value not in labels[name]]
         if unknown:
             refuse(f"--only {text}: {name} has no {unknown[0]}; it has {', '.join(labels[name])}")
-        cells = [cell for cell in cells if _label(cell, name) in wanted]
-    if not cells:
+        cells, released = (
+            [cell for cell in part if _label(cell, name) in wanted] for part in (cells, released)
+        )
+    if not cells and not released:
         refuse("--only: no cell is left")
-    if shard is not None:
-        match = _SHARD.fullmatch(shard)
-        if match is None or int(match[1]) > int(match[2]):
-            refuse(f"--shard {shard}: write I/N, such as 1/4 for the first of four machines")
-        cells = cells[int(match[1]) - 1 :: int(match[2])]
-        if not cells:
-            refuse(f"--shard {shard}: there are fewer cells than machines")
-    return cells
+    return (cells, released) if shard is None else _shared(sweep, cells, released, shard)
+
+
+def _shared(
+    sweep: Sweep, cells: list[Cell], released: list[Cell], shard: str
+) -> tuple[list[Cell], list[Cell]]:
+    """One machine's share of the cells; a search stays whole, because its best is chosen there."""
+    match = _SHARD.fullmatch(shard)
+    if match is None or int(match[1]) > int(match[2]):
+        refuse(f"--shard {shard}: write I/N, such as 1/4 for the first of four machines")
+    share = slice(int(match[1]) - 1, None, int(match[2]))
+    if not sweep.grids:
+        cells = cells[share]
+    else:
+        searches = dict.fromkeys(tuple(cell.values.values()) for cell in (*cells, *released))
+        own = list(searches)[share]
+        cells, released = (
+            [cell for cell in part if tuple(cell.values.values()) in own]
+            for part in (cells, released)
+        )
+    if not cells and not released:
+        what = "searches" if sweep.grids else "cells"
+        refuse(f"--shard {shard}: there are fewer {what} than machines")
+    return cells, released
 
 
 def _label(cell: Cell, name: str) -> str:
@@ -194,12 +221,19 @@ def _columns(cell: Cell) -> dict[str, str]:
 
 
 def _list(
-    sweep: Sweep, cells: Sequence[Cell], folder: SweepFolder, rate: float, as_json: bool
+    sweep: Sweep,
+    cells: Sequence[Cell],
+    reported: Sequence[Cell],
+    folder: SweepFolder,
+    rate: float,
+    as_json: bool,
 ) -> None:
     """List the cells: what is done of each, and how long it may take, here and on a GPU."""
     from dpfedadamw.sweep.estimate import Estimator
     from dpfedadamw.sweep.runner import expected_seconds
 
+    later = _foreseen(sweep, reported, folder)
+    trials, cells = len(cells), [*cells, *later]
     timed, states = [], []
     for cell in cells:
         place = folder.cell(cell)
@@ -210,7 +244,8 @@ def _list(
         begun = place.newest_run() is not None
         failed = place.failed() is not None
         waiting = "failed" if failed else "cut off" if begun else "to do"
-        states.append("done" if result else waiting)
+        unknown = sweep.grids and not cell.candidate
+        states.append("done" if result else "after its search" if unknown else waiting)
     expected = [
         None if state == "done" else expected_seconds(timed, cell)
         for cell, state in zip(cells, states, strict=True)
@@ -219,29 +254,32 @@ def _list(
         estimator = Estimator()
         counted = [estimator.operations(cell.spec) for cell in cells]
     on_gpu = [None if count is None else count / rate for count in counted]
+    stages = ["trial"] * trials + ["best"] * len(later) if later else []
     if as_json:
         print_json(
             [
                 {
-                    "cell": cell.digest, "values": cell.labels, "seed": cell.seed,
-                    "state": state, "expected_seconds": seconds,
-                    "estimated_operations": count, "estimated_gpu_seconds": gpu,
+                    "cell": cell.digest or None, "values": cell.labels, "seed": cell.seed,
+                    **({"stage": stages[number]} if stages else {}),
+                    "state": states[number], "expected_seconds": expected[number],
+                    "estimated_operations": counted[number],
+                    "estimated_gpu_seconds": on_gpu[number],
                     "printed": {
-                        table.measure: number.value
+                        table.measure: found.value
                         for table in sweep.expected
-                        if (number := table.of(cell.values)) is not None
+                        if (found := table.of(cell.values)) is not None
                     },
                 }
-                for cell, state, seconds, count, gpu in zip(
-                    cells, states, expected, counted, on_gpu, strict=True
-                )
+                for number, cell in enumerate(cells)
             ]
         )  # fmt: skip
         return
-    out.print(_grouped(sweep, cells, states, expected, on_gpu))
+    out.print(_grouped(sweep, cells, stages, states, expected, on_gpu))
     known = [seconds for seconds in expected if seconds is not None]
     left = sum(state != "done" for state in states)
     text = f"{len(cells)} cells, {left} to do"
+    if later:
+        text += f": {trials} trials, and {len(later)} runs of what they show to be best"
     if known:
         text += f"; about {_duration(sum(known) / len(known) * left)} of computing, one at a time"
     elif left:
@@ -265,9 +303,25 @@ def _list(
         out.print(Text.assemble((f"ours, {name}: ", "bold"), reading))
 
 
+def _foreseen(sweep: Sweep, reported: Sequence[Cell], folder: SweepFolder) -> list[Cell]:
+    """What will be run of the best candidates; of a search that is not over, without its labels.
+
+    Such a cell has no digest, and for an estimate the settings of one of the candidates.
+    """
+    bests = _bests(sweep, folder)
+    found = _released(bests, reported)
+    unknown: dict[tuple[Any, ...], Cell] = {}
+    for cell in reported:
+        labels = tuple(cell.values.values())
+        if labels not in bests:
+            unknown.setdefault((*labels, cell.seed), replace(cell, candidate={}, digest=""))
+    return [*found, *unknown.values()]
+
+
 def _grouped(
     sweep: Sweep,
     cells: Sequence[Cell],
+    stages: Sequence[str],
     states: Sequence[str],
     expected: Sequence[float | None],
     on_gpu: Sequence[float | None],
@@ -276,8 +330,9 @@ def _grouped(
     names = list(dict.fromkeys(name for cell in cells for name in cell.labels))
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, cell in enumerate(cells):
-        labels = tuple(cell.labels.get(name, "") for name in names)
+        labels = (*(cell.labels.get(name, "") for name in names), *stages[number : number + 1])
         groups.setdefault(labels, []).append(number)
+    seeded = any(cell.seed is not None for cell in cells)
     rows = []
     for labels, members in groups.items():
         counts = Counter(states[number] for number in members)
@@ -288,14 +343,19 @@ def _grouped(
         rows.append(
             (
                 *labels,
-                *([str(len(members))] if sweep.seeds else []),
+                *([str(len(members))] if seeded else []),
                 *([_beside_text(sweep, cells[members[0]])] if sweep.expected else []),
                 state,
                 _summed([expected[number] for number in left]),
                 _summed([on_gpu[number] for number in left]),
             )
         )
-    heads = [*names, *(["seeds"] if sweep.seeds else []), *(["printed"] if sweep.expected else [])]
+    heads = [
+        *names,
+        *(["stage"] if stages else []),
+        *(["seeds"] if seeded else []),
+        *(["printed"] if sweep.expected else []),
+    ]
     return display.grid((*heads, "state", "expected", "GPU, estimated"), rows)
 
 
@@ -442,29 +502,31 @@ def _beside(sweep: Sweep, cell: Cell) -> dict[str, Any]:
     return found
 
 
-def _released(bests: Mapping[tuple[str, ...], Best]) -> list[Cell]:
-    """Of searches on public records, the best candidates' cells on the private ones."""
-    cells = [cell.released for best in bests.values() for cell in best.cells]
-    return [cell for cell in cells if cell is not None]
+def _released(
+    bests: Mapping[tuple[str, ...], Best], asked: Iterable[Cell] | None = None
+) -> list[Cell]:
+    """What the best candidates are released as, beside their trials; of what is asked for alone."""
+    cells = [cell for best in bests.values() for cell in best.cells[0].released]
+    digests = None if asked is None else {cell.digest for cell in asked}
+    return [cell for cell in _once(cells) if digests is None or cell.digest in digests]
 
 
 def _chosen_as(
     cell: Cell, sweep: Sweep, bests: Mapping[tuple[str, ...], Best]
 ) -> dict[str, str | int]:
-    """What the results say of a trial of a search: nothing of any other cell."""
+    """What the results say of a cell of a search: nothing of any other cell."""
     from reports.comparison import tidy
 
-    best = bests.get(tuple(cell.values.values()))
-    if not sweep.grids or best is None:
+    if not sweep.grids:
         return {}
-    shown = [one.released or one for one in best.cells]
-    if cell.digest not in {one.digest for one in shown}:
-        return {"candidates": best.candidates}
-    return {
-        "candidates": best.candidates,
-        "selected": tidy.SELECTED,
-        "on_the_grids_edge": ", ".join(best.edges),
-    }
+    best = bests.get(tuple(cell.values.values()))
+    found: dict[str, str | int] = {} if best is None else {"candidates": best.candidates}
+    if cell.released:
+        found["selected"] = tidy.TRIAL
+    elif best is not None and cell.digest in {one.digest for one in best.reported}:
+        found["selected"] = tidy.SELECTED
+        found["on_the_grids_edge"] = ", ".join(best.edges)
+    return found
 
 
 def _bests(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
@@ -512,7 +574,8 @@ def _tell(
     states = {
         state: [job for job in jobs if job.state == state] for state in ("failed", "elsewhere")
     }
-    many = len(sweep.cells) + len(_released(bests))
+    later = {tuple(cell.values.values()): len(cell.released) for cell in sweep.cells}
+    many = len(sweep.cells) + sum(later.values())
     refused = [row for row in rows if row["audit"] not in ("PASS", "NO CLAIM")]
     if as_json:
         failures = {job.cell.digest: job.said for job in states["failed"]}
@@ -555,7 +618,7 @@ def _told_of_searches(
         name = f"best, {', '.join(labels)}" if labels else "best"
         score = cell.spec.tune.score or "score"
         facts.append((name, f"{settings}: {score} {best.score:.1%}, of {best.candidates}"))
-        run = folder.cell(cell.released or cell).newest_run()
+        run = folder.cell(best.reported[0]).newest_run()
         facts += [("", str(relative(run.path)))] if run is not None else []
         facts += [
             ("warning", f"the best {axis} lies on the edge of its grid; widen it and go on")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
 from dpfedadamw.spec.section import (
+    LARGEST_SEED,
     AbsentInteger,
     AbsentNumber,
     AbsentText,
@@ -52,7 +53,7 @@ class PartitionSpec(Section, title="Partition"):
         "metadata. Null for data.seed.",
         title="Partition seed",
         ge=0,
-        le=9_007_199_254_740_991,
+        le=LARGEST_SEED,
         unit="none",
         examples=(None, 1),
     )
@@ -224,7 +225,7 @@ class DataSpec(Section, title="Data"):
         "secret.",
         title="Data seed",
         ge=0,
-        le=9_007_199_254_740_991,
+        le=LARGEST_SEED,
         unit="none",
         examples=(0, 1),
     )

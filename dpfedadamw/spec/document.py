@@ -14,7 +14,7 @@ MAXIMUM_DEPTH = 20
 SWEEP_KEYS = ("matrix", "seeds", "expected", "readings")
 # By these keys of the section `tune` it does so too.
 TUNE = "tune"
-TUNE_KEYS = ("grid", "data")
+TUNE_KEYS = ("grid", "data", "seeds")
 
 KeyPath = tuple[str | int, ...]
 

@@ -18,6 +18,10 @@ is a *candidate*, and each combination of the matrix is searched by itself, over
       selection: private
       grid: {algorithm.learning_rate: [0.02, 0.05, 0.1]}
 
+A search's cells are *trials*. Where what is reported is not these, because the search is on other
+records or under seeds of its own (`tune.seeds`), the best candidate is *released* as further cells,
+on `data` and under `seeds`.
+
 What a paper prints for the cells may stand beside them (`printed`).
 """
 
@@ -40,29 +44,19 @@ from dpfedadamw.spec.document import (
     TUNE_KEYS,
     Document,
     KeyPath,
-    Place,
     dotted,
 )
 from dpfedadamw.spec.sections import BudgetSpec, ReportSpec, Spec
+from dpfedadamw.spec.seeds import SEARCH_SEEDS, SEEDS, Seeds, search_seeds_of, seeds_of
 from dpfedadamw.spec.tune_section import NotTuned, TuneSpec
 from dpfedadamw.spec.yamlwriter import write, write_value
 
-MATRIX, SEEDS = SWEEP_KEYS[:2]
-_GRID, _PUBLIC_DATA = ((TUNE, key) for key in TUNE_KEYS)
+MATRIX = SWEEP_KEYS[0]
+_GRID, _PUBLIC_DATA = ((TUNE, key) for key in TUNE_KEYS[:2])
 _SELECTIONS = "private, public or unaccounted"
 MOST_CELLS = 10_000
-_MOST_SEEDS = 1_000
-_LARGEST_SEED = 9_007_199_254_740_991
 _LABEL = "label"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
-# The field that each axis of randomness is drawn by.
-SEED_FIELDS: Mapping[str, KeyPath] = {
-    "data": ("data", "seed"),
-    "partition": ("data", "partition", "seed"),
-    "weights": ("model", "seed"),
-    "run": ("randomness", "seed"),
-}
-_VARIED = ("weights", "run")
 
 
 @dataclass(frozen=True)
@@ -86,14 +80,14 @@ class Cell:
 
     Attributes:
         values: The label of each axis, by the axis's name.
-        seed: The number that the seeds of `vary` have in it; None where there are no seeds.
+        seed: The number that its seeds have; None where there are none.
         spec: What is run.
         digest: SHA-256, in hexadecimal digits, of what is run: of the resolved spec without its
             name, its texts and its budget and, where nothing reproduces a run, with the number of
             its repetition.
         candidate: The label of each axis of the search, by the axis's name; empty without one.
-        released: Of a search on public records, the cell that the candidate is on the private
-            ones; else None.
+        released: The cells that the candidate is reported as, if it is the best; empty where it is
+            reported as its trials themselves.
     """
 
     values: Mapping[str, str]
@@ -101,7 +95,7 @@ class Cell:
     spec: Spec
     digest: str
     candidate: Mapping[str, str] = field(default_factory=dict)
-    released: Cell | None = field(default=None, repr=False)
+    released: tuple[Cell, ...] = field(default=(), repr=False)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -125,7 +119,8 @@ class Sweep:
         axes: What varies, in the order of the file.
         seeds: The numbers of the repetitions; empty where there are none.
         vary: The axes of randomness that the numbers are given to.
-        cells: Every combination; the seeds vary fastest, then the last axis.
+        cells: Every combination, or the trials of its search; the seeds vary fastest, then the
+            last axis.
         text: The sweep's file, with overrides applied, as it was understood.
         tune: How the best candidate is chosen, and what accounts for it.
         grids: The axes of the search in each combination of the matrix, by the labels of that.
@@ -168,8 +163,8 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
     overrides.apply(document, changes)
     problems: list[SpecProblem] = []
     axes = _axes(document, (MATRIX,), problems)
-    seeds, vary = _seeds(document, problems)
-    _search(document, problems)
+    seeds = seeds_of(document, problems)
+    own = search_seeds_of(document, seeds, problems)
     expected = printed.expected(document, {axis.name: axis.labels for axis in axes}, problems)
     changed = [change for axis in axes for each in axis.changes for change in each]
     readings = printed.readings(document, changed, problems)
@@ -177,22 +172,23 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
         raise SpecError(problems)
     text = write(document.value)
     base = _without(document)
-    many = len(seeds or (0,))
+    many = len(seeds.repetitions)
     for axis in axes:
         many *= len(axis.labels)
     _not_too_many(document, many)
     grids: dict[tuple[str, ...], tuple[Axis, ...]] = {}
-    cells = tuple(_cells(base, axes, seeds, vary, grids))
+    cells = tuple(_cells(base, axes, seeds, own, grids))
     _equal_effort(document, grids)
     first = cells[0].spec
     name, tune = first.name, first.tune
-    if tune.selection == "private" and (axes or seeds):
-        key = MATRIX if axes else SEEDS
+    if tune.selection == "private" and (axes or seeds.numbers):
+        path = (MATRIX,) if axes else SEEDS
         message = "a private selection is of one spec; give tune.grid alone, and a file each"
-        raise SpecError([document.place((key,), key=True).problem((key,), message)])
+        raise SpecError([document.place(path, key=True).problem(path, message)])
     return Sweep(
-        name, first.description, axes, seeds, vary, cells, text, tune, grids, expected, readings
-    )
+        name, first.description, axes, seeds.numbers, seeds.vary, cells, text, tune, grids,
+        expected, readings,
+    )  # fmt: skip
 
 
 def load_private_selection(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep | None:
@@ -227,27 +223,43 @@ def _search(document: Document, problems: list[SpecProblem]) -> None:
     section = _section(document, TUNE)
     if not isinstance(section, dict) or not section:
         return
-    selection, path = section.get("selection"), (TUNE, "selection")
+    selection = section.get("selection")
+
+    def refuse(path: KeyPath, message: str, key: bool = False) -> None:
+        problems.append(document.place(path, key=key).problem(path, message))
+
     if section.get("grid") is None:
         # A trial's own spec has none, and is a sweep of one run.
-        if section.get("data") is not None:
-            message = "tune.data is searched over tune.grid, which is missing"
-            problems.append(document.place(_PUBLIC_DATA, key=True).problem(_PUBLIC_DATA, message))
-    elif selection is None or selection == "none":
-        message = (
+        for path in (_PUBLIC_DATA, SEARCH_SEEDS):
+            if section.get(path[-1]) is not None:
+                message = (
+                    "belongs to a search over tune.grid, which is missing; give it, or remove "
+                    f"{dotted(path)}"
+                )
+                refuse(path, message, key=True)
+        return
+    if selection is None or selection == "none":
+        refuse(
+            (TUNE, "selection"),
             f"missing; say by what the search is accounted for: {_SELECTIONS}; a search that only "
-            "compares, and whose best is not picked, is a matrix"
+            "compares, and whose best is not picked, is a matrix",
         )
-        problems.append(document.place(path).problem(path, message))
     elif selection == "public" and not isinstance(section.get("data"), dict):
-        message = (
+        refuse(
+            _PUBLIC_DATA,
             "missing; give the section data of the public records that are searched on, such as "
-            "data: {dataset: mnist, clients: 10}"
+            "data: {dataset: mnist, clients: 10}",
         )
-        problems.append(document.place(_PUBLIC_DATA).problem(_PUBLIC_DATA, message))
     elif selection != "public" and section.get("data") is not None:
         message = f"is searched on where selection is public, not {selection}; remove it"
-        problems.append(document.place(_PUBLIC_DATA, key=True).problem(_PUBLIC_DATA, message))
+        refuse(_PUBLIC_DATA, message, key=True)
+    if selection == "private" and section.get("seeds") is not None:
+        refuse(
+            SEARCH_SEEDS,
+            "the ε of a private selection is that of publishing the winning trial itself; to run "
+            "the winner anew would cost more than it says; remove tune.seeds",
+            key=True,
+        )
 
 
 def _equal_effort(document: Document, grids: Mapping[tuple[str, ...], tuple[Axis, ...]]) -> None:
@@ -368,42 +380,6 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else write_value(value)
 
 
-def _seeds(
-    document: Document, problems: list[SpecProblem]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    value = _section(document, SEEDS)
-    if value is None:
-        return (), _VARIED
-    numbers, vary = value, list(_VARIED)
-    if isinstance(value, dict):
-        unknown = sorted(value.keys() - {"numbers", "vary"})
-        if unknown or "numbers" not in value:
-            message = f"the keys are numbers and vary, not {', '.join(unknown) or 'vary alone'}"
-            problems.append(document.place((SEEDS,)).problem((SEEDS,), message))
-            return (), _VARIED
-        numbers, vary = value["numbers"], value.get("vary", vary)
-    if isinstance(numbers, int) and not isinstance(numbers, bool) and 1 <= numbers <= _MOST_SEEDS:
-        numbers = list(range(numbers))
-    whole = isinstance(numbers, list) and 1 <= len(numbers) <= _MOST_SEEDS
-    if not whole or not all(_is_seed(number) for number in numbers):
-        message = (
-            f"how many seeds, 1 to {_MOST_SEEDS:,}, or a list of their numbers, each from 0 to "
-            f"{_LARGEST_SEED}"
-        )
-        problems.append(document.place((SEEDS,)).problem((SEEDS,), message))
-    elif len(set(numbers)) < len(numbers):
-        problems.append(document.place((SEEDS,)).problem((SEEDS,), "every seed once"))
-    known = ", ".join(SEED_FIELDS)
-    if not isinstance(vary, list) or not vary or not all(axis in SEED_FIELDS for axis in vary):
-        message = f"what the seeds vary: a list of some of {known}"
-        problems.append(document.place((SEEDS, "vary")).problem((SEEDS, "vary"), message))
-    return ((), _VARIED) if problems else (tuple(numbers), tuple(vary))
-
-
-def _is_seed(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_SEED
-
-
 def _section(document: Document, name: str) -> Any:
     return document.value.get(name) if isinstance(document.value, dict) else None
 
@@ -416,11 +392,48 @@ def _without(document: Document) -> Document:
     return base
 
 
+@dataclass(frozen=True)
+class _Search:
+    """One combination of the matrix, and how it is searched.
+
+    Attributes:
+        document: The combination, without its search.
+        values: The label of each axis of the matrix.
+        grid: The axes of the search; none where there is no search.
+        data: What is searched on, where that is other than what is reported on.
+        seeds: What is reported.
+        own: The seeds of the search's own, where it has some.
+    """
+
+    document: Document
+    values: Mapping[str, str]
+    grid: tuple[Axis, ...]
+    data: overrides.Change | None
+    seeds: Seeds
+    own: Seeds
+
+    @property
+    def releases(self) -> bool:
+        """Whether what is reported is other than what the best is chosen by."""
+        return self.data is not None or bool(self.own.numbers)
+
+    @property
+    def tried(self) -> Seeds:
+        """The seeds under which candidates are tried."""
+        return self.own if self.own.numbers else self.seeds
+
+    @property
+    def runs(self) -> int:
+        """How many there are, once the best is chosen."""
+        reported = len(self.seeds.repetitions) if self.releases else 0
+        return _size(self.grid) * len(self.tried.repetitions) + reported
+
+
 def _cells(
     base: Document,
     axes: Sequence[Axis],
-    seeds: tuple[int, ...],
-    vary: tuple[str, ...],
+    seeds: Seeds,
+    own: Seeds,
     grids: dict[tuple[str, ...], tuple[Axis, ...]],
 ) -> Iterator[Cell]:
     """Every combination as a spec of its own; what is wrong in several of them is said once.
@@ -429,91 +442,86 @@ def _cells(
     """
     problems: dict[SpecProblem, None] = {}
     found: list[Cell] = []
+    many = 0
     for chosen in itertools.product(*(range(len(axis.labels)) for axis in axes)):
         pairs = list(zip(axes, chosen, strict=True))
+        changes = [change for axis, index in pairs for change in axis.changes[index]]
         values = {axis.name: axis.labels[index] for axis, index in pairs}
-        document, grid, data = _searched(
-            base, [change for axis, index in pairs for change in axis.changes[index]]
-        )
-        if grid:
-            grids[tuple(values.values())] = grid
-            _not_too_many(base, len(found) + _size(grid) * len(seeds or (0,)))
-        for tried in itertools.product(*(range(len(axis.labels)) for axis in grid)):
-            found += _seeded(document, values, grid, tried, data, seeds, vary, problems)
+        search = _Search(*_searched(base, changes, values), seeds, own)
+        many += search.runs
+        if search.grid:
+            grids[tuple(values.values())] = search.grid
+            _not_too_many(base, many)
+        for tried in itertools.product(*(range(len(axis.labels)) for axis in search.grid)):
+            try:
+                found += _candidate(search, tried)
+            except SpecError as error:
+                problems.update(dict.fromkeys(error.problems))
     if problems:
         raise SpecError(list(problems))
     yield from found
 
 
-def _seeded(
-    document: Document,
-    values: Mapping[str, str],
-    grid: Sequence[Axis],
-    tried: Sequence[int],
-    data: overrides.Change | None,
-    seeds: tuple[int, ...],
-    vary: tuple[str, ...],
-    problems: dict[SpecProblem, None],
-) -> Iterator[Cell]:
+def _candidate(search: _Search, tried: Sequence[int]) -> list[Cell]:
     """One candidate, or one combination without a search, under every seed."""
-    pairs = list(zip(grid, tried, strict=True))
+    pairs = list(zip(search.grid, tried, strict=True))
     changes = [change for axis, index in pairs for change in axis.changes[index]]
     candidate = {axis.name: axis.labels[index] for axis, index in pairs}
-    for seed in seeds or (None,):
-        try:
-            spec, released = _spec(document, changes, seed, vary), None
-            if data is not None:
-                public = _spec(document, [*changes, data], seed, vary)
-                searched = public.tune.replace(dataset=public.data.dataset)
-                private, spec = (one.replace(tune=searched) for one in (spec, public))
-                released = Cell(values, seed, private, _digest(private, seed), candidate)
-        except SpecError as error:
-            problems.update(dict.fromkeys(error.problems))
-            break
-        yield Cell(values, seed, spec, _digest(spec, seed), candidate, released)
+
+    def cell(seed: int | None, spec: Spec, released: tuple[Cell, ...] = ()) -> Cell:
+        return Cell(search.values, seed, spec, _digest(spec, seed), candidate, released)
+
+    elsewhere = [] if search.data is None else [search.data]
+    trials = _repeated(search.document, [*changes, *elsewhere], search.tried)
+    if search.data is not None:
+        trials = {
+            seed: spec.replace(tune=spec.tune.replace(dataset=spec.data.dataset))
+            for seed, spec in trials.items()
+        }
+    released: tuple[Cell, ...] = ()
+    if search.releases:
+        tune = next(iter(trials.values())).tune.replace(search_seeds=search.own.numbers)
+        reported = _repeated(search.document, changes, search.seeds)
+        released = tuple(cell(seed, spec.replace(tune=tune)) for seed, spec in reported.items())
+    return [cell(seed, spec, released) for seed, spec in trials.items()]
 
 
 def _searched(
-    base: Document, changes: Sequence[overrides.Change]
-) -> tuple[Document, tuple[Axis, ...], overrides.Change | None]:
-    """A combination without its search, the axes of that, and the data that it is on."""
+    base: Document, changes: Sequence[overrides.Change], values: Mapping[str, str]
+) -> tuple[Document, Mapping[str, str], tuple[Axis, ...], overrides.Change | None]:
+    """A combination without its search, its labels, and the search's axes and data."""
     document = base.copy()
     overrides.apply_changes(document, changes)
     problems: list[SpecProblem] = []
     _search(document, problems)
     grid = _axes(document, _GRID, problems)
+    for change in changes:
+        if change.path[: len(SEARCH_SEEDS)] == SEARCH_SEEDS:
+            message = "every search has the same seeds; give tune.seeds outside the matrix"
+            problems.append(change.place.problem(SEARCH_SEEDS, message))
     if problems:
         raise SpecError(problems)
     tune = _section(document, TUNE)
     if not isinstance(tune, dict):
-        return document, (), None
+        return document, values, (), None
     data = None
     if tune.get("data") is not None:
         data = overrides.Change(("data",), tune["data"], document.place(_PUBLIC_DATA))
     document.value[TUNE] = {key: value for key, value in tune.items() if key not in TUNE_KEYS}
-    return document, grid, data
+    return document, values, grid, data
 
 
-def _spec(
-    base: Document, changes: Sequence[overrides.Change], seed: int | None, vary: Sequence[str]
-) -> Spec:
-    document = base.copy()
-    overrides.apply_changes(document, changes)
-    if seed is not None:
-        place = Place("seeds")
-        reproducible = _is_reproducible(document.value)
-        given = [
-            overrides.Change(SEED_FIELDS[axis], seed, place)
-            for axis in vary
-            if axis != "run" or reproducible
-        ]
-        overrides.apply_changes(document, given)
-    return reading.specified(document)
-
-
-def _is_reproducible(value: Any) -> bool:
-    mode = value.get("randomness") if isinstance(value, dict) else None
-    return (mode.get("mode") if isinstance(mode, dict) else mode) == "reproducible"
+def _repeated(
+    base: Document, changes: Sequence[overrides.Change], seeds: Seeds
+) -> dict[int | None, Spec]:
+    """The spec of each repetition, by its number."""
+    found = {}
+    for number in seeds.repetitions:
+        document = base.copy()
+        overrides.apply_changes(document, changes)
+        overrides.apply_changes(document, seeds.changes(number, document.value))
+        found[number] = reading.specified(document)
+    return found
 
 
 def _digest(spec: Spec, seed: int | None) -> str:
@@ -522,6 +530,9 @@ def _digest(spec: Spec, seed: int | None) -> str:
     # Cells that are no trials keep the digests that they had before there were searches.
     if same.tune == NotTuned():
         del mapping[TUNE]
+    # Nor do trials change theirs by a key that is of what is run after them.
+    elif not same.tune.search_seeds:
+        mapping[TUNE].pop("search_seeds", None)
     said = write(mapping)
     # What nothing reproduces is repeated by its number alone.
     if spec.randomness.seed is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpfedadamw.spec.registered import Registered, one_registered, registry
-from dpfedadamw.spec.section import Section, key
+from dpfedadamw.spec.section import LARGEST_SEED, Section, key
 
 
 class ModelSpec(Section, title="Model"):
@@ -22,7 +22,7 @@ class ModelSpec(Section, title="Model"):
         "read from a file do not depend on it.",
         title="Model seed",
         ge=0,
-        le=9_007_199_254_740_991,
+        le=LARGEST_SEED,
         unit="none",
         examples=(None, 1),
     )

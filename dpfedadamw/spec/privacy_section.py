@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from dpfedadamw.spec.section import AbsentInteger, AbsentNumber, AbsentText, Section, key, one_of
+from dpfedadamw.spec.section import (
+    LARGEST_SEED,
+    AbsentInteger,
+    AbsentNumber,
+    AbsentText,
+    Section,
+    key,
+    one_of,
+)
 
 
 class SamplingSpec(Section, title="Sampling"):
@@ -272,7 +280,7 @@ class ReproducibleRandomnessSpec(RandomnessSpec, title="Reproducible"):
         0,
         "Seed of sampling and noise; for reproducible only.",
         ge=0,
-        le=9_007_199_254_740_991,
+        le=LARGEST_SEED,
         unit="none",
         examples=(0, 7),
     )

@@ -23,6 +23,9 @@ from pydantic_core import CoreSchema, core_schema
 
 _Value = TypeVar("_Value")
 
+# All readers of JSON agree on whole numbers up to this one, 2^53 - 1.
+LARGEST_SEED = 9_007_199_254_740_991
+
 
 class Section(BaseModel):
     """A section of a spec: frozen, strictly typed, without unknown keys."""
@@ -108,6 +111,7 @@ class Absent:
 
 AbsentText = Annotated[str | None, Absent()]
 AbsentTexts = Annotated[tuple[str, ...] | None, Absent()]
+AbsentIntegers = Annotated[tuple[int, ...], Absent()]
 AbsentInteger = Annotated[int | None, Absent()]
 AbsentNumber = Annotated[float | None, Absent()]
 

@@ -1,14 +1,22 @@
 """The section `tune`: how the hyper-parameters of a run were chosen, and what accounts for it.
 
-In a sweep's file it also has `grid`, and for a search on public records `data`; both are read by
-`matrix`. Each trial's own spec says what is here, so that its ledger, audit and report do.
+In a sweep's file it also has `grid`, for a search on public records `data`, and `seeds` where the
+search has seeds of its own; `matrix` reads these. Each run's own spec says what is here, so that
+its ledger, audit and report do.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from dpfedadamw.spec.section import AbsentNumber, AbsentText, Section, key
+from dpfedadamw.spec.section import (
+    LARGEST_SEED,
+    AbsentIntegers,
+    AbsentNumber,
+    AbsentText,
+    Section,
+    key,
+)
 
 _SELECTION = key(
     ...,
@@ -23,6 +31,18 @@ _SCORE = key(
     "then reported on, and `compare` says so.",
     examples=("validation_accuracy", "test_accuracy"),
 )
+_Seed = Annotated[
+    int,
+    key(..., "A seed of the search.", title="Seed", unit="none", ge=0, le=LARGEST_SEED,
+        examples=(100,)),
+]  # fmt: skip
+_SEARCH_SEEDS = key(
+    (),
+    "Seeds under which the candidates were trained, where the best of them is then run anew with "
+    "others; a sweep writes them down in those runs. Empty in a trial, and where a trial is kept.",
+    max_length=1000,
+    examples=((), (100, 101)),
+)
 
 
 class TuneSpec(Section, title="Tuning"):
@@ -33,6 +53,7 @@ class TuneSpec(Section, title="Tuning"):
     mean_trials: AbsentNumber = None
     shape: AbsentNumber = None
     dataset: AbsentText = None
+    search_seeds: AbsentIntegers = ()
 
 
 class NotTuned(TuneSpec, title="No search"):
@@ -78,10 +99,12 @@ class PublicSearch(TuneSpec, title="Search on public records"):
         max_length=200,
         examples=(None, "mnist"),
     )
+    search_seeds: tuple[_Seed, ...] = _SEARCH_SEEDS
 
 
 class UnaccountedSearch(TuneSpec, title="Unaccounted search"):
-    """Every candidate is trained on the private records, and the best is kept."""
+    """Every candidate is trained on the private records, and the best is kept, or run anew."""
 
     selection: Literal["unaccounted"] = "unaccounted"
     score: Literal["validation_accuracy", "test_accuracy"] = _SCORE
+    search_seeds: tuple[_Seed, ...] = _SEARCH_SEEDS

@@ -1,7 +1,8 @@
 """Which candidate of a search is best, and whether its grid was wide enough.
 
-Every candidate counts by the mean of its scores over the seeds. Where the best value of an axis is
-the smallest or the largest that was tried, a better one may lie beyond, and that is said.
+Every candidate counts by the mean of its scores over the seeds of the search. Where the best value
+of an axis is the smallest or the largest that was tried, a better one may lie beyond, and that is
+said.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Best:
     """The best candidate of one search.
 
     Attributes:
-        cells: Its cells, one a seed.
+        cells: Its trials, one a seed.
         score: The mean of their scores.
         candidates: How many there were.
         edges: Axes of the grid on whose edge it lies.
@@ -30,6 +31,11 @@ class Best:
     score: float
     candidates: int
     edges: tuple[str, ...]
+
+    @property
+    def reported(self) -> tuple[Cell, ...]:
+        """The cells that it is reported as: its trials, or what is run anew in their place."""
+        return self.cells[0].released or self.cells
 
 
 def best_of(

@@ -56,10 +56,9 @@ def small(cells: Iterable[Cell], folder: Path) -> tuple[list[Cell], list[str]]:
 
 def _cell(cell: Cell, folder: Path) -> tuple[Cell, list[str]]:
     spec, notes = _small(cell.spec, folder)
-    if cell.released is not None:
-        # Of a search on public records: the same candidate on the private ones.
-        released, more = _cell(cell.released, folder)
-        cell, notes = replace(cell, released=released), [*notes, *more]
+    if cell.released:
+        released, more = small(cell.released, folder)
+        cell, notes = replace(cell, released=tuple(released)), [*notes, *more]
     return with_spec(cell, spec), notes
 
 

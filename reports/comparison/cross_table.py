@@ -19,9 +19,11 @@ from reports.comparison.tidy import (
     DEVIATION,
     EXPECTED,
     READINGS,
+    SEARCH_SEEDS,
     SEED,
     SELECTED,
     SOURCE,
+    TRIAL,
     Row,
     Value,
 )
@@ -202,6 +204,10 @@ def _remarks(row: Row, where: str, measure: str) -> list[str]:
     of = "several" if many is None else str(many)
     if row.get("tune") != "private":
         found.append(f"Each is the best of {of} candidates by {score}.")
+    if row.get(SEARCH_SEEDS):
+        found.append(
+            f"The search had seeds of its own ({row[SEARCH_SEEDS]}); none of its trials is shown."
+        )
     if score == measure and row.get("tune") == "unaccounted":
         found.append(
             f"Picked by {measure}, which is what is shown: the best of several is better there "
@@ -225,6 +231,8 @@ def _objection(row: Row) -> str | None:
         return f"audit: {row.get('audit')}"
     if row.get("signatures") != "holds":
         return f"signatures: {row.get('signatures')}"
+    if row.get("selected") == TRIAL:
+        return "trials of a search, whose best is run anew"
     if row.get("tune") not in (None, "private") and row.get("selected") != SELECTED:
         return "candidates that were not the best, or of a search that is not over"
     return None

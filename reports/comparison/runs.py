@@ -118,9 +118,13 @@ class ComparedRun:
         randomness = mapping(spec.get("randomness"))
         spec["randomness"] = {k: v for k, v in randomness.items() if k != "seed"}
         spec["model"] = {k: v for k, v in mapping(spec.get("model")).items() if k != "seed"}
-        # Runs from before there were searches have no such section.
-        if mapping(spec.get("tune")).get("selection") == "none":
+        # Runs from before there were searches have no such section, and those from before a search
+        # had seeds of its own lack the key.
+        tune = mapping(spec.get("tune"))
+        if tune.get("selection") == "none":
             del spec["tune"]
+        elif tune.get("search_seeds") == []:
+            spec["tune"] = {key: value for key, value in tune.items() if key != "search_seeds"}
         return json.dumps(spec, sort_keys=True, default=str)
 
     @property

@@ -27,11 +27,12 @@ COLUMNS = (
     "model_sha256",
 )  # fmt: skip
 # Of a search for hyper-parameters, which not every sweep is: how the best was chosen, by what
-# score, of how many candidates, whether the row is of the best, and on what edges of the grid.
+# score, of how many candidates, whether the row is of the best (or of a trial that is not reported,
+# because the best is run anew), and on what edges of the grid.
 SEARCH = (
     "validation_accuracy", "tune", "tune_score", "candidates", "selected", "on_the_grids_edge",
 )  # fmt: skip
-SELECTED = "best"
+SELECTED, TRIAL = "best", "trial"
 # On what it was computed, as the sweep found it.
 MACHINE = (
     "package", "python", "torch", "numpy", "system", "processor", "instructions", "threads",
@@ -40,12 +41,13 @@ MACHINE = (
 # In these a row says how well a cell did; the tables show them.
 MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
 # Columns that only some tables have: of runs without privacy that were evaluated on their training
-# records, and of sweeps that a paper's numbers stand in.
+# records, of sweeps that a paper's numbers stand in, and of searches with seeds of their own.
 TRAINING = ("train_accuracy", "train_loss")
 EXPECTED, DEVIATION = "expected_", "_sd"
 EXPECTED_NUMBERS = tuple(f"{EXPECTED}{name}{end}" for name in MEASURES for end in ("", DEVIATION))
 SOURCE, READINGS = "expected_source", "readings"
-SOMETIMES = (*TRAINING, *EXPECTED_NUMBERS, SOURCE, READINGS)
+SEARCH_SEEDS = "tune_seeds"
+SOMETIMES = (*TRAINING, *EXPECTED_NUMBERS, SOURCE, READINGS, SEARCH_SEEDS)
 _NUMBERS = (
     *MEASURES, "seconds", "clipping_norm", "noise_multiplier", "delta",
     "epsilon_server_worst_case", "epsilon_third_party", "validation_accuracy", *EXPECTED_NUMBERS,
@@ -102,6 +104,9 @@ def row_of(run_dir: Path) -> dict[str, Value]:
             "tune_score": _text(tune.get("score")) or "validation_accuracy",
             "validation_accuracy": _number(score),
         }
+        seeds = tune.get("search_seeds")
+        if isinstance(seeds, list) and seeds:
+            more[SEARCH_SEEDS] = clean(", ".join(map(str, seeds)), 200)
     if ended:
         more |= {name: _number(last[name]) for name in TRAINING if name in last}
     return {**{name: found.get(name) for name in COLUMNS}, **more}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from reports import formatting
 from reports.reading.files import clean, mapping, number
@@ -31,6 +31,7 @@ _UNACCOUNTED = (
     "They were chosen by the {score} of several runs on the private records. No number of this "
     "report covers that choice, or what those runs released."
 )
+_OWN_SEEDS = " Those runs had seeds of their own ({seeds}), and this run is none of them."
 _SCORES = {"test_accuracy": "test accuracy", "validation_accuracy": "validation accuracy"}
 
 
@@ -76,10 +77,18 @@ def outside(source: RunSource) -> tuple[str, str]:
             return _OF_A_SELECTION, _PRIVATE.format(mean=mean)
         case "public":
             dataset = clean(tune.get("dataset"), 200) or "that it does not name"
-            return TITLE, _PUBLIC.format(dataset=dataset, score=score)
+            return TITLE, _PUBLIC.format(dataset=dataset, score=score) + _own_seeds(tune)
         case "unaccounted":
-            return TITLE, _UNACCOUNTED.format(score=score)
+            return TITLE, _UNACCOUNTED.format(score=score) + _own_seeds(tune)
     return TITLE, _NONE
+
+
+def _own_seeds(tune: dict[str, Any]) -> str:
+    """Say where a search's runs are none that are reported, as the spec has it."""
+    seeds = tune.get("search_seeds")
+    if not isinstance(seeds, list) or not seeds:
+        return ""
+    return _OWN_SEEDS.format(seeds=clean(", ".join(map(str, seeds)), 200))
 
 
 def remarks(source: RunSource, label: str) -> list[str]:

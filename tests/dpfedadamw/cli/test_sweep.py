@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,8 @@ from dpfedadamw.privacy.accounting.selection import Trials
 from dpfedadamw.sweep import selection
 from dpfedadamw.sweep.runner import Runner
 from reports.comparison import tidy
-from tests.dpfedadamw.spec.test_matrix import BASE
-from tests.dpfedadamw.sweep.test_selection import PRIVATE, TUNE, UNTUNED
+from tests.dpfedadamw.spec.test_matrix import BASE, UNTUNED
+from tests.dpfedadamw.sweep.test_selection import PRIVATE, TUNE
 from tests.runs import call
 
 TWO = BASE.replace("rounds: 4", "rounds: 1")
@@ -187,24 +188,117 @@ def test_a_private_selection_is_run_whole(option, tmp_path, capsys, monkeypatch)
     assert f"{option[0]}: a private selection is run whole" in capsys.readouterr().err
 
 
+def accurate(monkeypatch, accuracy) -> list[tuple[float, int | None]]:
+    """Cells end at once, as accurate as their learning rate and seed make them."""
+    ran = []
+
+    def row(self, jobs):
+        for job in jobs:
+            self._folder.begin_cell(job.cell)
+            spec = job.cell.spec
+            ran.append((spec.algorithm.learning_rate, job.cell.seed))
+            columns = dict.fromkeys(tidy.COLUMNS)
+            columns |= {"audit": "PASS", "signatures": "holds", "unit": "record", "run": "a"}
+            columns |= {"test_accuracy": accuracy(*ran[-1]), "tune": spec.tune.selection}
+            job.folder.write_result({**columns, "tune_score": spec.tune.score})
+            job.state = "done"
+            yield job
+
+    monkeypatch.setattr(Runner, "run", row)
+    return ran
+
+
+OWN_SEEDS = (
+    SEARCHED.replace("grid:", "seeds: [7, 8]\n  grid:")
+    + """
+seeds: 3
+matrix: {federation.rounds: [2, 3]}
+"""
+)
+
+
+@pytest.fixture
+def own_seeds(tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(UNTUNED + OWN_SEEDS)
+    return "s.yaml"
+
+
+def test_a_search_under_seeds_of_its_own_is_told_from_the_runs_that_are_reported(
+    own_seeds, capsys, monkeypatch
+):
+    ran = accurate(monkeypatch, lambda rate, seed: rate + seed / 1000)
+    assert call("sweep", own_seeds) == 0
+    assert "14 of 14 cells are done" in capsys.readouterr().out
+    trials = [(rate, seed) for rate in (0.1, 0.2) for seed in (7, 8)]
+    assert ran == trials * 2 + [(0.2, seed) for seed in (0, 1, 2)] * 2
+    rows = tidy.read_csv(Path("sweeps/small/results.csv"))
+    assert [row["selected"] for row in rows] == ["trial"] * 8 + ["best"] * 6
+    assert {row["candidates"] for row in rows} == {2}
+    assert {row["on_the_grids_edge"] for row in rows[8:]} == {"algorithm.learning_rate"}
+    assert call("sweep", "table", "sweeps/small", "--rows", "federation.rounds") == 0
+    out = capsys.readouterr().out
+    assert "| 2 | 20.1 ± 0.1 ≈ |" in out
+    assert "over 3 seeds" in out
+    assert "Left out: 8 (trials of a search, whose best is run anew)" in out
+
+
+def test_what_is_done_of_such_a_search_is_left_alone_and_its_best_only_run_once_it_is_over(
+    own_seeds, capsys, monkeypatch
+):
+    ran = accurate(monkeypatch, lambda rate, seed: rate)
+    assert call("sweep", own_seeds, "--only", "seed=7") == 0
+    assert ran == [(0.1, 7), (0.2, 7)] * 2
+    assert "4 of 14 cells are done" in capsys.readouterr().out
+    assert call("sweep", own_seeds, "--only", "seed=8|1") == 0
+    assert ran[4:] == [(0.1, 8), (0.2, 8)] * 2 + [(0.2, 1)] * 2
+    assert call("sweep", own_seeds, "--only", "seed=0", "--only", "federation.rounds=3") == 0
+    assert ran[10:] == [(0.2, 0)]
+    assert call("sweep", own_seeds) == 0
+    assert len(ran) == 14
+
+
+def test_dry_run_counts_trials_and_what_the_best_is_run_as(own_seeds, capsys, monkeypatch):
+    def listing() -> list[tuple[str, str, str | None]]:
+        assert call("sweep", own_seeds, "--dry-run", "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        return [
+            (cell["stage"], cell["state"], cell["values"].get("algorithm.learning_rate"))
+            for cell in found
+        ]
+
+    assert call("sweep", own_seeds, "--dry-run") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "14 cells, 14 to do: 8 trials, and 6 runs of what they show to be best" in said
+    assert listing()[8:] == [("best", "after its search", None)] * 6
+    accurate(monkeypatch, lambda rate, seed: rate)
+    assert call("sweep", own_seeds, "--only", "federation.rounds=2", "--only", "seed=7|8|0") == 0
+    capsys.readouterr()
+    assert sorted(listing()[8:]) == sorted(
+        [("best", "done", "0.2")] + [("best", "to do", "0.2")] * 2
+        + [("best", "after its search", None)] * 3
+    )  # fmt: skip
+
+
+def test_machines_share_whole_searches(own_seeds, capsys, monkeypatch):
+    ran = accurate(monkeypatch, lambda rate, seed: rate)
+    assert call("sweep", own_seeds, "--shard", "2/2") == 0
+    assert len(ran) == 4 + 3
+    assert {
+        row["federation.rounds"] for row in tidy.read_csv(Path("sweeps/small/results.csv"))
+    } == {"3"}
+    assert call("sweep", own_seeds, "--shard", "1/2") == 0
+    assert len(ran) == 14
+    assert call("sweep", own_seeds, "--shard", "3/3") == 2
+    assert "there are fewer searches than machines" in capsys.readouterr().err
+
+
 def test_the_best_of_a_search_is_marked_and_named_for_what_it_was_picked_by(
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(UNTUNED + SEARCHED)
-    accuracies = iter([0.5, 0.7])
-
-    def row(self, jobs):
-        for job in jobs:
-            self._folder.begin_cell(job.cell)
-            columns = dict.fromkeys(tidy.COLUMNS)
-            columns |= {"audit": "PASS", "signatures": "holds", "unit": "record", "run": "a"}
-            columns |= {"test_accuracy": next(accuracies), "tune": job.cell.spec.tune.selection}
-            job.folder.write_result({**columns, "tune_score": job.cell.spec.tune.score})
-            job.state = "done"
-            yield job
-
-    monkeypatch.setattr(Runner, "run", row)
+    accurate(monkeypatch, lambda rate, seed: {0.1: 0.5, 0.2: 0.7}[rate])
     assert call("sweep", "s.yaml") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "best algorithm.learning_rate 0.2: test_accuracy 70.0%, of 2" in out

@@ -13,7 +13,7 @@ from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import read_trial
 from dpfedadamw.storage.disk import write_json
-from reports.comparison import compare
+from reports.comparison import compare, tidy
 from reports.content import accounting, guarantee, outcomes
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.reading.source import load
@@ -34,8 +34,9 @@ def selected(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
-    """A run whose settings were picked by test accuracy, unaccounted."""
-    spec = small_spec("dp-fedavg", rounds=2, overrides=UNACCOUNTED)
+    """A run whose settings were picked by test accuracy, unaccounted, under other seeds."""
+    overrides = [*UNACCOUNTED, "tune.search_seeds=[100, 101]"]
+    spec = small_spec("dp-fedavg", rounds=2, overrides=overrides)
     experiment = prepare(spec, torch.device("cpu"))
     return finished(engine_run.start(experiment, tmp_path_factory.mktemp("searched")))
 
@@ -111,6 +112,15 @@ def test_an_unaccounted_choice_is_said_by_ledger_audit_and_first_page(searched):
     assert UNACCOUNTED_TUNING in run.ledger.read_text(encoding="utf-8")
     said = guarantee.guarantee(load(run.path), PUBLIC).statement
     assert "were chosen by looking at the private records: no ε covers that choice" in said
+
+
+def test_a_search_under_other_seeds_is_said_by_the_report_and_the_results(searched):
+    run, _, _ = searched
+    for audience in (INTERNAL, PUBLIC):
+        text = outside_budget(load(run.path), audience).root[0].text
+        assert "by the test accuracy of several runs on the private records" in text
+        assert text.endswith("had seeds of their own (100, 101), and this run is none of them.")
+    assert tidy.row_of(run.path)["tune_seeds"] == "100, 101"
 
 
 def test_a_comparison_names_what_was_picked_by_test_accuracy(selected, searched):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
+from dpfedadamw.spec import matrix
 from dpfedadamw.spec.matrix import load_sweep
 from tests.runs import small_spec
 
 BASE = specs.dump(small_spec())
+UNTUNED = BASE.replace("tune:\n  selection: none\n", "")
 METHODS = """
 matrix:
   privacy.noise_multiplier: [1.0, 2.0]
@@ -26,9 +29,9 @@ matrix:
 """
 
 
-def swept(tmp_path, text, changes=()):
+def swept(tmp_path, text, changes=(), base=BASE):
     path = tmp_path / "sweep.yaml"
-    path.write_text(BASE + text)
+    path.write_text(base + text)
     return load_sweep(path, changes)
 
 
@@ -220,9 +223,7 @@ tune:
 
 
 def searched_for(tmp_path, text, base=None):
-    (tmp_path / "search.yaml").write_text(
-        (base or BASE.replace("tune:\n  selection: none\n", "")) + text
-    )
+    (tmp_path / "search.yaml").write_text((base or UNTUNED) + text)
     return load_sweep(tmp_path / "search.yaml")
 
 
@@ -255,9 +256,10 @@ def test_a_search_on_public_records_trains_the_best_on_the_private_ones_after_al
     text = SEARCH.format(selection="public").rstrip("\n") + "\n" + data
     cells = searched_for(tmp_path, text.replace("clients: 3,", "clients: 4,"), base).cells
     assert [cell.spec.data.clients for cell in cells] == [4, 4]
-    assert [cell.released.spec.data.clients for cell in cells] == [5, 5]
-    assert {cell.released.spec.tune.dataset for cell in cells} == {"digits"}
-    assert [cell.released.spec.algorithm.learning_rate for cell in cells] == [0.1, 0.5]
+    released = [one.spec for cell in cells for one in cell.released]
+    assert [spec.data.clients for spec in released] == [5, 5]
+    assert {spec.tune.dataset for spec in released} == {"digits"}
+    assert [spec.algorithm.learning_rate for spec in released] == [0.1, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -292,6 +294,127 @@ def test_a_search_that_cannot_be_honest_is_refused_in_one_line(tmp_path, text, m
     said = [str(problem) for problem in caught.value.problems]
     assert any(message in one for one in said)
     assert not any("\n" in one for one in said)
+
+
+OWN_SEEDS = """
+seeds: [0, 1, 2]
+tune:
+  selection: {selection}
+  score: test_accuracy
+  seeds: {seeds}
+  grid: {{algorithm.learning_rate: [0.1, 0.5]}}
+"""
+
+
+def with_own_seeds(tmp_path, seeds="[100, 101]", selection="unaccounted"):
+    return searched_for(tmp_path, OWN_SEEDS.format(seeds=seeds, selection=selection))
+
+
+def test_a_search_has_seeds_of_its_own_and_the_best_is_run_anew_with_each_that_is_reported(
+    tmp_path,
+):
+    cells = with_own_seeds(tmp_path).cells
+    assert [(cell.spec.algorithm.learning_rate, cell.seed) for cell in cells] == [
+        (0.1, 100), (0.1, 101), (0.5, 100), (0.5, 101),
+    ]  # fmt: skip
+    assert [cell.spec.randomness.seed for cell in cells] == [100, 101] * 2
+    for cell in cells:
+        assert [one.seed for one in cell.released] == [0, 1, 2]
+        assert [one.spec.model.seed for one in cell.released] == [0, 1, 2]
+        assert {one.spec.algorithm for one in cell.released} == {cell.spec.algorithm}
+        assert {one.labels["algorithm.learning_rate"] for one in cell.released} == {
+            cell.candidate["algorithm.learning_rate"]
+        }
+    assert len({one.digest for cell in cells for one in (cell, *cell.released)}) == 4 + 6
+
+
+def test_what_is_run_anew_says_which_seeds_it_was_chosen_by_and_a_trial_is_that_of_any_search(
+    tmp_path,
+):
+    cells = with_own_seeds(tmp_path).cells
+    assert {cell.spec.tune.search_seeds for cell in cells} == {()}
+    assert {one.spec.tune.search_seeds for cell in cells for one in cell.released} == {(100, 101)}
+    text = OWN_SEEDS.format(seeds="[100, 101]", selection="unaccounted")
+    text = text.replace("seeds: [0, 1, 2]", "seeds: [100, 101]").replace(
+        "  seeds: [100, 101]\n", ""
+    )
+    alone = searched_for(tmp_path, text).cells
+    assert [cell.digest for cell in alone] == [cell.digest for cell in cells]
+    assert not any(cell.released for cell in alone)
+
+
+def test_a_trial_keeps_the_digest_that_it_had_before_searches_had_seeds_of_their_own(tmp_path):
+    path = tmp_path / "search.yaml"
+    spec = specs.loads(BASE, overrides=["name=cell", "evaluation.every=1"])
+    text = specs.dump(spec).replace(
+        "selection: none", "selection: unaccounted\n  score: test_accuracy"
+    )
+    path.write_text(
+        text.replace(
+            "score: test_accuracy", "score: test_accuracy\n  grid: {evaluation.every: [1]}"
+        )
+    )
+    (cell,) = load_sweep(path).cells
+    assert cell.digest == hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "numbers"),
+    [("2", [1000, 1001]), ("{numbers: [7], vary: [weights]}", [7])],
+)
+def test_seeds_of_a_search_are_written_like_seeds_and_a_count_meets_none_of_these(
+    seeds, numbers, tmp_path
+):
+    cells = with_own_seeds(tmp_path, seeds).cells
+    assert [cell.seed for cell in cells] == numbers * 2
+    varied = {cell.spec.randomness.seed for cell in cells}
+    assert varied == ({small_spec().randomness.seed} if "vary" in seeds else set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            OWN_SEEDS.format(selection="unaccounted", seeds="[2, 3]"),
+            "tune.seeds: 2 stands in seeds too, and the search would be reported on a seed that it",
+        ),
+        (
+            OWN_SEEDS.format(selection="unaccounted", seeds="2").replace("seeds: [0, 1, 2]", ""),
+            "the best candidate is run anew with each number of seeds, which is missing",
+        ),
+        (
+            OWN_SEEDS.format(selection="private", seeds="2").replace(
+                "  score: test_accuracy\n", ""
+            ),
+            "tune.seeds: the ε of a private selection is that of publishing the winning trial",
+        ),
+        (
+            "seeds: 2\ntune: {selection: unaccounted, score: test_accuracy, seeds: 2}",
+            "tune.seeds: belongs to a search over tune.grid, which is missing",
+        ),
+        (
+            OWN_SEEDS.format(selection="unaccounted", seeds="[5, 5]"),
+            "tune.seeds: every seed once",
+        ),
+        (
+            "matrix: {tune.seeds: [[7], [8]]}\n" + OWN_SEEDS.format(selection="public", seeds="2"),
+            "every search has the same seeds; give tune.seeds outside the matrix",
+        ),
+    ],
+)
+def test_seeds_of_a_search_that_would_decide_what_is_reported_are_refused(text, message, tmp_path):
+    with pytest.raises(SpecError) as caught:
+        searched_for(tmp_path, text)
+    said = [str(problem) for problem in caught.value.problems]
+    assert any(message in one for one in said)
+    assert not any("\n" in one for one in said)
+
+
+def test_the_cells_of_a_search_count_with_what_its_best_is_run_as(tmp_path, monkeypatch):
+    with_own_seeds(tmp_path)
+    monkeypatch.setattr(matrix, "MOST_CELLS", 6)
+    with pytest.raises(SpecError, match="these are 7 runs"):
+        with_own_seeds(tmp_path)
 
 
 def test_a_private_selection_is_of_one_spec(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpfedadamw.spec.matrix import load_sweep
 from dpfedadamw.sweep.search import best_of
-from tests.dpfedadamw.sweep.test_selection import UNTUNED
+from tests.dpfedadamw.spec.test_matrix import UNTUNED
 
 SEARCH = """
 tune:
@@ -27,6 +27,20 @@ def searched(tmp_path, score):
         for cell in sweep.cells
     }
     return sweep, scores
+
+
+def test_the_best_is_reported_as_its_trials_or_as_what_is_run_anew(tmp_path):
+    sweep, scores = searched(tmp_path, lambda rate, *_: rate)
+    best = best_of(sweep.cells, sweep.grids[()], scores)
+    assert [cell.seed for cell in best.reported] == [0, 1]
+    assert {cell.digest for cell in best.reported} <= scores.keys()
+
+    path = tmp_path / "search.yaml"
+    path.write_text(path.read_text().replace("tune:\n", "tune:\n  seeds: [7]\n"))
+    sweep = load_sweep(path)
+    best = best_of(sweep.cells, sweep.grids[()], {cell.digest: 0.5 for cell in sweep.cells})
+    assert [cell.seed for cell in best.reported] == [0, 1]
+    assert not {cell.digest for cell in best.reported} & {cell.digest for cell in sweep.cells}
 
 
 def test_the_best_mean_over_the_seeds_wins_not_the_best_run(tmp_path):

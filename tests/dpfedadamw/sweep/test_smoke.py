@@ -10,7 +10,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.experiment import prepare
 from dpfedadamw.spec.matrix import Cell, load_sweep
 from dpfedadamw.sweep.smoke import small
-from tests.dpfedadamw.spec.test_matrix import METHODS, swept
+from tests.dpfedadamw.spec.test_matrix import METHODS, UNTUNED, swept
 
 CPU = torch.device("cpu")
 
@@ -49,6 +49,14 @@ def test_data_and_models_that_need_no_download_stay_and_seeds_are_not_tried(tmp_
     assert cells[0].spec.data == sweep.cells[0].spec.data
     assert cells[0].spec.model == sweep.cells[0].spec.model
     assert notes == []
+
+
+def test_of_a_search_with_seeds_of_its_own_a_trial_and_a_run_of_the_best_are_tried(tmp_path):
+    text = "seeds: 2\ntune: {selection: unaccounted, score: test_accuracy, seeds: 3, grid: "
+    sweep = swept(tmp_path, text + "{algorithm.learning_rate: [0.1, 0.2]}}\n", base=UNTUNED)
+    cells, _ = small(sweep.cells, tmp_path)
+    assert [(cell.seed, [one.seed for one in cell.released]) for cell in cells] == [(1000, [0])] * 2
+    assert {one.spec.federation.rounds for cell in cells for one in (cell, *cell.released)} == {2}
 
 
 @pytest.mark.parametrize("partition", ["kind: shards", "kind: column, file: owners.txt"])

@@ -144,6 +144,20 @@ def test_runs_that_no_audit_passed_are_left_out_and_counted():
     assert table.notes()[-2:] == ["Left out: 1 (audit: FAIL).", "Left out: 1 (signatures: broken)."]
 
 
+def test_trials_whose_best_is_run_anew_are_left_out_and_their_seeds_named():
+    search = {"tune": "unaccounted", "tune_score": "test_accuracy", "candidates": 3}
+    anew = {"selected": "best", "tune_seeds": "100, 101"}
+    rows = [
+        row("x", 100, 0.99, method="adam", **search, selected="trial"),
+        *(row(f"a{seed}", seed, 0.5, method="adam", **search, **anew) for seed in (0, 1)),
+    ]
+    table = cross_table.tabulate(rows, "method", None)
+    assert table.entries["adam", ""].values == {0: 0.5, 1: 0.5}
+    notes = table.notes()
+    assert "The search had seeds of its own (100, 101); none of its trials is shown." in notes
+    assert notes[-1] == "Left out: 1 (trials of a search, whose best is run anew)."
+
+
 def test_data_that_vary_in_more_than_the_table_are_refused():
     rows = [row("a", 0, 0.5, method="adam"), row("b", 0, 0.6, method="adam")]
     with pytest.raises(ReportError, match="several runs of seed 0; the data vary in more"):
