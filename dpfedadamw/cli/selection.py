@@ -70,6 +70,7 @@ def select(
 
 def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
     """Run the trials that are not over, and publish the best."""
+    from dpfedadamw.cli.processes import starting
     from dpfedadamw.sweep.runner import Job, Runner
 
     begun.begin()
@@ -81,7 +82,8 @@ def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
     def keep(job: Job) -> None:
         begun.keep_score(job.folder)
 
-    runner = Runner(begun.folder, min(jobs, len(wanted)), keep, ["--device", device])
+    processes = min(jobs, len(wanted))
+    runner = Runner(begun.folder, processes, starting(processes), keep, ["--device", device])
     try:
         with status("running trials; how many there are is secret", quiet=quiet):
             for _ in runner.run(waiting):

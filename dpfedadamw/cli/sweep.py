@@ -373,6 +373,7 @@ def _run(
     quiet: bool,
 ) -> None:
     """Run what is to do, with a live table on a terminal and a line a cell elsewhere."""
+    from dpfedadamw.cli.processes import starting
     from dpfedadamw.sweep.runner import Runner
 
     for job in jobs:
@@ -382,7 +383,7 @@ def _run(
     earlier = len(jobs) - len(waiting)
     if earlier and not quiet:
         err.print(Text(f"{earlier} of {len(jobs)} cells were done before", style="dim"))
-    runner = Runner(folder, processes, _keep, options)
+    runner = Runner(folder, processes, starting(processes), _keep, options)
     live = err.is_terminal and not quiet
     with Live(console=err, transient=True, auto_refresh=False) if live else _Nothing() as shown:
         for ended in runner.run(waiting):

@@ -7,18 +7,20 @@ no budget is spent twice. What fails does not stop the others.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
+
+from rich.text import Text
 
 from dpfedadamw.spec.matrix import Cell
 from dpfedadamw.storage.lock import LockedError, RunLock
 from dpfedadamw.sweep.folder import CellFolder, SweepError, SweepFolder
+from dpfedadamw.sweep.processes import Started
 
 # Exit codes of `run` with which a run is finished: its audit passed, or did not.
 _FINISHED = (0, 1)
@@ -52,7 +54,7 @@ class Job:
 @dataclass
 class _Running:
     job: Job
-    process: subprocess.Popen[bytes]
+    process: Started
     lock: RunLock
     told: IO[bytes]
 
@@ -63,6 +65,7 @@ class Runner:
     Args:
         folder: The sweep's folder.
         processes: How many at a time.
+        start: Starts the command with these arguments; what it says goes into the file.
         finished: Called with each job whose run is finished; keeps what it says of itself, or
             raises SweepError where that cannot be read.
         options: What each run is given besides its spec, such as ``--device cpu``.
@@ -72,11 +75,13 @@ class Runner:
         self,
         folder: SweepFolder,
         processes: int,
+        start: Callable[[Sequence[str], Path], Started],
         finished: Callable[[Job], None],
         options: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._processes = processes
+        self._start = start
         self._finished = finished
         self._options = tuple(options)
         self._running: list[_Running] = []
@@ -119,16 +124,8 @@ class Runner:
                 job.state = "done"
                 lock.release()
                 return False
-            told = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when the process ended
-            process = subprocess.Popen(
-                self._command(job.folder),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=told,
-                env=self._environment(),
-                # Ctrl-C reaches the sweep alone, which asks each run to stop.
-                start_new_session=True,
-            )
+            told = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed when the process ended
+            process = self._start(self._arguments(job.folder), Path(told.name))
         except BaseException:
             lock.release()
             raise
@@ -136,27 +133,21 @@ class Runner:
         self._running.append(_Running(job, process, lock, told))
         return True
 
-    def _command(self, folder: CellFolder) -> list[str]:
+    def _arguments(self, folder: CellFolder) -> list[str]:
         begun = folder.newest_run()
         what = ["--resume", str(begun.path)] if begun else [str(folder.spec)]
         where = [] if begun else ["--out", str(folder.runs)]
         if not begun and folder.trial.exists():
             where += ["--trial", str(folder.trial)]
-        return [
-            sys.executable, "-m", "dpfedadamw", "run", *what, *where, "--json", *self._options,
-        ]  # fmt: skip
-
-    def _environment(self) -> dict[str, str]:
-        """Threads of several runs at once only get in each other's way."""
-        threads = max(1, (os.cpu_count() or 1) // self._processes)
-        return {"OMP_NUM_THREADS": str(threads), **os.environ}
+        return ["run", *what, *where, "--json", *self._options]
 
     def _end(self, one: _Running) -> None:
         job = one.job
         job.seconds = time.monotonic() - job._began
         try:
-            job.said = _last_line(one.told) or f"ended with {one.process.returncode}"
-            if one.process.returncode in _FINISHED and job.folder.newest_run() is not None:
+            code = one.process.poll()
+            job.said = _last_line(one.told) or f"ended with {code}"
+            if code in _FINISHED and job.folder.newest_run() is not None:
                 try:
                     self._finished(job)
                     job.state, job.said = "done", ""
@@ -179,9 +170,7 @@ class Runner:
                 one.process.terminate()
             until = time.monotonic() + _PATIENCE_SECONDS
             for one in self._running:
-                try:
-                    one.process.wait(max(0.1, until - time.monotonic()))
-                except subprocess.TimeoutExpired:
+                if one.process.wait(max(0.1, until - time.monotonic())) is None:
                     one.process.kill()
                     one.process.wait()
                 one.told.close()
@@ -194,7 +183,8 @@ def _last_line(told: IO[bytes]) -> str:
     """What a process wrote last to standard error."""
     size = told.seek(0, os.SEEK_END)
     told.seek(max(0, size - _SAID_BYTES))
-    lines = [line.strip() for line in told.read().decode("utf-8", "replace").splitlines()]
+    written = Text.from_ansi(told.read().decode("utf-8", "replace")).plain
+    lines = [line.strip() for line in written.splitlines()]
     return next((line for line in reversed(lines) if line), "")
 
 

@@ -139,8 +139,7 @@ def in_this_process(monkeypatch) -> None:
     def run(self, jobs):
         for job in jobs:
             self._folder.begin_cell(job.cell)
-            _, _, _, *arguments = self._command(job.folder)
-            call(*arguments)
+            call(*self._arguments(job.folder))
             self._finished(job)
             job.state = "done"
             yield job

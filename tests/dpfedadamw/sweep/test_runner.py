@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 
@@ -17,17 +18,27 @@ from tests.dpfedadamw.spec.test_matrix import BASE
 SCRIPT = """
 import pathlib, sys, time
 runs, code, seconds = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-if "--resume" not in sys.argv:
+if "--resume" in sys.argv:
+    runs = runs.parent
+else:
     run = runs / "small-20260101T000000Z-00000000"
     run.mkdir()
     (run / "spec.yaml").touch()
 (runs.parent / "started").open("a").write(" ".join(sys.argv[4:]) + "\\n")
-print("a line before", "error: what was wrong", "", sep="\\n", file=sys.stderr)
+print("a line before", "\\x1b[31merror:\\x1b[0m what was wrong", "", sep="\\n", file=sys.stderr)
 time.sleep(seconds)
 sys.exit(code)
 """
 
-COMMAND = Runner._command
+
+class Script(subprocess.Popen):
+    """A process that is asked as those of a sweep are."""
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        try:
+            return super().wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 @pytest.fixture
@@ -48,21 +59,25 @@ def jobs_of(sweep, folder) -> list[Job]:
     return [Job(cell, folder.cell(cell)) for cell in sweep.cells]
 
 
-def runner_of(folder, monkeypatch, codes=(0,), seconds=0.0, processes=2) -> Runner:
+def runner_of(folder, codes=(0,), seconds=0.0, processes=2) -> Runner:
     left = list(codes)
 
-    def command(self, cell):
-        wanted = COMMAND(self, cell)[3:]
+    def start(arguments, told) -> Script:
         code = left.pop(0) if len(left) > 1 else left[0]
-        return [sys.executable, "-c", SCRIPT, str(cell.runs), str(code), str(seconds), *wanted]
+        place = arguments[arguments.index("--out" if "--out" in arguments else "--resume") + 1]
+        command = [sys.executable, "-c", SCRIPT, place, str(code), str(seconds), *arguments]
+        with open(told, "wb") as errors:
+            return Script(command, stderr=errors)
 
-    monkeypatch.setattr(Runner, "_command", command)
-    return Runner(folder, processes, lambda job: job.folder.write_result({"run": job.cell.digest}))
+    def keep(job: Job) -> None:
+        job.folder.write_result({"run": job.cell.digest})
+
+    return Runner(folder, processes, start, keep)
 
 
-def test_all_are_run_and_what_they_say_is_kept(sweep, folder, monkeypatch):
+def test_all_are_run_and_what_they_say_is_kept(sweep, folder):
     jobs = jobs_of(sweep, folder)
-    ended = [job for job in runner_of(folder, monkeypatch).run(jobs) if job is not None]
+    ended = [job for job in runner_of(folder).run(jobs) if job is not None]
     assert sorted(job.cell.seed for job in ended) == [0, 1, 2]
     assert [job.folder.result() for job in jobs] == [{"run": job.cell.digest} for job in jobs]
     started = (jobs[0].folder.path / "started").read_text().split()
@@ -70,23 +85,21 @@ def test_all_are_run_and_what_they_say_is_kept(sweep, folder, monkeypatch):
     assert "--resume" not in started
 
 
-def test_a_failure_stops_nothing_and_is_tried_again(sweep, folder, monkeypatch):
+def test_a_failure_stops_nothing_and_is_tried_again(sweep, folder):
     jobs = jobs_of(sweep, folder)
-    list(runner_of(folder, monkeypatch, codes=(0, 2, 1), processes=1).run(jobs))
+    list(runner_of(folder, codes=(0, 2, 1), processes=1).run(jobs))
     # An audit that does not pass is a result too.
     assert [job.state for job in jobs] == ["done", "failed", "done"]
     assert jobs[1].folder.failed() == jobs[1].said == "error: what was wrong"
     again = jobs_of(sweep, folder)
-    list(runner_of(folder, monkeypatch).run([again[1]]))
+    list(runner_of(folder).run([again[1]]))
     assert again[1].state == "done"
     assert again[1].folder.failed() is None
 
 
-def test_a_finished_run_that_cannot_be_read_is_a_failure_of_its_cell_alone(
-    sweep, folder, monkeypatch
-):
+def test_a_finished_run_that_cannot_be_read_is_a_failure_of_its_cell_alone(sweep, folder):
     jobs = jobs_of(sweep, folder)
-    runner = runner_of(folder, monkeypatch)
+    runner = runner_of(folder)
     keep = runner._finished
 
     def finished(job: Job) -> None:
@@ -100,19 +113,19 @@ def test_a_finished_run_that_cannot_be_read_is_a_failure_of_its_cell_alone(
     assert jobs[1].folder.failed() == "metrics.jsonl: is empty"
 
 
-def test_a_run_that_was_begun_is_finished_and_no_other_is_begun(sweep, folder, monkeypatch):
+def test_a_run_that_was_begun_is_finished_and_no_other_is_begun(sweep, folder):
     (job, *_) = jobs_of(sweep, folder)
-    list(runner_of(folder, monkeypatch, codes=(70,)).run([job]))
-    list(runner_of(folder, monkeypatch).run([job]))
+    list(runner_of(folder, codes=(70,)).run([job]))
+    list(runner_of(folder).run([job]))
     lines = (job.folder.path / "started").read_text().splitlines()
     begun = job.folder.newest_run()
     assert lines[-1].split()[:3] == ["run", "--resume", str(begun.path)]
     assert job.state == "done"
 
 
-def test_what_another_sweep_runs_is_left_to_it(sweep, folder, monkeypatch):
+def test_what_another_sweep_runs_is_left_to_it(sweep, folder):
     jobs = jobs_of(sweep, folder)
-    runner = runner_of(folder, monkeypatch)
+    runner = runner_of(folder)
     folder.begin_cell(jobs[1].cell)
     with RunLock(jobs[1].folder.path):
         list(runner.run(jobs))
@@ -120,17 +133,17 @@ def test_what_another_sweep_runs_is_left_to_it(sweep, folder, monkeypatch):
     assert jobs[1].folder.result() is None
 
 
-def test_what_another_sweep_finished_meanwhile_is_not_run_again(sweep, folder, monkeypatch):
+def test_what_another_sweep_finished_meanwhile_is_not_run_again(sweep, folder):
     (job, *_) = jobs_of(sweep, folder)
     folder.begin_cell(job.cell)
     job.folder.write_result({"run": "theirs"})
-    assert list(runner_of(folder, monkeypatch).run([job])) == [job]
+    assert list(runner_of(folder).run([job])) == [job]
     assert job.state == "done"
     assert job.folder.result() == {"run": "theirs"}
 
 
-def test_whoever_leaves_early_leaves_no_process_behind(sweep, folder, monkeypatch):
-    runner = runner_of(folder, monkeypatch, seconds=600)
+def test_whoever_leaves_early_leaves_no_process_behind(sweep, folder):
+    runner = runner_of(folder, seconds=600)
     jobs = jobs_of(sweep, folder)
     began = time.monotonic()
     running = runner.run(jobs)
@@ -147,8 +160,8 @@ def test_whoever_leaves_early_leaves_no_process_behind(sweep, folder, monkeypatc
     RunLock(jobs[0].folder.path).release()
 
 
-def test_no_more_run_at_a_time_than_asked_for(sweep, folder, monkeypatch):
-    runner = runner_of(folder, monkeypatch, seconds=0.3, processes=2)
+def test_no_more_run_at_a_time_than_asked_for(sweep, folder):
+    runner = runner_of(folder, seconds=0.3, processes=2)
     most = max(len(runner._running) for _ in runner.run(jobs_of(sweep, folder)))
     assert most == 2
 
