@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SWEEPS = Path("sweeps")
 _SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 _MINUTE, _HOUR = 60, 3600
+_PASSED = ("PASS", "NO CLAIM")
+_ERASED = "the results of the sweep are kept, and the evidence is not needed any more"
 
 
 class SweepCommands(TyperGroup):
@@ -95,6 +97,14 @@ def sweep_run(
             "data become random records, published models few parameters.",
         ),
     ] = False,
+    erase_evidence: Annotated[
+        bool,
+        typer.Option(
+            "--erase-evidence",
+            help="Erase a run's private evidence, most of what it weighs, once its audit passed "
+            "and its result is kept; of runs that are done, too. Nobody can audit them again.",
+        ),
+    ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -113,6 +123,11 @@ def sweep_run(
     if sweep.tune.selection == "private":
         from dpfedadamw.cli.selection import select
 
+        if erase_evidence:
+            refuse(
+                "--erase-evidence: of a private selection the winner's evidence alone is kept; "
+                "leave it out, and erase that once it is not needed: dpfedadamw erase"
+            )
         given = {"--only": only, "--shard": shard, "--smoke": smoke}
         partial = [option for option, value in given.items() if value]
         select(sweep, folder.path, jobs, device, partial, dry_run, as_json)
@@ -132,12 +147,16 @@ def sweep_run(
     wanted = [Job(cell, folder.cell(cell)) for cell in _once(cells)]
     folder.begin(sweep.text)
     options = ["--device", device]
+
+    def run(part: Sequence[Job]) -> None:
+        if part:
+            _run(folder, part, min(jobs, len(part)), options, erase_evidence, as_json)
+
     try:
-        _run(folder, wanted, min(jobs, len(wanted)), options, as_json)
+        run(wanted)
         bests = _bests(sweep, folder)
         last = [Job(cell, folder.cell(cell)) for cell in _released(bests, reported)]
-        if last:
-            _run(folder, last, min(jobs, len(last)), options, as_json)
+        run(last)
     except BaseException as error:
         error.add_note("every run was stopped; the same command goes on")
         raise
@@ -370,6 +389,7 @@ def _run(
     jobs: Sequence[Job],
     processes: int,
     options: Sequence[str],
+    erase: bool,
     quiet: bool,
 ) -> None:
     """Run what is to do, with a live table on a terminal and a line a cell elsewhere."""
@@ -383,7 +403,18 @@ def _run(
     earlier = len(jobs) - len(waiting)
     if earlier and not quiet:
         err.print(Text(f"{earlier} of {len(jobs)} cells were done before", style="dim"))
-    runner = Runner(folder, processes, starting(processes), _keep, options)
+    if erase and earlier:
+        with status("erasing evidence", quiet):
+            for job in jobs:
+                if job.state == "done":
+                    _erase(job)
+
+    def finished(job: Job) -> None:
+        _keep(job)
+        if erase:
+            _erase(job)
+
+    runner = Runner(folder, processes, starting(processes), finished, options)
     live = err.is_terminal and not quiet
     with Live(console=err, transient=True, auto_refresh=False) if live else _Nothing() as shown:
         for ended in runner.run(waiting):
@@ -417,6 +448,28 @@ def _keep(job: Job) -> None:
         raise SweepError(str(error)) from error
     machine = machine_of(run)
     job.folder.write_result({**row, **{name: machine.get(name) for name in tidy.MACHINE}})
+
+
+def _erase(job: Job) -> None:
+    """Erase the evidence of a finished run whose audit passed and whose result is kept."""
+    from dpfedadamw.cli import after_training
+    from dpfedadamw.storage.lock import LockedError
+    from dpfedadamw.sweep.folder import SweepError
+    from reports.errors import ReportError
+    from reports.signatures import handing_over
+
+    run, row = job.folder.newest_run(), job.folder.result()
+    if run is None or row is None or row.get("run") != run.identifier:
+        return
+    if row.get("audit") not in _PASSED or row.get("signatures") != "holds":
+        return
+    try:
+        if not handing_over.is_erased(run.path):
+            key = after_training.load_key("auditor", None, [])
+            with after_training.writing(run):
+                handing_over.erase(run.path, key, _ERASED)
+    except (ReportError, LockedError) as error:
+        raise SweepError(f"--erase-evidence: {error}") from error
 
 
 def _line(job: Job, jobs: Sequence[Job]) -> Text:
@@ -577,7 +630,7 @@ def _tell(
     }
     later = {tuple(cell.values.values()): len(cell.released) for cell in sweep.cells}
     many = len(sweep.cells) + sum(later.values())
-    refused = [row for row in rows if row["audit"] not in ("PASS", "NO CLAIM")]
+    refused = [row for row in rows if row["audit"] not in _PASSED]
     if as_json:
         failures = {job.cell.digest: job.said for job in states["failed"]}
         print_json(
