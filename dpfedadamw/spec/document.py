@@ -66,6 +66,13 @@ class Document:
             set(self.unreadable),
         )
 
+    def at(self, path: KeyPath) -> Any:
+        """Return the value at a path of keys; None where there is none."""
+        found = self.value
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
     def place(self, path: KeyPath, key: bool = False) -> Place:
         """Return the place of a value (of its key with `key`), or that of its nearest parent."""
         if not key and path in self.places:

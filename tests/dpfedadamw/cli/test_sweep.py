@@ -13,9 +13,9 @@ from dpfedadamw.privacy.accounting.selection import Trials
 from dpfedadamw.sweep import selection
 from dpfedadamw.sweep.runner import Runner
 from reports.comparison import tidy
-from tests.dpfedadamw.spec.test_matrix import BASE, UNTUNED
 from tests.dpfedadamw.sweep.test_selection import PRIVATE, TUNE
 from tests.runs import call
+from tests.sweeps import BASE, UNTUNED
 
 TWO = BASE.replace("rounds: 4", "rounds: 1")
 

@@ -12,7 +12,7 @@ from dpfedadamw.spec.matrix import load_sweep
 from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.sweep.folder import SweepError, SweepFolder
 from dpfedadamw.sweep.runner import Job, Runner, expected_seconds
-from tests.dpfedadamw.spec.test_matrix import BASE
+from tests.sweeps import BASE
 
 # Makes a run directory as `run` does; says something and ends as it is told.
 SCRIPT = """

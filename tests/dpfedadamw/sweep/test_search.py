@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpfedadamw.spec.matrix import load_sweep
 from dpfedadamw.sweep.search import best_of
-from tests.dpfedadamw.spec.test_matrix import UNTUNED
+from tests.sweeps import UNTUNED
 
 SEARCH = """
 tune:

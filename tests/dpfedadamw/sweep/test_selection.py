@@ -12,7 +12,7 @@ from dpfedadamw.errors import SpecError
 from dpfedadamw.spec.matrix import load_private_selection, load_sweep
 from dpfedadamw.sweep import selection
 from dpfedadamw.sweep.folder import SweepError
-from tests.dpfedadamw.spec.test_matrix import UNTUNED, swept
+from tests.sweeps import UNTUNED, swept
 
 PRIVATE = UNTUNED.replace("fraction: 0.0\n    public: false", "fraction: 0.5\n    public: true")
 TUNE = """

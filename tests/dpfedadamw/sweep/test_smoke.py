@@ -10,7 +10,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.experiment import prepare
 from dpfedadamw.spec.matrix import Cell, load_sweep
 from dpfedadamw.sweep.smoke import small
-from tests.dpfedadamw.spec.test_matrix import METHODS, UNTUNED, swept
+from tests.sweeps import METHODS, UNTUNED, swept
 
 CPU = torch.device("cpu")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpfedadamw.spec.printed import Printed
-from tests.dpfedadamw.spec.test_matrix import problems_of, swept
+from dpfedadamw.spec.matrix.printed import Printed
+from tests.sweeps import problems_of, swept
 
 MATRIX = """
 matrix:

@@ -103,9 +103,7 @@ def search_seeds_of(document: Document, reported: Seeds, problems: list[SpecProb
 
 def _read(document: Document, default: Seeds, first: int, problems: list[SpecProblem]) -> Seeds:
     """Read numbers and what they vary; a count of them starts at `first`."""
-    path, value = default.path, document.value
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+    path, value = default.path, document.at(default.path)
     if value is None:
         return default
     found: list[SpecProblem] = []

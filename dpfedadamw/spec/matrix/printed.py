@@ -193,7 +193,7 @@ def _printed(cell: Any, share: bool) -> Printed | None:
 
 
 def _section(document: Document, name: str, problems: list[SpecProblem]) -> dict[str, Any]:
-    section = document.value.get(name) if isinstance(document.value, dict) else None
+    section = document.at((name,))
     if section is None:
         return {}
     if not isinstance(section, dict) or not section:
