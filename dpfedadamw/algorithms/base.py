@@ -42,7 +42,7 @@ class GradientOracle(Protocol):
 
 @dataclass(frozen=True)
 class SecondMoment:
-    """What a rule shows of its second moment after the last local step, for the evidence.
+    """What a rule shows of its moments after the last local step, for the evidence.
 
     Attributes:
         moment: v as it will be uploaded or dropped, [d].
@@ -50,6 +50,7 @@ class SecondMoment:
         subtracted: The noise variance that was subtracted (0 where debiasing is off).
         steps: EMA steps τ behind v, as the rule counted them.
         floored: True at coordinates whose value was raised to the floor, bool [d].
+        first: m as it will be uploaded or dropped, [d].
     """
 
     moment: Tensor
@@ -57,6 +58,7 @@ class SecondMoment:
     subtracted: float
     steps: int
     floored: Tensor
+    first: Tensor
 
 
 class Observer(Protocol):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import GradientOracle
+from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation.participation import Answer, ClientData, Participation
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import Unprotected
@@ -26,6 +27,7 @@ from dpfedadamw.reexecution.results import (
     UpdateAgain,
 )
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
+from dpfedadamw.reexecution.watching import TappedEvidence
 
 # How many Box-Muller normals make one number of the noise.
 DRAWS = {"box-muller": 1, "four-draw": 4}
@@ -66,6 +68,12 @@ class RecordLevelAgain(UnprotectedAgain, RecordLevel):
         if part.client not in self.kept.drawn:
             return oracle
         return _Noting(oracle, self.asked.setdefault(part.client, []))
+
+    def evidence_of_client(self) -> ClientEvidence:
+        """A collector for one client, whose clean gradients may be looked at."""
+        evidence = super().evidence_of_client()
+        tap = self.kept.tap
+        return evidence if tap is None else TappedEvidence(**vars(evidence), tap=tap)
 
     def commitment(self, answer: Answer) -> bytes | None:
         """To batches, points and noised gradients."""

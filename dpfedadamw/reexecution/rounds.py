@@ -44,6 +44,7 @@ from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.record_level import RecordLevelAgain
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
+from dpfedadamw.reexecution.watching import Tap, WatchedRule, Watcher
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.environment import differences, environment, read_environments
@@ -182,7 +183,11 @@ class Rerun:
             del again
 
     def play(
-        self, index: int, state: ServerState, drawn: frozenset[int] = frozenset()
+        self,
+        index: int,
+        state: ServerState,
+        drawn: frozenset[int] = frozenset(),
+        watcher: Watcher | None = None,
     ) -> tuple[RoundResult, RoundAgain]:
         """Run one round again.
 
@@ -190,6 +195,7 @@ class Rerun:
             index: t, from 0.
             state: The state before it.
             drawn: Clients whose participations are to be computed a second time.
+            watcher: Looks on; None for nobody.
 
         Raises:
             ReexecutionError: If the ledger has no such round, or the keys do not open it.
@@ -211,11 +217,13 @@ class Rerun:
 
             source = self._keys.source(past.commitment)
             cohort: list[int] = []
-            unit = self._unit(folder, source, drawn, cohort)
+            tap = None if watcher is None else Tap(watcher)
+            unit = self._unit(folder, source, drawn, cohort, tap)
             experiment, options = self.experiment, self._performance(index)
+            rule = experiment.algorithm.local
             self.experiment.model.train()
             worker = Worker(
-                rule=experiment.algorithm.local,
+                rule=rule if tap is None else WatchedRule(rule, tap),
                 unit=unit,
                 engine=unit_of(experiment.plan).rounds.engine(experiment, options),
                 flat=self._flat,
@@ -255,6 +263,32 @@ class Rerun:
                 participations=participations,
                 **self._server(past, result, unit, computed, self._keys.open(index, cohort)),
             )
+
+    def watch(
+        self, watcher: Watcher, on_round: Callable[[int, int], None] = lambda *_: None
+    ) -> None:
+        """Run the whole run again while somebody looks on.
+
+        Args:
+            watcher: Looks on.
+            on_round: Called with rounds done and rounds in all.
+
+        Raises:
+            ReexecutionError: If a round cannot be run again, or does not lead to the very state
+                that the ledger names: what was seen is then not what happened in the run.
+        """
+        total, state = len(self.past.rounds), self.start()
+        for index in range(total):
+            if not self._keys.open(index, [SERVER]):
+                raise ReexecutionError("the whole key is needed to run every round again")
+            result, _ = self.play(index, state, watcher=watcher)
+            if not self._as_named(result):
+                raise ReexecutionError(
+                    f"round {index}, run again, does not lead to the state that the ledger names"
+                    + _because(self._differences(index))
+                )
+            state = result.state
+            on_round(index + 1, total)
 
     def start(self) -> ServerState:
         """The state before the first round."""
@@ -386,7 +420,12 @@ class Rerun:
         return past
 
     def _unit(
-        self, folder: Path, source: RandomSource, drawn: frozenset[int], cohort: Sequence[int]
+        self,
+        folder: Path,
+        source: RandomSource,
+        drawn: frozenset[int],
+        cohort: Sequence[int],
+        tap: Tap | None,
     ) -> UnprotectedAgain:
         setup = UnitSetup(
             experiment=self.experiment,
@@ -399,7 +438,7 @@ class Rerun:
         kind: type[UnprotectedAgain] = UnprotectedAgain
         if plan.private:
             kind = ClientLevelAgain if plan.unit.noises_updates else RecordLevelAgain
-        return kind.begin(setup, drawn, cohort)
+        return kind.begin(setup, drawn, cohort, tap)
 
     def _recorded(self, index: int) -> Mapping[str, Any] | None:
         firsts = [first for first in self._environments if first <= index]

@@ -12,6 +12,7 @@ from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.results import ParticipationAgain, ReexecutionError, ReleaseAgain
+from dpfedadamw.reexecution.watching import Tap
 
 
 @dataclass(kw_only=True)
@@ -27,6 +28,7 @@ class Kept:
         answers: What it came to.
         commitments: Of every client that was computed, in their order.
         rounds: The round, closed.
+        tap: Through which somebody looks on; None where nobody does.
     """
 
     experiment: Experiment
@@ -37,6 +39,7 @@ class Kept:
     answers: dict[int, Answer] = field(default_factory=dict)
     commitments: list[bytes] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
+    tap: Tap | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +55,20 @@ class UnprotectedAgain(Unprotected):
     unit: ClassVar[type[Unprotected]] = Unprotected
 
     @classmethod
-    def begin(cls, setup: UnitSetup, drawn: frozenset[int], cohort: Sequence[int]) -> Self:
+    def begin(
+        cls,
+        setup: UnitSetup,
+        drawn: frozenset[int],
+        cohort: Sequence[int],
+        tap: Tap | None = None,
+    ) -> Self:
         """The unit for one round, whose evidence goes to a folder of its own."""
         kept = Kept(
-            experiment=setup.experiment, source=setup.randomness, drawn=drawn, cohort=cohort
+            experiment=setup.experiment,
+            source=setup.randomness,
+            drawn=drawn,
+            cohort=cohort,
+            tap=tap,
         )
         return cls(**vars(cls.unit.open(setup)), kept=kept)
 
@@ -66,10 +79,14 @@ class UnprotectedAgain(Unprotected):
             self.kept.commitments.append(commitment)
         if part.client in self.kept.drawn:
             self.kept.parts[part.client], self.kept.answers[part.client] = part, answer
+        if self.kept.tap is not None:
+            self.kept.tap.watcher.took_part(part, answer)
 
     def close(self, current: Round) -> Mapping[str, object]:
         """As in the run; keep the round."""
         self.kept.rounds.append(current)
+        if self.kept.tap is not None:
+            self.kept.tap.watcher.closes(current)
         return super().close(current)
 
     def commitment(self, _answer: Answer) -> bytes | None:

@@ -103,10 +103,10 @@ def evaluate(
         training: Whether it is evaluated on the training records as well; never of a private run.
     """
     model.eval()
-    right, loss = _measure(model, dataset.test, device)
+    right, loss = measure(model, dataset.test, device)
     validation = dataset.validation
-    tuned = None if validation is None else float(_measure(model, validation, device)[0].mean())
-    seen = _measure(model, dataset.train, device) if training else None
+    tuned = None if validation is None else float(measure(model, validation, device)[0].mean())
+    seen = measure(model, dataset.train, device) if training else None
     model.train()
     labels = dataset.test.labels
     counts = np.bincount(labels, minlength=dataset.classes)
@@ -126,7 +126,7 @@ def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None
 
 
-def _measure(
+def measure(
     model: nn.Module, records: Records, device: torch.device
 ) -> tuple[NDArray[np.bool_], float]:
     """Whether each record was classified rightly, [n], and the mean loss, a batch at a time."""

@@ -21,29 +21,12 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.comparison import Comparison, Group, RankedSpec
 from reports.errors import ReportError
-from reports.figures.style import BLUE, GREEN, INK, MUTED, ORANGE, STYLE
+from reports.figures.style import FORMATS, INK, LOOKS, METADATA, MUTED, STANDALONE
 
-FORMATS = ("pdf", "svg", "png")
 # Inches. Places are computed and not solved for, so that the same data gives the same bytes.
 _WIDTH, _LEFT, _GAP, _RIGHT = 7.2, 0.55, 0.3, 0.12
 _PANEL, _LABELS, _TITLE_LINE, _LEGEND_LINE, _MARGIN = 1.95, 0.45, 0.17, 0.18, 0.1
 _MOST_FAMILIES = 10
-_LOOKS = (
-    (BLUE, "-", "o"),
-    (ORANGE, "--", "s"),
-    (GREEN, "-.", "^"),
-    ("#CC79A7", ":", "D"),
-    ("#E69F00", (0, (5, 1, 1, 1, 1, 1)), "v"),
-    ("#56B4E9", (0, (1, 1)), "P"),
-    (INK, (0, (7, 2)), "X"),
-)
-# Type 42 embeds the face whole, as journals ask; outlines make an SVG look the same everywhere.
-_STANDALONE = {**STYLE, "svg.fonttype": "path", "pdf.fonttype": 42, "savefig.dpi": 200}
-_METADATA: dict[str, dict[str, Any]] = {
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "svg": {"Date": None, "Creator": None},
-    "png": {"Software": None},
-}
 
 
 def draw(comparison: Comparison, kind: str) -> bytes:
@@ -70,7 +53,7 @@ def draw(comparison: Comparison, kind: str) -> bytes:
     above = [_MARGIN * 2 + _TITLE_LINE * (1 + title.count("\n")) for title in titles]
     below = [_LABELS + _MARGIN + _LEGEND_LINE * len(_drawn(family)) for family in families]
     height = sum(above) + sum(below) + _PANEL * len(families)
-    with matplotlib.rc_context(rc=cast("Any", _STANDALONE)):
+    with matplotlib.rc_context(rc=cast("Any", STANDALONE)):
         canvas = Canvas(figsize=(_WIDTH, height))
         top = height
         for title, family, over, under in zip(titles, families, above, below, strict=True):
@@ -78,7 +61,7 @@ def draw(comparison: Comparison, kind: str) -> bytes:
             _draw_family(place, title, family)
             top -= over + _PANEL + under
         buffer = io.BytesIO()
-        canvas.savefig(buffer, format=kind, metadata=_METADATA[kind])
+        canvas.savefig(buffer, format=kind, metadata=METADATA[kind])
     return buffer.getvalue()
 
 
@@ -131,13 +114,13 @@ def _draw_family(place: _Place, title: str, family: Sequence[Group]) -> None:
     against_loss.tick_params(labelleft=False)
     private = family[0].terms.private
     for index, (label, entry) in enumerate(_drawn(family)):
-        colour, dash, marker = _LOOKS[index % len(_LOOKS)]
+        colour, dash, marker = LOOKS[index % len(LOOKS)]
         look = {
             "color": colour,
             "linestyle": dash,
             "marker": marker,
             "markersize": 3.6,
-            "markerfacecolor": colour if index < len(_LOOKS) else "white",
+            "markerfacecolor": colour if index < len(LOOKS) else "white",
             "linewidth": 1.3,
         }
         _draw_accuracy(over_rounds, entry, look, label)

@@ -41,3 +41,24 @@ STYLE: dict[str, Any] = {
     # A name with dollar signs is a name, not a formula.
     "text.parse_math": False,
 }
+
+# How a drawing that stands by itself looks: what a comparison draws, and figures of mechanism.
+FORMATS = ("pdf", "svg", "png")
+# A colour, a dash and a marker for each series.
+LOOKS: tuple[tuple[str, Any, str], ...] = (
+    (BLUE, "-", "o"),
+    (ORANGE, "--", "s"),
+    (GREEN, "-.", "^"),
+    ("#CC79A7", ":", "D"),
+    ("#E69F00", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#56B4E9", (0, (1, 1)), "P"),
+    (INK, (0, (7, 2)), "X"),
+)
+# Type 42 embeds the face whole, as journals ask; outlines make an SVG look the same everywhere.
+STANDALONE = {**STYLE, "svg.fonttype": "path", "pdf.fonttype": 42, "savefig.dpi": 200}
+# Without a date and a creator the bytes depend on the data alone.
+METADATA: dict[str, dict[str, Any]] = {
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+}

@@ -130,20 +130,23 @@ class AdamW:
         if not coupled:
             # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
             observer.second_moment(
-                lambda: self._seen(second, correction, behind_second, oracle.noise_variance)
+                lambda: self._seen(
+                    (first, second), correction, behind_second, oracle.noise_variance
+                )
             )
         in_pieces(parameters, lambda part, _: parameters[part].sub_(start[part]))
         return Upload(parameters, self._upload_state(first, second))
 
     def _seen(
-        self, second: Tensor, correction: float, steps: int, noise_variance: float
+        self, moments: tuple[Tensor, Tensor], correction: float, steps: int, noise_variance: float
     ) -> SecondMoment:
-        """What there is to see of v [d] after the last step."""
+        """What there is to see of m and v [d] after the last step."""
+        first, second = moments
         corrected = empty(len(second), second.dtype, second.device)
         in_pieces(second, lambda part, _: torch.div(second[part], correction, out=corrected[part]))
         floored = self._floored(corrected, noise_variance)
         subtracted = noise_variance if self.debias else 0.0
-        return SecondMoment(second, corrected, subtracted, steps, floored)
+        return SecondMoment(second, corrected, subtracted, steps, floored, first)
 
     def _shared_by_blocks(self, corrected: Tensor) -> Tensor:
         """v̂ as the denominator sees it: its block's mean where blocks share one."""

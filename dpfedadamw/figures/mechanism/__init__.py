@@ -1,0 +1,1 @@
+"""One figure a file, each of which registers itself."""

@@ -1,0 +1,204 @@
+"""A finished run, as figures read it: its ledger, its evidence, its model and its test records."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dpfedadamw import spec as specs
+from dpfedadamw.data.datasets import Records
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.evidence.record_level import round_file
+from dpfedadamw.experiment import read_data
+from dpfedadamw.figures.errors import FigureError
+from dpfedadamw.reexecution.history import PastLedger
+from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.run.export import load_model
+from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.spec import Spec
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """The blocks by which the evidence of a record-level run is summed up.
+
+    Attributes:
+        sizes: Coordinates of each block, float64 [B].
+        beta2: Decay of the second moment; None for rules without one.
+    """
+
+    sizes: NDArray[np.float64]
+    beta2: float | None
+
+
+class FinishedRun:
+    """A run's files, none of them changed.
+
+    Args:
+        directory: The run's directory.
+        rerun: Makes it ready to be run again; raises DpfedadamwError where that cannot be.
+        device: Where to compute.
+        data: Where the data lie, if not where the spec says.
+
+    Attributes:
+        directory: The run's directory.
+        device: Where to compute.
+        past: Its ledger.
+
+    Raises:
+        DpfedadamwError: If the run is not finished, or its ledger or spec cannot be read.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        rerun: Callable[[RunDirectory, Path | None], Rerun],
+        device: torch.device,
+        data: Path | None = None,
+    ) -> None:
+        self.directory = directory
+        self.device = device
+        self._rerun, self._data = rerun, data
+        self.past = PastLedger(directory.ledger)
+        if not self.past.claims:
+            raise FigureError(
+                f"{directory.path}: is not finished; finish it with: dpfedadamw run --resume "
+                f"{directory.path}"
+            )
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The resolved spec; the data where they lie now."""
+        changes = [] if self._data is None else [f"data.path={self._data.resolve()}"]
+        return specs.load(self.directory.spec, changes)
+
+    @property
+    def private(self) -> bool:
+        """Whether it claims privacy."""
+        return self.spec.privacy.unit != "none"
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it has."""
+        return len(self.past.rounds)
+
+    @cached_property
+    def rerun(self) -> Rerun:
+        """The run, ready to be run again.
+
+        Raises:
+            DpfedadamwError: If data or key are not at hand.
+        """
+        return self._rerun(self.directory, self._data)
+
+    @cached_property
+    def measures(self) -> Measures:
+        """The blocks of its evidence.
+
+        Raises:
+            FigureError: If they cannot be read.
+        """
+        path = self.directory.evidence / "layout.json"
+        try:
+            found = json.loads(path.read_bytes())
+            sizes = np.asarray(found["blocks"]["sizes"], dtype=np.float64)
+            return Measures(sizes=sizes, beta2=found["beta2"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _unreadable(path, error) from None
+
+    def evidence(self, *names: str) -> Iterator[tuple[int, Arrays]]:
+        """Arrays of each round's private evidence, and the round.
+
+        Args:
+            names: Of the arrays.
+
+        Raises:
+            FigureError: If one cannot be read.
+        """
+        for index in sorted(self.past.rounds):
+            path = self.directory.evidence / round_file(index)
+            try:
+                with np.load(path, allow_pickle=False) as file:
+                    arrays = {name: file[name] for name in names}
+            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                raise _unreadable(path, error) from None
+            yield index, arrays
+
+    def model(self) -> nn.Module:
+        """The published model, in evaluation mode.
+
+        Raises:
+            DpfedadamwError: If it cannot be loaded.
+        """
+        return load_model(self.directory).to(self.device)
+
+    def test_records(self, most: int | None) -> Records:
+        """The test records that the run is evaluated on, or the first of them.
+
+        Args:
+            most: How many; None for all.
+
+        Raises:
+            DpfedadamwError: If the data are not there, or not those of the run.
+        """
+        dataset = read_data(self.spec)
+        if dataset.sha256 != self.past.header.get("data_sha256"):
+            raise FigureError(
+                "the data set is not the one that the ledger names by its digest; give the run's "
+                "own data, with --data PATH where they lie elsewhere"
+            )
+        test = dataset.test
+        return test if most is None else test.select(np.arange(min(most, len(test))))
+
+
+def _unreadable(path: Path, error: Exception) -> FigureError:
+    if isinstance(error, FileNotFoundError):
+        return FigureError(f"evidence/{path.name} is not there: it was never kept, or was erased")
+    return FigureError(f"evidence/{path.name} cannot be read ({type(error).__name__})")
+
+
+def labels(runs: Sequence[FinishedRun]) -> list[str]:
+    """A short name for each run, all different.
+
+    The label of its cell where it is of a sweep, else its spec's name; its identifier where these
+    do not tell all runs apart.
+    """
+    found = [_label_in_sweep(run.directory.path) or run.spec.name for run in runs]
+    if len(set(found)) == len(found):
+        return found
+    return [run.directory.identifier for run in runs]
+
+
+def _label_in_sweep(path: Path) -> str | None:
+    """The values of a sweep's axes in the run's cell, as its results have them."""
+    if path.parent.name != "runs" or path.parents[2].name != "cells":
+        return None
+    try:
+        with (path.parents[3] / "results.csv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if row.get("run") == path.name:
+                    columns = list(row)
+                    axes = columns[columns.index("cell") + 1 : columns.index("seed")]
+                    many = [row[axis] for axis in axes if row[axis]]
+                    return ", ".join(many) or None
+    except (OSError, ValueError, csv.Error, IndexError):
+        return None
+    return None
+
+
+def reason(error: DpfedadamwError) -> str:
+    """Why a figure cannot be drawn, as one line."""
+    return " ".join(str(error).split())
