@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
 from dpfedadamw.spec.matrix import load_sweep
-from tests.runs import small_spec
+from dpfedadamw.sweep.runner import Runner
+from reports.comparison import tidy
+from tests.runs import call, small_spec
 
 BASE = specs.dump(small_spec())
 UNTUNED = BASE.replace("tune:\n  selection: none\n", "")
@@ -55,3 +59,62 @@ def searched_for(tmp_path, text, base=None):
 
 def with_own_seeds(tmp_path, seeds="[100, 101]", selection="unaccounted"):
     return searched_for(tmp_path, OWN_SEEDS.format(seeds=seeds, selection=selection))
+
+
+SEARCHED = """
+tune:
+  selection: unaccounted
+  score: test_accuracy
+  grid: {algorithm.learning_rate: [0.1, 0.2]}
+"""
+
+
+SEARCHED_UNDER_OTHERS = (
+    SEARCHED.replace("grid:", "seeds: [7, 8]\n  grid:")
+    + """
+seeds: 3
+matrix: {federation.rounds: [2, 3]}
+"""
+)
+
+
+def listed(capsys, *arguments: str) -> list[tuple[str, str, int]]:
+    """Labels and seed of each cell that `--dry-run` lists."""
+    assert call("sweep", *arguments, "--dry-run", "--json") == 0
+    return [
+        (*cell["values"].values(), cell["seed"]) for cell in json.loads(capsys.readouterr().out)
+    ]
+
+
+def in_this_process(monkeypatch) -> None:
+    """Cells are run by the same command, without a process for each."""
+
+    def run(self, jobs):
+        for job in jobs:
+            self._folder.begin_cell(job.cell)
+            call(*self._arguments(job.folder))
+            self._finished(job)
+            job.state = "done"
+            yield job
+
+    monkeypatch.setattr(Runner, "run", run)
+
+
+def accurate(monkeypatch, accuracy) -> list[tuple[float, int | None]]:
+    """Cells end at once, as accurate as their learning rate and seed make them."""
+    ran = []
+
+    def row(self, jobs):
+        for job in jobs:
+            self._folder.begin_cell(job.cell)
+            spec = job.cell.spec
+            ran.append((spec.algorithm.learning_rate, job.cell.seed))
+            columns = dict.fromkeys(tidy.COLUMNS)
+            columns |= {"audit": "PASS", "signatures": "holds", "unit": "record", "run": "a"}
+            columns |= {"test_accuracy": accuracy(*ran[-1]), "tune": spec.tune.selection}
+            job.folder.write_result({**columns, "tune_score": spec.tune.score})
+            job.state = "done"
+            yield job
+
+    monkeypatch.setattr(Runner, "run", row)
+    return ran

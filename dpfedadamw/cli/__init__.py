@@ -32,10 +32,11 @@ from dpfedadamw.cli import (
     run,
     signatures,
     spec,
-    sweep,
 )
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, name_the_resume, signals
 from dpfedadamw.cli.streams import steady
+from dpfedadamw.cli.sweep import command as sweep
+from dpfedadamw.cli.sweep import tables
 from dpfedadamw.cli.terminal import (
     EXIT_INTERRUPTED,
     EXIT_WRONG_INPUT,
@@ -111,8 +112,8 @@ spec_app.command("show")(spec.spec_show)
 spec_app.command("schema")(spec.spec_schema)
 app.add_typer(sweep_app, name="sweep")
 sweep_app.command("run")(sweep.sweep_run)
-sweep_app.command("merge")(sweep.sweep_merge)
-sweep_app.command("table")(sweep.sweep_table)
+sweep_app.command("merge")(tables.sweep_merge)
+sweep_app.command("table")(tables.sweep_table)
 app.add_typer(budget_app, name="budget")
 budget_app.command("show")(budget.budget_show)
 app.add_typer(keys_app, name="keys")

@@ -34,7 +34,7 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     from dpfedadamw.spec.matrix import load_private_selection
 
     if (selected := load_private_selection(spec, changes or ())) is not None:
-        from dpfedadamw.cli.selection import foretell
+        from dpfedadamw.cli.sweep.selection import foretell
         from dpfedadamw.sweep.selection import planned
 
         with status("accounting", quiet=as_json):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from scipy import stats
 
+from reports.comparison.runs import PASSED
 from reports.comparison.tidy import (
     CELL,
     DEVIATION,
@@ -30,7 +31,6 @@ from reports.comparison.tidy import (
 from reports.errors import ReportError
 
 LEVEL = 0.05
-_GOOD = ("PASS", "NO CLAIM")
 # Digits of a printed number behind the point: of a loss, and of an accuracy in percent.
 _PRINTED = (3, 2)
 _LATEX = {
@@ -227,7 +227,7 @@ def _remarks(row: Row, where: str, measure: str) -> list[str]:
 
 
 def _objection(row: Row) -> str | None:
-    if row.get("audit") not in _GOOD:
+    if row.get("audit") not in PASSED:
         return f"audit: {row.get('audit')}"
     if row.get("signatures") != "holds":
         return f"signatures: {row.get('signatures')}"

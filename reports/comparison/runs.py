@@ -26,6 +26,8 @@ SignatureState = Literal["holds", "broken", "unsigned"]
 HOLDS: Final = "holds"
 BROKEN: Final = "broken"
 UNSIGNED: Final = "unsigned"
+# Verdicts with which a run counts: without privacy nothing is claimed, and nothing is judged.
+PASSED: Final = ("PASS", "NO CLAIM")
 # What may differ between repetitions of one spec: how it is called and explained, what budget it
 # spends of, and the seeds of the run and of its initial weights.
 _NOT_OF_THE_EXPERIMENT = ("name", "description", "report", "budget")
@@ -92,7 +94,7 @@ class ComparedRun:
             return "the run did not finish"
         if self.signature.state == BROKEN:
             return f"signature does not hold: {self.signature.problem}"
-        if self.verdict not in ("PASS", "NO CLAIM"):
+        if self.verdict not in PASSED:
             return f"audit: {self.verdict}"
         if self.signature.state == UNSIGNED:
             return "not signed"

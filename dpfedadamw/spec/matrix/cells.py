@@ -50,6 +50,11 @@ class Cell:
         return {**self.values, **self.candidate}
 
     @property
+    def combination(self) -> tuple[str, ...]:
+        """The labels of the matrix: cells that share them are of one search."""
+        return tuple(self.values.values())
+
+    @property
     def label(self) -> str:
         """The cell in a few words."""
         parts = [f"{name.rpartition('.')[2]} {value}" for name, value in self.labels.items()]

@@ -55,7 +55,7 @@ class Sweep:
         """The cells of each search, by the labels of the matrix; none without a grid."""
         found: dict[tuple[str, ...], list[Cell]] = {}
         for cell in self.cells if self.grids else ():
-            found.setdefault(tuple(cell.values.values()), []).append(cell)
+            found.setdefault(cell.combination, []).append(cell)
         return found
 
 

@@ -70,7 +70,7 @@ def select(
 
 def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
     """Run the trials that are not over, and publish the best."""
-    from dpfedadamw.cli.processes import starting
+    from dpfedadamw.cli.sweep.processes import starting
     from dpfedadamw.sweep.runner import Job, Runner
 
     begun.begin()

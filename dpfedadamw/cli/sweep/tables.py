@@ -1,0 +1,97 @@
+"""``sweep merge`` and ``sweep table``: the results of several machines, and the table of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.text import Text
+
+from dpfedadamw.cli.terminal import err, print_document, refuse, status
+
+
+def sweep_merge(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Sweeps' folders, or results.csv.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.csv", help="The merged results.")
+    ],
+) -> None:
+    """Put the results of several machines together; a cell that two of them ran counts once."""
+    from reports.comparison import tidy
+    from reports.reading.files import write_atomic
+
+    if output.suffix != ".csv":
+        refuse(f"--output {output}: the name must end with .csv")
+    found: dict[Any, dict[str, Any]] = {}
+    again = 0
+    for folder in folders:
+        for row in _read(folder):
+            again += row["cell"] in found
+            found.setdefault(row["cell"], row)
+    write_atomic(output, tidy.as_csv(list(found.values())).encode(), 0o644)
+    text = f"{output}: {len(found)} cells"
+    if again:
+        text += f"; {again} that were run more than once are counted once, as first named"
+    err.print(Text(text), soft_wrap=True)
+
+
+def sweep_table(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="A sweep's folder, or its results.csv.")
+    ],
+    rows: Annotated[str, typer.Option("--rows", metavar="COLUMN", help="What the rows differ in.")],
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="COLUMN", help="What the columns differ in.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Show only these runs. Repeatable."),
+    ] = None,
+    measure: Annotated[
+        str, typer.Option(help="test_accuracy, test_loss, train_accuracy or train_loss.")
+    ] = "test_accuracy",
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
+) -> None:
+    """Print the table of a sweep: mean ± sd over seeds, ε beside it, the best where it is one.
+
+    Where the sweep holds what a paper prints, that stands in brackets beside what was measured.
+
+    The best is marked only where paired t-tests over the seeds, corrected for their number (Holm),
+    tell it apart from every other row of its column. Runs whose audit did not pass are left out.
+    """
+    from reports.comparison import cross_table, tidy
+    from reports.errors import ReportError
+
+    if measure not in tidy.MEASURES:
+        refuse(f"--measure {measure}: one of {', '.join(tidy.MEASURES)}")
+    chosen = _read(results)
+    for text in where or ():
+        name, equals, value = text.partition("=")
+        if not equals or not chosen or name not in chosen[0]:
+            refuse(f"--where {text}: write COLUMN=VALUE, of a column of the results")
+        chosen = [row for row in chosen if str(row[name]) == value]
+    try:
+        table = cross_table.tabulate(chosen, rows, columns, measure)
+    except ReportError as error:
+        _refused(error)
+    write = cross_table.as_latex if as_latex else cross_table.as_markdown
+    print_document(write(table))
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a folder or of a file."""
+    from reports.comparison import tidy
+    from reports.errors import ReportError
+
+    with status("reading results", quiet=False):
+        try:
+            return tidy.read_csv(path / "results.csv" if path.is_dir() else path)
+        except ReportError as error:
+            _refused(error)
+
+
+def _refused(error: Exception) -> NoReturn:
+    refuse(f"error: {error}")
