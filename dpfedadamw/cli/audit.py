@@ -293,7 +293,14 @@ def report(
             show_default=False,
         ),
     ] = None,
-    out_dir: OutOption = RUNS,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder that holds runs; --compare writes into comparison/ there. [default: runs]",
+        ),
+    ] = None,
     audience: Annotated[
         Audience, typer.Option(help="internal, or public: nothing tells who took part how often.")
     ] = Audience.internal,
@@ -309,7 +316,10 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="DIR", help="Where --compare writes; comparison/ if left out."
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Where --compare writes; if left out, comparison/, in --out where that is given.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -325,7 +335,8 @@ def report(
 
         if auditor_key is not None or timestamp is not None:
             refuse("--auditor-key, --timestamp: a comparison is not signed; sign each run's report")
-        file_comparison(run_dirs or [], output or Path("comparison"), audience, as_json)
+        target = output or (out_dir or Path()) / "comparison"
+        file_comparison(run_dirs or [], target, audience, as_json)
         return
     if output is not None:
         refuse("--output: belongs to --compare; a run's report is written into its folder")
@@ -333,7 +344,7 @@ def report(
         refuse(f"{len(run_dirs)} runs named; a report on several runs needs --compare")
     from dpfedadamw.cli import after_training
 
-    found_run = find_run(run_dirs[0] if run_dirs else None, out_dir)
+    found_run = find_run(run_dirs[0] if run_dirs else None, out_dir or RUNS)
     key = after_training.load_key("auditor", auditor_key, [])
     authority = after_training.authority(timestamp)
     with after_training.writing(found_run), status("writing and signing the report", as_json):

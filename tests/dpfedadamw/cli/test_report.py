@@ -45,6 +45,16 @@ def test_several_runs_make_one_report(folder, tmp_path, capsys):
     assert data["not_ranked_together"]
 
 
+def test_a_comparison_lies_where_the_runs_do_and_not_in_the_working_directory(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run = str(runs_in(folder)[0])
+    assert call("report", "--compare", run, run, "--out", "elsewhere") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["elsewhere"]
+    assert (tmp_path / "elsewhere" / "comparison" / "comparison.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
