@@ -101,15 +101,16 @@ def spec_show(
 
 
 def spec_schema(as_json: JsonOption = False) -> None:
-    """Print every field of a spec: type, range, default, unit and meaning."""
+    """Print every field of a spec, and of a sweep: type, range, default, unit and meaning."""
     from dpfedadamw import spec as specs
+    from dpfedadamw.spec.matrix.schema import describe_sweep, file_schema
 
     if as_json:
-        print_json(specs.schema())
+        print_json(file_schema())
         return
     rows = [
         (row.path, row.type, row.range, row.default, row.unit, row.description)
-        for row in specs.describe(specs.schema())
+        for row in (*specs.describe(specs.schema()), *describe_sweep())
     ]
     out.print(display.grid(("field", "type", "range", "default", "unit", "meaning"), rows))
 

@@ -11,7 +11,8 @@ from typing import Any
 from dpfedadamw.spec.vocabulary import Schema, discriminators, resolve_reference, types_of
 from dpfedadamw.spec.yamlwriter import write_value
 
-_WORDS = {"array": "list", "boolean": "true or false", "string": "text", "object": "section"}
+# What messages and pages call the types of JSON.
+TYPE_WORDS = {"array": "list", "boolean": "true or false", "string": "text", "object": "section"}
 _Conditions = dict[str, tuple[str, ...]]
 
 
@@ -134,7 +135,7 @@ def _type(part: Schema) -> str:
     if part.get("type") == "array":
         return f"list of {part['minItems']} to {part['maxItems']} {_type(part['items'])}s"
     kinds = part["type"] if isinstance(part["type"], list) else [part["type"]]
-    return " or ".join(_WORDS.get(kind, str(kind)) for kind in kinds)
+    return " or ".join(TYPE_WORDS.get(kind, str(kind)) for kind in kinds)
 
 
 def _range(part: Schema) -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 from dpfedadamw.spec.fields import Field, describe
+from dpfedadamw.spec.matrix.schema import describe_sweep, file_schema
 from dpfedadamw.spec.reading import shipped, shipped_sweeps
 from dpfedadamw.spec.vocabulary import resolve_reference, schema
 
@@ -47,6 +49,12 @@ multiplier was solved for this target before. `--set` of one of them clears the 
 ## Shipped specs
 """
 
+_SWEEPS = """
+## Keys of a sweep
+
+A file with one of these means many runs: `dpfedadamw sweep FILE` ([sweeps.md](sweeps.md)).
+"""
+
 
 def page() -> str:
     """Return the reference page, Markdown."""
@@ -65,10 +73,15 @@ def page() -> str:
             parts.append(f"\n## {section}\n")
         else:
             parts.append(f"\n## {section}\n\n{part['description']}\n")
-        parts.append("| field | type | default | range | unit | meaning |")
-        parts.append("|---|---|---|---|---|---|")
-        parts += [_row(field) for field in fields]
+        parts += _table(fields)
+    parts.append(_SWEEPS)
+    parts += _table(describe_sweep())
     return "\n".join(parts) + "\n"
+
+
+def _table(fields: Sequence[Field]) -> list[str]:
+    head = "| field | type | default | range | unit | meaning |"
+    return [head, "|---|---|---|---|---|---|", *(_row(field) for field in fields)]
 
 
 def _row(field: Field) -> str:
@@ -86,7 +99,7 @@ def _cell(text: str) -> str:
 
 def schema_text() -> str:
     """Return the JSON Schema as it ships, for editors."""
-    return json.dumps(schema(), ensure_ascii=False, indent=2) + "\n"
+    return json.dumps(file_schema(), ensure_ascii=False, indent=2) + "\n"
 
 
 def main() -> None:

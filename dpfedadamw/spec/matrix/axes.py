@@ -13,7 +13,40 @@ from dpfedadamw.spec.document import Document, KeyPath, dotted
 from dpfedadamw.spec.yamlwriter import write_value
 
 _LABEL = "label"
+_LONGEST_LABEL = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
+_VALUES = {"type": "array", "minItems": 1}
+# A section of axes in JSON Schema.
+AXES_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {
+        "oneOf": [
+            {
+                "title": "Values",
+                "description": "The values of the field that the axis is called after, by its "
+                "dotted path.",
+                **_VALUES,
+            },
+            {
+                "title": "Fields together",
+                "description": "Several fields by their dotted paths, with a list of values each, "
+                "all of one length, which are taken together.",
+                "type": "object",
+                "minProperties": 1,
+                "properties": {
+                    _LABEL: {
+                        "title": "Label",
+                        "description": "What the values are called in tables.",
+                        **_VALUES,
+                        "items": {"type": "string", "minLength": 1, "maxLength": _LONGEST_LABEL},
+                    }
+                },
+                "additionalProperties": _VALUES,
+            },
+        ]
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -122,9 +155,9 @@ def _change(
 
 def _given_labels(labels: list[Any], document: Document, here: KeyPath) -> tuple[str, ...]:
     for index, label in enumerate(labels):
-        if not isinstance(label, str) or not label.strip() or len(label) > 100:
+        if not isinstance(label, str) or not label.strip() or len(label) > _LONGEST_LABEL:
             path = (*here, _LABEL, index)
-            message = "a label is a text of 1 to 100 characters"
+            message = f"a label is a text of 1 to {_LONGEST_LABEL} characters"
             raise SpecError([document.place(path).problem(path, message)])
     return tuple(labels)
 

@@ -32,7 +32,62 @@ EXPECTED, READINGS = SWEEP_KEYS[2:4]
 MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
 _NUMBER = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(?: ± ([0-9]{1,6}(?:\.[0-9]{1,9})?))?")
 _LONGEST = 500
-_KEYS = {"source", "rows", "columns", "values"}
+_PRINTED = {
+    "anyOf": [
+        {"type": ["number", "null"], "minimum": 0},
+        {"type": "string", "pattern": f"^{_NUMBER.pattern}$"},
+    ]
+}
+_TABLE: dict[str, Any] = {
+    "source": {
+        "title": "Source",
+        "description": "The paper, and its table.",
+        "type": "string",
+        "minLength": 1,
+        "maxLength": _LONGEST,
+    },
+    "rows": {
+        "title": "Rows",
+        "description": "The axis of the matrix whose labels name the rows.",
+        "type": "string",
+    },
+    "columns": {
+        "title": "Columns",
+        "description": "The axis whose labels name the columns; without it a row has one number.",
+        "type": ["string", "null"],
+        "default": None,
+    },
+    "values": {
+        "title": "Values",
+        "description": "By row, a number for each column in the order of its labels, as printed: "
+        "accuracies in percent, 71.69 ± 0.37 with a deviation, null where it cannot be read.",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {
+            "anyOf": [*_PRINTED["anyOf"], {"type": "array", "items": _PRINTED}]
+        },
+    },
+}
+_KEYS = set(_TABLE)
+# `expected` and `readings` in JSON Schema.
+EXPECTED_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "minProperties": 1,
+    "propertyNames": {"enum": list(MEASURES)},
+    "additionalProperties": {
+        "title": "A printed table",
+        "description": "What a paper prints of one measure, for the cells of the matrix.",
+        "type": "object",
+        "properties": _TABLE,
+        "required": [name for name, part in _TABLE.items() if "default" not in part],
+        "additionalProperties": False,
+    },
+}
+READINGS_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {"type": "string", "minLength": 1, "maxLength": _LONGEST},
+}
 
 
 @dataclass(frozen=True)

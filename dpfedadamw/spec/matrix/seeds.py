@@ -29,6 +29,44 @@ SEED_FIELDS: Mapping[str, KeyPath] = {
     "run": ("randomness", "seed"),
 }
 _VARIED = ("weights", "run")
+_NUMBERS: list[dict[str, Any]] = [
+    {"type": "integer", "minimum": 1, "maximum": MOST_SEEDS},
+    {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0, "maximum": LARGEST_SEED},
+        "minItems": 1,
+        "maxItems": MOST_SEEDS,
+        "uniqueItems": True,
+    },
+]
+# `seeds` in JSON Schema.
+SEEDS_SCHEMA: dict[str, Any] = {
+    "oneOf": [
+        *_NUMBERS,
+        {
+            "title": "Numbers, and what varies",
+            "description": "The seeds, and the axes of randomness that get their numbers.",
+            "type": "object",
+            "properties": {
+                "numbers": {
+                    "title": "Numbers",
+                    "description": "How many seeds, or a list of them.",
+                    "oneOf": _NUMBERS,
+                },
+                "vary": {
+                    "title": "What varies",
+                    "description": "The axes of randomness that get the numbers.",
+                    "type": "array",
+                    "items": {"enum": list(SEED_FIELDS)},
+                    "minItems": 1,
+                    "default": list(_VARIED),
+                },
+            },
+            "required": ["numbers"],
+            "additionalProperties": False,
+        },
+    ]
+}
 
 
 @dataclass(frozen=True)
