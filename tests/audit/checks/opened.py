@@ -1,0 +1,68 @@
+"""A correct run that was opened once, with changes made to what was read and not to its files.
+
+Nothing of a correct run is wrong, so what a check says of a changed one is what it says of the
+change. No file is written, so that a check is asked in milliseconds.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from audit.checks import Judgement, checks_of
+from audit.errors import AuditError
+from audit.reading.bundle import Bundle
+from audit.verdict import Verdict
+
+
+def changed(
+    bundle: Bundle,
+    *,
+    spec: Callable[[dict[str, Any]], object] | None = None,
+    header: Mapping[str, Any] | None = None,
+    ledger: Mapping[str, Any] | None = None,
+    claim: Callable[[dict[str, Any]], object] | None = None,
+    evidence: Mapping[int, Mapping[str, Any]] | None = None,
+) -> Bundle:
+    """The run with another spec, header, ledger, claim, or evidence of some rounds.
+
+    Args:
+        bundle: the run, which stays as it is.
+        spec: changes a copy of the spec.
+        header: other fields of the ledger's header.
+        ledger: other fields of the ledger.
+        claim: changes a copy of the claim.
+        evidence: other arrays of a round, by its number.
+    """
+    read = bundle.readable_ledger
+    if claim is not None:
+        said = copy.deepcopy(dict(read.claim or {}))
+        claim(said)
+        read = replace(read, claim=said)
+    read = replace(read, header=replace(bundle.header, **(header or {})), **(ledger or {}))
+    promised = copy.deepcopy(dict(bundle.readable_spec))
+    if spec is not None:
+        spec(promised)
+    kept: OrderedDict[tuple[str, int], Any] = OrderedDict()
+    for index in range(read.rounds_to_finish):
+        found = bundle.evidence_of_round(index, bundle.header.unit)
+        kept[bundle.header.unit.name, index] = replace(found, **(evidence or {}).get(index, {})), 0
+    return replace(bundle, spec=promised, ledger=read, _cache=kept)
+
+
+def judged(bundle: Bundle, name: str) -> Judgement:
+    """What a check says of a run; that it cannot say anything is NOT VERIFIED, as in an audit."""
+    check = next(one for one in checks_of(bundle.header.unit) if one.name == name)
+    try:
+        return check.judge(bundle)
+    except AuditError as error:
+        return Judgement(Verdict.NOT_VERIFIED, str(error))
+
+
+def says(bundle: Bundle, name: str) -> tuple[str, str]:
+    """Verdict and measurement of a check."""
+    found = judged(bundle, name)
+    return found.verdict.value, found.measurement

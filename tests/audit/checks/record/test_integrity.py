@@ -1,0 +1,345 @@
+"""The order of a ledger, its charges and its evidence: each fault is named with its line."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.checks.shared.completeness import UNATTESTED
+from audit.reading.bundle import Bundle, open_bundle
+from audit.reading.ledger import Fault, Ledger, Resume
+from audit.reading.spends import RoundSpend
+from audit.reading.units import NONE, Unit
+from tests.audit.checks.opened import changed, judged
+from tests.audit.corruptions import attest
+
+
+def faults(bundle: Bundle) -> list[str]:
+    """What is wrong with a run; that nobody attested to it is said of all runs here."""
+    found = judged(bundle, "integrity")
+    if found.verdict.value == "NOT VERIFIED":
+        return [one for one in found.measurement.split("; ") if one not in UNATTESTED]
+    return found.measurement.split("; ")
+
+
+def ledger(bundle: Bundle, change: Callable[[Ledger], dict[str, Any]]) -> list[str]:
+    return faults(changed(bundle, ledger=change(bundle.readable_ledger)))
+
+
+def test_a_run_that_nobody_attested_to_is_not_verified(of_records: Bundle) -> None:
+    found = judged(of_records, "integrity")
+    assert found.verdict.value == "NOT VERIFIED"
+    assert found.qualifications == (UNATTESTED,)
+    assert found.details == {"ledger_lines": 18, "rounds": 4, "charges": 12, "attested": False}
+    run = attest(of_records.root)
+    try:
+        found = judged(open_bundle(run), "integrity")
+    finally:
+        for name in ("training.attestation.json", "trainer.pub"):
+            (run / name).unlink()
+    assert (found.verdict.value, found.qualifications) == ("PASS", ())
+
+
+def kinds(*changes: tuple[int, str]) -> Callable[[Ledger], dict[str, Any]]:
+    """The ledger's kinds of lines, some of them others."""
+
+    def change(read: Ledger) -> dict[str, Any]:
+        found = list(read.kinds)
+        for place, kind in changes:
+            found[place] = (found[place][0], kind)
+        return {"kinds": tuple(found)}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (kinds((0, "spend")), ["ledger.jsonl:1: the first line is not the header"]),
+        (kinds((3, "header")), ["ledger.jsonl:4: a second header"]),
+        (
+            kinds((-1, "round")),
+            ["ledger.jsonl: there is no claim", "the run did not finish"],
+        ),
+        (kinds((5, "claim")), ["ledger.jsonl:6: the claim is not the one last line"]),
+        (
+            kinds((5, "claim"), (-1, "round")),
+            ["ledger.jsonl:6: the claim is not the one last line"],
+        ),
+        (lambda _: {"kinds": ()}, ["ledger.jsonl:1: the first line is not the header"]),
+    ],
+)
+def test_a_ledger_goes_from_its_header_to_its_claim(
+    of_records: Bundle, change: Callable[[Ledger], dict[str, Any]], said: list[str]
+) -> None:
+    assert ledger(of_records, change)[: len(said)] == said
+
+
+def rounds(place: int, **changes: Any) -> Callable[[Ledger], dict[str, Any]]:
+    def change(read: Ledger) -> dict[str, Any]:
+        found = list(read.rounds)
+        found[place] = replace(found[place], **changes)
+        return {"rounds": tuple(found)}
+
+    return change
+
+
+def charge(place: int, **changes: Any) -> Callable[[Ledger], dict[str, Any]]:
+    def change(read: Ledger) -> dict[str, Any]:
+        found = list(read.spends)
+        found[place] = replace(found[place], **changes)
+        return {"spends": tuple(found)}
+
+    return change
+
+
+def further(*charges: tuple[int, dict[str, Any]]) -> Callable[[Ledger], dict[str, Any]]:
+    """Charges like others, with changes."""
+
+    def change(read: Ledger) -> dict[str, Any]:
+        found = [replace(read.spends[place], **changes) for place, changes in charges]
+        return {"spends": (*read.spends, *found)}
+
+    return change
+
+
+# Lines: 1 the header; then, round by round, three charges and the round's own; 18 the claim.
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (rounds(1, round=2), "ledger.jsonl:9: round 2 ends where 1 should"),
+        (
+            lambda read: {"rounds": read.rounds[:-1]},
+            "ledger.jsonl: the finished rounds are not 0 to 3, each once",
+        ),
+        (
+            lambda read: {"rounds": read.rounds[1:]},
+            "ledger.jsonl:9: round 1 ends where 0 should",
+        ),
+        (charge(3, line=4), "ledger.jsonl:4: charged before the round before had ended"),
+        (charge(3, line=10), "ledger.jsonl:10: charged after its round had ended"),
+        (charge(3, round=9), "ledger.jsonl:6: round 9 was not finished"),
+        (charge(0, client=5), "ledger.jsonl:2: there is no client 5"),
+        (
+            charge(0, attempt=2),
+            "ledger.jsonl:5: round 0, attempt 1: the clients charged are not the clients that took"
+            " part",
+        ),
+        (charge(0, attempt=3), "ledger.jsonl:5: round 0: its attempts are not numbered 1, 2, …"),
+        (
+            lambda read: {"spends": read.spends[3:]},
+            "ledger.jsonl:5: round 0: its attempts are not numbered 1, 2, …",
+        ),
+        (
+            lambda read: {"spends": (*read.spends, read.spends[0])},
+            "ledger.jsonl:5: round 0, attempt 1: a client is charged twice",
+        ),
+        (
+            lambda read: {"spends": read.spends[1:]},
+            "ledger.jsonl:5: round 0: the clients charged are not the clients that took part",
+        ),
+    ],
+)
+def test_every_round_is_charged_once_for_each_client_and_before_it_ends(
+    of_records: Bundle, change: Callable[[Ledger], dict[str, Any]], said: str
+) -> None:
+    found = ledger(of_records, change)
+    assert said.replace(", attempt 1: the clients", ": the clients") in found
+
+
+def test_a_charge_may_stand_next_to_the_rounds_that_bound_it(of_records: Bundle) -> None:
+    # The round before ends in line 5, its own in line 9.
+    assert ledger(of_records, charge(3, line=5)) == []
+    assert ledger(of_records, charge(3, line=9)) == []
+
+
+def test_a_round_names_as_many_clients_as_are_drawn_and_none_that_there_is_not(
+    of_records: Bundle,
+) -> None:
+    first = of_records.readable_ledger.rounds[0]
+    fewer = rounds(0, clients=first.clients[:2])
+    assert ledger(of_records, fewer)[0] == "ledger.jsonl:5: round 0 does not have 3 clients"
+    other = rounds(0, clients=(*first.clients[:2], 5))
+    assert "ledger.jsonl:5: round 0 names a client that does not exist" in ledger(of_records, other)
+    by_chance = changed(of_records, header={"client_sampling": "poisson"})
+    assert "does not have 3 clients" not in str(ledger(by_chance, fewer))
+
+
+def test_a_round_without_clients_needs_no_charge_where_they_are_drawn_by_chance(
+    of_records: Bundle,
+) -> None:
+    empty = np.zeros(0, np.int64)
+
+    def emptied(sampling: str) -> list[str]:
+        read = of_records.readable_ledger
+        kept = tuple(one for one in read.spends if one.round)
+        first = replace(read.rounds[0], clients=(), steps=(), queries=())
+        return faults(
+            changed(
+                of_records,
+                header={"client_sampling": sampling},
+                ledger={"spends": kept, "rounds": (first, *read.rounds[1:])},
+                evidence={0: {"clients": empty}},
+            )
+        )
+
+    assert emptied("poisson") == []
+    assert len(emptied("fixed-size")) == 2
+
+
+def test_an_earlier_attempt_may_have_been_cut_short_and_the_last_may_not(
+    of_records: Bundle,
+) -> None:
+    again = further(*((place, {"attempt": 2}) for place in range(3)))
+    cut = further(*((place, {"attempt": 2}) for place in range(2)))
+
+    def said(change: Callable[[Ledger], dict[str, Any]], attempt: int, first: int) -> list[str]:
+        spends = change(of_records.readable_ledger)["spends"][first:]
+        run = changed(of_records, ledger={"spends": spends}, evidence={0: {"attempt": attempt}})
+        return faults(run)
+
+    assert said(again, 2, 0) == []
+    assert said(again, 2, 1) == []
+    assert said(again, 1, 0) == ["evidence/round-00000.npz: is not of the last attempt charged"]
+    assert said(cut, 2, 0) == [
+        "ledger.jsonl:5: round 0: the clients charged are not the clients that took part"
+    ]
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_stood(of_records: Bundle) -> None:
+    def resumed(*at: tuple[int, int]) -> list[str]:
+        resumes = tuple(Resume(line, round_, None) for line, round_ in at)
+        return ledger(of_records, lambda _: {"resumes": resumes})
+
+    # After line 9 two rounds are finished.
+    assert resumed((10, 2)) == []
+    assert resumed((10, 2), (11, 2)) == []
+    assert resumed((10, 3)) == ["ledger.jsonl:10: goes on at round 3, 2 was next"]
+    assert resumed((10, 0)) == ["ledger.jsonl:10: goes on at round 0, 2 was next"]
+    # The last finished round may run again; then it must end once more.
+    assert resumed((10, 1)) == ["ledger.jsonl:13: round 2 ends where 1 should"]
+
+
+def test_a_round_that_ran_again_ends_and_is_charged_once_more(of_records: Bundle) -> None:
+    read = of_records.readable_ledger
+
+    def later(entries: Any) -> Any:
+        return tuple(replace(one, line=one.line + (10 if one.round > 1 else 0)) for one in entries)
+
+    again = replace(read.rounds[1], line=15)
+    charged = [replace(one, line=14, attempt=2) for one in read.spends if one.round == 1]
+    found = {
+        "resumes": (Resume(13, 1, None),),
+        "rounds": (*read.rounds[:2], again, *later(read.rounds[2:])),
+        "spends": (*later(read.spends), *charged),
+    }
+    assert faults(changed(of_records, ledger=found, evidence={1: {"attempt": 2}})) == []
+
+
+def test_a_charge_of_a_whole_round_has_no_place_among_single_records(of_records: Bundle) -> None:
+    of_round = RoundSpend(7, 1, 1, "poisson", 0.6, 3.0, 0.5, 1.5, "server", (1,), None)
+    assert ledger(of_records, lambda _: {"round_spends": (of_round,)}) == [
+        "ledger.jsonl:7: charges a round as if clients were protected"
+    ]
+
+
+def test_a_run_that_claims_no_privacy_is_not_charged(of_records: Bundle) -> None:
+    def run(**ledger: Any) -> list[str]:
+        read = of_records.readable_ledger
+        header = replace(of_records.header, unit=NONE)
+        return faults(replace(of_records, ledger=replace(read, header=header, **ledger)))
+
+    assert run(spends=()) == []
+    assert "ledger.jsonl:5: round 0 was charged although the run claims no privacy" in run()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"clients": np.array([0, 1, 9])}, "its clients are not the ledger's"),
+        ({"attempt": 2}, "is not of the last attempt charged"),
+        (
+            {"batch_size": np.zeros((3, 4), np.int64)},
+            "its queries are not as many as the ledger's",
+        ),
+    ],
+)
+def test_evidence_of_a_round_is_of_its_clients_queries_and_last_attempt(
+    of_records: Bundle, change: dict[str, Any], said: str
+) -> None:
+    assert faults(changed(of_records, evidence={1: change})) == [
+        f"evidence/round-00001.npz: {said}"
+    ]
+
+
+def test_a_client_that_stands_twice_in_the_evidence_is_found(of_records: Bundle) -> None:
+    first = of_records.readable_ledger.rounds[1].clients
+    twice = (first[0], first[0], first[1])
+    run = changed(
+        of_records, ledger=rounds(1, clients=twice)(of_records.readable_ledger),
+        evidence={1: {"clients": np.array(twice)}},
+    )  # fmt: skip
+    assert "evidence/round-00001.npz: its clients are not the ledger's" in faults(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"parameters": 341}, "another number of parameters than the ledger's"),
+        ({"round_files": 5}, "another number of rounds than the ledger's"),
+        ({"unit": "client"}, "another unit than the ledger's"),
+    ],
+)
+def test_the_evidence_is_laid_out_as_the_ledger_says(
+    of_records: Bundle, change: dict[str, Any], said: str
+) -> None:
+    run = replace(changed(of_records), _layout=replace(of_records.layout(), **change))
+    assert faults(run) == [f"evidence/layout.json: {said}"]
+
+
+def test_the_spec_is_the_one_that_the_header_names(of_records: Bundle) -> None:
+    other = changed(of_records, header={"spec_sha256": "0" * 64})
+    assert faults(other) == ["spec.yaml: is not the spec whose sha256 the ledger's header names"]
+    # One that cannot be read is a problem of its own, and told as that.
+    unread = replace(other, spec_sha256=None)
+    assert faults(unread) == []
+
+
+def test_faults_of_the_chain_are_told_with_their_line_if_they_have_one(
+    of_records: Bundle,
+) -> None:
+    def told(line: int) -> str:
+        read = replace(of_records.readable_ledger, faults=(Fault(line, "has a broken chain"),))
+        return faults(replace(of_records, ledger=read))[0]
+
+    assert told(3) == "ledger.jsonl:3 has a broken chain"
+    assert told(0) == "ledger.jsonl has a broken chain"
+
+
+def test_of_evidence_that_lies_in_ruins_no_more_than_a_hundred_files_are_opened(
+    of_records: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = replace(of_records.header, rounds=1000)
+    lost = replace(
+        of_records,
+        root=tmp_path,
+        ledger=replace(of_records.readable_ledger, header=long),
+        _layout=of_records.layout(),
+        _cache=OrderedDict(),
+    )
+    asked: list[int] = []
+    read = Bundle.evidence_of_round
+
+    def counted(self: Bundle, index: int, unit: Unit) -> Any:
+        asked.append(index)
+        return read(self, index, unit)
+
+    monkeypatch.setattr(Bundle, "evidence_of_round", counted)
+    assert judged(lost, "integrity").verdict.value == "FAIL"
+    assert asked == list(range(101))
