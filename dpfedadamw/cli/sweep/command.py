@@ -124,7 +124,7 @@ def sweep_run(
         sweep = replace(sweep, cells=tuple(small(sweep.cells, folder.path)[0]))
         reported = once(one for cell in cells for one in cell.released)
         if not as_json:
-            err.print(Text("two rounds each; " + "; ".join(replaced), style="dim"))
+            err.print(Text("; ".join(["two rounds each", *replaced]), style="dim"))
     if dry_run:
         list_cells(sweep, cells, reported, folder, gpu_rate * 1e12, as_json)
         return

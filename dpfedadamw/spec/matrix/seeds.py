@@ -126,8 +126,8 @@ def search_seeds_of(document: Document, reported: Seeds, problems: list[SpecProb
     message = ""
     if both:
         message = (
-            f"{', '.join(map(str, both))} stands in seeds too, and the search would be reported on "
-            "a seed that it was decided by; give numbers that are not in seeds"
+            f"has {', '.join(map(str, both))} in common with seeds, and the search would be "
+            "reported on what it was decided by; give numbers that are not in seeds"
         )
     elif found.numbers and not reported.numbers:
         message = (

@@ -71,7 +71,7 @@ def test_seeds_of_a_search_are_written_like_seeds_and_a_count_meets_none_of_thes
     [
         (
             OWN_SEEDS.format(selection="unaccounted", seeds="[2, 3]"),
-            "tune.seeds: 2 stands in seeds too, and the search would be reported on a seed that it",
+            "tune.seeds: has 2 in common with seeds, and the search would be reported on what it",
         ),
         (
             OWN_SEEDS.format(selection="unaccounted", seeds="2").replace("seeds: [0, 1, 2]", ""),
