@@ -171,21 +171,31 @@ def _draw_line(axes: Axes, mark: Line, style: Style) -> None:
 
 
 def _draw_surface(axes: Axes, mark: Surface, style: Style) -> None:
-    levels = np.geomspace(mark.low, mark.high, _LEVELS)
+    levels = np.geomspace(mark.low, mark.high, _LEVELS).tolist()
     values = np.ma.masked_invalid(mark.values)
     # Cividis looks the same to the colour-blind, and its greys ascend.
     filled = axes.contourf(
         mark.x, mark.y, values, levels=levels, norm=LogNorm(mark.low, mark.high), cmap="cividis"
     )
     lines = axes.contour(mark.x, mark.y, values, levels=levels, colors="white", linewidths=0.5)
-    axes.clabel(lines, levels[1:-1:3], fmt=lambda value: f"{value:.3g}", fontsize=6.5)
+    names = dict(zip(levels, _told_apart(levels), strict=True))
+    axes.clabel(lines, levels[1:-1:3], fmt=lambda value: names[value], fontsize=6.5)
     axes.plot([0.0], [0.0], marker="+", color="white", markersize=7, markeredgewidth=1.2)
     axes.grid(visible=False)
     bar = axes.figure.colorbar(filled, ax=None, cax=axes.inset_axes((1.05, 0.0, 0.06, 1.0)))
-    bar.set_ticks(list(levels[::3]), labels=[f"{value:.3g}" for value in levels[::3]])
+    bar.set_ticks(levels[::3], labels=_told_apart(levels)[::3])
     bar.minorticks_off()
     bar.set_label(mark.label, color=style.ink)
     bar.outline.set_visible(False)
+
+
+def _told_apart(levels: Sequence[float]) -> list[str]:
+    """Numbers with as few digits as tell neighbours apart, three at the least."""
+    for digits in range(3, 9):
+        found = [f"{value:.{digits}g}" for value in levels]
+        if len(set(found)) == len(found):
+            break
+    return found
 
 
 def _stroke(mark: Line | Stairs, style: Style) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def _compose(runs: Sequence[Measured[Drift]]) -> Drawing:
         for index, clients, *values in zip(*columns, strict=True):
             cells = [float(value) if np.isfinite(value) else None for value in values]
             table.rows.append((one.label, int(index), int(clients), *cells))
-    panels = (
+    panels = [
         Panel(
             title="Mean over clients; least and greatest shaded",
             x_label="round",
@@ -131,17 +131,22 @@ def _compose(runs: Sequence[Measured[Drift]]) -> Drawing:
             marks=tuple(distances),
             log_y=True,
             whole_x=True,
-        ),
-        Panel(
-            title="Mean over pairs of clients",
-            x_label="round",
-            y_label="cosine between updates",
-            marks=tuple(cosines),
-            whole_x=True,
-        ),
-    )
-    title = "Clients move this far from the broadcast model in each round, and this much together."
-    return Drawing(chart=Chart(title=title, panels=panels), table=table)
+        )
+    ]
+    title = "Clients move this far from the broadcast model in each round"
+    # With one client a round there are no pairs.
+    if any(np.isfinite(one.numbers.cosine).any() for one in runs):
+        title += ", and this much together"
+        panels.append(
+            Panel(
+                title="Mean over pairs of clients",
+                x_label="round",
+                y_label="cosine between updates",
+                marks=tuple(cosines),
+                whole_x=True,
+            )
+        )
+    return Drawing(chart=Chart(title=f"{title}.", panels=tuple(panels)), table=table)
 
 
 register(

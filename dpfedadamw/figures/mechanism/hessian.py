@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
@@ -39,7 +40,8 @@ class Spectrum:
     """What Lanczos' method finds of a symmetric matrix.
 
     Attributes:
-        eigenvalues: The largest that converged, descending, [k]; equal ones count once.
+        eigenvalues: The largest, descending, as far down as all have converged, [k]; equal ones
+            count once.
         errors: How far each can be off, [k].
         points: Where the density is given, [n].
         density: Share of all eigenvalues per unit, [n].
@@ -143,7 +145,8 @@ def spectrum(
     values, _, errors = probes[0]
     scale = max(float(np.abs(one[0]).max()) for one in probes) or 1.0
     order = np.argsort(values)[::-1]
-    order = order[errors[order] <= CONVERGED * scale][:SHOWN]
+    # What lies below one that has not converged may have others above it.
+    order = order[: _leading(errors[order] <= CONVERGED * scale)][:SHOWN]
     width = WIDTH * scale
     low = min(float(one[0].min()) for one in probes) - 4.0 * width
     high = max(float(one[0].max()) for one in probes) + 4.0 * width
@@ -153,6 +156,11 @@ def spectrum(
         kernels = np.exp(-0.5 * ((points[:, None] - found) / width) ** 2)
         density += kernels @ weights / (width * np.sqrt(2.0 * np.pi) * PROBES)
     return values[order], errors[order], points, density, width
+
+
+def _leading(known: NDArray[np.bool_]) -> int:
+    """How many are true before the first that is not."""
+    return len(known) if known.all() else int(np.argmin(known))
 
 
 def _measure(run: FinishedRun, settings: Settings) -> Spectrum:
@@ -200,7 +208,7 @@ def _compose(runs: Sequence[Measured[Spectrum]]) -> Drawing:
             table.rows.append((*known, "density", place, value, None, share, found.width))
     panels = (
         Panel(
-            title="The largest eigenvalues that converged",
+            title="Largest eigenvalues, as far as they converged",
             x_label="place, largest first",
             y_label="curvature, nats/weight²",
             marks=tuple(largest),

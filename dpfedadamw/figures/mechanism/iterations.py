@@ -33,8 +33,8 @@ def _measure(run: FinishedRun, _settings: Settings) -> Iterations:
     if not isinstance(adaptation, Mapping) or adaptation.get("step_limit") is None:
         algorithm, federation = run.spec.algorithm, run.spec.federation
         raise FigureError(
-            f"{algorithm.name} takes {federation.local_steps} local steps in every round; only "
-            "ali-dpfl chooses τ"
+            f"{algorithm.name} takes as many local steps in every round, "
+            f"{federation.local_steps}; only ali-dpfl chooses τ"
         )
     found = [
         (index + 1, int(past.charges[-1]["steps"]))

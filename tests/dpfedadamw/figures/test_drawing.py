@@ -7,7 +7,7 @@ import pytest
 
 from dpfedadamw.cli.figures import _style
 from dpfedadamw.figures.charts import Chart, Level, Line, Panel, Stairs, Surface, bins, histogram
-from dpfedadamw.figures.drawing import _power, draw
+from dpfedadamw.figures.drawing import _power, _told_apart, draw
 from dpfedadamw.figures.publication import PRIVATE, RELEASED, Exposure
 
 AXIS = np.arange(3.0)
@@ -89,3 +89,8 @@ def test_bins_hold_every_finite_value_and_shares_are_of_all_values():
     assert histogram(values, edges).tolist() == [20.0, 40.0, 0.0, 20.0]
     assert len(bins([np.full(3, 2.0)], 2)) == 3
     assert len(bins([np.zeros(0)], 2)) == 3
+
+
+def test_levels_that_lie_close_have_as_many_digits_as_tell_them_apart():
+    assert _told_apart([1.0, 2.0, 4.0]) == ["1", "2", "4"]
+    assert _told_apart([4.601, 4.602, 4.603]) == ["4.601", "4.602", "4.603"]

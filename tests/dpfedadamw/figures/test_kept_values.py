@@ -32,7 +32,9 @@ def test_tau_is_what_the_ledger_was_charged_in_each_round(small):
 
 
 def test_where_the_number_of_steps_is_fixed_there_is_no_tau_to_draw(noised):
-    with pytest.raises(FigureError, match="dp-fedadamw takes 3 local steps in every round"):
+    with pytest.raises(
+        FigureError, match="dp-fedadamw takes as many local steps in every round, 3"
+    ):
         FIGURES["iterations"].measure(opened(noised), Settings())
 
 
@@ -210,6 +212,7 @@ def test_eigenvalues_and_products_are_those_of_the_whole_hessian():
     exact = torch.linalg.eigvalsh(expected).numpy()[::-1]
     assert values[:10] == pytest.approx(exact[:10], rel=1e-8)
     assert errors[:10] == pytest.approx(np.zeros(10), abs=1e-8)
+    assert len(values) == hessian.SHOWN
     spacing = points[1] - points[0]
     assert density.sum() * spacing == pytest.approx(1.0, abs=1e-3)
     # The mean of the spectrum is the trace's share; four vectors of 30 see it to about a quarter.
@@ -236,6 +239,15 @@ def test_equal_eigenvalues_end_lanczos_early_and_count_once():
     assert values == pytest.approx([0.0, 1.0, 3.0], abs=1e-9)
     assert weights.sum() == pytest.approx(1.0)
     assert errors == pytest.approx(np.zeros(3), abs=1e-8)
+
+
+def test_below_an_eigenvalue_that_has_not_converged_none_is_shown():
+    """Of 300 equally spaced ones eighty steps find the ends alone."""
+    exact = torch.linspace(1.0, 100.0, 300, dtype=torch.float64)
+    values, errors, *_ = hessian.spectrum(lambda vector: exact * vector, 300, CPU, Settings())
+    assert 0 < len(values) < 20
+    assert values == pytest.approx(exact.numpy()[::-1][: len(values)], abs=1e-2)
+    assert (errors <= 1e-2).all()
 
 
 def test_a_large_model_is_refused_with_the_reason(noised, monkeypatch):
