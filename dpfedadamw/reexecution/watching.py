@@ -176,5 +176,6 @@ class _WatchedObserver:
 
     def second_moment(self, look: Callable[[], Any]) -> None:
         """Show the moments to the watcher, and to whoever notes them in the run."""
-        self._tap.watcher.moments(look())
-        self._observer.second_moment(look)
+        seen = look()
+        self._tap.watcher.moments(seen)
+        self._observer.second_moment(lambda: seen)

@@ -14,6 +14,7 @@ from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.figures.mechanism.moments import MomentsWatcher
 from dpfedadamw.figures.registry import FIGURES, Settings
 from dpfedadamw.reexecution.results import ReexecutionError
+from dpfedadamw.reexecution.watching import Watcher, Watchers
 from tests.dpfedadamw.figures.opened import measured, opened
 
 BETA1, BETA2 = 0.9, 0.999
@@ -112,6 +113,53 @@ def test_the_second_moment_without_noise_is_carried_as_the_evidence_carries_it(n
     # It goes on from the round before: of a single round it would be about half.
     assert clean.mean() > 1.5 * (1 - BETA2) * 3 * np.square(found.clean_first).mean()
     assert np.abs(found.clean_first).mean() < np.abs(found.first).mean()
+
+
+class Collected(Watcher):
+    """Every gradient without noise, by round and client."""
+
+    def __init__(self):
+        self.rounds, self.clients = [], []
+
+    def begins(self, broadcast):
+        self.clients.append([])
+
+    def answered(self, noised, clean):
+        self.clients[-1].append(clean.double().numpy().copy())
+
+    def closes(self, current):
+        self.rounds.append(np.array(self.clients))
+        self.clients = []
+
+
+def test_moments_without_noise_are_those_of_the_gradients_before_noise(small):
+    """Blocks of several coordinates: the bias's mean is not that of the weights."""
+    run = small("dp-fedadamw", "algorithm.second_moment.aggregation=tensor", clients=3)
+    finished, gradients = opened(run), Collected()
+    moments = FIGURES["moments"].measure(finished, Settings())
+    finished.rerun.watch(Watchers((gradients, moments)))
+    layout = json.loads((run.evidence / "layout.json").read_text())
+    sampled, sizes = layout["sample_coordinates"], layout["blocks"]["sizes"]
+    assert sizes == [640, 10]
+    for index, of_clients in enumerate(gradients.rounds):
+        for client, clean in zip(
+            finished.past.rounds[index].entry["clients"], of_clients, strict=True
+        ):
+            with np.load(run.evidence / f"upload-{index:05d}-{client:05d}.npz") as file:
+                # Clipped sums, to be divided by B = 24.
+                assert clean[:, sampled] == pytest.approx(file["clean_sample"] / 24, rel=1e-6)
+    start = np.zeros(650)
+    for of_clients in gradients.rounds:
+        firsts, seconds = np.zeros((3, 650)), np.tile(start, (3, 1))
+        for step in range(of_clients.shape[1]):
+            g = of_clients[:, step]
+            firsts = BETA1 * firsts + (1 - BETA1) * g
+            seconds = BETA2 * seconds + (1 - BETA2) * g**2
+        mean = seconds.mean(0)
+        start = np.repeat([mean[:640].mean(), mean[640:].mean()], sizes)
+    found = moments.found()
+    assert found.clean_first == pytest.approx(firsts.ravel(), rel=1e-5, abs=1e-9)
+    assert found.clean_root == pytest.approx(np.sqrt(seconds).ravel(), rel=1e-5, abs=1e-9)
 
 
 def test_what_does_not_fit_is_left_out_and_counted(noised):
