@@ -121,4 +121,4 @@ def collect(
 def _watch(
     run: FinishedRun, watching: dict[str, Watching[Any]], on_round: Callable[[int, int], None]
 ) -> None:
-    run.rerun.watch(Watchers(tuple(watching.values())), on_round)
+    run.watch(Watchers(tuple(watching.values())), on_round)

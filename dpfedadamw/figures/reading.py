@@ -6,6 +6,7 @@ import csv
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from dpfedadamw.experiment import read_data
 from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.reexecution.history import PastLedger
 from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.reexecution.watching import Watcher
 from dpfedadamw.run.export import load_model
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
@@ -42,6 +44,19 @@ class Measures:
 
     sizes: NDArray[np.float64]
     beta2: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """What a client's round was charged in a record-level run.
+
+    Attributes:
+        steps: Local steps.
+        noise_variance: Φ = (σC/B)².
+    """
+
+    steps: int
+    noise_variance: float
 
 
 class FinishedRun:
@@ -100,9 +115,59 @@ class FinishedRun:
         """The run, ready to be run again.
 
         Raises:
-            DpfedadamwError: If data or key are not at hand.
+            DpfedadamwError: If data, key or evidence are not at hand.
         """
-        return self._rerun(self.directory, self._data)
+        with self._readable():
+            return self._rerun(self.directory, self._data)
+
+    def watch(self, watcher: Watcher, on_round: Callable[[int, int], None]) -> None:
+        """Run it again while somebody looks on.
+
+        Args:
+            watcher: Looks on.
+            on_round: Called with rounds done and rounds in all.
+
+        Raises:
+            DpfedadamwError: If it cannot be run again, or comes out otherwise.
+        """
+        with self._readable():
+            self.rerun.watch(watcher, on_round)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Say what is missing of what the run was begun with."""
+        try:
+            yield
+        except OSError as error:
+            if not self.directory.evidence.is_dir():
+                raise FigureError(
+                    "its private evidence is not there, without which its rounds cannot be run "
+                    "again"
+                ) from None
+            raise FigureError(f"{error.filename}: cannot be read ({error.strerror})") from None
+
+    def charges(self, index: int) -> list[Charge]:
+        """What the ledger was charged for a round.
+
+        Args:
+            index: t, from 0.
+
+        Raises:
+            FigureError: If a line lacks something.
+        """
+        with undamaged("its ledger"):
+            return [
+                Charge(
+                    steps=int(line["steps"]),
+                    noise_variance=(
+                        float(line["noise_multiplier"])
+                        * float(line["clipping_norm"])
+                        / float(line["expected_batch_size"])
+                    )
+                    ** 2,
+                )
+                for line in self.past.rounds[index].charges
+            ]
 
     @cached_property
     def measures(self) -> Measures:
@@ -168,6 +233,24 @@ def _unreadable(path: Path, error: Exception) -> FigureError:
     if isinstance(error, FileNotFoundError):
         return FigureError(f"evidence/{path.name} is not there: it was never kept, or was erased")
     return FigureError(f"evidence/{path.name} cannot be read ({type(error).__name__})")
+
+
+@contextmanager
+def undamaged(what: str) -> Iterator[None]:
+    """Say of files that do not hold what a run writes that they are damaged.
+
+    Args:
+        what: Which: "its ledger".
+
+    Raises:
+        FigureError: If what is done with them fails.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+        raise FigureError(
+            f"{what} is damaged ({type(error).__name__}); audit the run to see what else is"
+        ) from None
 
 
 def labels(runs: Sequence[FinishedRun]) -> list[str]:

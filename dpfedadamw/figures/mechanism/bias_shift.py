@@ -15,7 +15,7 @@ import numpy as np
 from dpfedadamw.figures.charts import Chart, Drawing, Floats, Line, Panel, Table
 from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.figures.publication import PRIVATE
-from dpfedadamw.figures.reading import FinishedRun
+from dpfedadamw.figures.reading import FinishedRun, undamaged
 from dpfedadamw.figures.registry import Measured, MechanismFigure, Settings, register
 
 
@@ -25,7 +25,7 @@ class BiasShift:
 
     Attributes:
         rounds: From 1; rounds without clients are left out.
-        noise_variance: Φ of the round.
+        noise_variance: Φ of the round; its mean where clients differ.
         noised: v̂ before anything is subtracted.
         debiased: v̂ − Φ before the floor; NaN where the rule subtracts nothing.
         clean: v̂ of the same gradients without noise, corrected alike.
@@ -53,34 +53,23 @@ def _measure(run: FinishedRun, _settings: Settings) -> BiasShift:
             "gradients alone; dp-fedadamw and dp-localadamw with decoupled decay have"
         )
     share, rows = sizes / sizes.sum(), []
-    for index, found in run.evidence("v_corrected", "v_clean", "subtracted", "tau", "floored"):
-        if not len(found["tau"]):
-            continue
-        correction = 1.0 - beta2 ** found["tau"].astype(np.float64)
-        variance = _noise_variance(run, index)
-        noised = float((found["v_corrected"] @ share).mean())
-        subtracted = float(found["subtracted"].mean())
-        floored = float(100.0 * found["floored"].sum(1).mean() / sizes.sum())
-        debiased = noised - subtracted if subtracted else np.nan
-        clean = float(((found["v_clean"] @ share) / correction).mean())
-        rows.append(
-            (index + 1, variance, noised, debiased, clean, floored if subtracted else np.nan)
-        )
+    with undamaged("its evidence"):
+        for index, found in run.evidence("v_corrected", "v_clean", "subtracted", "tau", "floored"):
+            if not len(found["tau"]):
+                continue
+            correction = 1.0 - beta2 ** found["tau"].astype(np.float64)
+            variance = float(np.mean([one.noise_variance for one in run.charges(index)]))
+            noised = float((found["v_corrected"] @ share).mean())
+            subtracted = float(found["subtracted"].mean())
+            floored = float(100.0 * found["floored"].sum(1).mean() / sizes.sum())
+            debiased = noised - subtracted if subtracted else np.nan
+            clean = float(((found["v_clean"] @ share) / correction).mean())
+            rows.append(
+                (index + 1, variance, noised, debiased, clean, floored if subtracted else np.nan)
+            )
     if not rows:
         raise FigureError("no client took part in any of its rounds")
     return BiasShift(*np.asarray(rows, dtype=np.float64).T)
-
-
-def _noise_variance(run: FinishedRun, index: int) -> float:
-    """Φ = (σC/B)² of a round, as charged; the mean where clients differ."""
-    return float(
-        np.mean(
-            [
-                (one["noise_multiplier"] * one["clipping_norm"] / one["expected_batch_size"]) ** 2
-                for one in run.past.rounds[index].charges
-            ]
-        )
-    )
 
 
 _CURVES = (

@@ -37,9 +37,9 @@ def _measure(run: FinishedRun, _settings: Settings) -> Iterations:
             f"{federation.local_steps}; only ali-dpfl chooses τ"
         )
     found = [
-        (index + 1, int(past.charges[-1]["steps"]))
-        for index, past in sorted(run.past.rounds.items())
-        if past.charges
+        (index + 1, charges[-1].steps)
+        for index in sorted(run.past.rounds)
+        if (charges := run.charges(index))
     ]
     rounds, steps = np.asarray(found, dtype=np.int64).reshape(-1, 2).T
     return Iterations(rounds, steps)

@@ -30,7 +30,7 @@ from dpfedadamw.figures.charts import (
 )
 from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.figures.publication import PRIVATE
-from dpfedadamw.figures.reading import FinishedRun
+from dpfedadamw.figures.reading import FinishedRun, undamaged
 from dpfedadamw.figures.registry import (
     Measured,
     MechanismFigure,
@@ -104,11 +104,12 @@ def _measure(run: FinishedRun, _settings: Settings) -> UpdateNorms | NormWatcher
     if run.past.header.get("sparsification") is not None:
         _ = run.rerun
         return NormWatcher(clipping_norm)
-    rows = [
-        (index + 1, float(before), float(after))
-        for index, found in run.evidence("raw_norms", "clipped_norms")
-        for before, after in zip(found["raw_norms"], found["clipped_norms"], strict=True)
-    ]
+    with undamaged("its evidence"):
+        rows = [
+            (index + 1, float(before), float(after))
+            for index, found in run.evidence("raw_norms", "clipped_norms")
+            for before, after in zip(found["raw_norms"], found["clipped_norms"], strict=True)
+        ]
     return _norms(rows, clipping_norm)
 
 

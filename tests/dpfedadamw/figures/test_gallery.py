@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import shutil
 
+import numpy as np
 import pytest
 
 from dpfedadamw.figures.errors import FigureError
@@ -81,11 +83,20 @@ def test_without_a_key_no_figure_that_needs_rounds_is_drawn_and_the_others_are(n
     assert {one.reason for one in gallery.left_out} == {"give --escrow FILE"}
 
 
+def small_arrays():
+    """A round's file whose arrays are too short."""
+    buffer = io.BytesIO()
+    names = ("v_corrected", "v_clean", "subtracted", "tau", "floored")
+    np.savez(buffer, **dict.fromkeys(names, np.ones((1, 7))))
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (lambda path: path.unlink(), "evidence/round-00001.npz is not there"),
         (lambda path: path.write_bytes(b"PK"), "evidence/round-00001.npz cannot be read"),
+        (lambda path: path.write_bytes(small_arrays()), "its evidence is damaged"),
     ],
 )
 def test_missing_and_damaged_evidence_is_named(noised, tmp_path, spoil, reason):
@@ -95,6 +106,31 @@ def test_missing_and_damaged_evidence_is_named(noised, tmp_path, spoil, reason):
     gallery = collect(figures("bias-shift"), [opened(copy)], Settings())
     assert not gallery.composed
     assert reason in gallery.left_out[0].reason
+
+
+def test_a_ledger_whose_charges_lack_something_is_named(noised, tmp_path):
+    copy = RunDirectory(tmp_path / noised.identifier)
+    shutil.copytree(noised.path, copy.path)
+    text = copy.ledger.read_text().replace(
+        '"expected_batch_size":24.0,"kind":"spend"', '"kind":"spend"'
+    )
+    assert text != copy.ledger.read_text()
+    copy.ledger.write_text(text)
+    gallery = collect(figures("bias-shift"), [opened(copy)], Settings())
+    assert "its ledger is damaged (KeyError)" in gallery.left_out[0].reason
+
+
+def test_of_a_run_whose_evidence_was_erased_the_model_is_drawn_all_the_same(noised, tmp_path):
+    copy = RunDirectory(tmp_path / noised.identifier)
+    shutil.copytree(noised.path, copy.path, ignore=shutil.ignore_patterns("evidence"))
+    gallery = collect(
+        figures("drift", "bias-shift", "hessian"), [opened(copy)], Settings(records=9)
+    )
+    assert [one.figure.name for one in gallery.composed] == ["hessian"]
+    assert [one.reason.partition(",")[0] for one in gallery.left_out] == [
+        "its private evidence is not there",
+        "evidence/layout.json is not there: it was never kept",
+    ]
 
 
 def test_a_run_that_is_not_finished_is_refused(tmp_path):
