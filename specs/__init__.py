@@ -12,7 +12,10 @@ from importlib.resources.abc import Traversable
 
 _ENDING = ".yaml"
 # What the sweeps in each folder are, for lists.
-SWEEP_FOLDERS = {"paper": "tables and figures of the papers"}
+SWEEP_FOLDERS = {
+    "paper": "tables and figures of the papers",
+    "replication": "comparisons that two cores can run",
+}
 
 
 def spec_files() -> dict[str, Traversable]:

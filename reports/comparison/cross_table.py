@@ -252,7 +252,7 @@ def _mark(entries: dict[tuple[str, str], Entry], column: str, falling: bool) -> 
     sign = -1.0 if falling else 1.0
     first = max(here, key=lambda where: sign * here[where].mean)
     others = [where for where in here if where != first]
-    chances = {where: _chance(here[first], here[where]) for where in others}
+    chances = {where: chance(here[first], here[where]) for where in others}
     apart = holm(chances)
     for where in others:
         entry = entries[where]
@@ -262,7 +262,7 @@ def _mark(entries: dict[tuple[str, str], Entry], column: str, falling: bool) -> 
     entries[first] = replace(entry, best=best, tied=bool(others) and not best)
 
 
-def _chance(first: Entry, other: Entry) -> float:
+def chance(first: Entry, other: Entry) -> float:
     """Probability of a difference as large if there were none; 1 where it cannot be known."""
     common = first.values.keys() & other.values.keys()
     if len(common) < 2:
@@ -287,11 +287,11 @@ def holm(chances: dict[tuple[str, str], float]) -> set[tuple[str, str]]:
 
 def as_markdown(table: CrossTable) -> str:
     """The table as Markdown, with its notes."""
-    head = [table.row_axis, *(_heading(table, column) for column in table.columns)]
-    lines = ["| " + " | ".join(map(_piped, head)) + " |", "|---" * len(head) + "|"]
+    head = [table.row_axis, *(heading(table, column) for column in table.columns)]
+    lines = ["| " + " | ".join(map(piped, head)) + " |", "|---" * len(head) + "|"]
     for row in table.rows:
         cells = [_cell(table, row, column, lambda text: f"**{text}**") for column in table.columns]
-        lines.append("| " + " | ".join(map(_piped, [row, *cells])) + " |")
+        lines.append("| " + " | ".join(map(piped, [row, *cells])) + " |")
     return "\n".join([*lines, "", *table.notes()]) + "\n"
 
 
@@ -301,18 +301,25 @@ def as_latex(table: CrossTable) -> str:
     def bold(text: str) -> str:
         return rf"\textbf{{{text}}}"
 
-    head = [table.row_axis, *(_heading(table, column) for column in table.columns)]
+    head = [table.row_axis, *(heading(table, column) for column in table.columns)]
     lines = [f"% {note}" for note in table.notes()]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
-    lines += [" & ".join(map(_escaped, head)) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(escaped, head)) + r" \\", r"\midrule"]
     for row in table.rows:
-        cells = [_cell(table, row, column, bold, _escaped) for column in table.columns]
-        lines.append(" & ".join([_escaped(row), *cells]) + r" \\")
-    text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-    return text.replace("±", r"$\pm$").replace("≈", r"$\approx$").replace("ε", r"$\varepsilon$")
+        cells = [_cell(table, row, column, bold, escaped) for column in table.columns]
+        lines.append(" & ".join([escaped(row), *cells]) + r" \\")
+    return in_symbols("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n")
 
 
-def _heading(table: CrossTable, column: str) -> str:
+def in_symbols(text: str) -> str:
+    """LaTeX with commands for the signs that not every font of it has."""
+    signs = {"±": r"$\pm$", "≈": r"$\approx$", "ε": r"$\varepsilon$", "σ": r"$\sigma$"}
+    for sign, command in signs.items():
+        text = text.replace(sign, command)
+    return text
+
+
+def heading(table: CrossTable, column: str) -> str:
     """A column's name, with the ε that all its runs claim within 1 %."""
     if not column:
         return table.measure
@@ -355,9 +362,11 @@ def _cell(
     return f"{text} [{scale * value:.{_PRINTED[share]}f}{beside}]"
 
 
-def _piped(text: str) -> str:
+def piped(text: str) -> str:
+    """A text for a cell of a Markdown table."""
     return text.replace("|", r"\|")
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """A text for LaTeX."""
     return "".join(_LATEX.get(character, character) for character in text)

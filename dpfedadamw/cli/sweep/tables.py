@@ -53,6 +53,10 @@ def sweep_table(
     measure: Annotated[
         str, typer.Option(help="test_accuracy, test_loss, train_accuracy or train_loss.")
     ] = "test_accuracy",
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="ROW", help="Hold this row against every other: differences."),
+    ] = None,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX (booktabs).")] = False,
 ) -> None:
     """Print the table of a sweep: mean ± sd over seeds, ε beside it, the best where it is one.
@@ -61,8 +65,11 @@ def sweep_table(
 
     The best is marked only where paired t-tests over the seeds, corrected for their number (Holm),
     tell it apart from every other row of its column. Runs whose audit did not pass are left out.
+
+    With --against, each other row shows what ROW has more than it, with an interval, and whether
+    ROW wins, ties or loses at equal ε.
     """
-    from reports.comparison import cross_table, tidy
+    from reports.comparison import cross_table, differences, tidy
     from reports.errors import ReportError
 
     if measure not in tidy.MEASURES:
@@ -75,10 +82,13 @@ def sweep_table(
         chosen = [row for row in chosen if str(row[name]) == value]
     try:
         table = cross_table.tabulate(chosen, rows, columns, measure)
+        held = differences.against(table, against) if against is not None else None
     except ReportError as error:
         _refused(error)
-    write = cross_table.as_latex if as_latex else cross_table.as_markdown
-    print_document(write(table))
+    if held is not None:
+        print_document((differences.as_latex if as_latex else differences.as_markdown)(held))
+        return
+    print_document((cross_table.as_latex if as_latex else cross_table.as_markdown)(table))
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

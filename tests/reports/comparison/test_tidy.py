@@ -109,7 +109,7 @@ def test_chances_are_those_of_the_paired_t_test():
     one, other = [0.61, 0.64, 0.66, 0.7], [0.6, 0.65, 0.63, 0.66]
     first, second = (cross_table.Entry(dict(enumerate(values)), ()) for values in (one, other))
     expected = stats.ttest_rel(one, other).pvalue
-    assert cross_table._chance(first, second) == pytest.approx(expected, rel=1e-12)
+    assert cross_table.chance(first, second) == pytest.approx(expected, rel=1e-12)
 
 
 def test_holms_correction_falls_where_the_reference_says():

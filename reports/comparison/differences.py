@@ -1,0 +1,193 @@
+"""One row of a sweep's table held against every other: differences, their intervals, verdicts.
+
+A difference is paired: of each seed that both rows have, and then their mean with Student's
+interval. Whether a difference is told apart from none is decided for all of a column together
+(Holm 1979), and only between runs that claim the same ε.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scipy import stats
+
+from reports.comparison.cross_table import (
+    LEVEL,
+    CrossTable,
+    Entry,
+    chance,
+    escaped,
+    heading,
+    holm,
+    in_symbols,
+    piped,
+)
+from reports.errors import ReportError
+
+# Runs are at one ε within what `compare` takes for equal.
+_EQUAL = 0.01
+_FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the row in question has more than another.
+
+    Attributes:
+        mean: Mean over common seeds, in units of the measure.
+        low, high: Interval of the mean at 95 %; None for fewer than two common seeds.
+        seeds: How many seeds both have.
+        verdict: "wins", "ties" or "loses"; "other ε" where the claims differ.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: int
+    verdict: str
+
+
+@dataclass(frozen=True)
+class DifferenceTable:
+    """Differences of one row to the others.
+
+    Attributes:
+        table: The table that they are of.
+        row: The row in question.
+        differences: By the other row and the column.
+    """
+
+    table: CrossTable
+    row: str
+    differences: dict[tuple[str, str], Difference]
+
+    def counts(self) -> dict[str, int]:
+        """How often each verdict was given."""
+        verdicts = [each.verdict for each in self.differences.values()]
+        return {name: verdicts.count(name) for name in ("wins", "ties", "loses", "other ε")}
+
+    def notes(self) -> list[str]:
+        """What has to be said under the table, a sentence each."""
+        counts = ", ".join(f"{name} {many}" for name, many in self.counts().items() if many)
+        seeds = {each.seeds for each in self.differences.values()}
+        count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+        unit = " in points" if _is_share(self.table) else ""
+        found = [
+            f"{self.row} minus the row{unit}: mean over {count} common seeds, and Student's "
+            "interval of that mean alone at 95 %.",
+            f"It wins or loses where a paired t-test tells the two apart, {LEVEL:.0%} for all of "
+            "a column together (Holm's correction), and ties otherwise, which says that these "
+            f"seeds do not tell, not that the two are equal: {counts}.",
+        ]
+        if self.counts()["other ε"]:
+            found.append("Other ε: the two do not claim the same within 1 %, and are not judged.")
+        left_out = [f"Left out: {many} ({why})." for why, many in self.table.left_out.items()]
+        return [*found, *self.table.remarks, *left_out]
+
+
+def against(table: CrossTable, row: str) -> DifferenceTable:
+    """Hold a row against every other.
+
+    Args:
+        table: The table.
+        row: The row's name.
+
+    Raises:
+        ReportError: No row has that name, or it is the only one.
+    """
+    if row not in table.rows:
+        raise ReportError(f"{row}: no such row; rows are {', '.join(table.rows)}")
+    if len(table.rows) == 1:
+        raise ReportError(f"{row}: is the only row, so that it is held against none")
+    sign = -1.0 if not _is_share(table) else 1.0
+    found: dict[tuple[str, str], Difference] = {}
+    for column in table.columns:
+        own = table.entries.get((row, column))
+        others = {
+            where: entry
+            for where, entry in table.entries.items()
+            if own is not None and where[1] == column and where[0] != row
+        }
+        if own is None:
+            continue
+        equal = {where: entry for where, entry in others.items() if _same_loss(own, entry)}
+        apart = holm({where: chance(own, entry) for where, entry in equal.items()})
+        for where, entry in others.items():
+            common = sorted(own.values.keys() & entry.values.keys(), key=str)
+            if not common:
+                continue
+            each = [own.values[seed] - entry.values[seed] for seed in common]
+            mean = statistics.fmean(each)
+            verdict = "ties"
+            if where not in equal:
+                verdict = "other ε"
+            elif where in apart:
+                verdict = "wins" if sign * mean > 0 else "loses"
+            low, high = _interval(each)
+            found[where] = Difference(mean, low, high, len(each), verdict)
+    return DifferenceTable(table, row, found)
+
+
+def _interval(each: list[float]) -> tuple[float | None, float | None]:
+    """Student's interval of a mean at 95 %."""
+    if len(each) < _FEWEST:
+        return None, None
+    mean, error = statistics.fmean(each), statistics.stdev(each) / len(each) ** 0.5
+    reach = float(stats.t.ppf(1 - LEVEL / 2, len(each) - 1)) * error
+    return mean - reach, mean + reach
+
+
+def _same_loss(one: Entry, other: Entry) -> bool:
+    """Whether all runs of both claim one ε, or none does."""
+    both = [*one.epsilons, *other.epsilons]
+    if not both:
+        return True
+    return bool(one.epsilons and other.epsilons) and max(both) <= (1 + _EQUAL) * min(both)
+
+
+def _is_share(table: CrossTable) -> bool:
+    return table.measure.endswith("accuracy")
+
+
+def as_markdown(found: DifferenceTable) -> str:
+    """The table as Markdown, with its notes."""
+    table = found.table
+    head = [f"{found.row} against", *(heading(table, column) for column in table.columns)]
+    lines = ["| " + " | ".join(map(piped, head)) + " |", "|---" * len(head) + "|"]
+    for row in _others(found):
+        cells = [_cell(found, row, column, lambda text: f"**{text}**") for column in table.columns]
+        lines.append("| " + " | ".join(map(piped, [row, *cells])) + " |")
+    return "\n".join([*lines, "", *found.notes()]) + "\n"
+
+
+def as_latex(found: DifferenceTable) -> str:
+    """The table as LaTeX (booktabs), with its notes as a comment."""
+    table = found.table
+    head = [f"{found.row} against", *(heading(table, column) for column in table.columns)]
+    lines = [f"% {note}" for note in found.notes()]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
+    lines += [" & ".join(map(escaped, head)) + r" \\", r"\midrule"]
+    for row in _others(found):
+        cells = [
+            _cell(found, row, column, lambda text: rf"\textbf{{{text}}}")
+            for column in table.columns
+        ]
+        lines.append(" & ".join([escaped(row), *cells]) + r" \\")
+    return in_symbols("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n")
+
+
+def _others(found: DifferenceTable) -> list[str]:
+    return [row for row in found.table.rows if row != found.row]
+
+
+def _cell(found: DifferenceTable, row: str, column: str, bold: Callable[[str], str]) -> str:
+    one = found.differences.get((row, column))
+    if one is None:
+        return "–"
+    scale, digits = (100.0, 1) if _is_share(found.table) else (1.0, 3)
+    text = f"{scale * one.mean:+.{digits}f}"
+    if one.low is not None and one.high is not None:
+        text += f" [{scale * one.low:+.{digits}f}, {scale * one.high:+.{digits}f}]"
+    return f"{text} {bold(one.verdict) if one.verdict in ('wins', 'loses') else one.verdict}"

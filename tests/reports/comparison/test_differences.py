@@ -1,0 +1,105 @@
+"""One row of a sweep's table against the others: SciPy's paired test is the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from reports.comparison import cross_table, differences
+from reports.errors import ReportError
+from tests.reports.comparison.test_tidy import row
+
+OURS = [0.61, 0.64, 0.66, 0.70, 0.63]
+CLOSE = [0.60, 0.65, 0.66, 0.69, 0.64]
+WORSE = [0.51, 0.55, 0.55, 0.61, 0.52]
+
+
+def table(measure: str = "test_accuracy", epsilons=None, **methods) -> cross_table.CrossTable:
+    rows = []
+    for name, values in methods.items():
+        for seed, value in enumerate(values):
+            loss = (epsilons or {}).get(name, 8.0)
+            more = {"method": name, "epsilon_third_party": loss, measure: value}
+            rows.append(row(f"{name}{seed}", seed, 0.5, **more))
+    return cross_table.tabulate(rows, "method", None, measure)
+
+
+def test_means_and_intervals_are_those_of_the_paired_test():
+    found = differences.against(table(ours=OURS, close=CLOSE), "ours").differences["close", ""]
+    interval = stats.ttest_rel(OURS, CLOSE).confidence_interval(0.95)
+    assert found.mean == pytest.approx(np.mean(np.subtract(OURS, CLOSE)), rel=1e-12)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    assert found.seeds == 5
+
+
+def test_it_wins_ties_and_loses():
+    better = [value + 0.05 + seed / 1000 for seed, value in enumerate(OURS)]
+    found = differences.against(table(ours=OURS, close=CLOSE, worse=WORSE, better=better), "ours")
+    verdicts = {name: each.verdict for (name, _), each in found.differences.items()}
+    assert verdicts == {"close": "ties", "worse": "wins", "better": "loses"}
+    assert found.counts() == {"wins": 1, "ties": 1, "loses": 1, "other ε": 0}
+
+
+def test_of_a_loss_less_is_better():
+    found = differences.against(table("test_loss", ours=WORSE, other=OURS), "ours")
+    assert found.differences["other", ""].verdict == "wins"
+
+
+def test_a_difference_that_one_comparison_alone_would_tell_may_tie_among_many():
+    # p = 0.016 would tell alone, and stands at Holm's first level of four, 0.0125.
+    rows = {f"other{index}": [value - 0.02 for value in OURS] for index in range(4)}
+    for index, values in enumerate(rows.values()):
+        values[index] += 0.02
+    alone = stats.ttest_rel(OURS, rows["other0"]).pvalue
+    assert 0.0125 < alone < 0.05
+    only = differences.against(table(ours=OURS, other=rows["other0"]), "ours")
+    assert only.differences["other", ""].verdict == "wins"
+    found = differences.against(table(ours=OURS, **rows), "ours")
+    assert {each.verdict for each in found.differences.values()} == {"ties"}
+
+
+def test_runs_of_another_epsilon_are_shown_and_not_judged():
+    found = differences.against(table(epsilons={"worse": 10.8}, ours=OURS, worse=WORSE), "ours")
+    assert found.differences["worse", ""].verdict == "other ε"
+    assert any(note.startswith("Other ε") for note in found.notes())
+    # Nor do they count among the comparisons that the others are corrected for.
+    one = differences.against(table(ours=OURS, close=CLOSE), "ours").differences["close", ""]
+    two = differences.against(
+        table(epsilons={"worse": 10.8}, ours=OURS, close=CLOSE, worse=WORSE), "ours"
+    )
+    assert two.differences["close", ""] == one
+
+
+def test_a_single_seed_has_no_interval_and_no_verdict():
+    found = differences.against(table(ours=[0.7], other=[0.5]), "ours").differences["other", ""]
+    assert (found.low, found.high, found.verdict) == (None, None, "ties")
+
+
+def test_it_reads_as_a_table():
+    text = differences.as_markdown(differences.against(table(ours=OURS, worse=WORSE), "ours"))
+    lines = text.splitlines()
+    assert lines[0] == "| ours against | test_accuracy |"
+    assert lines[2].startswith("| worse | +10.0 [+")
+    assert lines[2].endswith("] **wins** |")
+    latex = differences.as_latex(differences.against(table(ours=OURS, worse=WORSE), "ours"))
+    assert r"\textbf{wins} \\" in latex
+    assert latex.count(r"\toprule") == 1
+
+
+def test_an_unknown_row_and_an_only_row_are_refused():
+    with pytest.raises(ReportError, match="theirs: no such row; rows are ours, worse"):
+        differences.against(table(ours=OURS, worse=WORSE), "theirs")
+    with pytest.raises(ReportError, match="ours: is the only row"):
+        differences.against(table(ours=OURS), "ours")
+
+
+def test_without_a_difference_it_wins_or_loses_in_5_of_100_tables():
+    """Four others without any difference, 400 tables: at most 5 % judge (binomial, 3 σ)."""
+    judged = 0
+    for seed in range(400):
+        values = stats.norm(0.5, 0.02).rvs((5, 6), random_state=seed)
+        named = {f"m{index}": list(one) for index, one in enumerate(values)}
+        counts = differences.against(table(**named), "m0").counts()
+        judged += counts["wins"] + counts["loses"] > 0
+    assert judged <= 0.05 * 400 + 3 * (0.05 * 0.95 * 400) ** 0.5
