@@ -63,7 +63,8 @@ def _of_a_record(keys: ModelSpec, contents: Contents) -> float | None:
     import torch
 
     plain: Any = MODELS[keys.name].without_weights(keys)
-    if getattr(plain, "source", None) is not None:
+    source = type(plain).model_fields.get("source")
+    if source is not None and not source.is_required():
         # What is published under the name; its files need not be here.
         plain = plain.replace(source=None, revision=None)
     try:

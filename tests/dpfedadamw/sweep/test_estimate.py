@@ -36,3 +36,9 @@ def test_frozen_weights_are_passed_through_and_not_differentiated():
 
 def test_of_data_of_ones_own_nothing_is_told():
     assert operations("quickstart", "data={dataset: arrays, path: mine.npz}") is None
+
+
+def test_of_a_model_whose_files_are_not_here_nothing_is_told():
+    change = "data={dataset: sst2, path: none, clients: 10}"
+    model = "model={name: transformers, source: no/such/folder, fine_tuning: {kind: head}}"
+    assert operations("quickstart", change, model) is None

@@ -1,0 +1,76 @@
+"""The comparisons that two cores can run: fair as they say, and small enough to try."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import dp_accounting
+import pytest
+import yaml
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+
+import specs
+from dpfedadamw.algorithms.registry import ALGORITHMS
+from dpfedadamw.spec.matrix import Sweep, load_sweep
+
+NAMES = [name for name in specs.sweep_files() if name.startswith("replication-")]
+ALL = {"record": "replication-fashion-mnist", "client": "replication-fashion-mnist-clients"}
+# The one row that is at equal noise and not at equal ε says so.
+EQUAL_NOISE = "DP-FedSAM at DP-FedAvg's σ"
+
+
+@cache
+def once(name: str) -> Sweep:
+    """A sweep with one seed: the others differ in nothing else."""
+    return load_sweep(name, ["seeds={numbers: 1, vary: [partition, weights, run]}"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_search_has_seeds_of_its_own_and_chooses_by_records_that_are_not_reported_on(name):
+    sweep, written = once(name), yaml.safe_load(specs.find(name).read_text(encoding="utf-8"))
+    assert sweep.name == name
+    assert sweep.tune.selection == "unaccounted"
+    assert sweep.tune.score == "validation_accuracy"
+    assert written["seeds"] == {"numbers": 5, "vary": ["partition", "weights", "run"]}
+    assert written["tune"]["seeds"] == [100]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_search_tries_the_servers_learning_rate(name):
+    for grid in once(name).grids.values():
+        assert "algorithm.server.learning_rate" in {axis.name for axis in grid}
+
+
+@pytest.mark.parametrize(("unit", "name"), ALL.items())
+def test_no_algorithm_of_a_unit_is_left_out(unit, name):
+    compared = {cell.spec.algorithm.name for cell in once(name).cells}
+    # DP-FedAdamW's parts have a comparison of their own.
+    assert compared == {name for name, entry in ALGORITHMS.items() if unit in entry.units}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != ALL["client"]])
+def test_all_that_is_compared_claims_one_epsilon(name):
+    found = {}
+    for cell in once(name).cells:
+        found.setdefault(cell.values.get("method", cell.values.get("change")), cell.spec)
+    assert found.pop(EQUAL_NOISE, None) is not None or "ablations" in name
+    for label, spec in found.items():
+        assert spec.privacy.target_epsilon == 4, label
+
+
+def test_the_rows_at_equal_noise_have_the_noise_that_gives_dp_fedavg_that_epsilon():
+    """By dp-accounting, from the rate that is stated for all clients: 3.98 to 4 at σ."""
+    for name in NAMES:
+        by_label = {cell.values.get("method"): cell.spec for cell in once(name).cells}
+        if EQUAL_NOISE not in by_label:
+            continue
+        spec, sigma = by_label["DP-FedAvg"], by_label[EQUAL_NOISE].privacy.noise_multiplier
+        assert by_label["ALI-DPFL"].privacy.noise_multiplier == sigma
+        sampling, federation = spec.privacy.sampling, spec.federation
+        event = dp_accounting.PoissonSampledDpEvent(
+            sampling.expected_batch_size / sampling.reference_size,
+            dp_accounting.GaussianDpEvent(sigma),
+        )
+        accountant = PLDAccountant(value_discretization_interval=1e-3)
+        accountant.compose(event, federation.rounds * federation.local_steps)
+        assert 3.98 < accountant.get_epsilon(spec.privacy.delta) < 4.005
