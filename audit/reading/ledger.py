@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from audit.errors import UnverifiedError
 from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_charged
 from audit.reading.claims import read_claim
 from audit.reading.sparsification import Sparsification, read_sparsification
@@ -169,6 +170,20 @@ class Header:
     def course(self) -> Course:
         """The most that the run can spend, as far as the header declares it."""
         return Course(self.rounds, self.local_steps, self.noise_multiplier or 0.0, self.adaptation)
+
+    def declared(
+        self,
+        name: Literal["delta", "expected_batch_size", "clipping_norm", "noise_multiplier"],
+    ) -> float:
+        """A number that a claim rests on; nothing stands in for one that is not there.
+
+        Raises:
+            UnverifiedError: the header lacks it.
+        """
+        value: float | None = getattr(self, name)
+        if value is None:
+            raise UnverifiedError(f"the ledger's header lacks {name}")
+        return value
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,11 @@ def _third_party(
     comparison.promised("third party", party)
     if fields.integer(party, "rounds") != len(ledger.round_spends):
         reasons.append("the claim's rounds are not those that were charged")
-    product = (header.delta or 0.0) * header.clients
+    delta = header.declared("delta")
+    product = delta * header.clients
     if abs(fields.number(party, "delta_clients") - product) > 1e-9 * max(1.0, product):
         reasons.append("the claim's delta_clients is not delta times clients")
-    fault = profile_fault(claim, third_party_history(ledger), header.delta or 1.0)
+    fault = profile_fault(claim, third_party_history(ledger), delta)
     if fault:
         reasons.append(fault)
 

@@ -95,7 +95,7 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
 
 
 def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
-    delta = header.delta or 1.0
+    delta = header.declared("delta")
     # At delta = 1/N a mechanism may publish one client outright and still be called private.
     if delta * header.clients >= 1.0:
         reasons.append(f"delta is not below 1/{header.clients}, one over the number of clients")
@@ -127,7 +127,7 @@ def _judge(bundle: Bundle) -> Judgement:
     except AuditError as error:
         unreadable.append(str(error))
     details = {
-        "delta_clients": (header.delta or 0.0) * header.clients,
+        "delta_clients": header.declared("delta") * header.clients,
         "clients": header.clients,
         "charges": len(ledger.round_spends),
     }

@@ -115,7 +115,7 @@ def _of_servers(
     where, grid = f"round {index}", header.grid
     if evidence.released_sample is None:
         raise UnverifiedError(f"{where}: what was released is not recorded where noise is")
-    clip, divisor = header.clipping_norm or 0.0, evidence.divisor
+    clip, divisor = header.declared("clipping_norm"), evidence.divisor
     noise, clean = evidence.noise_sample * clip / divisor, evidence.clean_sample / divisor
     if not carries(noise, clean, evidence.released_sample, None if grid is None else grid.update):
         tally.reasons.append(f"{where}: the released mean does not carry the noise recorded for it")
@@ -196,7 +196,7 @@ def _judge_all(bundle: Bundle, kept: Extent, rate: float, tally: Tally) -> None:
             evidence,
             release,
             coordinates is None,
-            header.clipping_norm or 0.0,
+            header.declared("clipping_norm"),
             _sampled(evidence, coordinates, layout.parameters),
             rate,
             header.grid,

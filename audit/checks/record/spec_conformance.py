@@ -77,7 +77,7 @@ def _header(spec: Mapping[str, Any], header: Header, reasons: list[str]) -> None
     word_faults(words, reasons)
     if ADJACENCY.get(header.sampling or "") != header.adjacency:
         reasons.append(f"{header.sampling} batches have no accounting under {header.adjacency}")
-    if header.sampling != "poisson" and (header.expected_batch_size or 0.5) % 1.0:
+    if header.sampling != "poisson" and header.declared("expected_batch_size") % 1.0:
         reasons.append("expected_batch_size: batches of an exact size need a whole number")
 
 
@@ -135,7 +135,7 @@ def _charges(ledger: Ledger, header: Header, reasons: list[str]) -> None:
 
 
 def _delta(ledger: Ledger, header: Header, reasons: list[str]) -> None:
-    delta = header.delta or 1.0
+    delta = header.declared("delta")
     for client, records in enumerate(header.records):
         # At delta = 1/n a mechanism may publish one record outright and still be called private.
         if delta * records >= 1.0:
@@ -179,7 +179,8 @@ def _judge(bundle: Bundle) -> Judgement:
         reasons.append(str(error))
     if header.unit.claims_privacy:
         try:
-            divisor_fault(bundle.all_rounds(), header.expected_batch_size or 1.0, _DIVIDED, reasons)
+            batch = header.declared("expected_batch_size")
+            divisor_fault(bundle.all_rounds(), batch, _DIVIDED, reasons)
         except AuditError as error:
             unreadable.append(str(error))
     largest = max(header.records)

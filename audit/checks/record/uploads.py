@@ -130,7 +130,8 @@ def _replay_all(
 ) -> None:
     header, ledger, layout = bundle.header, bundle.readable_ledger, bundle.layout()
     algorithm = fields.mapping(bundle.readable_spec, "algorithm")
-    spends, salt, clip = last_spends(ledger.spends), bundle.salt(), header.clipping_norm or 0.0
+    spends, salt = last_spends(ledger.spends), bundle.salt()
+    clip = header.declared("clipping_norm")
     coordinates = recorded_coordinates(bundle, kept)
     partition = partition_of(bundle, coordinates)
     sampled = layout.sample_coordinates

@@ -63,12 +63,12 @@ def affordable(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons:
     if limit is None or not ledger.spends:
         return
     target = fields.positive(fields.mapping(spec, "privacy"), "target_epsilon")
-    sigma, batch = header.noise_multiplier or 0.0, header.expected_batch_size or 0.0
+    sigma, batch = header.declared("noise_multiplier"), header.declared("expected_batch_size")
     queries = max(spend.queries_per_step for spend in ledger.spends)
     smallest = min(records for records in header.records if records > 0)
     sampling, stated = header.sampling or "", header.sampling_rate
     whole = cost(sampling, sigma, queries, batch, smallest, limit, stated)
-    spent = budget([whole], header.delta or 1.0).headline
+    spent = budget([whole], header.declared("delta")).headline
     if spent > target * 1.005 + 1e-3:
         reasons.append(
             f"adaptation: {limit} steps cost {spent:.4g}, more than the target of {target:g}"
@@ -86,7 +86,7 @@ def turns(spec: Mapping[str, Any], ledger: Ledger, header: Header, reasons: list
     """
     algorithm = fields.mapping(spec, "algorithm")
     released = {item.round: item.released for item in ledger.rounds}
-    sigma = header.noise_multiplier or 0.0
+    sigma = header.declared("noise_multiplier")
     seen: dict[tuple[int, int], tuple[frozenset[int], float]] = {}
     spent = 0
     decay = header.adaptation.decay if header.adaptation else None
@@ -134,8 +134,8 @@ def _iterations(
         convexity = fields.positive(section, "strong_convexity")
         if fields.flag(section, "estimate"):
             convexity = fields.positive(released.get(index - 1, {}), "strong_convexity")
-        sigma, clip = header.noise_multiplier or 0.0, header.clipping_norm or 0.0
-        deviation = sigma * clip / (header.expected_batch_size or 1.0)
+        sigma, clip = header.declared("noise_multiplier"), header.declared("clipping_norm")
+        deviation = sigma * clip / header.declared("expected_batch_size")
         best = local_steps_of_equation_9(
             convexity,
             fields.number(section, "heterogeneity", least=0.0),

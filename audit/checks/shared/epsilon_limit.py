@@ -74,7 +74,7 @@ def _exhausted(
     ledger: Ledger, header: Header, limit: float, charged: Mapping[int, Sequence[Steps]]
 ) -> bool:
     """Whether a further round could have exceeded the limit, for any client."""
-    delta = header.delta or 1.0
+    delta = header.declared("delta")
     # Two accountants round differently; a limit that lies between them may be judged either way.
     least = limit * (1.0 - RELATIVE) - ABSOLUTE
     candidates = list(_with_a_further_round(ledger, header, charged))
@@ -89,7 +89,8 @@ def _with_a_further_round(
     assert ledger.stopped is not None
     begun = ledger.stopped.rounds + 1
     if header.unit.name == "client":
-        one = Steps(header.clients_per_round / header.clients, header.noise_multiplier or 0.0, 1)
+        sigma = header.declared("noise_multiplier")
+        one = Steps(header.clients_per_round / header.clients, sigma, 1)
         for rounds in charged.values():
             yield [*rounds, one]
         return
@@ -106,7 +107,7 @@ def _with_a_further_round(
             header.sampling or "",
             course.least_noise(begun - 1),
             queries,
-            header.expected_batch_size or 0.0,
+            header.declared("expected_batch_size"),
             records,
             course.most_local_steps,
             header.sampling_rate,

@@ -10,7 +10,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -201,7 +200,7 @@ def _participation(
 ) -> None:
     """One participation of which single records are protected."""
     header = bundle.header
-    clip = header.clipping_norm or 1.0
+    clip = header.declared("clipping_norm")
     held = [header.records[client] for client in evidence.clients.tolist()]
     start = sum(held[:row])
     included = evidence.inclusions[start : start + held[row]]
@@ -215,7 +214,7 @@ def _participation(
         if hashlib.sha256(part.upload).digest() != digest:
             tally.reasons.append(f"{where}: its upload is not what its steps come to")
     queries = evidence.batch_size.shape[1]
-    offsets = evidence.record_offsets[row * queries : (row + 1) * queries + 1]
+    offsets = evidence.record_offsets[row * queries :]
     places = bundle.layout().sample_coordinates
     made, noted = 0, list[tuple[QueryAgain, Floats]]()
     for number, query in enumerate(part.queries()):
@@ -232,7 +231,7 @@ def _participation(
             tally.reasons.append(f"{name}: its batch is not of the size that the key draws")
         if evidence.divisor[row, number] != query.divisor:
             tally.reasons.append(f"{name}: was not divided by {query.divisor:g}")
-        first, last = list(pairwise(offsets))[number]
+        first, last = offsets[number : number + 2]
         noted.append((query, evidence.raw_norms[first:last]))
     _norms(where, noted, same, tally)
     if made != queries:
@@ -310,7 +309,7 @@ def _update(
 ) -> None:
     """One participation of a whole client."""
     assert part.update is not None
-    clip, again = bundle.header.clipping_norm or 1.0, part.update()
+    clip, again = bundle.header.declared("clipping_norm"), part.update()
     off = float(np.linalg.norm(again.update.astype(np.float64) - again.reference))
     # What the update is off by reaches the sum clipped: by no more, and scaled with it.
     norm = float(np.linalg.norm(again.taken.astype(np.float64)))
@@ -372,7 +371,7 @@ def _release(
     The noise is known with the server's key, the sum once all of the round's clients are.
     """
     if release.noise is not None:
-        noted = evidence.noise_sample * (bundle.header.clipping_norm or 1.0)
+        noted = evidence.noise_sample * bundle.header.declared("clipping_norm")
         shown = release.noise[bundle.layout().sample_coordinates]
         _noise(where, shown, noted, evidence.clean_sample, release.spacing, tally)
     if release.released is None or release.total is None:

@@ -26,6 +26,7 @@ def changed(
     ledger: Mapping[str, Any] | None = None,
     claim: Callable[[dict[str, Any]], object] | None = None,
     evidence: Mapping[int, Mapping[str, Any]] | None = None,
+    files: Mapping[str, Any] | None = None,
 ) -> Bundle:
     """The run with another spec, header, ledger, claim, or evidence of some rounds.
 
@@ -36,6 +37,7 @@ def changed(
         ledger: other fields of the ledger.
         claim: changes a copy of the claim.
         evidence: other arrays of a round, by its number.
+        files: what other files hold, by the bundle's method that reads them.
     """
     read = bundle.readable_ledger
     if claim is not None:
@@ -50,7 +52,11 @@ def changed(
     for index in range(read.rounds_to_finish):
         found = bundle.evidence_of_round(index, bundle.header.unit)
         kept[bundle.header.unit.name, index] = replace(found, **(evidence or {}).get(index, {})), 0
-    return replace(bundle, spec=promised, ledger=read, _cache=kept)
+    run = replace(bundle, spec=promised, ledger=read, _cache=kept)
+    for name, content in (files or {}).items():
+        assert hasattr(run, name)
+        setattr(run, name, lambda content=content: content)
+    return run
 
 
 def judged(bundle: Bundle, name: str) -> Judgement:

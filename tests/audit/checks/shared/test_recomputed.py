@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from audit.checks.shared.recomputed import UNIT, Recomputed, judge_round
+from audit.checks.shared.recomputed import (
+    UNIT,
+    Recomputed,
+    _clean,
+    _clipping,
+    _noise,
+    _norms,
+    _release,
+    judge_round,
+)
 from audit.reading.bundle import Bundle
 from audit.reexecution.base import (
     ParticipationAgain,
@@ -179,7 +188,7 @@ def test_a_round_that_comes_out_the_same_is_counted_in_full(of_records: Bundle) 
             "the evidence has not one norm for each of its records",
         ),
         ({"queries": lambda made: made[:-1]}, "makes 2 queries, and the evidence has 3"),
-        ({"queries": lambda made: [*made, made[0]]}, "makes 4 queries, and the evidence has 3"),
+        ({"queries": lambda made: [*made, *made[:2]]}, "makes 5 queries, and the evidence has 3"),
     ],
 )
 def test_each_difference_of_a_participation_is_named_with_its_client(
@@ -494,7 +503,7 @@ def test_an_update_that_is_not_clipped_fails_with_its_client(whole: Bundle) -> N
     assert any("was not clipped to the clipping norm" in reason for reason in tally.reasons)
 
 
-def _release(**more: Any) -> ReleaseAgain:
+def _released(**more: Any) -> ReleaseAgain:
     total, noise = np.array([0.5, -0.25, 3.0]), np.array([0.125, 1.0, -1.0])
     given = {
         "released": ((total + noise) / 3.0).astype(np.float32), "total": total, "noise": None,
@@ -534,7 +543,7 @@ def test_a_release_is_its_uploads_sum_and_the_keys_noise(
 ) -> None:
     noise = np.array([0.125, 1.0, -1.0])
     run = _shown(of_clients, noise)
-    tally = judge(run, _again(run, [], release=_release(noise=noise, **more)))
+    tally = judge(run, _again(run, [], release=_released(noise=noise, **more)))
     wrong = "round 2: its release is not its uploads' sum and the key's noise"
     assert tally.reasons == ([] if right else [wrong])
 
@@ -542,7 +551,199 @@ def test_a_release_is_its_uploads_sum_and_the_keys_noise(
 def test_where_clients_add_the_noise_a_release_is_the_sum_alone(of_clients: Bundle) -> None:
     # They put it on the grid; the server adds what is there already.
     sums = np.array([0.625, 0.75, 2.0])
-    alone = _release(total=sums, spacing=1.0)
+    alone = _released(total=sums, spacing=1.0)
     assert judge(of_clients, _again(of_clients, [], release=alone)).reasons == []
     further = replace(alone, total=sums + 1e-3)
     assert len(judge(of_clients, _again(of_clients, [], release=further)).reasons) == 1
+
+
+# How much rounding explains, number by number.
+
+
+def test_a_unit_of_rounding_is_float32s_and_hardly_more() -> None:
+    assert 2.0**-24 < UNIT < 2.0**-24 * (1.0 + 2.0**-19)
+
+
+@pytest.mark.parametrize(
+    ("spacing", "off", "right"),
+    [
+        # Two units of noise, clean sum and what is noted: 1 + 2 + 1, then half a spacing.
+        (0.0, 7.9 * UNIT, True),
+        (0.0, 8.1 * UNIT, False),
+        (0.0, -7.9 * UNIT, True),
+        (0.0, -8.1 * UNIT, False),
+        (1e-3, 0.499e-3, True),
+        (1e-3, 0.502e-3, False),
+    ],
+)
+def test_noise_that_is_noted_may_be_off_by_its_rounding(
+    spacing: float, off: float, right: bool
+) -> None:
+    tally, one = Recomputed(), np.ones(1)
+    _noise("here", one, one + off, 2.0 * one, spacing, tally)
+    assert tally.reasons == ([] if right else ["here: its noise is not what the key gives"])
+
+
+def _query(**changes: Any) -> QueryAgain:
+    given = {
+        "records": np.arange(1), "gradient": np.array([2.0], np.float32), "noise": np.zeros(1),
+        "spacing": 0.0, "divisor": 2.0, "clean": np.array([4.0]), "bound": 0.0,
+        "norms": np.ones(1, np.float32), "raw_norms": np.ones(1), "norm_errors": np.zeros(1),
+        "moved": lambda: np.zeros(1),
+    }  # fmt: skip
+    return QueryAgain(**{**given, **changes})
+
+
+def test_a_gradient_may_be_off_by_two_roundings_and_half_a_spacing() -> None:
+    # Two units of a noisy sum of 4.
+    assert _clean(_query(clean=np.array([4.0 - 7.9 * UNIT])), 1.0)[0] == 0.0
+    assert _clean(_query(clean=np.array([4.0 - 9.0 * UNIT])), 1.0)[0] == pytest.approx(UNIT)
+    wide = _query(clean=np.array([4.0 - 0.499]), spacing=1.0)
+    assert _clean(wide, 1.0)[0] == 0.0
+    assert _clean(replace(wide, clean=np.array([3.4])), 1.0)[0] == pytest.approx(0.1, rel=1e-4)
+    # As far as its bound explains, no kink is looked for.
+    assert _clean(_query(clean=np.array([4.0 - 9.0 * UNIT]), bound=1.0), 1.0)[1] == 1.0
+
+
+def test_a_record_beside_a_kink_counts_before_and_after_and_clipped() -> None:
+    off = _query(clean=np.zeros(1), raw_norms=np.array([4.0]), moved=lambda: np.array([0.5]))
+    # Of a record of norm 4 clipping to 1 leaves a quarter.
+    assert _clean(off, 1.0)[1] == pytest.approx(2.0 * 0.5 / 4.0)
+    assert _clean(replace(off, raw_norms=np.array([0.5])), 1.0)[1] == pytest.approx(2.0 * 0.5)
+
+
+def test_norms_that_are_no_numbers_are_the_same_and_weigh_nothing() -> None:
+    def said(norms: list[float], raw: list[float], noted: list[float]) -> Recomputed:
+        tally = Recomputed()
+        query = _query(
+            norms=np.array(norms, np.float32),
+            raw_norms=np.array(raw),
+            norm_errors=np.zeros(len(raw)),
+            moved=lambda: np.zeros(len(raw)),
+        )
+        _norms("here", [(query, np.array(noted))], True, tally)
+        return tally
+
+    assert said([np.nan, 1.0], [np.nan, 1.0], [np.nan, 1.0]).reasons == []
+    one_infinite = said([np.inf], [1.0], [np.inf])
+    assert (one_infinite.reasons, one_infinite.lengthened) == ([], 0.0)
+    # A batch may be empty, and a record's gradient zero.
+    assert said([], [], []).reasons == []
+    assert said([0.0], [0.0], [0.0]).lengthened == 0.0
+
+
+def _clipped(taken: list[float], clipped: list[float], **more: Any) -> list[str]:
+    made = np.array(taken, np.float32)
+    sent = np.array(clipped, np.float32)
+    given = {
+        "update": made, "reference": made.astype(np.float64), "bound": 0.0,
+        "moved": lambda: 0.0, "taken": made, "clipped": sent, "noise": None, "upload": sent,
+        "spacing": 0.0, "bits": None,
+    }  # fmt: skip
+    return _clipping(UpdateAgain(**{**given, **more}), 1.0)
+
+
+def test_what_is_kept_of_an_update_is_what_is_largest() -> None:
+    wrong = ["what was left out of its update is larger than what was kept"]
+    assert _clipped([0.5, 0.5], [0.5, 0.0]) == []
+    assert _clipped([0.8, 0.1, 0.5], [0.8, 0.1, 0.0]) == wrong
+    # Nothing was kept of an update of nothing.
+    assert _clipped([0.0, 0.0], [0.0, 0.0]) == []
+
+
+def test_one_coordinate_that_is_not_scaled_like_the_others_is_found() -> None:
+    wrong = ["its update was not clipped to the clipping norm"]
+    assert _clipped([0.5, 0.25], [0.5, 0.26]) == wrong
+    assert _clipped([0.5, 0.25], [0.51, 0.25]) == wrong
+    # Eight roundings of float32.
+    near = float(np.float32(0.5 * (1.0 + 7.0 * 2.0**-24)))
+    far = float(np.float32(0.5 * (1.0 + 20.0 * 2.0**-24)))
+    assert _clipped([0.5, 0.25], [near, 0.25]) == []
+    assert _clipped([0.5, 0.25], [far, 0.25]) == wrong
+
+
+@pytest.mark.parametrize(
+    ("noise", "spacing", "bits", "right"),
+    [
+        # The upload is 0.5 + 1.5; what it may be off by is a share of its size, 2.
+        (1.5 + 3.9 * UNIT, 0.0, None, True),
+        (1.5 + 4.1 * UNIT, 0.0, None, False),
+        (1.5 + 0.499e-3, 1e-3, None, True),
+        (1.5 + 0.502e-3, 1e-3, None, False),
+        (1.5 + 0.99 * 2.0**-7, 0.0, 8, True),
+        (1.5 + 1.01 * 2.0**-7, 0.0, 8, False),
+    ],
+)
+def test_an_upload_is_the_clipped_update_and_the_keys_noise_as_it_was_written(
+    noise: float, spacing: float, bits: int | None, right: bool
+) -> None:
+    found = _clipped(
+        [0.5], [0.5], noise=np.array([noise]), upload=np.array([2.0], np.float32),
+        spacing=spacing, bits=bits,
+    )  # fmt: skip
+    wrong = ["its upload is not its clipped update and the noise that the key gives"]
+    assert found == ([] if right else wrong)
+    # Where the server adds the noise, the upload is the clipped update exactly.
+    assert _clipped([0.5], [0.5], upload=np.array([0.5 + 2.0**-24])) == wrong
+
+
+@pytest.mark.parametrize(
+    ("off", "spacing", "bits", "right"),
+    [
+        (0.0, 0.0, None, True),
+        # Two units of the noisy sum, 96, and hardly anything of its parts.
+        (191.0 * UNIT, 0.0, None, True),
+        (193.0 * UNIT, 0.0, None, False),
+        (0.499, 1.0, None, True),
+        (0.501, 1.0, None, False),
+        (0.99 * 96 * 2.0**-8, 0.0, 8, True),
+        (1.01 * 96 * 2.0**-8, 0.0, 8, False),
+    ],
+)
+def test_a_release_may_be_off_by_how_it_was_written(
+    of_clients: Bundle, off: float, spacing: float, bits: int | None, right: bool
+) -> None:
+    release = ReleaseAgain(
+        released=np.array([32.0], np.float32), total=np.array([64.0 + off]),
+        noise=np.array([32.0]), spacing=spacing, divisor=3.0, bits=bits,
+    )  # fmt: skip
+    run = _shown(of_clients, np.array([32.0, 0.0, 0.0]))
+    layout = replace(run.layout(), sample_coordinates=np.arange(1))
+    evidence = replace(
+        run.update_round(ROUND),
+        noise_sample=np.array([32.0]) / (run.header.clipping_norm or 1.0),
+        clean_sample=np.array([64.0]),
+    )
+    tally = Recomputed()
+    _release(replace(run, _layout=layout), "here", release, evidence, tally)
+    wrong = ["here: its release is not its uploads' sum and the key's noise"]
+    assert tally.reasons == ([] if right else wrong)
+
+
+def test_rounds_are_added_up_and_a_cohort_has_no_order(of_records: Bundle) -> None:
+    tally = Recomputed()
+    item = of_records.readable_ledger.rounds[ROUND]
+    again = _again(of_records, [], cohort=item.clients[::-1])
+    judge_round(of_records, item, again, tally)
+    turned = replace(item, clients=item.clients[::-1])
+    judge_round(of_records, turned, replace(again, cohort=item.clients), tally)
+    assert (tally.reasons, tally.rounds) == ([], 2)
+
+
+def test_a_hundredth_of_a_round_is_not_yet_far(of_records: Bundle) -> None:
+    digests = {"uploads_sha256": "f" * 64}
+    at = _again(of_records, [], digests=digests, moved=0.01, differences=("torch",))
+    assert (judge(of_records, at).reasons, len(judge(of_records, at).unjudged)) == ([], 1)
+
+
+def test_an_update_within_the_norm_is_not_scaled_and_a_kink_counts_twice(whole: Bundle) -> None:
+    # The first update is 0.3 long, and C is 0.5.
+    clients = whole.update_round(ROUND).clients.tolist()
+
+    def first(moved: float) -> list[str]:
+        made = replace(_off(1e-3)(_update(whole, 0)), moved=lambda: moved)
+        part = replace(_local(whole)[0], client=clients[0], update=lambda: made)
+        return judge(whole, _again(whole, [part])).reasons
+
+    assert first(0.51e-3) == []
+    assert "lies 2.0e-03 C" in first(0.49e-3)[0]

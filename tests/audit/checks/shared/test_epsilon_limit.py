@@ -1,0 +1,221 @@
+"""A limit on ε: promised and noted alike, kept, and what ended the run where it ended early."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from audit.accounting.budget import Steps, budget
+from audit.accounting.comparison import ABSOLUTE, RELATIVE
+from audit.checks.client.accounting import third_party_history
+from audit.checks.record.accounting import histories
+from audit.checks.shared.epsilon_limit import _repeated
+from audit.reading.bundle import Bundle
+from audit.reading.ledger import Resume, SharedBudget, Stopped
+from tests.audit.checks.opened import changed, says
+
+DELTA = 1e-5
+
+
+def limited(bundle: Bundle, promised: float | None, noted: float | None, **more: Any) -> str:
+    run = changed(
+        bundle,
+        spec=lambda s: s["federation"].update(max_epsilon=promised),
+        header={"max_epsilon": noted, **more.pop("header", {})},
+        **more,
+    )
+    verdict, text = says(run, "promise")
+    return text if verdict == "FAIL" else verdict
+
+
+@pytest.mark.parametrize(
+    ("promised", "noted", "said"),
+    [
+        (99.0, 99.0, "PASS"),
+        (99.0, 99.0 * (1 + 0.9e-9), "PASS"),
+        (99.0, 99.0 * (1 + 1.1e-9), "max_epsilon: the spec says 99.0, the ledger 99.0"),
+        (99.0, None, "max_epsilon: the spec says 99.0, the ledger None"),
+        (None, 99.0, "max_epsilon: the spec says None, the ledger 99.0"),
+        (0.0, None, "max_epsilon is not above 0"),
+    ],
+)
+def test_a_limit_is_the_specs(
+    of_records: Bundle, promised: float | None, noted: float | None, said: str
+) -> None:
+    assert limited(of_records, promised, noted).startswith(said)
+
+
+@pytest.mark.parametrize("kind", ["of_records", "of_clients"])
+def test_the_claim_keeps_to_the_limit_without_any_tolerance(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    bundle: Bundle = request.getfixturevalue(kind)
+    view = "server" if kind == "of_records" else "third_party"
+    claimed = (bundle.readable_ledger.claim or {})[view]["epsilon"]["pld"]
+    assert limited(bundle, claimed, claimed) == "PASS"
+    less = claimed * (1 - 1.1e-9)
+    assert limited(bundle, less, less) == (f"the claimed epsilon exceeds max_epsilon, {less:g}")
+
+
+def test_only_a_limit_that_there_is_can_end_a_run(of_records: Bundle) -> None:
+    stopped = {"ledger": {"stopped": Stopped(4, 9.0)}}
+    assert limited(of_records, None, None, **stopped) == (
+        "the claim says that a limit on epsilon ended the run: there is none"
+    )
+    assert "the claim says that another limit on epsilon ended the run" in limited(
+        of_records, 99.0, 99.0, **stopped
+    )
+
+
+def shortened(bundle: Bundle, rounds: int, limit: float) -> dict[str, Any]:
+    read = bundle.readable_ledger
+    return {
+        "rounds": read.rounds[:rounds],
+        "spends": tuple(one for one in read.spends if one.round < rounds),
+        "round_spends": tuple(one for one in read.round_spends if one.round < rounds),
+        "stopped": Stopped(rounds, limit),
+        "claim": {**(read.claim or {}), "server": {"epsilon": {"pld": 0.01}, "accountant": "pld"},
+                  "third_party": {"epsilon": {"pld": 0.01}, "accountant": "pld"}},
+    }  # fmt: skip
+
+
+EARLY = "the run ended after {} of {} rounds, though a further one would have kept to max_epsilon"
+
+
+def boundary(further: float) -> tuple[float, float]:
+    """Limits just at which a further round's cost still explains the end, and no longer does."""
+    at = (further + ABSOLUTE) / (1.0 - RELATIVE)
+    return at * 0.9999, at * 1.0001
+
+
+def test_a_run_ends_early_where_a_further_round_could_exceed_the_limit(
+    of_records: Bundle,
+) -> None:
+    def said(limit: float) -> str:
+        return limited(of_records, limit, limit, ledger=shortened(of_records, 2, limit))
+
+    cut = replace(of_records.readable_ledger, **shortened(of_records, 2, 1.0))
+    past = histories(cut, of_records.header)
+    # Any client may be drawn for it, also one that took no part so far.
+    worst = max(
+        budget([*past.get(client, ()), Steps(12.0 / records, 1.5, 3)], DELTA).headline
+        for client, records in enumerate(of_records.header.records)
+    )
+    explained, early = boundary(worst)
+    assert said(explained) == "PASS"
+    assert said(early).startswith(EARLY.format(2, 4))
+
+
+def test_where_clients_are_drawn_independently_everybody_counts_as_in_every_round(
+    of_records: Bundle,
+) -> None:
+    def said(limit: float, *resumes: Resume) -> str:
+        ledger = {**shortened(of_records, 2, limit), "resumes": resumes}
+        run = changed(
+            of_records,
+            spec=lambda s: s["federation"].update(max_epsilon=limit, client_sampling="poisson"),
+            header={"max_epsilon": limit, "client_sampling": "poisson"},
+            ledger=ledger,
+        )
+        verdict, text = says(run, "promise")
+        return text if verdict == "FAIL" else verdict
+
+    # The smallest client, whose rate is 12/60, in three rounds of three steps.
+    explained, early = boundary(budget([Steps(0.2, 1.5, 9)], DELTA).headline)
+    assert said(explained) == "PASS"
+    assert said(early).startswith(EARLY.format(2, 4))
+    # A round that was begun twice has been paid twice.
+    explained, early = boundary(budget([Steps(0.2, 1.5, 12)], DELTA).headline)
+    assert said(explained, Resume(10, 2, None)) == "PASS"
+    assert said(early, Resume(10, 2, None)).startswith(EARLY.format(2, 4))
+
+
+def test_a_round_of_whole_clients_costs_one_query_more(of_clients: Bundle) -> None:
+    def said(limit: float) -> str:
+        return limited(of_clients, limit, limit, ledger=shortened(of_clients, 20, limit))
+
+    cut = replace(of_clients.readable_ledger, **shortened(of_clients, 20, 1.0))
+    assert sum(one.steps for one in third_party_history(cut)) == 20
+    explained, early = boundary(budget([Steps(0.25, 1.5, 21)], 1e-3).headline)
+    assert said(explained) == "PASS"
+    assert said(early).startswith(EARLY.format(20, 24))
+
+
+def test_rounds_that_may_have_begun_unseen_are_counted_at_every_cut(of_records: Bundle) -> None:
+    read = of_records.readable_ledger
+
+    def repeated(*resumes: tuple[int, int]) -> int:
+        return _repeated(replace(read, resumes=tuple(Resume(*one, None) for one in resumes)))
+
+    # Rounds end in lines 5, 9, 13 and 17.
+    assert repeated() == 0
+    assert repeated((7, 1)) == 1
+    # Round 0 had ended and ran again.
+    assert repeated((7, 0)) == 2
+    assert repeated((7, 1), (8, 1)) == 2
+    assert repeated((7, 1), (11, 1)) == 3
+
+
+# A budget of all runs on the same data.
+
+
+def budgeted(
+    bundle: Bundle, promised: dict[str, Any], noted: SharedBudget | None, **more: Any
+) -> str:
+    run = changed(
+        bundle, spec=lambda s: s.update(budget=promised), header={"budget": noted}, **more
+    )
+    verdict, text = says(run, "promise")
+    return text if verdict == "FAIL" else verdict
+
+
+@pytest.mark.parametrize("kind", ["of_records", "of_clients"])
+def test_a_run_fits_the_budget_of_all_runs_by_itself(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    bundle: Bundle = request.getfixturevalue(kind)
+    ledger, delta = bundle.readable_ledger, bundle.header.delta or 0.0
+    past = (
+        list(histories(ledger, bundle.header).values())
+        if kind == "of_records"
+        else [third_party_history(ledger)]
+    )
+    spent = max(budget(history, delta).headline for history in past)
+
+    def said(epsilon: float, charged: float | None = None, **other: float) -> str:
+        promised = {"file": "spent.db", "epsilon": epsilon, "delta": delta, **other}
+        return budgeted(
+            bundle,
+            promised,
+            SharedBudget(epsilon, delta),
+            claim=lambda c: c.update(budget={"charged": charged}),
+        )
+
+    # The accountants' own difference is granted.
+    least = (spent - ABSOLUTE) / (1.0 + RELATIVE)
+    assert said(least * 1.0001) == "PASS"
+    assert said(least * 0.9999).startswith("budget: the run alone cost")
+    assert said(99.0, delta=delta * 2) == "budget: the ledger's is not the spec's"
+    whole = 2.0 * spent
+    # What is charged lies between what this run cost and the whole.
+    assert said(whole, charged=whole) == "PASS"
+    assert "is charged to it, more than the" in said(whole, charged=whole * 1.0001)
+    low = spent * (1.0 - RELATIVE) - ABSOLUTE
+    assert said(whole, charged=low * 1.0001) == "PASS"
+    assert "is said to be charged to it, less than this run cost" in said(whole, low * 0.9999)
+
+
+def test_a_budget_without_a_file_is_none(of_records: Bundle) -> None:
+    nothing = {"file": None, "epsilon": None, "delta": None}
+    assert budgeted(of_records, nothing, None) == "PASS"
+    assert budgeted(of_records, nothing, SharedBudget(9.0, DELTA)) == (
+        "budget: only one of spec and ledger names one"
+    )
+    promised = {"file": "spent.db", "epsilon": 99.0, "delta": DELTA}
+    assert "the ledger's is not the spec's" in budgeted(
+        of_records, promised, SharedBudget(99.0 * (1 + 1.1e-9), DELTA)
+    )
+    no_claim = budgeted(of_records, promised, SharedBudget(99.0, DELTA), ledger={"claim": None})
+    assert no_claim == "there is no claim"
