@@ -256,16 +256,17 @@ def undamaged(what: str) -> Iterator[None]:
 def labels(runs: Sequence[FinishedRun]) -> list[str]:
     """A short name for each run, all different.
 
-    The label of its cell where it is of a sweep, else its spec's name; its identifier where these
-    do not tell all runs apart.
+    The label of its cell where it is of a sweep, with its seed if need be, else its spec's name;
+    its identifier where these do not tell all runs apart.
     """
-    found = [_label_in_sweep(run.directory.path) or run.spec.name for run in runs]
-    if len(set(found)) == len(found):
-        return found
+    for seeds in (False, True):
+        found = [_label_in_sweep(run.directory.path, seeds) or run.spec.name for run in runs]
+        if len(set(found)) == len(found):
+            return found
     return [run.directory.identifier for run in runs]
 
 
-def _label_in_sweep(path: Path) -> str | None:
+def _label_in_sweep(path: Path, seeds: bool) -> str | None:
     """The values of a sweep's axes in the run's cell, as its results have them."""
     if path.parent.name != "runs" or path.parents[2].name != "cells":
         return None
@@ -276,6 +277,7 @@ def _label_in_sweep(path: Path) -> str | None:
                     columns = list(row)
                     axes = columns[columns.index("cell") + 1 : columns.index("seed")]
                     many = [row[axis] for axis in axes if row[axis]]
+                    many += [f"seed {row['seed']}"] if seeds else []
                     return ", ".join(many) or None
     except (OSError, ValueError, csv.Error, IndexError):
         return None

@@ -33,6 +33,8 @@ STEPS, PROBES, SHOWN = 80, 4, 20
 CONVERGED, WIDTH = 1e-4, 0.01
 _POINTS = 400
 _BATCH = 128
+# Of the largest product, by rounding: the vectors so far span all that the start is made of.
+_VANISHED = 1e-10
 
 
 @dataclass(frozen=True)
@@ -73,24 +75,26 @@ def lanczos(
         Ritz values; the squared first components of their vectors, which add up to 1; and the norm
         of each one's residual, within which an eigenvalue lies.
     """
-    basis = [start / start.norm()]
+    most = min(steps, len(start))
+    basis = start.new_empty(most, len(start))
+    basis[0] = start / start.norm()
     diagonal: list[float] = []
     beside: list[float] = []
-    for _ in range(min(steps, len(start))):
-        vector = product(basis[-1])
-        diagonal.append(float(vector @ basis[-1]))
+    for step in range(most):
+        vector = product(basis[step])
+        diagonal.append(float(vector @ basis[step]))
+        known = basis[: step + 1]
         # Twice: what rounding leaves of the first time would grow from step to step.
         for _ in range(2):
-            known = torch.stack(basis)
             vector = vector - known.T @ (known @ vector)
         beside.append(float(vector.norm()))
-        if beside[-1] <= 1e-10 * max(map(abs, diagonal)) or len(basis) == len(start):
+        if step + 1 == most or beside[-1] <= _VANISHED * max(map(abs, diagonal)):
             break
-        basis.append(vector / beside[-1])
-    matrix = np.diag(diagonal) + np.diag(beside[: len(diagonal) - 1], 1)
+        basis[step + 1] = vector / beside[-1]
+    matrix = np.diag(diagonal) + np.diag(beside[:-1], 1)
     values, vectors = np.linalg.eigh(matrix, UPLO="U")
     whole = len(diagonal) == len(start)
-    last = 0.0 if whole else beside[len(diagonal) - 1]
+    last = 0.0 if whole else beside[-1]
     return values, vectors[0] ** 2, np.abs(last * vectors[-1])
 
 

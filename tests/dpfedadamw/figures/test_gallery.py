@@ -154,6 +154,11 @@ def test_runs_are_called_by_their_specs_names_or_by_their_cells_in_a_sweep(noise
         writer.writerow(["cell", "curve", "seed", "run"])
         writer.writerows([[n, n.path.parents[1].name, 0, n.identifier] for n in cells])
     assert labels([opened(run) for run in cells]) == ["IID", "Dirichlet 0.1"]
+    with (tmp_path / "results.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["cell", "curve", "seed", "run"])
+        writer.writerows([[n, "IID", n, run.identifier] for n, run in enumerate(cells)])
+    assert labels([opened(run) for run in cells]) == ["IID, seed 0", "IID, seed 1"]
 
 
 def test_figures_do_not_go_into_a_run_or_onto_a_file(noised, tmp_path):
