@@ -123,11 +123,12 @@ def figures(
     if as_json:
         print_json(_as_dict(gallery, written))
         return
+    # Names alone, which fit into a line of a narrow terminal.
     rows = [
-        (one.figure.name, f"{paths[0]}{' (private)' if one.figure.exposure.private else ''}")
+        (one.figure.name, paths[0].name)
         for one, paths in zip(gallery.composed, written, strict=True)
     ]
-    out.print(display.facts(rows))
+    out.print(display.facts([("folder", str(folder)), *rows]))
 
 
 def _folder(runs: list[RunDirectory]) -> Path:

@@ -43,6 +43,8 @@ from dpfedadamw.figures.registry import (
 # Numbers of each kind that are kept: 64 MiB of them.
 MOST_NUMBERS = 2**24
 _BINS = 81
+# A few coordinates lie far away, and would leave one bin to all others.
+_CENTRAL = (0.005, 0.995)
 
 
 @dataclass(frozen=True)
@@ -175,20 +177,14 @@ def _measure(run: FinishedRun, _settings: Settings) -> MomentsWatcher:
 
 def _compose(runs: Sequence[Measured[Moments]]) -> Drawing:
     head = (
-        "run",
-        "quantity",
-        "noise",
-        "clients",
-        "bin_from",
-        "bin_to",
+        "run", "quantity", "noise", "clients", "bin_from_gradient", "bin_to_gradient",
         "coordinates_percent",
-        "unit",
-    )
+    )  # fmt: skip
     table = Table(head=head)
     panels = []
-    for name, clean, title, unit, start in (
-        ("first", "clean_first", "First moment m", "gradient", None),
-        ("root", "clean_root", "Root of the second moment √v", "gradient", 0.0),
+    for name, clean, title, start in (
+        ("first", "clean_first", "First moment m, central 99 %", None),
+        ("root", "clean_root", "Root of the second moment √v, central 99 %", 0.0),
     ):
         every = [
             (series, variant, one, values)
@@ -198,7 +194,7 @@ def _compose(runs: Sequence[Measured[Moments]]) -> Drawing:
             )
             if values is not None
         ]
-        edges = bins([values for *_, values in every], _BINS, start)
+        edges = bins([np.quantile(values, _CENTRAL) for *_, values in every], _BINS, start)
         marks: list[Mark] = []
         for series, variant, one, values in every:
             shares = histogram(values, edges)
@@ -216,8 +212,13 @@ def _compose(runs: Sequence[Measured[Moments]]) -> Drawing:
             )
             noise = ("yes", "taken out")[variant] if noised else "none"
             quantity = "m" if name == "first" else "sqrt_v"
-            for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True):
-                cells = (one.numbers.clients, float(low), float(high), float(share), unit)
+            below = 100.0 * float((values < edges[0]).mean())
+            beyond = 100.0 * float((values > edges[-1]).mean())
+            limits = [None, *edges.tolist(), None]
+            for low, high, share in zip(
+                limits[:-1], limits[1:], [below, *shares.tolist(), beyond], strict=True
+            ):
+                cells = (one.numbers.clients, low, high, share)
                 table.rows.append((one.label, quantity, noise, *cells))
         panels.append(
             Panel(

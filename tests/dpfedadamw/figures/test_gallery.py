@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +37,18 @@ def test_figures_stand_in_their_order_and_each_says_from_what_it_is_made():
     private = {name for name, one in FIGURES.items() if one.exposure.private}
     assert private == {*EVERY[:5]}
     assert all(one.summary and one.source for one in FIGURES.values())
+
+
+def test_the_pages_name_every_figure_and_who_may_see_it():
+    pages = Path(__file__).parents[3] / "docs"
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \|.*\| ([^|]+) \|$", (pages / "figures.md").read_text(), re.M
+    )
+    assert [name for name, _ in rows] == EVERY
+    assert {name for name, who in rows if who == "private"} == {*EVERY[:5]}
+    asked = re.findall(r"--figure ([a-z-]+)", (pages / "papers.md").read_text())
+    assert len(asked) >= 5
+    assert {*asked} <= {*EVERY}
 
 
 def test_all_figures_of_a_run_take_one_pass_over_its_rounds(noised, monkeypatch):

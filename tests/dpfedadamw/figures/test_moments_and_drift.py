@@ -12,7 +12,7 @@ from safetensors.numpy import load
 from dpfedadamw.evidence.record_level import round_file
 from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.figures.mechanism.moments import MomentsWatcher
-from dpfedadamw.figures.registry import FIGURES, Settings
+from dpfedadamw.figures.registry import FIGURES, Measured, Settings
 from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.reexecution.watching import Watcher, Watchers
 from tests.dpfedadamw.figures.opened import measured, opened
@@ -160,6 +160,19 @@ def test_moments_without_noise_are_those_of_the_gradients_before_noise(small):
     found = moments.found()
     assert found.clean_first == pytest.approx(firsts.ravel(), rel=1e-5, abs=1e-9)
     assert found.clean_root == pytest.approx(np.sqrt(seconds).ravel(), rel=1e-5, abs=1e-9)
+
+
+def test_every_coordinate_is_in_a_row_of_the_histogram_s_numbers(noised):
+    """The picture has the central 99 % alone; what lies outside has rows without an end."""
+    table = FIGURES["moments"].compose([Measured(label="a", numbers=measured("moments", noised))])
+    shares, open_ended = {}, 0
+    for _, quantity, noise, _, low, high, share in table.table.rows:
+        shares[quantity, noise] = shares.get((quantity, noise), 0.0) + share
+        open_ended += low is None or high is None
+    assert shares == pytest.approx(
+        {(q, n): 100.0 for q in ("m", "sqrt_v") for n in ("yes", "taken out")}
+    )
+    assert open_ended == 8
 
 
 def test_what_does_not_fit_is_left_out_and_counted(noised):
