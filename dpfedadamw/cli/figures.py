@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from dpfedadamw.reexecution.rounds import Rerun
 
 _MOST_RUNS = 14
+# The package's own, for the help text: to look them up takes as long as to load torch.
+NAMES = (
+    "second-moment-variance, drift, moments, bias-shift, update-norms, loss-landscape, hessian, "
+    "iterations"
+)
 
 
 class PictureFormat(StrEnum):
@@ -54,7 +59,7 @@ def figures(
     ] = None,
     names: Annotated[
         list[str] | None,
-        typer.Option("--figure", metavar="NAME", help="One of them; all if left out. Repeatable."),
+        typer.Option("--figure", metavar="NAME", help=f"{NAMES}; all if left out. Repeatable."),
     ] = None,
     kind: Annotated[PictureFormat, typer.Option("--format", help="svg, pdf or png.")] = (
         PictureFormat.svg

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpfedadamw.cli.figures import NAMES
 from dpfedadamw.experiment import prepare
+from dpfedadamw.figures.registry import FIGURES
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import call, probed, small_spec, train
@@ -24,6 +26,10 @@ def run(tmp_path_factory) -> RunDirectory:
     """A run of two rounds."""
     spec = small_spec(rounds=2, clients_per_round=2)
     return train(spec, tmp_path_factory.mktemp("run"))[0].run
+
+
+def test_the_help_names_every_figure():
+    assert NAMES.split(", ") == list(FIGURES)
 
 
 def mode(path: Path) -> int:
