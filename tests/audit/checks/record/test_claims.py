@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from audit.accounting.budget import Steps, budget, closed_forms, server_delta
+from audit.accounting.budget import (
+    Steps,
+    budget,
+    closed_forms,
+    privacy_profile,
+    server_delta,
+)
 from audit.checks.record.accounting import histories, over_rounds
 from audit.checks.record.views import _reading
 from audit.reading.bundle import Bundle, open_bundle
@@ -299,3 +305,34 @@ def test_the_worst_case_is_a_client_in_every_round_up_to_what_the_run_allows(
     ):
         found = judged(changed(of_records, header={"max_epsilon": limit}), "views").details
         assert found["server_worst_case"] == pytest.approx(due)
+
+
+def test_the_profile_of_a_client_that_spent_less_is_found(of_records: Bundle) -> None:
+    past = histories(of_records.readable_ledger, of_records.header)
+    least = min(past.values(), key=lambda history: budget(history, DELTA).headline)
+    weaker = privacy_profile(least, DELTA)
+
+    def lower(claim: Claim) -> None:
+        claim["profile"] = [[x, weaker.delta(x)] for x, _ in claim["profile"]]
+
+    assert "profile" in faults(of_records, "accounting", lower)
+
+
+@pytest.mark.parametrize("kind", ["of_records", "noised_by_clients"])
+def test_a_claim_lists_a_hundred_thousand_clients_at_most(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    def grow(claim: Claim) -> None:
+        claim["server"]["clients"] = [row(claim)] * 100_001
+
+    assert faults(request.getfixturevalue(kind), "accounting", grow) == (
+        "claim: clients is not a list of at most 100000 items"
+    )
+
+
+def test_the_papers_delta_towards_the_server_is_a_half_at_most(of_records: Bundle) -> None:
+    delta = 0.5
+    assert 0.5 < server_delta(delta, 0.6) < 1.0
+    run = changed(of_records, header={"delta": delta})
+    rows = {entry["name"]: entry for entry in judged(run, "views").details["closed_forms"]}
+    assert rows["server_noble"]["compared_at_delta"] == 0.5

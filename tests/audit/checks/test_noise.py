@@ -1,0 +1,333 @@
+"""The check "noise-scale": each of its tests decides at its share of the false alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.checks import base, noise
+from audit.checks.shared import single_noise
+from audit.reading.bundle import Bundle
+from audit.statistics.intervals import FALSE_ALARM, chi_square_interval
+from tests.audit.checks.opened import changed, judged, says
+
+NAME = "noise-scale"
+SHARES = {
+    "scale": noise._SCALE_SHARE,
+    "single": noise._SINGLE_SHARE,
+    "shape": noise._SHAPE_SHARE,
+    "pair": noise._PAIR_SHARE,
+    "sum": noise._SUM_SHARE,
+    "drift": noise._DRIFT_SHARE,
+    "silent": noise._SILENT_SHARE,
+    "tail": noise._TAIL_SHARE,
+    "coordinate": noise._COORDINATE_SHARE,
+    "grain": noise._GRAIN_SHARE,
+}
+
+
+def test_the_shares_of_the_false_alarms_add_up_to_all_of_them() -> None:
+    assert sum(SHARES.values()) == pytest.approx(1.0)
+    assert noise.scale_alpha(5) == pytest.approx(FALSE_ALARM * SHARES["scale"] / 5)
+    assert noise.silent_alpha() == pytest.approx(FALSE_ALARM * SHARES["silent"] / 2)
+    assert noise.tail_alpha() == pytest.approx(FALSE_ALARM * SHARES["tail"] / 4)
+    assert noise.coordinate_alpha() == pytest.approx(FALSE_ALARM * SHARES["coordinate"] / 3)
+    assert noise.drift_alpha() == pytest.approx(FALSE_ALARM * SHARES["drift"] / 2)
+    assert noise.grain_alpha() == pytest.approx(FALSE_ALARM * SHARES["grain"])
+
+
+Fake = Callable[[float], Callable[..., Any]]
+
+
+def spread(name: str) -> Fake:
+    """A p-value of one of the three tests of coordinates."""
+    usual = {"low": 1.0, "high": 1.0, "shape": 1.0}
+    return lambda value: lambda *_: SimpleNamespace(**{**usual, name: value})
+
+
+def extreme(name: str) -> Fake:
+    """A p-value of one of the four tests of largest values."""
+    usual = {"too_small": 1.0, "lightness": 1.0, "too_large": 1.0, "shape": 1.0}
+    return lambda value: lambda *_: SimpleNamespace(**{**usual, name: value})
+
+
+@pytest.mark.parametrize(
+    ("module", "law", "fake", "share", "said"),
+    [
+        (
+            noise,
+            "kolmogorov_p_value",
+            lambda value: lambda *_: value,
+            SHARES["shape"],
+            "the sampled noise does not have the shape of the",
+        ),
+        (
+            single_noise,
+            "coincidence_p_value",
+            lambda value: lambda *_: value,
+            SHARES["grain"],
+            "values of the noise repeat themselves: a coarse grid, or a table, made it",
+        ),
+        (
+            single_noise,
+            "halves_p_value",
+            lambda value: lambda *_: value,
+            SHARES["drift"] / 2,
+            "the noise of the first rounds has another scale than that of the last",
+        ),
+        (
+            single_noise,
+            "silent_p_values",
+            lambda value: lambda silent, _: (np.ones(len(silent)), value),
+            SHARES["silent"] / 2,
+            "over the run, some coordinates carry no noise at all",
+        ),
+        (
+            single_noise,
+            "coordinate_p_values",
+            spread("low"),
+            SHARES["coordinate"] / 3,
+            "some coordinates get too little noise, over all releases of the run",
+        ),
+        (
+            single_noise,
+            "coordinate_p_values",
+            spread("high"),
+            SHARES["coordinate"] / 3,
+            "some coordinates get too much noise, over all releases of the run",
+        ),
+        (
+            single_noise,
+            "coordinate_p_values",
+            spread("shape"),
+            SHARES["coordinate"] / 3,
+            "coordinates do not get equal amounts of noise",
+        ),
+        (
+            single_noise,
+            "extremes",
+            extreme("too_small"),
+            SHARES["tail"] / 4,
+            "the noise has no tails: its largest values are too small",
+        ),
+        (
+            single_noise,
+            "extremes",
+            extreme("lightness"),
+            SHARES["tail"] / 4,
+            "the noise has no tails: its largest values are too small",
+        ),
+        (
+            single_noise,
+            "extremes",
+            extreme("too_large"),
+            SHARES["tail"] / 4,
+            "the noise has values that are too large for a Gaussian",
+        ),
+        (
+            single_noise,
+            "extremes",
+            extreme("shape"),
+            SHARES["tail"] / 4,
+            "the largest values of the noise do not follow a Gaussian's law",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["of_records", "of_clients"])
+def test_each_law_fails_below_its_share_and_not_above(
+    kind: str,
+    module: Any,
+    law: str,
+    fake: Fake,
+    share: float,
+    said: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = request.getfixturevalue(kind)
+
+    def with_p_value(value: float) -> tuple[str, str]:
+        monkeypatch.setattr(module, law, fake(value))
+        return says(run, NAME)
+
+    assert with_p_value(FALSE_ALARM * share * 1.0001)[0] == "PASS"
+    verdict, text = with_p_value(FALSE_ALARM * share * 0.9999)
+    assert verdict == "FAIL"
+    assert said in text
+
+
+def test_laws_that_are_given_their_false_alarms_get_their_shares(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, list[Any]] = {}
+
+    def noting(name: str, place: int) -> None:
+        real = getattr(noise, name)
+
+        def wrapped(*arguments: Any) -> Any:
+            given.setdefault(name, []).append((*arguments[:place], arguments[place]))
+            return real(*arguments)
+
+        monkeypatch.setattr(noise, name, wrapped)
+
+    noting("chi_square_interval", 1)
+    noting("correlation_threshold", 2)
+    noting("any_repeated", 1)
+    noting("quantile_verdicts", 1)
+    assert says(of_records, NAME)[0] == "PASS"
+    # Twelve participations of three queries; in each round 9 queries, of which 36 pairs.
+    queries = 36
+    alphas = {round(degrees): alpha for degrees, alpha in given["chi_square_interval"]}
+    scale = FALSE_ALARM * SHARES["scale"] / (1 + 5 + 3 + 4 + 3)
+    assert alphas[queries * 340] == pytest.approx(scale)
+    assert alphas[340] == pytest.approx(FALSE_ALARM * SHARES["single"] / queries)
+    summed = [alpha for _, alpha in given["chi_square_interval"]]
+    assert summed.count(FALSE_ALARM * SHARES["sum"] / 4) == 4
+    half = FALSE_ALARM * SHARES["pair"] / 2
+    assert given["correlation_threshold"] == [(24, 4 * 36, half)]
+    assert [alpha for _, alpha in given["any_repeated"]] == [half]
+    assert [alpha for _, alpha in given["quantile_verdicts"]] == [FALSE_ALARM * SHARES["shape"]]
+
+
+def scaled(bundle: Bundle, index: int, rows: tuple[int, ...], factor: float) -> Bundle:
+    squares = bundle.round_evidence(index).noise_sum_squares.copy()
+    squares[rows] *= factor
+    return changed(bundle, evidence={index: {"noise_sum_squares": squares}})
+
+
+def test_a_single_query_is_held_to_its_own_interval(of_records: Bundle) -> None:
+    low, high = chi_square_interval(340.0, FALSE_ALARM * SHARES["single"] / 36)
+    own = float(of_records.round_evidence(2).noise_sum_squares[1, 2].sum())
+    ratio = own / 340 / (1.5 * 0.5) ** 2
+    small, large = (
+        "the noise of a single query is far too small",
+        "of a single query is far too large",
+    )
+    for limit, said in ((low, small), (high, large)):
+        inside = 1.0001 if limit == low else 0.9999
+        for factor, told in ((inside, False), (1.0 / inside, True)):
+            text = says(scaled(of_records, 2, (1, 2), limit / ratio * factor), NAME)[1]
+            assert (f"round 2: {said}" in text or said in text) is told
+
+
+def test_a_block_without_noise_is_told_as_that_and_not_as_too_small(of_records: Bundle) -> None:
+    squares = of_records.round_evidence(1).noise_sum_squares.copy()
+    squares[0, 0, 2] = 0.0
+    run = changed(of_records, evidence={1: {"noise_sum_squares": squares}})
+    assert "round 1: a query carries no noise in a whole block" in says(run, NAME)[1]
+
+
+def test_the_noise_is_asked_for_in_every_client_block_round_and_step(of_records: Bundle) -> None:
+    found = judged(of_records, NAME)
+    names = set(found.private["variance_ratios"])
+    assert names == {
+        "all queries",
+        *(f"client {client}" for client in range(5)),
+        *(f"block layer-{index}" for index in range(3)),
+        *(f"round {index}" for index in range(4)),
+        *(f"step {index}" for index in range(3)),
+    }
+    assert found.details["tests"] == len(names)
+    half = 100 * found.details["half_width_sigma"]
+    assert (found.power or "").startswith(
+        f"a noise multiplier off by more than {half:.2f} % over the whole run"
+    )
+
+
+def test_noise_that_depends_on_a_charge_is_judged_by_each_multiplier(of_records: Bundle) -> None:
+    spends = tuple(
+        replace(spend, noise_multiplier=1.5 if spend.round < 2 else 1.5000001)
+        for spend in of_records.readable_ledger.spends
+    )
+    found = judged(changed(of_records, ledger={"spends": spends}), NAME)
+    assert {"noise multiplier 1.5"} <= set(found.private["variance_ratios"])
+    assert found.details["tests"] == 16 + 2
+
+
+@pytest.mark.parametrize("name", ["noise_silent", "noise_largest"])
+def test_evidence_that_leaves_out_single_coordinates_is_not_verified(
+    of_records: Bundle, name: str
+) -> None:
+    whole = {index: {name: None} for index in range(4)}
+    verdict, text = says(changed(of_records, evidence=whole), NAME)
+    assert verdict == "NOT VERIFIED"
+    assert text.startswith("the evidence does not say how much noise single coordinates got")
+    # It does not help to leave it out of one round.
+    assert says(changed(of_records, evidence={1: {name: None}}), NAME)[0] == "NOT VERIFIED"
+
+
+def test_without_sums_by_coordinate_nothing_is_verified(of_records: Bundle) -> None:
+    run = changed(of_records, files={"coordinate_sums": None})
+    assert says(run, NAME)[0] == "NOT VERIFIED"
+
+
+def test_sums_by_coordinate_are_of_all_rounds_and_of_the_same_noise(of_records: Bundle) -> None:
+    sums = of_records.coordinate_sums()
+    assert sums is not None
+    other = changed(of_records, files={"coordinate_sums": replace(sums, rounds=3)})
+    assert says(other, NAME) == (
+        "NOT VERIFIED",
+        "the sums by coordinate are not those of all rounds",
+    )
+    squares = sums.squares.copy()
+    squares[:240] *= 1.01
+    unlike = changed(of_records, files={"coordinate_sums": replace(sums, squares=squares)})
+    assert "the noise by coordinate is not the noise by block" in says(unlike, NAME)[1]
+
+
+@pytest.mark.parametrize("kind", ["of_records", "noised_by_clients"])
+def test_a_negative_sum_of_squares_is_found(kind: str, request: pytest.FixtureRequest) -> None:
+    bundle: Bundle = request.getfixturevalue(kind)
+    evidence = bundle.evidence_of_round(1, bundle.header.unit)
+    said = "round 1: a sum of squares is negative"
+    for name in ("noise_sum_squares", "upload_noise_sum_squares"):
+        found = getattr(evidence, name, None)
+        if found is not None:
+            squares = found.copy()
+            squares.flat[0] = -1e-9
+            verdict, text = says(changed(bundle, evidence={1: {name: squares}}), NAME)
+            assert (verdict, said in text) == ("FAIL", True)
+
+
+def test_a_query_that_was_never_charged_is_found_at_once(of_records: Bundle) -> None:
+    spends = of_records.readable_ledger.spends
+    run = changed(of_records, ledger={"spends": spends[1:]})
+    assert says(run, NAME) == ("FAIL", f"round 0: client {spends[0].client} was never charged")
+
+
+def test_the_noise_of_uploads_must_be_recorded(noised_by_clients: Bundle) -> None:
+    run = changed(noised_by_clients, evidence={1: {"upload_noise_sum_squares": None}})
+    assert says(run, NAME) == (
+        "NOT VERIFIED",
+        "round 1: the noise of its uploads is not recorded",
+    )
+
+
+def test_a_single_upload_or_sum_is_told_with_its_round(
+    noised_by_clients: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = noised_by_clients.update_round(1)
+    own = evidence.upload_noise_sum_squares
+    assert own is not None
+
+    def said(name: str, array: np.ndarray, factor: float) -> str:
+        squares = array.copy()
+        first = squares[0] if squares.ndim > 1 else squares
+        first *= factor
+        run = changed(noised_by_clients, evidence={1: {name: squares}})
+        # Of many reasons six are told.
+        monkeypatch.setattr(base, "_MOST_REASONS", 50)
+        return says(run, NAME)[1]
+
+    for name, array, what in (
+        ("upload_noise_sum_squares", own, "an upload"),
+        ("noise_sum_squares", evidence.noise_sum_squares, "the sum of updates"),
+    ):
+        assert f"round 1: {what} carries no noise in a whole block" in said(name, array, 0.0)
+        assert f"round 1: {what} carries far too little noise" in said(name, array, 0.2)
+        assert f"round 1: {what} carries far too much noise" in said(name, array, 5.0)
