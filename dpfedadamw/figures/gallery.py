@@ -10,8 +10,8 @@ from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.figures.charts import Drawing
 from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.figures.reading import FinishedRun, labels, reason
-from dpfedadamw.figures.registry import Measured, MechanismFigure, Settings, Watching
-from dpfedadamw.reexecution.watching import Watchers
+from dpfedadamw.figures.registry import Measured, Measuring, MechanismFigure, Settings
+from dpfedadamw.reexecution.observation import RoundObservers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def collect(
     for label, run in zip(labels(runs), runs, strict=True):
         identifier = run.directory.identifier
         found: dict[str, Any] = {}
-        watching: dict[str, Watching[Any]] = {}
+        measuring: dict[str, Measuring[Any]] = {}
 
         def leave_out(name: str, error: DpfedadamwError, who: str = identifier) -> None:
             left_out.append(LeftOut(figure=name, run=who, reason=reason(error)))
@@ -88,20 +88,20 @@ def collect(
             except DpfedadamwError as error:
                 leave_out(figure.name, error)
                 continue
-            if isinstance(result, Watching):
-                watching[figure.name] = result
+            if isinstance(result, Measuring):
+                measuring[figure.name] = result
             else:
                 found[figure.name] = result
-        if watching:
+        if measuring:
             try:
-                _watch(run, watching, lambda *done, of=label: working(f"{of}: rounds", *done))
+                _observe(run, measuring, lambda *done, of=label: working(f"{of}: rounds", *done))
             except DpfedadamwError as error:
-                for name in watching:
+                for name in measuring:
                     leave_out(name, error)
-                watching.clear()
-        for name, watcher in watching.items():
+                measuring.clear()
+        for name, observer in measuring.items():
             try:
-                found[name] = watcher.found()
+                found[name] = observer.found()
             except FigureError as error:
                 leave_out(name, error)
         for name, numbers in found.items():
@@ -118,7 +118,7 @@ def collect(
     return Gallery(composed=tuple(composed), left_out=tuple(left_out))
 
 
-def _watch(
-    run: FinishedRun, watching: dict[str, Watching[Any]], on_round: Callable[[int, int], None]
+def _observe(
+    run: FinishedRun, measuring: dict[str, Measuring[Any]], on_round: Callable[[int, int], None]
 ) -> None:
-    run.watch(Watchers(tuple(watching.values())), on_round)
+    run.observe(RoundObservers(tuple(measuring.values())), on_round)

@@ -24,8 +24,8 @@ from dpfedadamw.evidence.record_level import round_file
 from dpfedadamw.experiment import read_data
 from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.reexecution.history import PastLedger
+from dpfedadamw.reexecution.observation import RoundObserver
 from dpfedadamw.reexecution.rounds import Rerun
-from dpfedadamw.reexecution.watching import Watcher
 from dpfedadamw.run.export import load_model
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
@@ -120,18 +120,18 @@ class FinishedRun:
         with self._readable():
             return self._rerun(self.directory, self._data)
 
-    def watch(self, watcher: Watcher, on_round: Callable[[int, int], None]) -> None:
+    def observe(self, observer: RoundObserver, on_round: Callable[[int, int], None]) -> None:
         """Run it again while somebody looks on.
 
         Args:
-            watcher: Looks on.
+            observer: Looks on.
             on_round: Called with rounds done and rounds in all.
 
         Raises:
             DpfedadamwError: If it cannot be run again, or comes out otherwise.
         """
         with self._readable():
-            self.rerun.watch(watcher, on_round)
+            self.rerun.observe(observer, on_round)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:

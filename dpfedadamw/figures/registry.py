@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from dpfedadamw.figures.charts import Drawing
 from dpfedadamw.figures.publication import Exposure
 from dpfedadamw.figures.reading import FinishedRun
-from dpfedadamw.reexecution.watching import Watcher
+from dpfedadamw.reexecution.observation import RoundObserver
 from dpfedadamw.registration import LAST, Registry
 
 Numbers = TypeVar("Numbers")
@@ -28,7 +28,7 @@ class Settings:
     records: int | None = None
 
 
-class Watching(Watcher, Generic[Numbers]):
+class Measuring(RoundObserver, Generic[Numbers]):
     """Measures while a run's rounds are run again."""
 
     def found(self) -> Numbers:
@@ -72,7 +72,7 @@ class MechanismFigure(Generic[Numbers]):
     summary: str
     source: str
     exposure: Exposure
-    measure: Callable[[FinishedRun, Settings], Numbers | Watching[Numbers]]
+    measure: Callable[[FinishedRun, Settings], Numbers | Measuring[Numbers]]
     compose: Callable[[Sequence[Measured[Numbers]]], Drawing]
     place: int = LAST
 

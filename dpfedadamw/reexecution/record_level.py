@@ -18,6 +18,7 @@ from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.noise.noise import grid_spacing
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
+from dpfedadamw.reexecution.observation import TappedEvidence
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.results import (
     Integers,
@@ -27,7 +28,6 @@ from dpfedadamw.reexecution.results import (
     UpdateAgain,
 )
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
-from dpfedadamw.reexecution.watching import TappedEvidence
 
 # How many Box-Muller normals make one number of the noise.
 DRAWS = {"box-muller": 1, "four-draw": 4}

@@ -40,11 +40,11 @@ from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.reexecution.client_level import ClientLevelAgain
 from dpfedadamw.reexecution.history import PastLedger, PastRound, append
 from dpfedadamw.reexecution.keys import Keys
+from dpfedadamw.reexecution.observation import ObservedRule, RoundObserver, Tap
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.record_level import RecordLevelAgain
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
-from dpfedadamw.reexecution.watching import Tap, WatchedRule, Watcher
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.environment import differences, environment, read_environments
@@ -187,7 +187,7 @@ class Rerun:
         index: int,
         state: ServerState,
         drawn: frozenset[int] = frozenset(),
-        watcher: Watcher | None = None,
+        observer: RoundObserver | None = None,
     ) -> tuple[RoundResult, RoundAgain]:
         """Run one round again.
 
@@ -195,7 +195,7 @@ class Rerun:
             index: t, from 0.
             state: The state before it.
             drawn: Clients whose participations are to be computed a second time.
-            watcher: Looks on; None for nobody.
+            observer: Looks on; None for nobody.
 
         Raises:
             ReexecutionError: If the ledger has no such round, or the keys do not open it.
@@ -217,13 +217,13 @@ class Rerun:
 
             source = self._keys.source(past.commitment)
             cohort: list[int] = []
-            tap = None if watcher is None else Tap(watcher)
+            tap = None if observer is None else Tap(observer)
             unit = self._unit(folder, source, drawn, cohort, tap)
             experiment, options = self.experiment, self._performance(index)
             rule = experiment.algorithm.local
             self.experiment.model.train()
             worker = Worker(
-                rule=rule if tap is None else WatchedRule(rule, tap),
+                rule=rule if tap is None else ObservedRule(rule, tap),
                 unit=unit,
                 engine=unit_of(experiment.plan).rounds.engine(experiment, options),
                 flat=self._flat,
@@ -264,13 +264,13 @@ class Rerun:
                 **self._server(past, result, unit, computed, self._keys.open(index, cohort)),
             )
 
-    def watch(
-        self, watcher: Watcher, on_round: Callable[[int, int], None] = lambda *_: None
+    def observe(
+        self, observer: RoundObserver, on_round: Callable[[int, int], None] = lambda *_: None
     ) -> None:
         """Run the whole run again while somebody looks on.
 
         Args:
-            watcher: Looks on.
+            observer: Looks on.
             on_round: Called with rounds done and rounds in all.
 
         Raises:
@@ -281,7 +281,7 @@ class Rerun:
         for index in range(total):
             if not self._keys.open(index, [SERVER]):
                 raise ReexecutionError("the whole key is needed to run every round again")
-            result, _ = self.play(index, state, watcher=watcher)
+            result, _ = self.play(index, state, observer=observer)
             if not self._as_named(result):
                 raise ReexecutionError(
                     f"round {index}, run again, does not lead to the state that the ledger names"

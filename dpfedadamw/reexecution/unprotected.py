@@ -10,9 +10,9 @@ from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy.noise.randomness import RandomSource
+from dpfedadamw.reexecution.observation import Tap
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.results import ParticipationAgain, ReexecutionError, ReleaseAgain
-from dpfedadamw.reexecution.watching import Tap
 
 
 @dataclass(kw_only=True)
@@ -80,13 +80,13 @@ class UnprotectedAgain(Unprotected):
         if part.client in self.kept.drawn:
             self.kept.parts[part.client], self.kept.answers[part.client] = part, answer
         if self.kept.tap is not None:
-            self.kept.tap.watcher.took_part(part, answer)
+            self.kept.tap.observer.took_part(part, answer)
 
     def close(self, current: Round) -> Mapping[str, object]:
         """As in the run; keep the round."""
         self.kept.rounds.append(current)
         if self.kept.tap is not None:
-            self.kept.tap.watcher.closes(current)
+            self.kept.tap.observer.closes(current)
         return super().close(current)
 
     def commitment(self, _answer: Answer) -> bytes | None:

@@ -21,9 +21,9 @@ from dpfedadamw.figures.publication import PRIVATE
 from dpfedadamw.figures.reading import FinishedRun
 from dpfedadamw.figures.registry import (
     Measured,
+    Measuring,
     MechanismFigure,
     Settings,
-    Watching,
     register,
 )
 
@@ -50,7 +50,7 @@ class Drift:
     cosine: Floats
 
 
-class DriftWatcher(Watching[Drift]):
+class DriftObserver(Measuring[Drift]):
     """Adds up directions, so that no client's update is kept."""
 
     def __init__(self) -> None:
@@ -93,10 +93,10 @@ class DriftWatcher(Watching[Drift]):
         return Drift(*np.asarray(self._rows, dtype=np.float64).T)
 
 
-def _measure(run: FinishedRun, _settings: Settings) -> DriftWatcher:
+def _measure(run: FinishedRun, _settings: Settings) -> DriftObserver:
     # Whether it can be run again shows before anything is.
     _ = run.rerun
-    return DriftWatcher()
+    return DriftObserver()
 
 
 def _compose(runs: Sequence[Measured[Drift]]) -> Drawing:

@@ -34,9 +34,9 @@ from dpfedadamw.figures.publication import PRIVATE
 from dpfedadamw.figures.reading import FinishedRun
 from dpfedadamw.figures.registry import (
     Measured,
+    Measuring,
     MechanismFigure,
     Settings,
-    Watching,
     register,
 )
 
@@ -79,7 +79,7 @@ class _Round:
     clients: int = 0
 
 
-class MomentsWatcher(Watching[Moments]):
+class MomentsObserver(Measuring[Moments]):
     """Follows the moments without noise beside the rule's own.
 
     Args:
@@ -161,7 +161,7 @@ def _joined(vectors: list[Tensor]) -> Floats:
     return torch.cat(vectors).double().numpy()
 
 
-def _measure(run: FinishedRun, _settings: Settings) -> MomentsWatcher:
+def _measure(run: FinishedRun, _settings: Settings) -> MomentsObserver:
     require_moments(run)
     experiment = run.rerun.experiment
     rule = experiment.algorithm.local
@@ -172,7 +172,7 @@ def _measure(run: FinishedRun, _settings: Settings) -> MomentsWatcher:
             f"the model has {size:,} trained parameters; the figure keeps the moments of "
             f"{MOST_NUMBERS:,} at most"
         )
-    return MomentsWatcher(rule, noised=run.spec.privacy.unit == "record")
+    return MomentsObserver(rule, noised=run.spec.privacy.unit == "record")
 
 
 def _compose(runs: Sequence[Measured[Moments]]) -> Drawing:

@@ -22,9 +22,9 @@ from dpfedadamw.figures.publication import PRIVATE
 from dpfedadamw.figures.reading import FinishedRun
 from dpfedadamw.figures.registry import (
     Measured,
+    Measuring,
     MechanismFigure,
     Settings,
-    Watching,
     register,
 )
 
@@ -44,7 +44,7 @@ class Variances:
     clients: Floats
 
 
-class VarianceWatcher(Watching[Variances]):
+class VarianceObserver(Measuring[Variances]):
     """Adds up each round's second moments client by client, in float64."""
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class VarianceWatcher(Watching[Variances]):
         return Variances(*np.asarray(self._rows, dtype=np.float64).T)
 
 
-def _measure(run: FinishedRun, _settings: Settings) -> VarianceWatcher:
+def _measure(run: FinishedRun, _settings: Settings) -> VarianceObserver:
     require_moments(run)
-    return VarianceWatcher()
+    return VarianceObserver()
 
 
 def _compose(runs: Sequence[Measured[Variances]]) -> Drawing:

@@ -33,9 +33,9 @@ from dpfedadamw.figures.publication import PRIVATE
 from dpfedadamw.figures.reading import FinishedRun, undamaged
 from dpfedadamw.figures.registry import (
     Measured,
+    Measuring,
     MechanismFigure,
     Settings,
-    Watching,
     register,
 )
 
@@ -62,7 +62,7 @@ class UpdateNorms:
     sparsified: bool = False
 
 
-class NormWatcher(Watching[UpdateNorms]):
+class NormObserver(Measuring[UpdateNorms]):
     """Measures each update.
 
     Args:
@@ -96,14 +96,14 @@ def _norms(rows: Sequence[tuple[int, float, float]], clipping_norm: float | None
     return UpdateNorms(rounds, before, None if clipping_norm is None else after, clipping_norm)
 
 
-def _measure(run: FinishedRun, _settings: Settings) -> UpdateNorms | NormWatcher:
+def _measure(run: FinishedRun, _settings: Settings) -> UpdateNorms | NormObserver:
     if run.spec.privacy.unit != "client":
         _ = run.rerun
-        return NormWatcher(None)
+        return NormObserver(None)
     clipping_norm = float(run.past.header["clipping_norm"])
     if run.past.header.get("sparsification") is not None:
         _ = run.rerun
-        return NormWatcher(clipping_norm)
+        return NormObserver(clipping_norm)
     with undamaged("its evidence"):
         rows = [
             (index + 1, float(before), float(after))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dpfedadamw.figures.reading import FinishedRun
-from dpfedadamw.figures.registry import FIGURES, Settings, Watching
+from dpfedadamw.figures.registry import FIGURES, Measuring, Settings
 from dpfedadamw.reexecution.keys import published
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.rundir import RunDirectory
@@ -24,7 +24,7 @@ def measured(name: str, run: RunDirectory, settings: Settings | None = None) -> 
     """What a figure measures of a run, its rounds run again where it has to."""
     finished = opened(run)
     found = FIGURES[name].measure(finished, settings or Settings())
-    if isinstance(found, Watching):
-        finished.rerun.watch(found)
+    if isinstance(found, Measuring):
+        finished.rerun.observe(found)
         return found.found()
     return found

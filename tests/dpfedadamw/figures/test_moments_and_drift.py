@@ -11,10 +11,10 @@ from safetensors.numpy import load
 
 from dpfedadamw.evidence.record_level import round_file
 from dpfedadamw.figures.errors import FigureError
-from dpfedadamw.figures.mechanism.moments import MomentsWatcher
+from dpfedadamw.figures.mechanism.moments import MomentsObserver
 from dpfedadamw.figures.registry import FIGURES, Measured, Settings
+from dpfedadamw.reexecution.observation import RoundObserver, RoundObservers
 from dpfedadamw.reexecution.results import ReexecutionError
-from dpfedadamw.reexecution.watching import Watcher, Watchers
 from tests.dpfedadamw.figures.opened import measured, opened
 
 BETA1, BETA2 = 0.9, 0.999
@@ -115,7 +115,7 @@ def test_the_second_moment_without_noise_is_carried_as_the_evidence_carries_it(n
     assert np.abs(found.clean_first).mean() < np.abs(found.first).mean()
 
 
-class Collected(Watcher):
+class Collected(RoundObserver):
     """Every gradient without noise, by round and client."""
 
     def __init__(self):
@@ -137,7 +137,7 @@ def test_moments_without_noise_are_those_of_the_gradients_before_noise(small):
     run = small("dp-fedadamw", "algorithm.second_moment.aggregation=tensor", clients=3)
     finished, gradients = opened(run), Collected()
     moments = FIGURES["moments"].measure(finished, Settings())
-    finished.rerun.watch(Watchers((gradients, moments)))
+    finished.rerun.observe(RoundObservers((gradients, moments)))
     layout = json.loads((run.evidence / "layout.json").read_text())
     sampled, sizes = layout["sample_coordinates"], layout["blocks"]["sizes"]
     assert sizes == [640, 10]
@@ -177,9 +177,9 @@ def test_every_coordinate_is_in_a_row_of_the_histogram_s_numbers(noised):
 
 def test_what_does_not_fit_is_left_out_and_counted(noised):
     finished = opened(noised)
-    watcher = MomentsWatcher(finished.rerun.experiment.algorithm.local, noised=True, most=2 * 650)
-    finished.rerun.watch(watcher)
-    found = watcher.found()
+    observer = MomentsObserver(finished.rerun.experiment.algorithm.local, noised=True, most=2 * 650)
+    finished.rerun.observe(observer)
+    found = observer.found()
     assert (found.clients, found.of, len(found.first)) == (2, 3, 2 * 650)
 
 
@@ -205,13 +205,13 @@ def test_a_single_client_has_no_variance_across_clients(small):
 
 
 def test_a_run_that_comes_out_otherwise_is_not_drawn(noised):
-    class Nobody(MomentsWatcher):
+    class Nobody(MomentsObserver):
         pass
 
     finished = opened(noised, seed=2)
-    watcher = Nobody(finished.rerun.experiment.algorithm.local, noised=True)
+    observer = Nobody(finished.rerun.experiment.algorithm.local, noised=True)
     with pytest.raises(ReexecutionError, match="does not lead to the state that the ledger names"):
-        finished.rerun.watch(watcher)
+        finished.rerun.observe(observer)
 
 
 def test_the_reference_would_notice_another_decay(two_clients, by_hand):

@@ -1,7 +1,7 @@
 """Looking on while rounds are run again: what a run does not keep can be measured in passing.
 
-A watcher sees private values. It changes none, and copies what it wants to keep: most of what it is
-shown is overwritten by the next step.
+An observer sees private values. It changes none, and copies what it wants to keep: most of what it
+is shown is overwritten by the next step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpfedadamw.evidence.record_level import ClientEvidence, Query
 from dpfedadamw.federation.participation import Answer, Participation, Round
 
 
-class Watcher:
+class RoundObserver:
     """Sees what goes on in rounds that are run again; every hook does nothing by itself.
 
     Clients come one after the other: `begins`, then `answered` for each query, `moments` where the
@@ -56,14 +56,14 @@ class Watcher:
 
 
 @dataclass(frozen=True)
-class Watchers(Watcher):
+class RoundObservers(RoundObserver):
     """Several that look on at once.
 
     Attributes:
         every: Told one after the other.
     """
 
-    every: tuple[Watcher, ...]
+    every: tuple[RoundObserver, ...]
 
     def begins(self, broadcast: Broadcast) -> None:
         """Tell each."""
@@ -98,14 +98,14 @@ class Watchers(Watcher):
 
 @dataclass
 class Tap:
-    """Where a round's unit, its local rule and its watcher meet.
+    """Where a round's unit, its local rule and its observer meet.
 
     Attributes:
-        watcher: Who looks on.
+        observer: Who looks on.
         clean: The last query's mean gradient before noise, [d]; None where none is added.
     """
 
-    watcher: Watcher
+    observer: RoundObserver
     clean: Tensor | None = None
 
 
@@ -117,7 +117,7 @@ class TappedEvidence(ClientEvidence):
         tap: Where it is seen.
     """
 
-    tap: Tap = field(default_factory=lambda: Tap(Watcher()))
+    tap: Tap = field(default_factory=lambda: Tap(RoundObserver()))
 
     def query(self, query: Query) -> None:
         """As in the run; the clean sum is divided as the noised one will be."""
@@ -126,7 +126,7 @@ class TappedEvidence(ClientEvidence):
 
 
 @dataclass(frozen=True)
-class WatchedRule:
+class ObservedRule:
     """A local rule whose gradients, moments and outcome are seen.
 
     Attributes:
@@ -144,15 +144,15 @@ class WatchedRule:
 
     def run(self, broadcast: Broadcast, oracle: GradientOracle, observer: Observer) -> Upload:
         """Take the rule's local steps."""
-        self.tap.watcher.begins(broadcast)
+        self.tap.observer.begins(broadcast)
         upload = self.rule.run(
-            broadcast, _WatchedOracle(oracle, self.tap), _WatchedObserver(observer, self.tap)
+            broadcast, _ObservedOracle(oracle, self.tap), _Both(observer, self.tap)
         )
-        self.tap.watcher.trained(upload)
+        self.tap.observer.trained(upload)
         return upload
 
 
-class _WatchedOracle:
+class _ObservedOracle:
     def __init__(self, oracle: GradientOracle, tap: Tap) -> None:
         self.noise_variance = oracle.noise_variance
         self._oracle, self._tap = oracle, tap
@@ -166,16 +166,18 @@ class _WatchedOracle:
         self._tap.clean = None
         noised = self._oracle.gradient(parameters)
         clean, self._tap.clean = self._tap.clean, None
-        self._tap.watcher.answered(noised, noised if clean is None else clean)
+        self._tap.observer.answered(noised, noised if clean is None else clean)
         return noised
 
 
-class _WatchedObserver:
+class _Both:
+    """Shows moments to whoever looks on, and to whoever notes them in the run."""
+
     def __init__(self, observer: Observer, tap: Tap) -> None:
         self._observer, self._tap = observer, tap
 
     def second_moment(self, look: Callable[[], Any]) -> None:
-        """Show the moments to the watcher, and to whoever notes them in the run."""
+        """Show the moments to the observer, and to whoever notes them in the run."""
         seen = look()
-        self._tap.watcher.moments(seen)
+        self._tap.observer.moments(seen)
         self._observer.second_moment(lambda: seen)
