@@ -48,10 +48,11 @@ def changed(
     promised = copy.deepcopy(dict(bundle.readable_spec))
     if spec is not None:
         spec(promised)
-    kept: OrderedDict[tuple[str, int], Any] = OrderedDict()
-    for index in range(read.rounds_to_finish):
+    # What was read or changed before stays; all else is read from the files when asked for.
+    kept = OrderedDict(bundle._cache)
+    for index, arrays in (evidence or {}).items():
         found = bundle.evidence_of_round(index, bundle.header.unit)
-        kept[bundle.header.unit.name, index] = replace(found, **(evidence or {}).get(index, {})), 0
+        kept[bundle.header.unit.name, index] = replace(found, **arrays), 0
     run = replace(bundle, spec=promised, ledger=read, _cache=kept)
     for name, content in (files or {}).items():
         assert hasattr(run, name)

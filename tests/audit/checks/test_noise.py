@@ -57,83 +57,83 @@ def extreme(name: str) -> Fake:
 
 
 @pytest.mark.parametrize(
-    ("module", "law", "fake", "share", "said"),
+    ("module", "law", "fake", "alpha", "said"),
     [
         (
             noise,
             "kolmogorov_p_value",
             lambda value: lambda *_: value,
-            SHARES["shape"],
+            FALSE_ALARM * SHARES["shape"],
             "the sampled noise does not have the shape of the",
         ),
         (
             single_noise,
             "coincidence_p_value",
             lambda value: lambda *_: value,
-            SHARES["grain"],
+            FALSE_ALARM * SHARES["grain"],
             "values of the noise repeat themselves: a coarse grid, or a table, made it",
         ),
         (
             single_noise,
             "halves_p_value",
             lambda value: lambda *_: value,
-            SHARES["drift"] / 2,
+            FALSE_ALARM * SHARES["drift"] / 2,
             "the noise of the first rounds has another scale than that of the last",
         ),
         (
             single_noise,
             "silent_p_values",
             lambda value: lambda silent, _: (np.ones(len(silent)), value),
-            SHARES["silent"] / 2,
+            FALSE_ALARM * SHARES["silent"] / 2,
             "over the run, some coordinates carry no noise at all",
         ),
         (
             single_noise,
             "coordinate_p_values",
             spread("low"),
-            SHARES["coordinate"] / 3,
+            FALSE_ALARM * SHARES["coordinate"] / 3,
             "some coordinates get too little noise, over all releases of the run",
         ),
         (
             single_noise,
             "coordinate_p_values",
             spread("high"),
-            SHARES["coordinate"] / 3,
+            FALSE_ALARM * SHARES["coordinate"] / 3,
             "some coordinates get too much noise, over all releases of the run",
         ),
         (
             single_noise,
             "coordinate_p_values",
             spread("shape"),
-            SHARES["coordinate"] / 3,
+            FALSE_ALARM * SHARES["coordinate"] / 3,
             "coordinates do not get equal amounts of noise",
         ),
         (
             single_noise,
             "extremes",
             extreme("too_small"),
-            SHARES["tail"] / 4,
+            FALSE_ALARM * SHARES["tail"] / 4,
             "the noise has no tails: its largest values are too small",
         ),
         (
             single_noise,
             "extremes",
             extreme("lightness"),
-            SHARES["tail"] / 4,
+            FALSE_ALARM * SHARES["tail"] / 4,
             "the noise has no tails: its largest values are too small",
         ),
         (
             single_noise,
             "extremes",
             extreme("too_large"),
-            SHARES["tail"] / 4,
+            FALSE_ALARM * SHARES["tail"] / 4,
             "the noise has values that are too large for a Gaussian",
         ),
         (
             single_noise,
             "extremes",
             extreme("shape"),
-            SHARES["tail"] / 4,
+            FALSE_ALARM * SHARES["tail"] / 4,
             "the largest values of the noise do not follow a Gaussian's law",
         ),
     ],
@@ -144,7 +144,7 @@ def test_each_law_fails_below_its_share_and_not_above(
     module: Any,
     law: str,
     fake: Fake,
-    share: float,
+    alpha: float,
     said: str,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -155,8 +155,8 @@ def test_each_law_fails_below_its_share_and_not_above(
         monkeypatch.setattr(module, law, fake(value))
         return says(run, NAME)
 
-    assert with_p_value(FALSE_ALARM * share * 1.0001)[0] == "PASS"
-    verdict, text = with_p_value(FALSE_ALARM * share * 0.9999)
+    assert with_p_value(alpha)[0] == "PASS"
+    verdict, text = with_p_value(alpha * 0.9999)
     assert verdict == "FAIL"
     assert said in text
 

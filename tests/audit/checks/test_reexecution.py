@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from audit.auditor import audit_run
-from audit.checks.reexecution import WORD, percent
+from audit.checks.reexecution import WORD, _power, chances, passing, percent, said
 from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
 from audit.reading.bundle import open_bundle
 from audit.reexecution.base import (
@@ -249,3 +249,36 @@ def test_probabilities_are_told_in_words() -> None:
     assert [percent(0.0), percent(0.0004), percent(0.34), percent(1.0)] == [
         "0.0 %", "below 0.1 %", "34.0 %", "100.0 %",
     ]  # fmt: skip
+
+
+def test_what_was_drawn_is_told_with_how_likely_a_forger_passes() -> None:
+    assert said({"participations": 12, "drawn": 12}) == (
+        "all 12 participations were computed again from the data"
+    )
+    assert said({"participations": 12, "drawn": 13}).startswith("all 12 participations")
+    # One of twelve is false: it is among eleven of them but for one in twelve.
+    assert said({"participations": 12, "drawn": 11}) == (
+        "11 of 12 participations were computed again from the data; a trainer who falsified 5 % of "
+        "them would have passed with a probability of 8.3 %"
+    )
+    assert said({"drawn": 3}) == (
+        "3 participations were computed again from the data; a trainer who falsified 5 % of them "
+        f"would have passed with a probability of {percent(0.95**3)}"
+    )
+
+
+def test_at_least_one_participation_is_taken_to_be_false_and_no_more_than_there_are() -> None:
+    assert passing(10, 0.01, 4) == pytest.approx(0.6)
+    assert passing(100, 0.05, 1) == pytest.approx(0.95)
+    assert passing(1, 5.0, 1) == 0.0
+    assert passing(None, 0.2, 2) == pytest.approx(0.64)
+    assert [one["share"] for one in chances(None, 1)] == [0.01, 0.05, 0.2]
+
+
+def test_power_is_told_for_each_share_and_how_many_would_find_one_percent() -> None:
+    assert _power(12, 12) == "any participation that was falsified"
+    assert _power(None, 1) == (
+        "chance of a FAIL: 1 % falsified: 1.0 %; 5 % falsified: 5.0 %; 20 % falsified: 20.0 %"
+    )
+    # To miss one of a hundred with 5 % at most, 95 must be drawn.
+    assert _power(100, 1).endswith("; to find 1 of 100 with 95 % takes 95")

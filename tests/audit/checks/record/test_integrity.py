@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from audit.checks.shared.completeness import UNATTESTED
+from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger import Fault, Ledger, Resume
 from audit.reading.spends import RoundSpend
@@ -343,3 +344,8 @@ def test_of_evidence_that_lies_in_ruins_no_more_than_a_hundred_files_are_opened(
     monkeypatch.setattr(Bundle, "evidence_of_round", counted)
     assert judged(lost, "integrity").verdict.value == "FAIL"
     assert asked == list(range(101))
+
+
+def test_that_nobody_attested_is_told_before_what_else_is_not_there(of_records: Bundle) -> None:
+    lost = replace(changed(of_records), problems=(UntrustedFileError("a.npz", "is gone"),))
+    assert judged(lost, "integrity").measurement.startswith(UNATTESTED)

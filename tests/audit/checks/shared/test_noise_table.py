@@ -7,8 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.checks.shared.noise_table import NoiseTable, of_queries, of_rounds
+from audit.checks.shared import noise_table
+from audit.checks.shared.noise_table import (
+    NoiseTable,
+    coordinate_degrees,
+    of_queries,
+    of_rounds,
+    rounds_with_choices,
+)
+from audit.errors import UnverifiedError
 from audit.reading.bundle import open_bundle
+from audit.reading.sparsification import Sparsification
+from tests.audit.checks.opened import changed
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, rewrite_round
 
@@ -104,3 +114,65 @@ def test_a_negative_sum_of_squares_of_a_round_is_a_reason(noise_added_by, name, 
     reasons: list[str] = []
     of_rounds(open_bundle(run), reasons)
     assert reasons == ["round 0: a sum of squares is negative"]
+
+
+def test_coordinates_are_found_again_up_to_a_number_and_no_further(of_clients, monkeypatch):
+    most = noise_table.MOST_COORDINATES
+    many = Sparsification("random", most + 1, 170, 0)
+    with pytest.raises(UnverifiedError, match="too many coordinates"):
+        next(rounds_with_choices(of_clients, many))
+    monkeypatch.setattr(noise_table, "MOST_COORDINATES", 340)
+    index, _, chosen = next(rounds_with_choices(of_clients, Sparsification("random", 340, 170, 0)))
+    assert (index, len(chosen)) == (0, 170)
+
+
+def test_public_coordinates_need_a_layout_of_tensors(of_clients):
+    run = changed(of_clients, header={"sparsification": Sparsification("random", 340, 170, 0)})
+    run = replace(run, _layout=replace(of_clients.layout(), kind="heads"))
+    with pytest.raises(UnverifiedError, match="not runs of coordinates"):
+        of_rounds(run, [])
+
+
+def test_each_coordinate_is_counted_in_the_rounds_that_release_it(of_clients):
+    assert coordinate_degrees(of_clients, 24).tolist() == [24] * 340
+    own = changed(of_clients, header={"sparsification": Sparsification("local-top", 340, 170, 0)})
+    assert coordinate_degrees(own, 24).tolist() == [24] * 340
+    public = changed(of_clients, header={"sparsification": Sparsification("random", 340, 170, 0)})
+    degrees = coordinate_degrees(public, 24)
+    assert degrees.sum() == 24 * 170
+    assert degrees.max() <= 24
+
+
+def test_rows_are_in_units_of_what_was_charged(of_records):
+    evidence = of_records.round_evidence(1)
+    table = of_queries(of_records, [])
+    rows = table.round == 1
+    deviation = 1.5 * 0.5
+    assert table.squares[rows].sum() == pytest.approx(
+        evidence.noise_sum_squares.sum() / deviation**2
+    )
+    assert table.samples[1] == pytest.approx(evidence.noise_sample / 1.5)
+    clean = np.sqrt(evidence.clean_sum_squares.sum(axis=2)) * 12.0 / deviation
+    assert table.clean[rows] == pytest.approx(clean.ravel())
+    assert table.largest[rows] == pytest.approx(evidence.noise_largest.ravel() / 1.5)
+    assert table.step[rows].tolist() == [0, 1, 2] * 3
+    assert table.client[rows].tolist() == np.repeat(evidence.clients, 3).tolist()
+
+
+def test_uploads_are_in_units_of_their_share(noised_by_clients):
+    evidence = noised_by_clients.update_round(2)
+    sums, uploads = of_rounds(noised_by_clients, [])
+    rows, many = uploads.round == 2, len(evidence.clients)
+    deviation = 1.5 * 0.5
+    shares = evidence.upload_noise_sum_squares * many / deviation**2
+    assert uploads.squares[rows] == pytest.approx(shares)
+    clipped = evidence.clipped_norms * many**0.5 / deviation
+    assert uploads.clean[rows] == pytest.approx(clipped)
+    assert uploads.largest[rows] == pytest.approx(evidence.upload_noise_largest * many**0.5 / 1.5)
+    assert uploads.silent[rows].tolist() == evidence.upload_noise_silent.tolist()
+    row = sums.round == 2
+    assert sums.client[row].tolist() == [-1]
+    assert sums.squares[row][0] == pytest.approx(evidence.noise_sum_squares / deviation**2)
+    assert sums.clean[row][0] == pytest.approx(evidence.clipped_norms.sum() / deviation)
+    assert sums.largest[row][0] == pytest.approx(evidence.noise_largest / 1.5)
+    assert (sums.gridded, uploads.gridded) == (False, True)

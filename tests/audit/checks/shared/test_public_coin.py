@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import shutil
@@ -129,6 +130,13 @@ def resumed_with(commitment: str) -> Callable[[Path], None]:
         (lambda run: challenge(run, run="another-run"), "of different runs"),
         (lambda run: challenge(run, rounds=9), "keys of other rounds and clients"),
         (lambda run: challenge(run, late=timedelta(hours=1)), "dated after the challenge"),
+        (lambda run: challenge(run, late=timedelta(seconds=301)), "dated after the challenge"),
+        (
+            lambda run: challenge(run, clients=9, data=("01" * 32,) * 9),
+            "keys of other rounds and clients than the run's; intent.json: commits to the data of "
+            "another number of clients",
+        ),
+        (of_header(run="another-run"), "of different runs"),
         (of_header(root="ab" * 32), "commits to other keys"),
         (of_header(nonce="ab" * 32), "names another nonce"),
         (of_header(intents=dict.fromkeys(INTENTS, 1)), "counts other intents"),
@@ -163,3 +171,37 @@ def test_what_cannot_be_read_is_never_a_pass(run, name, content):
     verdict, said = judged(run)
     assert verdict in (Verdict.FAIL, Verdict.NOT_VERIFIED)
     assert name in said
+
+
+def test_clocks_may_differ_by_five_minutes(run):
+    challenge(run, late=timedelta(minutes=5))
+    assert judged(run)[0] is Verdict.PASS
+
+
+def envelope(statement: object) -> bytes:
+    payload = statement if isinstance(statement, str) else json.dumps(statement)
+    return json.dumps({"payload": base64.b64encode(payload.encode()).decode()}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"payload": "abc"}', "payload is not base64"),
+        (envelope([1]), "payload is not a statement"),
+        (
+            envelope({"predicate": {"keys": {}, "data": {}}, "subject": []}),
+            "does not name spec.yaml",
+        ),
+    ],
+)
+def test_an_intent_that_is_none_is_told_as_that(run, content, words):
+    (run / "intent.json").write_bytes(content)
+    rewrite_ledger(
+        run,
+        lambda entries: entries[0]["public_coin"].update(
+            intent_sha256=hashlib.sha256(content).hexdigest()
+        ),
+    )
+    verdict, said = judged(run)
+    assert verdict is Verdict.NOT_VERIFIED
+    assert words in said

@@ -1,0 +1,332 @@
+"""Public files, weights and canaries: what is compared, and what each fault says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.checks import canaries, disclosure, publication, weights
+from audit.checks.publication import _proportional
+from audit.reading.bundle import Bundle
+from audit.reading.ledger import Canaries
+from tests.audit.checks.opened import changed, judged, says
+from tests.audit.synthetic_run import canonical
+
+# What public metrics tell of who took part.
+
+
+@pytest.mark.parametrize(
+    ("values", "counts", "told"),
+    [
+        ([2.0, 4.0, 6.0], [1, 2, 3], True),
+        ([2.0, 4.0, 6.0 * (1 + 0.9e-9)], [1, 2, 3], True),
+        ([2.0, 4.0, 6.0 * (1 + 4e-9)], [1, 2, 3], False),
+        ([2.0, 2.0, 2.0], [1, 1, 1], False),
+        ([0.0, 0.0], [1, 2], False),
+        ([0.0, 1.0], [0, 3], True),
+        ([-1.0, -2.0], [1, 2], True),
+        ([1.0, 1.0], [1, 2], False),
+    ],
+)
+def test_a_number_tells_of_participants_that_is_a_multiple_of_them(
+    values: list[float], counts: list[int], told: bool
+) -> None:
+    assert _proportional(values, counts) is told
+
+
+def metrics(bundle: Bundle, lines: list[Any], monkeypatch: pytest.MonkeyPatch) -> Bundle:
+    """The run with other lines of metrics.jsonl."""
+    raw = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    for module in (publication, disclosure):
+        read = module.read_bytes
+
+        def instead(root: Any, name: str, limit: int, read: Any = read) -> bytes:
+            found: bytes = raw if name == "metrics.jsonl" else read(root, name, limit)
+            return found
+
+        monkeypatch.setattr(module, "read_bytes", instead)
+    return bundle
+
+
+def test_traffic_is_the_same_in_every_round(
+    of_clients: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bytes_up", "bytes_down"):
+        lines = [{"round": index, name: 10 + (index == 3)} for index in range(25)]
+        assert says(metrics(of_clients, lines, monkeypatch), "publication") == (
+            "FAIL",
+            f"traffic in metrics.jsonl ({name}) varies with how many clients took part",
+        )
+        monkeypatch.undo()
+        # What was sent before the first round is no round's.
+        start = [{"round": index, name: 10 if index else 0} for index in range(25)]
+        found = judged(metrics(of_clients, start, monkeypatch), "publication")
+        assert found.verdict.value == "PASS"
+        assert found.details == {"lines": 24}
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("line", [{"test_loss": 1.0}, {"round": "1"}, {"round": 1.0}, [1], 3])
+def test_metrics_with_a_line_without_a_round_are_not_verified(
+    of_clients: Bundle, line: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = metrics(of_clients, [{"round": 1}, line], monkeypatch)
+    assert says(run, "publication") == (
+        "NOT VERIFIED",
+        "metrics.jsonl has a line without a round",
+    )
+
+
+def test_where_every_round_has_the_same_clients_nothing_is_told(of_records: Bundle) -> None:
+    assert judged(of_records, "publication").verdict.value == "NOT APPLICABLE"
+
+
+def test_words_and_rounds_that_there_are_not_are_no_numbers(
+    of_clients: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [len(item.clients) for item in of_clients.readable_ledger.rounds]
+    people = [{"round": at + 1, "people": 2.0 * count} for at, count in enumerate(counts)]
+    said = "a number in metrics.jsonl (people) tells how many clients took part"
+    for more in ([], [{"round": 99, "people": 5.0}], [{"round": 1, "people": "many"}]):
+        run = metrics(of_clients, [*people, *more], monkeypatch)
+        assert says(run, "publication") == ("FAIL", said)
+        monkeypatch.undo()
+
+
+# What may stand outside the evidence.
+
+
+def test_a_line_of_metrics_is_an_object_of_public_numbers(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[Any] = [{"round": 0}, 5, {"round": 1, "train_loss": 0.5}]
+    found = judged(metrics(of_records, lines, monkeypatch), "disclosure")
+    assert found.measurement == (
+        "metrics.jsonl:2: is not a line of metrics; metrics.jsonl holds 'train_loss', which is no "
+        "public metric"
+    )
+    assert found.details == {"lines_of_metrics": 3}
+
+
+def test_a_learning_rate_is_the_schedules_to_the_last_digit(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A cosine over four rounds: after two of them the third began with this.
+    rates = [0.02 * 0.5 * (1 + math.cos(math.pi * index / 4)) for index in range(4)]
+
+    def said(completed: Any, rate: Any) -> str:
+        run = metrics(of_records, [{"round": completed, "learning_rate": rate}], monkeypatch)
+        verdict, text = says(run, "disclosure")
+        monkeypatch.undo()
+        return text if verdict == "FAIL" else verdict
+
+    wrong = "metrics.jsonl:1: its learning rate is not the schedule's"
+    assert [said(index + 1, rate) for index, rate in enumerate(rates)] == ["PASS"] * 4
+    assert said(1, rates[1]) == wrong
+    assert said(4, rates[3] * (1 + 1.1e-9)) == wrong
+    # Of a round that there is not no rate is due.
+    assert said(5, 0.7) == "PASS"
+    assert said(1, None) == "PASS"
+
+
+def test_a_schedule_that_cannot_be_read_leaves_metrics_unjudged(of_records: Bundle) -> None:
+    run = changed(of_records, spec=lambda s: s["algorithm"].update(learning_rate="fast"))
+    verdict, text = says(run, "disclosure")
+    assert verdict == "NOT VERIFIED"
+    assert text.startswith("spec.yaml: learning_rate is not a number")
+
+
+@pytest.mark.parametrize(
+    ("texts", "more", "said"),
+    [
+        ({"format": "pt"}, {}, None),
+        ({"loss": "0.7"}, {}, "model.safetensors carries texts beside its tensors"),
+        ({}, {"layer.running_mean": True}, "model.safetensors holds 'layer.running_mean'"),
+        ({}, {"running_var": False}, "model.safetensors holds 'running_var'"),
+        ({}, {"num_batches_tracked": False}, "model.safetensors holds 'num_batches_tracked'"),
+        ({}, {"more": True}, "model.safetensors holds 'more', which is no trained parameter"),
+        # Whole numbers are tables, and a name may hold the words.
+        ({}, {"positions": False}, None),
+        ({}, {"my_running_mean": False}, None),
+    ],
+)
+def test_a_model_holds_trained_tensors_and_no_statistics(
+    of_records: Bundle,
+    texts: dict[str, str],
+    more: dict[str, bool],
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = disclosure.read_names
+
+    def names(raw: bytes) -> tuple[dict[str, bool], dict[str, str]]:
+        found, _ = read(raw)
+        return {**found, **more}, texts
+
+    monkeypatch.setattr(disclosure, "read_names", names)
+    verdict, text = says(of_records, "disclosure")
+    assert (verdict == "PASS") == (said is None)
+    assert said is None or text.startswith(said)
+
+
+# The published weights.
+
+
+def listed(bundle: Bundle, change: Callable[[list[dict[str, Any]]], object]) -> Bundle:
+    """The run whose header names another list of tensors, with that list."""
+    config = json.loads((bundle.root / "model.json").read_bytes())
+    change(config["tensors"])
+    run = changed(
+        bundle, header={"tensors": hashlib.sha256(canonical(config["tensors"])).hexdigest()}
+    )
+    run.listed = json.dumps(config).encode()
+    return run
+
+
+@pytest.fixture
+def read_list(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bundle], tuple[str, str]]:
+    """What the check says of a run with a list of its own."""
+    read = weights.read_bytes
+
+    def judge(run: Bundle) -> tuple[str, str]:
+        def instead(root: Any, name: str, limit: int) -> bytes:
+            found: bytes = run.listed if name == "model.json" else read(root, name, limit)
+            return found
+
+        monkeypatch.setattr(weights, "read_bytes", instead)
+        return says(run, "weights")
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t[0].update(name="another"), "its trained tensors are not those of the"),
+        (lambda t: t[0].update(shape=[120, 2]), "has 'layer-0' in another shape or type"),
+        (lambda t: t[0].update(dtype="F16"), "has 'layer-0' in another shape or type"),
+        (
+            lambda t: t[0].update(shape=[241]),
+            "its trained tensors are not as many numbers as were trained",
+        ),
+        (
+            lambda t: t[2].update(trained=False, sha256="0" * 64),
+            "'layer-2' was not to be trained and is not what the run began with",
+        ),
+        (
+            lambda t: t.append({**t[2], "name": "head", "trained": False, "sha256": "0" * 64}),
+            "model.safetensors lacks the tensor 'head'",
+        ),
+    ],
+)
+def test_a_model_is_made_of_what_was_written_down_before_training(
+    of_records: Bundle,
+    change: Callable[[list[dict[str, Any]]], object],
+    said: str,
+    read_list: Callable[[Bundle], tuple[str, str]],
+) -> None:
+    assert read_list(listed(of_records, lambda _: None))[0] == "PASS"
+    verdict, text = read_list(listed(of_records, change))
+    assert verdict == "FAIL"
+    assert said in text
+
+
+def test_a_model_is_the_one_that_the_last_account_of_the_last_round_left(
+    of_records: Bundle,
+) -> None:
+    rounds = of_records.readable_ledger.rounds
+
+    def said(*later: Any) -> tuple[str, str]:
+        return says(changed(of_records, ledger={"rounds": (*rounds[:-1], *later)}), "weights")
+
+    right = rounds[-1]
+    other = replace(right, parameters="0" * 64)
+    assert said(other, right)[0] == "PASS"
+    wrong = ("FAIL", "model.safetensors is not the model that the last round left")
+    assert said(right, other) == wrong
+    assert said(replace(right, parameters=None)) == (
+        "FAIL",
+        "the ledger does not note what the last round left",
+    )
+    assert said() == ("NOT VERIFIED", "the ledger does not have every round")
+
+
+# Canaries.
+
+
+def test_a_run_without_canaries_has_none_to_judge(of_records: Bundle, of_clients: Bundle) -> None:
+    for rule, run in (
+        (canaries.CANARIES.rule, of_records),
+        (canaries.CANARY_CLIENTS.rule, of_clients),
+    ):
+        with pytest.raises(canaries.UnverifiedError, match="names no canaries"):
+            rule(run)
+        planted = Canaries(64, "gradient", None)
+        for delta in (None, 1.0):
+            odd = changed(run, header={"canaries": planted, "delta": delta})
+            with pytest.raises(canaries.UnverifiedError, match="lacks a delta below 1"):
+                rule(odd)
+
+
+def planted(included: int, count: int = 64) -> Any:
+    coins = np.zeros(count, bool)
+    coins[:included] = True
+    return SimpleNamespace(client=np.arange(count) % 5, included=coins)
+
+
+def test_canaries_are_as_many_as_declared_and_their_coins_fair() -> None:
+    declared = Canaries(64, "gradient", None)
+    assert canaries._fault(planted(32), declared) is None
+    assert canaries._fault(planted(32, 63), declared) == (
+        "the evidence has another number of canaries than the ledger's header"
+    )
+    unfair = "the coins that included the canaries are not fair, so that no bound holds"
+    # A fair coin shows so few of 64 heads with a chance of one in a million.
+    least = next(many for many in range(33) if canaries.binomial_p_value(many, 64, 0.5) >= 1e-6)
+    assert canaries._fault(planted(least), declared) is None
+    assert canaries._fault(planted(least - 1), declared) == unfair
+    assert canaries._fault(planted(64 - least + 1), declared) == unfair
+
+
+def test_a_ratio_beyond_what_can_be_computed_says_nothing_of_privacy_lost() -> None:
+    asked: list[float] = []
+
+    def mechanism(ratio: float) -> Any:
+        asked.append(ratio)
+        return ratio
+
+    def details(interval: tuple[float, float] | None, largest: float) -> dict[str, Any]:
+        found = SimpleNamespace(
+            scores=9, log10_e_value=1.5, contradicted=False, noise=1.0, contribution=1.0,
+            noise_interval=interval, largest_ratio=largest, seen=0.75,
+        )  # fmt: skip
+        return canaries._score_details(found, SimpleNamespace(mechanism=mechanism), 1e-5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canaries, "epsilon", lambda ratio, delta: 10.0 / ratio)
+        found = details((0.5, 2.0), 4.0)
+        assert found["claimed_epsilon"] == 10.0
+        assert found["epsilon_these_steps"] == 5.0
+        assert found["epsilon_any_contribution"] == 2.5
+        assert found["noise_interval"] == [0.5, 2.0]
+        assert (found["scores"], found["log10_e_value"], found["noise_seen"]) == (9, 1.5, 0.75)
+        # From 32 times the noise on nothing is lost, and below a 32nd part no more is counted.
+        assert details(None, 32.0)["epsilon_any_contribution"] == 0.0
+        assert details(None, 31.9)["epsilon_any_contribution"] > 0.0
+        assert details(None, 0.001)["epsilon_any_contribution"] == 320.0
+        assert details(None, 4.0)["epsilon_these_steps"] == 2.5
+        assert details(None, 4.0)["noise_interval"] is None
+
+
+def test_bounds_are_told_beside_what_could_be_shown_at_most() -> None:
+    assert canaries._of(1.234, 5.678) == "1.23 of 5.68"
+    bound = SimpleNamespace(any_mechanism=1.234, these_steps=0.5)
+    assert canaries._words(bound) == "epsilon >= 1.23 (0.50 of these steps)"
