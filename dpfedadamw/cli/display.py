@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -32,6 +33,11 @@ VERDICT_STYLES = {
     "NOT DETERMINABLE": "bold",
 }
 
+# A cell of a table of labels that is no longer than this keeps to one line.
+_NOT_BROKEN = 12
+# Nor is a word that is no longer than this broken.
+_LONGEST_WORD = 16
+
 
 def verdict_text(verdict: str) -> Text:
     """A verdict in its colour; the word itself carries the meaning."""
@@ -51,13 +57,44 @@ def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None) 
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """A table with a header."""
+    """A table with a header: names stand in the first column, and are not broken."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, overflow="fold", no_wrap=number == 0)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     return table
+
+
+def labelled(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    """A table of rows that are told apart by several labels.
+
+    What all rows have in common is said once, under the table. A path in the header is broken
+    after its dots and underscores; of the cells, those with long texts give way, between words.
+    """
+    varied, common = [], []
+    for number, column in enumerate(columns):
+        cells = {row[number] for row in rows}
+        if len(cells) > 1 or len(rows) == 1:
+            varied.append(number)
+        else:
+            common += [(column, cell) for cell in cells if cell]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for number in varied:
+        widest = max(len(row[number]) for row in rows)
+        word = max((len(word) for row in rows for word in row[number].split()), default=0)
+        table.add_column(
+            re.sub(r"([._]|,(?= )) ?", r"\1\n", columns[number]),
+            overflow="fold",
+            no_wrap=widest <= _NOT_BROKEN,
+            min_width=min(word, _LONGEST_WORD),
+        )
+    for row in rows:
+        table.add_row(*(escape(row[number]) for number in varied))
+    if not common:
+        return table
+    said = "; ".join(f"{name}: {cell}" for name, cell in common)
+    return Group(table, Text(f"in every row: {said}"))
 
 
 def sourced(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

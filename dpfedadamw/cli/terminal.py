@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -32,6 +33,8 @@ EXIT_INTERRUPTED = 130
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+# Characters; a table takes no more of them than it needs.
+_NO_WIDTH = 100_000
 
 
 class Stop(typer.Exit):
@@ -105,6 +108,17 @@ def print_json(value: Any) -> None:
     plain = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=plain) + "\n")
     answer.given = True
+
+
+def print_whole(shown: RenderableType) -> None:
+    """Print a table; in a pipe or a file, which have no width, each of its rows is one line.
+
+    COLUMNS in the environment is a width also for those.
+    """
+    if out.is_terminal or "COLUMNS" in os.environ:
+        out.print(shown)
+    else:
+        Console(highlight=False, width=_NO_WIDTH).print(shown)
 
 
 def print_document(text: str) -> None:

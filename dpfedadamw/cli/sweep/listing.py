@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from dpfedadamw.cli import display
 from dpfedadamw.cli.sweep.progress import duration
 from dpfedadamw.cli.sweep.results import bests_of, released
-from dpfedadamw.cli.terminal import out, print_json, status
+from dpfedadamw.cli.terminal import out, print_json, print_whole, status
 
 if TYPE_CHECKING:
     from dpfedadamw.spec.matrix import Cell, Sweep
@@ -74,7 +74,7 @@ def list_cells(
             ]
         )  # fmt: skip
         return
-    out.print(_grouped(sweep, cells, stages, states, expected, on_gpu))
+    print_whole(_grouped(sweep, cells, stages, states, expected, on_gpu))
     known = [seconds for seconds in expected if seconds is not None]
     left = sum(state != "done" for state in states)
     text = f"{len(cells)} cells, {left} to do"
@@ -125,7 +125,7 @@ def _grouped(
     states: Sequence[str],
     expected: Sequence[float | None],
     on_gpu: Sequence[float | None],
-) -> Table:
+) -> RenderableType:
     """A line for each combination: its seeds together."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.labels))
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -156,7 +156,7 @@ def _grouped(
         *(["seeds"] if seeded else []),
         *(["printed"] if sweep.expected else []),
     ]
-    return display.grid((*heads, "state", "expected", "GPU, estimated"), rows)
+    return display.labelled((*heads, "state", "expected", "GPU, estimated"), rows)
 
 
 def _summed(seconds: Sequence[float | None]) -> str:

@@ -30,6 +30,10 @@ def line_of(job: Job, jobs: Sequence[Job]) -> Text:
 def progress(jobs: Sequence[Job], earlier: int, processes: int) -> Table:
     """What runs now, and when all may be done."""
     table = Table.grid(padding=(0, 2, 0, 0))
+    # A long label gives way, between words, and what changes beside it does not.
+    table.add_column(overflow="fold")
+    for _ in range(3):
+        table.add_column(no_wrap=True)
     for job in jobs:
         if job.state == "running":
             rounds = job.cell.spec.federation.rounds

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from rich.console import Console
+
+from dpfedadamw.cli import display
 from tests.runs import call
-from tests.sweeps import accurate, listed
+from tests.sweeps import BASE, accurate, listed
 
 
 def test_dry_run_lists_and_makes_nothing(spec, tmp_path, capsys):
@@ -35,3 +39,37 @@ def test_dry_run_counts_trials_and_what_the_best_is_run_as(own_seeds, capsys, mo
         [("best", "done", "0.2")] + [("best", "to do", "0.2")] * 2
         + [("best", "after its search", None)] * 3
     )  # fmt: skip
+
+
+HEADS = (
+    "data.partition.alpha", "method", "algorithm.learning_rate", "algorithm.server.learning_rate",
+    "stage", "seeds", "state", "expected", "GPU, estimated",
+)  # fmt: skip
+ROWS = [
+    ("0.1", method, rate, "3", "trial", "5", state, "", "12 min")
+    for method in ("DP-FedAvg", "DP-LocalAdamW", "DP-FedSAM at DP-FedAvg's σ")
+    for rate, state in (("0.3", "done"), ("1", "3 done, 2 after its search"))
+]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_labels_are_broken_between_words_and_what_rows_share_is_said_once(width, capsys):
+    Console(width=width).print(display.labelled(HEADS, ROWS))
+    said = capsys.readouterr().out
+    table, _, shared = said.partition("in every row: ")
+    assert max(map(len, said.splitlines())) <= width
+    words = {word for row in ROWS for cell in row[1:2] + row[6:7] for word in cell.split()}
+    assert words <= set(table.split())
+    assert "algorithm." in table.split()
+    assert "seeds: 5; GPU, estimated: 12 min" in " ".join(shared.split())
+    assert not {"stage", "expected", "trial"} & set(table.split())
+
+
+def test_in_a_pipe_every_row_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    label = "a method whose name nobody would want to have broken in two, and certainly not here"
+    methods = f"method: {{label: ['{label}', Adam], federation.rounds: [2, 3]}}"
+    (tmp_path / "s.yaml").write_text(f"{BASE}\nmatrix: {{{methods}}}\n")
+    assert call("sweep", "s.yaml", "--dry-run") == 0
+    assert f" {label} " in capsys.readouterr().out
