@@ -83,11 +83,11 @@ def _compare(
         reasons.append(f"{INTENT}: commits to keys of other rounds and clients than the run's")
     if len(fields.sequence(data, "clients")) != header.clients:
         reasons.append(f"{INTENT}: commits to the data of another number of clients")
-    if fields.text(keys, "root", pattern=_HEX) != coin.root:
+    if fields.text(keys, "root") != coin.root:
         reasons.append(f"{INTENT}: commits to other keys than the ledger says")
     if _subject(challenge, INTENT) != coin.intent_sha256:
         reasons.append(f"{CHALLENGE}: answers another intent")
-    if fields.text(answered, "nonce", pattern=_HEX) != coin.nonce.hex():
+    if fields.text(answered, "nonce") != coin.nonce.hex():
         reasons.append("the ledger names another nonce than the challenge")
     counts = fields.mapping(answered, "intents")
     if {name: fields.integer(counts, name) for name in INTENTS} != coin.intents:

@@ -195,6 +195,8 @@ def test_what_rounding_does_not_explain_a_record_beside_a_kink_may(
 
 def test_a_bound_is_kept_or_named_and_the_widest_is_told() -> None:
     tally = Recomputed()
+    tally.bound("a sum", 0.0, 0.0, clip=1.0)
+    assert (tally.reasons, tally.closest, tally.hidden) == ([], 0.0, 0.0)
     tally.bound("a sum", 0.5e-5, 1e-5, clip=1.0)
     assert tally.reasons == []
     tally.bound("a sum", 2e-5, 1e-5, clip=0.5)

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyhanko.pdf_utils.incremental_writer import IncrementalPdfFileWriter
 from pyhanko.pdf_utils.reader import PdfFileReader
+from pyhanko.sign import fields, signers
 
 from reports import build_report
 from reports.errors import PdfSignatureError
@@ -233,3 +234,76 @@ def test_what_does_not_end_as_a_pdf_does_is_refused_at_once(signed: bytes, behin
         with pytest.raises(PdfSignatureError):
             act(signed + behind, "report.pdf")
     assert time.process_time() - started < 0.2
+
+
+def signed_otherwise(pages: bytes, key: SigningKey, field: str = pades.FIELD, **other) -> bytes:
+    """The report signed by the key, though not as `pades.sign` signs."""
+    usual = {
+        "certify": True,
+        "docmdp_permissions": fields.MDPPerm.NO_CHANGES,
+        "subfilter": fields.SigSeedSubFilter.PADES,
+        "md_algorithm": "sha256",
+    }
+    metadata = signers.PdfSignatureMetadata(field_name=field, **{**usual, **other})
+    signer = signers.PdfSigner(metadata, signer=pades._Signer(key))
+    return bytes(signer.sign_pdf(pades._Writer(io.BytesIO(pages))).getvalue())
+
+
+def test_a_signature_that_does_not_forbid_changes_is_refused(pages: bytes, key: SigningKey) -> None:
+    refused = "report.pdf: its signature does not forbid changes"
+    for other in (
+        {"certify": False},
+        {"docmdp_permissions": fields.MDPPerm.FILL_FORMS},
+    ):
+        with pytest.raises(PdfSignatureError, match=refused):
+            pades.check(signed_otherwise(pages, key, **other), NAME)
+
+
+def test_there_is_one_signature_and_it_is_the_auditors(pages: bytes, key: SigningKey) -> None:
+    refused = "report.pdf: must have one signature, the auditor's"
+    with pytest.raises(PdfSignatureError, match=refused):
+        pades.check(signed_otherwise(pages, key, "Somebody"), NAME)
+    once = signed_otherwise(pages, key, certify=False)
+    twice = signed_otherwise(once, key, "Somebody", certify=False)
+    with pytest.raises(PdfSignatureError, match=refused):
+        pades.check(twice, NAME)
+
+
+@pytest.mark.parametrize(
+    ("gap", "refused"),
+    [
+        (b"<300201ff0000>", None),
+        # 129 and 256 bytes: their length stands in one further byte, or in two.
+        (b"<308181" + b"ab" * 129 + b"0000>", None),
+        (b"<30820100" + b"ab" * 256 + b">", None),
+        (b"<307f" + b"ab" * 127 + b"00>", None),
+        (b"<300201ff01>", "holds unsigned bytes behind its signature"),
+        (b"<308181" + b"ab" * 129 + b"0001>", "holds unsigned bytes behind its signature"),
+        (b"<30820100" + b"ab" * 256 + b"02>", "holds unsigned bytes behind its signature"),
+        (b"<300201f>", "holds more than a signature where the signature stands"),
+        (b"<300201ff> <00>", "holds more than a signature where the signature stands"),
+        (b"<3002 01ff>", "holds more than a signature where the signature stands"),
+        (b"300201ff", "holds more than a signature where the signature stands"),
+        (b"<>", "holds more than a signature where the signature stands"),
+    ],
+)
+def test_nothing_but_a_signature_stands_where_the_signature_does_not_reach(
+    gap: bytes, refused: str | None
+) -> None:
+    before, behind = b"%PDF-", b"%%EOF"
+    places = (0, len(before), len(before) + len(gap), len(behind))
+    data = before + gap + behind
+    if refused is None:
+        pades._check_gap(data, places, NAME)
+    else:
+        with pytest.raises(PdfSignatureError, match=f"report.pdf: {refused}"):
+            pades._check_gap(data, places, NAME)
+
+
+def test_a_report_without_its_data_is_told_as_that(signed: bytes) -> None:
+    reader = PdfFileReader(io.BytesIO(signed))
+    reader.root["/AF"].clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pades, "_reader", lambda _: reader)
+        with pytest.raises(PdfSignatureError, match=r"report.pdf: carries no report\.json"):
+            pades.attached(signed, NAME)

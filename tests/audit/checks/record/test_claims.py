@@ -16,9 +16,11 @@ from audit.accounting.budget import (
     privacy_profile,
     server_delta,
 )
+from audit.accounting.worst_case import most_spent
 from audit.checks.record.accounting import histories, over_rounds
-from audit.checks.record.views import _reading
+from audit.checks.record.views import _reading, _selection
 from audit.reading.bundle import Bundle, open_bundle
+from audit.reading.ledger import Trial
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_run import Settings, build_run
 
@@ -336,3 +338,25 @@ def test_the_papers_delta_towards_the_server_is_a_half_at_most(of_records: Bundl
     run = changed(of_records, header={"delta": delta})
     rows = {entry["name"]: entry for entry in judged(run, "views").details["closed_forms"]}
     assert rows["server_noble"]["compared_at_delta"] == 0.5
+
+
+def test_the_server_of_a_selection_has_seen_every_trial(of_records: Bundle) -> None:
+    tune = {"selection": "private", "mean_trials": 3.0, "shape": 1.0}
+
+    def all_trials(trials: int | None, server: float = 0.0) -> float:
+        tuning = None if trials is None else Trial(1, trials, "0" * 64)
+        run = changed(of_records, spec=lambda s: s.update(tune=tune), header={"tuning": tuning})
+        most = most_spent(run.readable_ledger, run.header)
+        found = _selection(run, [Steps(0.2, 1.5, 12)], server, most)
+        assert found is not None
+        return found.all_trials
+
+    for trials in (1, 2, 5):
+        due = budget([Steps(0.2, 1.5, 12 * trials)], DELTA).headline
+        assert all_trials(trials) == pytest.approx(due)
+    assert all_trials(None) == all_trials(1)
+    # What this run's own charges cost is the least.
+    assert all_trials(1, server=99.0) == 99.0
+    alone = changed(of_records)
+    most = most_spent(alone.readable_ledger, alone.header)
+    assert _selection(alone, [Steps(0.2, 1.5, 12)], 0.0, most) is None

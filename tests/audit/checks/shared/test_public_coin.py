@@ -205,3 +205,15 @@ def test_an_intent_that_is_none_is_told_as_that(run, content, words):
     verdict, said = judged(run)
     assert verdict is Verdict.NOT_VERIFIED
     assert words in said
+
+
+def test_an_intent_of_more_than_sixteen_megabytes_is_not_read(run):
+    with (run / "intent.json").open("r+b") as file:
+        file.truncate(2**24 + 1)
+    verdict, said = judged(run)
+    assert verdict is Verdict.NOT_VERIFIED
+    assert "intent.json" in said
+    # One byte less is read, and is another intent.
+    with (run / "intent.json").open("r+b") as file:
+        file.truncate(2**24)
+    assert judged(run)[0] is Verdict.FAIL
