@@ -193,12 +193,22 @@ _NEIGHBOURS = {
     "add-remove": "one record of one client, added or removed",
     "replace-one": "what one record of one client holds, replaced by anything",
 }
+_ONE_CLIENT = "one client with all its records, added or removed"
 
 
 def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     from dpfedadamw.privacy.accounting.registry import claimed
 
     third, alone = claim["third_party"], claim["tuning"]["one_trial"]
+    if "server_worst_case" in claim:
+        server = Text(
+            f"{epsilon_text(claimed(claim['server_worst_case']))} for each trial, all of which it "
+            "sees"
+        )
+        protected = _NEIGHBOURS[claim["adjacency"]]
+    else:
+        server = _towards_server_of_clients(claim, "each trial")
+        protected = _ONE_CLIENT
     return [
         (
             "ε of the selection",
@@ -208,13 +218,9 @@ def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]
             ),
         ),
         ("  of one trial alone", epsilon_text(claimed(alone))),
-        (
-            "ε towards the server",
-            f"{epsilon_text(claimed(claim['server_worst_case']))} for each trial, all of which it "
-            "sees",
-        ),
+        ("ε towards the server", server),
         ("δ", f"{claim['delta']:g}"),
-        ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; {_composed_by(third)}"),
+        ("protects", f"{protected}; {_composed_by(third)}"),
         *_early_end(claim),
     ]
 
@@ -222,19 +228,25 @@ def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]
 def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     from dpfedadamw.privacy.accounting.registry import claimed
 
-    third, server = claim["third_party"], claim["server"]
-    towards_server = (
-        Text("no guarantee: it adds the noise and is trusted", style="yellow")
-        if server["epsilon"] is None
-        else Text(f"{epsilon_text(claimed(server))}  (sees every noised upload and who took part)")
-    )
+    third = claim["third_party"]
     return [
         ("ε towards a third party", Text(epsilon_text(claimed(third)), style="bold")),
-        ("ε towards the server", towards_server),
+        ("ε towards the server", _towards_server_of_clients(claim)),
         ("δ", f"{claim['delta']:g}"),
-        ("protects", f"one client with all its records, added or removed; {_composed_by(third)}"),
+        ("protects", f"{_ONE_CLIENT}; {_composed_by(third)}"),
         *_early_end(claim),
     ]
+
+
+def _towards_server_of_clients(claim: Mapping[str, Any], of: str = "") -> Text:
+    """What holds towards the server where whole clients are protected, of a run or each trial."""
+    from dpfedadamw.privacy.accounting.registry import claimed
+
+    server = claim["server"]
+    if server["epsilon"] is None:
+        return Text("no guarantee: it adds the noise and is trusted", style="yellow")
+    spent = epsilon_text(claimed(server)) + (f" for {of}" if of else "")
+    return Text(f"{spent}  (sees every noised upload and who took part)")
 
 
 def _early_end(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

@@ -6,7 +6,7 @@ They cannot disagree, because none of them can be chosen alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -312,6 +312,10 @@ class PrivacyUnit(ABC):
 
     def cost(self, _plan: PrivacyPlan, /) -> list[tuple[str, str]]:
         """What the plan's mechanism is, as rows of names and values for a reader."""
+        return self._refuse()
+
+    def charged(self, _plan: PrivacyPlan, /) -> Hashable:
+        """What a run of the plan is charged; plans that are charged the same cost the same."""
         return self._refuse()
 
     def _refuse(self) -> NoReturn:

@@ -64,10 +64,10 @@ def _spending(get: Values) -> Contradictions:
 def _tuning(get: Values) -> Contradictions:
     """What a search for hyper-parameters needs so that what is said of it holds."""
     selection, score = get("tune", "selection"), get("tune", "score")
-    if selection == "private" and get("privacy", "unit") != "record":
+    if selection == "private" and get("privacy", "unit") == "none":
         message = (
-            "found private, whose ε is computed for single records; use privacy.unit record, or "
-            "selection public or unaccounted"
+            "found private, and a run without privacy has no ε that a selection could start from; "
+            "use privacy.unit record or client, or selection public or unaccounted"
         )
         yield ("tune", "selection"), message
     for path in (("privacy", "target_epsilon"), ("federation", "max_epsilon")):

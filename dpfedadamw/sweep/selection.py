@@ -54,7 +54,8 @@ def planned(sweep: Sweep) -> PrivacyPlan:
                 raise _refused(
                     f"candidates may not differ in {name}, and {cell.label} does from {first.label}"
                 )
-        if _cost(foresee(cell.spec)) != _cost(plan):
+        other = foresee(cell.spec)
+        if other.unit.charged(other) != plan.unit.charged(plan):
             raise _refused(
                 f"{cell.label} costs another ε than {first.label}; the dearest would count for "
                 "all, and from the winner alone nobody could check that: search over what costs "
@@ -70,11 +71,6 @@ def _refused(message: str) -> SpecError:
 def _costless(section: Any, name: str) -> Any:
     """A section without what costs nothing: gradients may be clipped to any norm."""
     return section.replace(clipping_norm=1.0) if name == "privacy" else section
-
-
-def _cost(plan: PrivacyPlan) -> tuple[Any, ...]:
-    part = plan.composition(plan.smallest_client)
-    return (plan.spending_bound.each_round(part), plan.participation, plan.client_sampling)
 
 
 @dataclass(frozen=True)

@@ -60,11 +60,17 @@ def statement(source: RunSource) -> str:
             "choice, and this one is that of settings which were chosen without looking."
         )
     if is_selected(source):
+        server = "; towards the server, which saw them all, it is larger"
         return (
             " The run is the best of a random number of trials, and the loss is that of publishing "
-            "it and nothing of the others; towards the server, which saw them all, it is larger."
+            f"it and nothing of the others{'' if _server_is_trusted(source) else server}."
         )
     return ""
+
+
+def _server_is_trusted(source: RunSource) -> bool:
+    """Return whether nothing holds towards the server, which adds the noise."""
+    return clean(source.header.get("noise_added_by"), 40) == "server"
 
 
 def outside(source: RunSource) -> tuple[str, str]:
@@ -95,9 +101,10 @@ def remarks(source: RunSource, label: str) -> list[str]:
     """Return what a comparison says of a run's settings, a sentence each."""
     found = []
     if is_selected(source):
+        server = ", and towards the server that of all trials"
         found.append(
             f"{label} is the best of a random number of trials: its ε towards a third party is "
-            "that of the selection, and towards the server that of all trials."
+            f"that of the selection{'' if _server_is_trusted(source) else server}."
         )
     if picked_by_test_accuracy(source):
         found.append(

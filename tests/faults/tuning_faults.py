@@ -19,6 +19,10 @@ from tests.runs import probed, small_spec
 _PUBLIC_VALIDATION = "data.validation={fraction: 0.5, public: true}"
 SECRET = b"a secret of 32 bytes, for a test"
 SELECTED = ("tune={selection: private, mean_trials: 4}", _PUBLIC_VALIDATION)
+CLIENTS_SELECTED = (
+    *SELECTED,
+    "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}",
+)
 UNACCOUNTED = ("tune={selection: unaccounted, score: test_accuracy}",)
 
 
@@ -93,6 +97,28 @@ GROUP = FaultGroup(
             unchecked,
             tried_once_more,
             says="not what the spec's law draws",
+        ),
+        Fault(
+            "the-selection-of-clients-left-out-of-the-claim",
+            "of many trials the best is published under the ε of one, where whole clients are "
+            "protected",
+            "papers that tune on the data which they then claim an ε for",
+            ("views",),
+            lambda: small_spec("dp-fedavg", overrides=CLIENTS_SELECTED),
+            selection_left_out,
+            one_trial,
+            says="leaves it out",
+        ),
+        Fault(
+            "more-trials-of-clients-than-were-drawn",
+            "the same where whole clients are protected",
+            "searches that stop when the accuracy is right",
+            ("promise",),
+            lambda: small_spec("dp-fedavg", overrides=CLIENTS_SELECTED),
+            unchecked,
+            tried_once_more,
+            says="not what the spec's law draws",
+            twin=True,
         ),
         Fault(
             "a-search-that-the-claim-denies",

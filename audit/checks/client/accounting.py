@@ -17,6 +17,7 @@ from audit.accounting.comparison import Comparison, profile_fault
 from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.record.accounting import ACCOUNTING
 from audit.checks.shared.compared import judgement_on
+from audit.checks.shared.tuning import law_of
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -100,14 +101,16 @@ def over_rounds(ledger: Ledger, header: Header, delta: float) -> list[dict[str, 
 
 def _third_party(
     claim: Mapping[str, Any],
-    ledger: Ledger,
-    header: Header,
+    bundle: Bundle,
     spent: Budget,
     comparison: Comparison,
 ) -> None:
+    """Compare the claim towards a third party; that of a selection is for the check "views"."""
+    ledger, header = bundle.readable_ledger, bundle.header
     party, reasons = fields.mapping(claim, "third_party"), comparison.reasons
-    comparison.numbers("third party:", party, spent)
-    comparison.promised("third party", party)
+    if law_of(bundle.readable_spec) is None:
+        comparison.numbers("third party:", party, spent)
+        comparison.promised("third party", party)
     if fields.integer(party, "rounds") != len(ledger.round_spends):
         reasons.append("the claim's rounds are not those that were charged")
     delta = header.declared("delta")
@@ -167,7 +170,7 @@ def _judge(bundle: Bundle) -> Judgement:
     comparison = Comparison()
     claimed: dict[int, float] = {}
     try:
-        _third_party(ledger.claim, ledger, header, third, comparison)
+        _third_party(ledger.claim, bundle, third, comparison)
         if by_clients:
             claimed = _server(ledger.claim, ledger, header, spent, comparison)
     except FieldError as error:

@@ -23,7 +23,7 @@ from audit.checks.shared.agreement import (
 )
 from audit.checks.shared.epsilon_limit import limit_faults
 from audit.checks.shared.shared_budget import budget_faults
-from audit.checks.shared.tuning import selection_of
+from audit.checks.shared.tuning import trial_faults
 from audit.errors import AuditError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Ledger
@@ -116,8 +116,7 @@ def _judge(bundle: Bundle) -> Judgement:
         past = third_party_history(ledger)
         limit_faults(spec, ledger, "third_party", {0: past}, reasons)
         budget_faults(spec, ledger, [past], reasons)
-        if selection_of(spec) == "private" or header.tuning is not None:
-            reasons.append("tuning: a private selection is accounted for single records alone")
+        trial_faults(bundle, reasons, unreadable)
     except FieldError as error:
         reasons.append(str(error))
     try:

@@ -97,7 +97,7 @@ def claimed_selection(
     claim: Mapping[str, Any],
     chosen: Range,
     one_trial: float,
-    all_trials: float,
+    all_trials: float | None,
     comparison: Comparison,
 ) -> None:
     """Compare what the claim of a selected run says with what the selection costs.
@@ -106,7 +106,7 @@ def claimed_selection(
         claim: the ledger's claim.
         chosen: ε of the selection towards a third party.
         one_trial: ε of one trial towards it.
-        all_trials: ε towards the server, which sees every trial.
+        all_trials: ε towards the server, which sees every trial; None where none holds.
         comparison: gets what is wrong.
 
     Raises:
@@ -124,8 +124,14 @@ def claimed_selection(
         comparison.compare(where, fields.number(stated, ACCOUNTANT), chosen)
     tuning = fields.mapping(claim, "tuning")
     comparison.headline("one trial's epsilon", fields.mapping(tuning, "one_trial"), one_trial)
-    every = fields.mapping(tuning, "server_all_trials")
-    comparison.headline("the server's epsilon of all trials", every, all_trials)
+    if all_trials is not None:
+        every = fields.mapping(tuning, "server_all_trials")
+        comparison.headline("the server's epsilon of all trials", every, all_trials)
+    elif "server_all_trials" in tuning:
+        comparison.reasons.append(
+            "an epsilon of all trials is claimed towards the server, which sees clipped updates "
+            "without noise: none holds"
+        )
 
 
 def statement_faults(

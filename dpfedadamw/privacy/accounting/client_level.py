@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfedadamw.privacy.accounting.registry import as_claimed, epsilons, leading
-from dpfedadamw.privacy.accounting.selection import TUNED
-from dpfedadamw.privacy.composition import Composition, Compositions
+from dpfedadamw.privacy.accounting.registry import as_claimed, claimed, epsilons, leading
+from dpfedadamw.privacy.accounting.selection import (
+    TUNED,
+    Trials,
+    claim_of_selection,
+    epsilon_of_all_trials,
+)
+from dpfedadamw.privacy.composition import Composition
 
 Spends = Sequence[Mapping[str, Any]]
 
@@ -42,8 +47,10 @@ def client_level_claim(
     clients: int,
     delta: float,
     times: int = 1,
-    most: Compositions | None = None,
+    most: Sequence[Composition] | None = None,
     selection: str = "none",
+    trials: Trials | None = None,
+    drawn: int | None = None,
 ) -> dict[str, Any]:
     """The claim line of a client-level run, without its chain.
 
@@ -54,6 +61,9 @@ def client_level_claim(
         times: How often each line counts: a planned run is one round's line, T times.
         most: The most that a client's uploads were to amount to; see `registry.epsilons`.
         selection: The spec's word for how the hyper-parameters were chosen.
+        trials: The law of the number of trials, of which this run is one and the published one the
+            best; None for a run by itself.
+        drawn: How many trials there are; None before it is drawn. With it, ``most`` is needed.
 
     Returns:
         JSON types only, numbers finite.
@@ -73,16 +83,28 @@ def client_level_claim(
         ]
         largest = max((entry["epsilon"][accountant.name] for entry in entries), default=0.0)
         server = {**as_claimed({accountant.name: largest}), "clients": entries}
+    third_party, chosen = as_claimed(epsilons(parts, delta)), {}
+    if trials is not None:
+        # Clients are drawn inside a round, so every trial has every round: a participation of 1.
+        # Rounds of this trial that were repeated after a crash count, which bounds the others too.
+        every = None
+        if by_clients and drawn is not None:
+            assert most is not None
+            every = epsilon_of_all_trials(most, delta, drawn, claimed(server))
+        one, rounds = claimed(third_party), [(part, 1) for part in parts]
+        third_party, tuning = claim_of_selection(rounds, 1.0, delta, trials, one, every)
+        chosen = {"tuning": tuning}
     return {
         "view_headline": "third-party",
         "delta": delta,
         "third_party": {
-            **as_claimed(epsilons(parts, delta)),
+            **third_party,
             "participation": float(spends[0]["sampling_rate"]),
             "rounds": times * len(spends),
             "delta_clients": delta * clients,
         },
         "server": server,
+        **chosen,
         "assumptions": [
             *ASSUMPTIONS[:-1],
             TUNED.get(selection, NOT_TUNED),

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpfedadamw.privacy.accounting.registry import as_claimed, leading
 from dpfedadamw.privacy.accounting.selection import (
-    ACCOUNTANT,
     TUNED,
     Trials,
-    epsilon_of_selection,
+    claim_of_selection,
+    epsilon_of_all_trials,
 )
 from dpfedadamw.privacy.accounting.views import (
     DERIVED_RATE,
@@ -221,15 +221,12 @@ def claim(
     alone = as_claimed({accountant.name: at_most(third_party.epsilon.value)})
     chosen = {}
     if trials is not None:
-        value = epsilon_of_selection(bound.each_round(per_round), participation, delta, trials)
-        chosen = {"tuning": {"one_trial": alone}}
+        every = None
         if drawn is not None:
-            every = [
-                replace(part, steps=part.steps * drawn) for part in bound.everything(per_round)
-            ]
-            all_trials = {accountant.name: max(accountant.epsilon(every, delta), spent)}
-            chosen["tuning"]["server_all_trials"] = as_claimed(all_trials)
-        alone = {"epsilon": {ACCOUNTANT: value}, "accountant": ACCOUNTANT}
+            every = epsilon_of_all_trials(bound.everything(per_round), delta, drawn, spent)
+        rounds, one = bound.each_round(per_round), at_most(third_party.epsilon.value)
+        alone, tuning = claim_of_selection(rounds, participation, delta, trials, one, every)
+        chosen = {"tuning": tuning}
     return {
         "view_headline": "server" if trials is None else "third-party",
         "delta": float(delta),

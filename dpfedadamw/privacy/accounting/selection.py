@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from scipy.optimize import brentq
 
 from dpfedadamw.privacy.accounting.divergences import ORDERS, improved_epsilon
 from dpfedadamw.privacy.accounting.rdp import divergence
+from dpfedadamw.privacy.accounting.registry import as_claimed, leading
 from dpfedadamw.privacy.composition import Composition, check_delta
 
 __all__ = [
@@ -33,9 +35,12 @@ __all__ = [
     "TUNED",
     "Trials",
     "candidate",
+    "claim_of_selection",
     "commitment",
+    "epsilon_of_all_trials",
     "epsilon_of_selection",
     "selected_divergences",
+    "trials_drawn",
 ]
 
 # No loss distribution of a selection is known: its ε is that of Rényi divergences.
@@ -118,6 +123,57 @@ def candidate(secret: bytes, trial: int, candidates: int) -> int:
 def commitment(secret: bytes) -> str:
     """Return what is written down of a secret before the first trial: SHA-256, hexadecimal."""
     return hashlib.sha256(b"commitment" + secret).hexdigest()
+
+
+def trials_drawn(entries: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return how many trials a ledger's header says that there are; None for a run by itself."""
+    return entries[0].get("tuning", {}).get("trials") if entries else None
+
+
+def claim_of_selection(
+    each_round: Sequence[tuple[Composition, int]],
+    participation: float,
+    delta: float,
+    trials: Trials,
+    one_trial: float,
+    all_trials: float | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the claim of a published trial says of the selection, of whatever unit.
+
+    Args:
+        each_round: See `epsilon_of_selection`.
+        participation: See there.
+        delta: δ.
+        trials: The law of the number of trials.
+        one_trial: ε of one trial towards a third party, by the leading accountant.
+        all_trials: ε of all of them towards the server; None before they are drawn, and where
+            nothing is claimed towards it.
+
+    Returns:
+        The third party's ε and accountant, and the claim's part `tuning`.
+    """
+    leads = leading()[0].name
+    tuning = {"one_trial": as_claimed({leads: one_trial})}
+    if all_trials is not None:
+        tuning["server_all_trials"] = as_claimed({leads: all_trials})
+    chosen = epsilon_of_selection(each_round, participation, delta, trials)
+    return {"epsilon": {ACCOUNTANT: chosen}, "accountant": ACCOUNTANT}, tuning
+
+
+def epsilon_of_all_trials(
+    everything: Sequence[Composition], delta: float, drawn: int, realised: float
+) -> float:
+    """Return ε of all trials towards a server that sees them.
+
+    Args:
+        everything: The most that one trial costs towards it.
+        delta: δ.
+        drawn: How many trials there are.
+        realised: ε that the published trial spent towards it, which is more where rounds of it
+            were repeated after a crash.
+    """
+    every = [replace(part, steps=part.steps * drawn) for part in everything]
+    return max(leading()[0].epsilon(every, delta), realised)
 
 
 def selected_divergences(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from dpfedadamw.errors import PrivacyError
@@ -19,6 +19,7 @@ from dpfedadamw.privacy.accounting.epsilon_limit import (
     too_low,
 )
 from dpfedadamw.privacy.accounting.registry import check_epsilon, claimed, leading
+from dpfedadamw.privacy.accounting.selection import trials_drawn
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.plan import PrivacyPlan, PrivacyUnit, plain_batches, private_fields
@@ -68,7 +69,15 @@ class WholeClients(PrivacyUnit):
         spends = [entry for entry in entries if entry["kind"] == "spend"]
         most = server_compositions([_most_of_a_round(plan)], plan.rounds).get(0)
         clients, delta = len(plan.records), plan.claimed_delta
-        claim = client_level_claim(spends, clients, delta, most=most, selection=plan.tune.selection)
+        claim = client_level_claim(
+            spends,
+            clients,
+            delta,
+            most=most,
+            selection=plan.tune.selection,
+            trials=plan.trials,
+            drawn=trials_drawn(entries),
+        )
         return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: PrivacyPlan, _dearest: int | None) -> dict[str, Any]:
@@ -85,6 +94,7 @@ class WholeClients(PrivacyUnit):
             plan.claimed_delta,
             _most_rounds(plan),
             selection=plan.tune.selection,
+            trials=plan.trials,
         )
 
     def watch(self, plan: PrivacyPlan, limit: float) -> Watch:
@@ -115,6 +125,10 @@ class WholeClients(PrivacyUnit):
             local_steps=1,
             delta=plan.claimed_delta,
         )
+
+    def charged(self, plan: PrivacyPlan) -> Hashable:
+        """What a run is charged: its rounds and their noise; local steps cost nothing."""
+        return (_one_round(plan), plan.rounds, len(plan.records), plan.noise_added_by)
 
     def check_target(self, view: str, solve: str) -> None:
         """Refuse what no number of the spec could keep to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from dpfedadamw.privacy.accounting.epsilon_limit import (
     too_low,
 )
 from dpfedadamw.privacy.accounting.registry import check_epsilon, claimed, leading
+from dpfedadamw.privacy.accounting.selection import trials_drawn
 from dpfedadamw.privacy.accounting.views import ClientSpend
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.privacy.grid import Grid
@@ -84,9 +85,7 @@ class SingleRecords(PrivacyUnit):
     ) -> dict[str, Any]:
         """The claim that the ledger's entries support."""
         counted = plan.spending_bound.accounted(entries)
-        # How many trials there were stands in the header of each.
-        trials = entries[0].get("tuning", {}).get("trials") if entries else None
-        claim = _claim(plan, record_level.spends_from_ledger(counted), trials)
+        claim = _claim(plan, record_level.spends_from_ledger(counted), trials_drawn(entries))
         return {**claim, **plan.ends_early(entries)}
 
     def expected_claim(self, plan: PrivacyPlan, dearest: int | None) -> dict[str, Any]:
@@ -135,6 +134,11 @@ class SingleRecords(PrivacyUnit):
             participation=plan.participation,
             decay=plan.adaptation.decay if plan.adaptation else None,
         )
+
+    def charged(self, plan: PrivacyPlan) -> Hashable:
+        """What a run is charged: its steps in each round, and how clients are drawn."""
+        part = plan.composition(plan.smallest_client)
+        return (plan.spending_bound.each_round(part), plan.participation, plan.client_sampling)
 
     def check_target(self, view: str, solve: str) -> None:
         """Any number of the spec may be solved for, towards anybody."""

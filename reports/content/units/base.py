@@ -23,6 +23,10 @@ THIRD_PARTY_OF_TRIALS = (
     "a third party who sees only models of the published trial, nothing of the others, and does "
     "not learn who took part"
 )
+OF_A_SELECTION = ", best of a random number of trials (Papernot & Steinke 2022)"
+OF_ALL_TRIALS = (
+    ", a client in every round of each; rounds that other trials repeated after a crash not counted"
+)
 TitledTexts = tuple[tuple[str, str], ...]
 
 

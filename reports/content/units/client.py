@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports import formatting
-from reports.content import adaptation, events, wording
+from reports.content import adaptation, events, tuning, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import (
+    OF_A_SELECTION,
+    OF_ALL_TRIALS,
     THIRD_PARTY,
+    THIRD_PARTY_OF_TRIALS,
     ClientLoss,
     Draws,
     Unit,
@@ -47,14 +50,16 @@ class ClientLevel(Unit):
         claim, delta = source.claim, source.delta
         party, server = mapping(claim.get("third_party")), mapping(claim.get("server"))
         rate = formatting.plain(number(party.get("participation")))
+        chosen = tuning.is_selected(source)
         found = [
             View(
                 key="third_party",
-                label="Third party",
-                towards=THIRD_PARTY,
+                label="Third party, of the selection" if chosen else "Third party",
+                towards=THIRD_PARTY_OF_TRIALS if chosen else THIRD_PARTY,
                 epsilon=headline(party),
                 delta=delta,
-                method=f"{method_of(party)}, clients drawn at rate {rate}",
+                method=f"{method_of(party)}, clients drawn at rate {rate}"
+                f"{OF_A_SELECTION if chosen else ''}",
             )
         ]
         if self.noise_added_by(source) == "server":
@@ -72,13 +77,26 @@ class ClientLevel(Unit):
             found.append(
                 View(
                     key="server",
-                    label="Server, as it happened",
+                    label="Server, this trial alone" if chosen else "Server, as it happened",
                     towards=_SERVER,
                     epsilon=headline(server),
                     delta=delta,
                     method=f"{method_of(server)}, each upload a Gaussian; no amplification",
                 )
             )
+            if chosen:
+                # It tells how many trials there were.
+                every = mapping(claim.get("tuning")).get("server_all_trials")
+                found.append(
+                    View(
+                        key="server_worst_case",
+                        label="Server, all trials",
+                        towards=_SERVER,
+                        epsilon=headline(every),
+                        delta=delta,
+                        method=f"{method_of(every)}{OF_ALL_TRIALS}",
+                    )
+                )
         return found
 
     def protected_in_sentence(self, _source: RunSource) -> str:
@@ -198,16 +216,16 @@ class ClientLevel(Unit):
                     own.setdefault(integer(client) or 0, Counter())[upload] += 1
         largest = events.largest_loss(source)
         mine = own.get(largest, Counter()) if largest is not None else Counter()
+        rounds = events.composed(
+            [
+                events.times(count, events.sampled("poisson", rate, noise))
+                for (noise, rate), count in sorted(third.items())
+            ]
+        )
+        if tuning.is_selected(source):
+            return [("third_party", events.selected(source, rounds))]
         return [
-            (
-                "third_party",
-                events.composed(
-                    [
-                        events.times(count, events.sampled("poisson", rate, noise))
-                        for (noise, rate), count in sorted(third.items())
-                    ]
-                ),
-            ),
+            ("third_party", rounds),
             (
                 "server",
                 events.composed(

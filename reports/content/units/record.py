@@ -12,6 +12,8 @@ from reports.content import adaptation, events, tuning, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import (
+    OF_A_SELECTION,
+    OF_ALL_TRIALS,
     THIRD_PARTY,
     THIRD_PARTY_OF_TRIALS,
     ClientLoss,
@@ -25,9 +27,6 @@ from reports.reading.claims import epsilons, headline
 from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
-_OF_ALL_TRIALS = (
-    ", a client in every round of each; rounds that other trials repeated after a crash not counted"
-)
 _SERVER = "the server, and anyone who sees every upload and knows who took part"
 
 
@@ -81,13 +80,13 @@ class RecordLevel(Unit):
         every = mapping(claim.get("tuning")).get("server_all_trials")
         entries: tuple[tuple[ViewKey, str, str, Any, str], ...] = (
             ("server", "Server, this trial alone", _SERVER, claim.get("server"), ""),
-            ("server_worst_case", "Server, all trials", _SERVER, every, _OF_ALL_TRIALS),
+            ("server_worst_case", "Server, all trials", _SERVER, every, OF_ALL_TRIALS),
             (
                 "third_party",
                 "Third party, of the selection",
                 THIRD_PARTY_OF_TRIALS,
                 claim.get("third_party"),
-                ", best of a random number of trials (Papernot & Steinke 2022)",
+                OF_A_SELECTION,
             ),
         )
         return [

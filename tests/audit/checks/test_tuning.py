@@ -140,6 +140,17 @@ def test_a_number_that_is_not_what_it_costs_is_a_fault(part, view, says):
     assert says in reason
 
 
+def test_towards_a_server_that_adds_the_noise_nothing_is_claimed_of_all_trials():
+    found = Comparison()
+    claimed_selection(CLAIM, Range(2.0, 2.01), 1.0, None, found)
+    (reason,) = found.reasons
+    assert "without noise: none holds" in reason
+    found = Comparison()
+    alone = {"one_trial": CLAIM["tuning"]["one_trial"]}
+    claimed_selection({**CLAIM, "tuning": alone}, Range(2.0, 2.01), 1.0, None, found)
+    assert found == Comparison()
+
+
 def test_a_claim_without_the_selections_numbers_is_an_error():
     with pytest.raises(FieldError):
         compared({"third_party": CLAIM["third_party"]})

@@ -18,7 +18,13 @@ from reports.content import accounting, guarantee, outcomes
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.reading.source import load
 from reports.sections.outside_budget import outside_budget
-from tests.faults.tuning_faults import SECRET, SELECTED, UNACCOUNTED, a_trial
+from tests.faults.tuning_faults import (
+    CLIENTS_SELECTED,
+    SECRET,
+    SELECTED,
+    UNACCOUNTED,
+    a_trial,
+)
 from tests.runs import attest, failing, probed, small_spec
 
 SPEC = small_spec("dp-fedavg", overrides=SELECTED)
@@ -30,6 +36,16 @@ def selected(tmp_path_factory):
     experiment = prepare(SPEC, torch.device("cpu"))
     parent = tmp_path_factory.mktemp("selected")
     return finished(engine_run.start(experiment, parent, trial=a_trial(SPEC)))
+
+
+@pytest.fixture(scope="module")
+def of_clients(tmp_path_factory):
+    """The same where whole clients are protected, and add the noise."""
+    overrides = (*CLIENTS_SELECTED, "privacy.noise_added_by=clients")
+    spec = small_spec("dp-fedavg", overrides=overrides)
+    experiment = prepare(spec, torch.device("cpu"))
+    parent = tmp_path_factory.mktemp("of-clients")
+    return finished(engine_run.start(experiment, parent, trial=a_trial(spec)))
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +91,30 @@ def test_the_report_gives_no_number_of_one_trial_as_the_headline(selected):
     assert {row.third_party for row in shown.over_rounds} == {None}
     (tree,) = shown.events
     assert (tree.view, tree.root.event) == ("third_party", "repeat-and-select")
+
+
+def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_clients):
+    run, claim, findings = of_clients
+    assert [name for name, _ in failing(findings)] == ["reexecution"]
+    assert findings["verdict"] == "PASS"
+    chosen, tuning = claim["third_party"]["epsilon"]["rdp"], claim["tuning"]
+    assert 1.5 * tuning["one_trial"]["epsilon"]["pld"] < chosen
+    assert tuning["server_all_trials"]["epsilon"]["pld"] > claim["server"]["epsilon"]["pld"]
+    views = next(check for check in findings["checks"] if check["name"] == "views")
+    assert views["details"]["third_party"] == pytest.approx(chosen, rel=0.01)
+    source = load(run.path)
+    shown = accounting.accounting(source, INTERNAL)
+    assert [(tree.view, tree.root.event) for tree in shown.events] == [
+        ("third_party", "repeat-and-select")
+    ]
+    assert shown.profile == accounting.accounting(source, PUBLIC).profile == ()
+    # What all trials cost tells how many there were.
+    assert [view.key for view in guarantee.views(source, PUBLIC)] == ["third_party"]
+    keys = [view.key for view in guarantee.views(source, INTERNAL)]
+    assert keys == ["third_party", "server", "server_worst_case"]
+    said = guarantee.guarantee(source, PUBLIC)
+    assert said.epsilon == chosen
+    assert "the best of a random number of trials" in said.statement
 
 
 @pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])

@@ -482,16 +482,18 @@ def test_what_a_private_selection_rests_on_is_asked_for(old, new, message):
     assert problems_of(text.replace(old, new)) == [f"a.yaml:{message}"]
 
 
-def test_whole_clients_have_no_private_selection():
-    text = replaced("unit: record", "unit: client").replace(
-        "  sampling: {kind: poisson, expected_batch_size: 32}\n", ""
+def test_without_privacy_there_is_nothing_that_a_private_selection_could_start_from():
+    text = replaced("data: {dataset: digits, clients: 10}", PUBLIC)
+    head, _, _ = text.partition("privacy:")
+    head = head.replace("{name: dp-fedadamw}", "{name: fedavg}")
+    text = (
+        f"{head}privacy: {{unit: none, sampling: {{kind: full}}}}\ntune: {{selection: private}}\n"
     )
-    text = text.replace("{name: dp-fedadamw}", "{name: dp-fedavg}").replace("1.0e-5", "1.0e-3")
-    text = text.replace("data: {dataset: digits, clients: 10}", PUBLIC)
-    assert problems_of(text + "tune: {selection: private}\n") == [
-        "a.yaml:12:19: tune.selection: found private, whose ε is computed for single records; use "
-        "privacy.unit record, or selection public or unaccounted"
-    ]
+    (problem,) = problems_of(text)
+    assert problem.endswith(
+        "tune.selection: found private, and a run without privacy has no ε that a selection could "
+        "start from; use privacy.unit record or client, or selection public or unaccounted"
+    )
 
 
 def test_a_key_of_the_same_section_under_another_choice_is_not_suggested_for_itself():

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
 from dpfedadamw.spec.matrix import load_private_selection, load_sweep
 from dpfedadamw.sweep import selection
 from dpfedadamw.sweep.folder import SweepError
+from tests.faults.tuning_faults import CLIENTS_SELECTED
+from tests.runs import small_spec
 from tests.sweeps import UNTUNED, swept
 
 PRIVATE = UNTUNED.replace("fraction: 0.0\n    public: false", "fraction: 0.5\n    public: true")
@@ -164,6 +167,19 @@ def test_candidates_cost_the_same_and_are_scored_on_the_same(tmp_path, grid, mes
     text = TUNE.replace("algorithm.learning_rate: [0.1, 0.5]", grid)
     with pytest.raises(SpecError, match=message):
         selection.planned(load_sweep(spec_of(tmp_path, text)))
+
+
+CLIENTS = specs.dump(small_spec("dp-fedavg", overrides=CLIENTS_SELECTED))
+CLIENTS = CLIENTS[: CLIENTS.index("tune:")]
+
+
+def test_where_whole_clients_are_protected_rounds_cost_and_local_steps_do_not(tmp_path):
+    text = TUNE.replace("algorithm.learning_rate: [0.1, 0.5]", "federation.local_steps: [2, 3]")
+    plan = selection.planned(load_sweep(spec_of(tmp_path, text, CLIENTS)))
+    assert plan.expected_claim()["tuning"].keys() == {"one_trial"}
+    text = text.replace("local_steps", "rounds")
+    with pytest.raises(SpecError, match="rounds 3 costs another ε than rounds 2"):
+        selection.planned(load_sweep(spec_of(tmp_path, text, CLIENTS)))
 
 
 def test_clipping_norms_and_algorithms_may_be_searched_over(tmp_path):

@@ -61,7 +61,7 @@ def ended(bundle: Bundle, place: int, **changes: Any) -> Bundle:
         (lambda s: s["data"].update(clients=13), "clients: the spec says 13, the ledger 12"),
         (
             lambda s: s.update(tune={"selection": "private", "mean_trials": 3, "shape": 1.0}),
-            "tuning: a private selection is accounted for single records alone",
+            "tuning: only one of spec and ledger says that this is a trial of a selection",
         ),
         (
             lambda s: s.update(budget={"file": "spent.db", "epsilon": 9.0, "delta": 1e-3}),
@@ -93,7 +93,7 @@ def test_a_spec_that_promises_another_number_is_named(
         ),
         (
             {"tuning": Trial(1, 3, "0" * 64)},
-            "tuning: a private selection is accounted for single records alone",
+            "tuning: only one of spec and ledger says that this is a trial of a selection",
         ),
     ],
 )

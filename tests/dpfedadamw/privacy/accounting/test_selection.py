@@ -12,6 +12,7 @@ from scipy import optimize, stats
 
 from audit.accounting.selection import Law, selection_cost
 from audit.accounting.steps import Steps
+from dpfedadamw.privacy.accounting.client_level import client_level_claim
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.selection import (
     Trials,
@@ -50,6 +51,45 @@ def test_it_is_what_dp_accounting_and_the_auditor_say(
     audited = selection_cost([(Steps(rate, noise, 1), steps)], 1.0, delta, Law(mean, shape))
     assert audited.least * 0.999 <= found <= audited.most * 1.001
     assert audited.least == pytest.approx(found, rel=0.02)
+
+
+@pytest.mark.parametrize("by", ["server", "clients"])
+@pytest.mark.parametrize(
+    ("noise", "rate", "rounds", "mean", "shape", "epsilon"),
+    [(2.0, 0.5, 8, 3.0, 1.0, 4.709812), (3.0, 0.1, 100, 10.0, 0.0, 2.191489)],
+)
+def test_of_whole_clients_it_is_that_of_the_rounds_as_queries_on_clients(
+    noise, rate, rounds, mean, shape, epsilon, by
+):
+    spend = {
+        "noise_multiplier": noise,
+        "sampling_rate": rate,
+        "noise_added_by": by,
+        "clients": [0, 1],
+        "upload_noise_multiplier": noise / 2**0.5,
+    }
+    # With ten clients the most of a round is every one of them, at σ/√10 each.
+    most = (Composition(noise / 10**0.5, 1.0, rounds, 1, "full"),)
+    law = Trials(mean, shape)
+    claim = client_level_claim([spend] * rounds, 10, 1e-3, 1, most, "private", law, 7)
+    party, tuning = claim["third_party"], claim["tuning"]
+    assert party["epsilon"] == {"rdp": pytest.approx(epsilon, abs=1e-6)}
+    step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+    accountant = dp_accounting.rdp.RdpAccountant()
+    trial = dp_accounting.SelfComposedDpEvent(step, rounds)
+    accountant.compose(RepeatAndSelectDpEvent(trial, mean, shape))
+    assert party["epsilon"]["rdp"] == pytest.approx(accountant.get_epsilon(1e-3), rel=1e-8)
+    audited = selection_cost([(Steps(rate, noise, rounds), 1)], 1.0, 1e-3, Law(mean, shape))
+    assert audited.least * 0.999 <= party["epsilon"]["rdp"] <= audited.most * 1.001
+    alone = epsilon_pld([Composition(noise, rate, rounds, 1, "poisson")], 1e-3)
+    assert tuning["one_trial"]["epsilon"] == {"pld": pytest.approx(alone, rel=1e-6)}
+    # Towards a server that adds the noise nothing holds; else seven trials are one Gaussian.
+    if by == "server":
+        assert "server_all_trials" not in tuning
+    else:
+        every = epsilon_pld([Composition(noise / (70 * rounds) ** 0.5, 1.0, 1, 1, "full")], 1e-3)
+        found = tuning["server_all_trials"]["epsilon"]
+        assert found == {"pld": pytest.approx(every, rel=1e-3)}
 
 
 def reference(rho: float, mean: float, delta: float) -> float:
