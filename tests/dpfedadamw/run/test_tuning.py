@@ -14,7 +14,7 @@ from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import read_trial
 from dpfedadamw.storage.disk import write_json
 from reports.comparison import compare, tidy
-from reports.content import accounting, guarantee, outcomes
+from reports.content import accounting, guarantee, outcomes, tuning
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.reading.source import load
 from reports.sections.outside_budget import outside_budget
@@ -97,9 +97,9 @@ def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_c
     run, claim, findings = of_clients
     assert [name for name, _ in failing(findings)] == ["reexecution"]
     assert findings["verdict"] == "PASS"
-    chosen, tuning = claim["third_party"]["epsilon"]["rdp"], claim["tuning"]
-    assert 1.5 * tuning["one_trial"]["epsilon"]["pld"] < chosen
-    assert tuning["server_all_trials"]["epsilon"]["pld"] > claim["server"]["epsilon"]["pld"]
+    chosen, trials = claim["third_party"]["epsilon"]["rdp"], claim["tuning"]
+    assert 1.5 * trials["one_trial"]["epsilon"]["pld"] < chosen
+    assert trials["server_all_trials"]["epsilon"]["pld"] > claim["server"]["epsilon"]["pld"]
     views = next(check for check in findings["checks"] if check["name"] == "views")
     assert views["details"]["third_party"] == pytest.approx(chosen, rel=0.01)
     source = load(run.path)
@@ -115,6 +115,12 @@ def test_of_whole_clients_claim_audit_and_report_are_those_of_the_selection(of_c
     said = guarantee.guarantee(source, PUBLIC)
     assert said.epsilon == chosen
     assert "the best of a random number of trials" in said.statement
+    assert said.statement.endswith("towards the server, which saw them all, it is larger.")
+    # A server that adds the noise has no guarantee, so that nothing is larger.
+    trusted = {**source.header, "noise_added_by": "server"}
+    assert tuning.statement(dataclasses.replace(source, header=trusted)).endswith(
+        "nothing of the others."
+    )
 
 
 @pytest.mark.parametrize("audience", [INTERNAL, PUBLIC])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from audit.accounting.budget import Steps, budget
+from audit.accounting.selection import Law, selection_cost
 from audit.checks.client.accounting import (
     composed_multiplier,
     over_rounds,
@@ -321,6 +322,7 @@ def test_noise_of_uploads_is_recorded_where_clients_add_it(noised_by_clients: Bu
         (lambda c: c.update(server_worst_case={}), "server_worst_case is of the record level"),
         (lambda c: c["server"].update(epsilon={"pld": 9.0}), "an epsilon is claimed towards the"),
         (lambda c: c["server"].update(clients=[{"client": 1}]), "an epsilon is claimed towards"),
+        (lambda c: c.update(tuning={}), "the claim is of a selection, and the spec knows of none"),
         (lambda c: c.pop("third_party"), "claim: third_party is missing"),
     ],
 )
@@ -334,6 +336,47 @@ def test_what_is_claimed_too_far_is_named(
         of_clients, claim=lambda c: c["third_party"].update(participation=0.25 * WITHIN)
     )
     assert says(within, "views")[0] == "PASS"
+
+
+def selected(bundle: Bundle, factor: float, **all_trials: Any) -> tuple[str, str]:
+    """What is said of a claim of so many times what a selection over the run's rounds costs."""
+    rounds = [(item, 1) for item in third_party_history(bundle.readable_ledger)]
+    alone = budget([item for item, _ in rounds], 1e-3).headline
+    chosen = selection_cost(rounds, 1.0, 1e-3, Law(3.0, 1.0)).least
+
+    def claim(c: Document) -> None:
+        c["third_party"].update(epsilon={"rdp": factor * chosen}, accountant="rdp")
+        one = {"epsilon": {"pld": alone}, "accountant": "pld"}
+        c.update(tuning={"one_trial": one, **all_trials})
+
+    law = {"selection": "private", "mean_trials": 3.0, "shape": 1.0}
+    trial = changed(
+        bundle,
+        spec=lambda s: s.update(tune=law),
+        claim=claim,
+        header={"tuning": Trial(1, 4, "0" * 64)},
+    )
+    return says(trial, "views")
+
+
+def test_a_selection_is_claimed_at_what_its_rounds_cost(
+    of_clients: Bundle, noised_by_clients: Bundle
+) -> None:
+    assert selected(of_clients, 1.0)[0] == "PASS"
+    assert "the third party's epsilon, of the selection" in selected(of_clients, 0.98)[1]
+    header = noised_by_clients.header
+    uploads = 4 * header.rounds * header.clients
+    least = header.declared("noise_multiplier") / uploads**0.5
+    every = budget([Steps(1.0, least, 1)], 1e-3).headline
+
+    def towards_server(factor: float) -> Document:
+        return {"epsilon": {"pld": factor * every}, "accountant": "pld"}
+
+    right, low = towards_server(1.0), towards_server(0.98)
+    assert selected(noised_by_clients, 1.0, server_all_trials=right)[0] == "PASS"
+    said = selected(noised_by_clients, 1.0, server_all_trials=low)[1]
+    assert "the server's epsilon of all trials" in said
+    assert "none holds" in selected(of_clients, 1.0, server_all_trials=right)[1]
 
 
 def test_towards_a_server_that_adds_no_noise_an_epsilon_is_claimed_by_pld(
