@@ -330,3 +330,9 @@ def test_bounds_are_told_beside_what_could_be_shown_at_most() -> None:
     assert canaries._of(1.234, 5.678) == "1.23 of 5.68"
     bound = SimpleNamespace(any_mechanism=1.234, these_steps=0.5)
     assert canaries._words(bound) == "epsilon >= 1.23 (0.50 of these steps)"
+
+
+def test_every_kind_of_canary_has_its_words() -> None:
+    kinds = {("gradient", False), ("gradient", True), ("input", False), ("label", False)}
+    assert set(canaries._WHAT) == kinds
+    assert "updates" in canaries._WHAT["gradient", True]

@@ -292,10 +292,19 @@ def test_the_limit_on_steps_is_what_the_target_pays_for(iterating: Bundle) -> No
     ]
     empty = {"records": (0, *iterating.header.records[:1], *iterating.header.records[2:])}
     assert said(least * 1.0001, **empty) == []
+    # Two queries on each batch leave σ/√2; the charge with the most of them counts.
+    first = iterating.readable_ledger.spends[0]
+    double = (first, replace(first, queries_per_step=2))
+    reasons: list[str] = []
+    spec = changed(iterating, spec=lambda s: s["privacy"].update(target_epsilon=least * 1.0001))
+    ledger = replace(iterating.readable_ledger, spends=double)
+    affordable(spec.readable_spec, ledger, iterating.header, reasons)
+    cost = budget([Steps(0.2, 1.5 / 2**0.5, 40)], 1e-5).headline
+    assert [one.split(",")[0] for one in reasons] == [f"adaptation: 40 steps cost {cost:.4g}"]
     assert said(99.0, steps=40) == []
     assert said(99.0, steps=41) == ["41 local steps were charged, more than the limit of 40"]
     # Without a limit, or before any charge, there is nothing to afford.
-    reasons: list[str] = []
+    reasons.clear()
     free = changed(iterating, header={"adaptation": Adaptation(7, None, False, None)})
     affordable({}, free.readable_ledger, free.header, reasons)
     affordable({}, replace(free.readable_ledger, spends=()), iterating.header, reasons)
