@@ -31,6 +31,7 @@ from reports.comparison.tidy import (
 from reports.errors import ReportError
 
 LEVEL = 0.05
+PERCENT = f"{100 * LEVEL:.0f} %"
 # Digits of a printed number behind the point: of a loss, and of an accuracy in percent.
 _PRINTED = (3, 2)
 _LATEX = {
@@ -108,7 +109,7 @@ class CrossTable:
         elif max(seeds) > 1:
             found.append(
                 "Bold: better than every other row of its column, by paired t-tests over common "
-                f"seeds, Holm's correction, {LEVEL:.0%} for a column. ≈: not told apart from the "
+                f"seeds, Holm's correction, {PERCENT} for a column. ≈: not told apart from the "
                 "best mean."
             )
         if any(entry.epsilons for entry in self.entries.values()):

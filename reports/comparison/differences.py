@@ -15,6 +15,7 @@ from scipy import stats
 
 from reports.comparison.cross_table import (
     LEVEL,
+    PERCENT,
     CrossTable,
     Entry,
     chance,
@@ -77,7 +78,7 @@ class DifferenceTable:
         found = [
             f"{self.row} minus the row{unit}: mean over {count} common seeds, and Student's "
             "interval of that mean alone at 95 %.",
-            f"It wins or loses where a paired t-test tells the two apart, {LEVEL:.0%} for all of "
+            f"It wins or loses where a paired t-test tells the two apart, {PERCENT} for all of "
             "a column together (Holm's correction), and ties otherwise, which says that these "
             f"seeds do not tell, not that the two are equal: {counts}.",
         ]

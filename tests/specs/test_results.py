@@ -1,0 +1,47 @@
+"""The page of results: its tables are what its commands print from the committed data."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+import specs
+from reports.comparison import tidy
+from tests.specs import results_page
+from tests.specs.results_page import PAGE, ROOT
+
+DATA = sorted((ROOT / "docs" / "results").glob("*.csv"))
+
+
+def test_every_table_is_printed_by_the_command_above_it_byte_for_byte():
+    page = PAGE.read_text(encoding="utf-8")
+    assert results_page.commands(page)
+    assert results_page.written(page) == page
+
+
+def test_every_file_of_data_is_shown_by_a_command():
+    shown = " ".join(results_page.commands(PAGE.read_text(encoding="utf-8")))
+    for path in DATA:
+        assert f"docs/results/{path.name}" in shown
+
+
+@pytest.mark.parametrize("path", DATA, ids=lambda path: path.stem)
+def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_for(path):
+    sweep = yaml.safe_load(specs.find(f"replication-{path.stem}").read_text(encoding="utf-8"))
+    rows = [row for row in tidy.read_csv(path) if row["selected"] == tidy.SELECTED]
+    assert rows
+    assert {row["audit"] for row in rows} == {"PASS"}
+    assert {row["signatures"] for row in rows} == {"holds"}
+    repeated: dict[tuple, set] = {}
+    for row in rows:
+        key = row.get("data.partition.alpha"), row.get("method") or row.get("change")
+        repeated.setdefault(key, set()).add(row["seed"])
+    wanted = set(range(sweep["seeds"]["numbers"]))
+    assert all(seeds == wanted for seeds in repeated.values())
+
+
+@pytest.mark.parametrize("path", DATA, ids=lambda path: path.stem)
+def test_the_data_tell_nothing_of_the_machines_folders(path):
+    text = path.read_text(encoding="utf-8")
+    assert "/root" not in text
+    assert "/work" not in text
