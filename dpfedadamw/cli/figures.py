@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
-from dpfedadamw.cli.options import DeviceOption, JsonOption
+from dpfedadamw.cli.options import DeviceOption, EscrowOption, JsonOption
 from dpfedadamw.cli.terminal import (
     EXIT_WRONG_INPUT,
     err,
@@ -64,14 +64,7 @@ def figures(
     kind: Annotated[PictureFormat, typer.Option("--format", help="svg, pdf or png.")] = (
         PictureFormat.svg
     ),
-    escrow: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--escrow",
-            metavar="FILE",
-            help="The noise key that `run --escrow` kept, of a run in release mode. Repeatable.",
-        ),
-    ] = None,
+    escrow: EscrowOption = None,
     data: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Where the runs' data lie, if not where specs say."),

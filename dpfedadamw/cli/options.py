@@ -52,6 +52,14 @@ TimestampOption = Annotated[
         help="Have signatures timestamped (RFC 3161) by the authority at URL.",
     ),
 ]
+EscrowOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--escrow",
+        metavar="FILE",
+        help="The noise key that `run --escrow` kept, of a run in release mode. Repeatable.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 

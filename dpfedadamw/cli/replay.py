@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from dpfedadamw.cli.options import RUNS, DeviceOption, JsonOption, OutOption
+from dpfedadamw.cli.options import RUNS, DeviceOption, EscrowOption, JsonOption, OutOption
 from dpfedadamw.cli.terminal import (
     EXIT_NOT_PASSED,
     find_run,
@@ -26,14 +26,7 @@ def replay(
         typer.Argument(metavar="RUN_DIR", help="A run's folder; the newest run if left out."),
     ] = None,
     out_dir: OutOption = RUNS,
-    escrow: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--escrow",
-            metavar="FILE",
-            help="The noise key that `run --escrow` kept, of a run in release mode. Repeatable.",
-        ),
-    ] = None,
+    escrow: EscrowOption = None,
     data: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Where the run's data lie, if not where its spec says."),
