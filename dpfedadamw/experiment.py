@@ -91,10 +91,7 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
     dataset, owner = divide(spec)
-    # Published weights are loaded all the same: without them, the spec cannot run.
-    fresh = models.MODELS[spec.model.name].without_weights(spec.model) == spec.model
-    with device if device.type == "meta" and fresh else contextlib.nullcontext():
-        model = models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
+    model = _built(spec, dataset, device)
     algorithm = algorithms.build(
         spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm
     )
@@ -132,6 +129,30 @@ def foresee(spec: Spec) -> PrivacyPlan:
     dataset, owner = divide(spec)
     model.reads(spec.model, dataset.input_shape)
     return _planned(spec, _sizes(spec, owner), algorithm.queries_per_step, None)[1]
+
+
+def read_inputs(spec: Spec) -> None:
+    """Read a spec's data, and build its model where it is made of files: what a run does first.
+
+    Raises:
+        DpfedadamwError: If they cannot be read, or the model cannot read such records; the message
+            is that of the run.
+    """
+    dataset, reads = read_data(spec), models.MODELS[spec.model.name].reads
+    if reads is not None:
+        reads(spec.model, dataset.input_shape)
+    else:
+        import torch
+
+        _built(spec, dataset, torch.device("meta"))
+
+
+def _built(spec: Spec, dataset: Dataset, device: torch.device) -> nn.Module:
+    """The spec's model; on the device "meta" without weights of its own."""
+    # Published weights are loaded all the same: without them, the spec cannot run.
+    fresh = models.MODELS[spec.model.name].without_weights(spec.model) == spec.model
+    with device if device.type == "meta" and fresh else contextlib.nullcontext():
+        return models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
 
 
 def _sizes(spec: Spec, owner: NDArray[np.int64]) -> tuple[int, ...]:

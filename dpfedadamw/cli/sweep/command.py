@@ -99,6 +99,7 @@ def sweep_run(
     """
     from dpfedadamw.spec.matrix import load_sweep
     from dpfedadamw.sweep.folder import SweepFolder
+    from dpfedadamw.sweep.inputs import check_inputs
     from dpfedadamw.sweep.runner import Job
 
     sweep = load_sweep(spec, changes or ())
@@ -129,6 +130,11 @@ def sweep_run(
         list_cells(sweep, cells, reported, folder, gpu_rate * 1e12, as_json)
         return
     wanted = [Job(cell, folder.cell(cell)) for cell in once(cells)]
+    check_inputs(
+        cell
+        for cell in once([*cells, *(one for cell in cells for one in cell.released)])
+        if folder.cell(cell).result() is None
+    )
     folder.begin(sweep.text)
     options = ["--device", device]
 

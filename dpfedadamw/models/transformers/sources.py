@@ -139,6 +139,12 @@ def locate(spec: TransformerSpec) -> Source | None:
             f"model.source: there is no folder {name}; give a folder with config.json and "
             "model.safetensors, or a name on the hub such as google/vit-base-patch16-224-in21k"
         )
+    if spec.revision is None and spec.source is not None:
+        raise ModelError(
+            f"model.source: there is no folder {name}; if it is a repository on the hub, which can "
+            "change, a run must pin the commit: give model.revision (40 hexadecimal digits, see "
+            f"https://huggingface.co/{name}/commits/main)"
+        )
     if spec.revision is None:
         raise ModelError(
             f"model.revision: missing; {name} can change on the hub, so a run must pin the commit "
