@@ -129,18 +129,37 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """One client's part in a round, before it begins.
+    """One client's part in a round, before it begins, as the server knows it: without records.
 
     Attributes:
         current: The round.
         place: The client's place among the round's clients, from 0.
         client: Its index.
-        data: Its records.
         memory: What it kept when it last took part, by name.
     """
 
     current: Round
     place: int
     client: int
-    data: ClientData
     memory: Mapping[str, Tensor]
+
+    def of(self, data: ClientData) -> ParticipationWithData:
+        """The same where the client's records are."""
+        return ParticipationWithData(
+            current=self.current,
+            place=self.place,
+            client=self.client,
+            memory=self.memory,
+            data=data,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParticipationWithData(Participation):
+    """One client's part in a round where it is computed.
+
+    Attributes:
+        data: The client's records.
+    """
+
+    data: ClientData

@@ -22,7 +22,7 @@ from dpfedadamw.data.datasets import Records
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.messages import pack
-from dpfedadamw.federation.participation import ClientData, Participation, Round
+from dpfedadamw.federation.participation import ClientData, ParticipationWithData, Round
 from dpfedadamw.federation.release import public_coordinates, release_mean_update
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.registry import synthetic_records
@@ -261,7 +261,7 @@ class UpdateProbe:
         current = self._round(tuple(len(one.labels) for one in held), chosen, elsewhere)
         answers = [
             worker.take_part(
-                Participation(
+                ParticipationWithData(
                     current=current, place=place, client=client, data=held[client], memory={}
                 )
             )

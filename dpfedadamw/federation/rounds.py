@@ -26,6 +26,7 @@ from dpfedadamw.evidence.exchanges import vector_digest
 from dpfedadamw.federation.course import Course
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, ClientData, Participation, Round
+from dpfedadamw.federation.runners import ClientRunner, Inline
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.accounting.epsilon_limit import Watch
@@ -78,6 +79,7 @@ class Federation:
         clients: Every client's records.
         ledger: What was charged so far, and which rounds are over.
         charge: Pays for a round: when it returns, the spends are on the disk.
+        elsewhere: Runs clients in other processes; None runs them in this one, by ``worker``.
     """
 
     spec: Spec
@@ -88,6 +90,12 @@ class Federation:
     clients: Sequence[ClientData]
     ledger: Ledger
     charge: Callable[[Sequence[Mapping[str, Any]]], None]
+    elsewhere: ClientRunner | None = None
+
+    @property
+    def runner(self) -> ClientRunner:
+        """Runs the clients of a round."""
+        return self.elsewhere or Inline(self.worker, self.clients)
 
     @property
     def unit(self) -> Unprotected:
@@ -183,24 +191,25 @@ class Federation:
         current = replace(current, history=self.ledger.history)
         answers: list[Answer] = []
         memories = dict(state.memories)
-        for place, client in enumerate(current.chosen):
-            part = Participation(
-                current=current,
-                place=place,
-                client=client,
-                data=self.clients[client],
-                memory=memories.get(client, {}),
+        parts = [
+            Participation(
+                current=current, place=place, client=client, memory=memories.get(client, {})
             )
-            answer = self.worker.take_part(part)
+            for place, client in enumerate(current.chosen)
+        ]
+        # One by one: `zip` would hold an answer until it has the next one.
+        given = self.runner.answers(parts)
+        for own in parts:
+            answer = next(given)
             if kept := answer.result.upload.memory:
-                memories[client] = kept
-            self.unit.took_part(part, answer)
+                memories[own.client] = kept
+            self.unit.took_part(own, answer)
             # Messages stay: what is kept of them is drawn once all are in.
             answers.append(replace(answer, result=answer.result.without_vectors()))
             # Else the last client's vectors would stay while the next one works.
-            del answer, part
+            del answer
             if on_client is not None:
-                on_client(place + 1, len(current.chosen))
+                on_client(own.place + 1, len(current.chosen))
         current = replace(current, answers=tuple(answers))
         uploads = self.unit.receive(current)
         # Where clients are drawn independently a round may have none: it changes nothing.

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field, replace
 from dpfedadamw.algorithms.base import LocalRule
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
 from dpfedadamw.federation.messages import refuse_changes, view
-from dpfedadamw.federation.participation import Answer, ClientData, LocalResult, Participation
+from dpfedadamw.federation.participation import (
+    Answer,
+    ClientData,
+    LocalResult,
+    ParticipationWithData,
+)
 from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
@@ -40,7 +45,7 @@ class Worker:
     randomness: RandomSource
     performance: PerformanceOptions = field(default_factory=PerformanceOptions)
 
-    def take_part(self, part: Participation) -> Answer:
+    def take_part(self, part: ParticipationWithData) -> Answer:
         """Run one client's local steps; what the server sends is taken from the message alone."""
         current, client = part.current, part.client
 

@@ -347,6 +347,8 @@ def train(
     except BaseException:
         training.lock.release()
         raise
+    finally:
+        training.federation.runner.close()
 
 
 def _train(
