@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from dpfedadamw.cli.sweep.execution import run_cells
 from dpfedadamw.cli.sweep.listing import list_cells
 from dpfedadamw.cli.sweep.results import bests_of, released, results_of, write_results
 from dpfedadamw.cli.terminal import err, refuse
+from dpfedadamw.errors import DpfedadamwError
 
 if TYPE_CHECKING:
     from dpfedadamw.sweep.runner import Job
@@ -101,6 +103,7 @@ def sweep_run(
     from dpfedadamw.sweep.folder import SweepFolder
     from dpfedadamw.sweep.inputs import check_inputs
     from dpfedadamw.sweep.runner import Job
+    from reports.errors import ReportError
 
     sweep = load_sweep(spec, changes or ())
     name = f"{sweep.name}-smoke" if smoke else sweep.name
@@ -149,6 +152,9 @@ def sweep_run(
         run(last)
     except BaseException as error:
         error.add_note("every run was stopped; the same command goes on")
+        # What stopped the sweep is said, and not that a full disk takes no results either.
+        with suppress(DpfedadamwError, ReportError, OSError):
+            write_results(folder, results_of(sweep, folder, bests_of(sweep, folder)))
         raise
     rows = results_of(sweep, folder, bests)
     missing = write_results(folder, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -47,7 +47,7 @@ def tell(
     else:
         facts = [
             ("sweep", f"{len(rows)} of {many} cells are done"),
-            *_told_of_searches(sweep, folder, bests),
+            *_told_of_searches(sweep, folder, bests, {job.cell.combination for job in jobs}),
             *([("failed", f"{len(states['failed'])}; the same command tries them again")]
               if states["failed"] else []),
             *([("not passed", f"the audit of {len(refused)} says FAIL or NOT VERIFIED")]
@@ -64,13 +64,17 @@ def tell(
 
 
 def _told_of_searches(
-    sweep: Sweep, folder: SweepFolder, bests: Mapping[tuple[str, ...], Best]
+    sweep: Sweep,
+    folder: SweepFolder,
+    bests: Mapping[tuple[str, ...], Best],
+    asked: Set[tuple[str, ...]],
 ) -> list[tuple[str, str]]:
-    """The best candidates, where they lie, and what is to be said of them."""
+    """The best candidates of the searches that were asked for, and what is to be said of them."""
     if not sweep.grids:
         return []
     facts = []
-    for labels, best in bests.items():
+    found = {labels: best for labels, best in bests.items() if labels in asked}
+    for labels, best in found.items():
         cell = best.cells[0]
         settings = ", ".join(f"{name} {label}" for name, label in cell.candidate.items())
         name = f"best, {', '.join(labels)}" if labels else "best"
@@ -82,9 +86,10 @@ def _told_of_searches(
             ("warning", f"the best {axis} lies on the edge of its grid; widen it and go on")
             for axis in best.edges
         ]
-    missing = len(sweep.searches) - len(bests)
+    missing = len(asked) - len(found)
     if missing:
-        facts.append(("no best", f"of {missing} searches yet: not all of their cells are done"))
+        of = "one search" if missing == 1 else f"{missing} searches"
+        facts.append(("no best", f"of {of} yet: not all cells are done"))
     if sweep.tune.selection == "unaccounted" and sweep.cells[0].spec.privacy.unit != "none":
         said = "the choice looked at the private records, and no ε covers it: the reports say so"
         facts.append(("privacy", said))

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from dpfedadamw.cli.sweep import execution
+from dpfedadamw.sweep.runner import Runner
 from tests.runs import call
 from tests.sweeps import BASE, accurate
 
@@ -54,3 +55,35 @@ def test_what_is_done_of_such_a_search_is_left_alone_and_its_best_only_run_once_
     assert ran[10:] == [(0.2, 0)]
     assert call("sweep", own_seeds) == 0
     assert len(ran) == 14
+
+
+def test_of_the_searches_that_were_asked_for_alone_it_is_said_that_they_are_not_over(
+    own_seeds, capsys, monkeypatch
+):
+    accurate(monkeypatch, lambda rate, seed: rate)
+    assert call("sweep", own_seeds, "--only", "federation.rounds=3", "--only", "seed=7") == 0
+    assert "of one search yet" in capsys.readouterr().out
+    assert call("sweep", own_seeds, "--only", "federation.rounds=3") == 0
+    said = capsys.readouterr().out
+    assert "no best" not in said
+    assert "best, 3" in said
+    assert "best, 2" not in said
+
+
+def test_a_sweep_that_is_stopped_tabulates_what_is_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(f"{TWO}matrix: {{algorithm.learning_rate: [0.1, 0.2]}}\n")
+    ran = accurate(monkeypatch, lambda rate, seed: rate)
+    every = Runner.run
+
+    def stopped(self, jobs):
+        for job in every(self, jobs):
+            yield job
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Runner, "run", stopped)
+    assert call("sweep", "s.yaml") == 130
+    assert len(ran) == 1
+    with open("sweeps/small/results.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["test_accuracy"] == "0.1"
