@@ -28,7 +28,7 @@ from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.run import training
 from dpfedadamw.storage.disk import UNFINISHED
-from tests.crashes.watching import ERRORS, Operation, Watch, failure
+from tests.crashes.operations import ERRORS, Operation, Watch, failure
 from tests.runs import key_of_a_test
 
 # A process that takes longer hangs.

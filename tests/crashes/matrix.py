@@ -12,7 +12,7 @@ from dpfedadamw.storage.disk import UNFINISHED
 from tests.crashes import cases
 from tests.crashes.branching import Branch, Fate, Process, branches
 from tests.crashes.cases import Whole
-from tests.crashes.watching import ERRORS, Operation
+from tests.crashes.operations import ERRORS, Operation
 
 KILL = Fate("SIGKILL")
 SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}

@@ -17,7 +17,7 @@ from tests.crashes.apart import apart
 from tests.crashes.branching import Fate, branches, run
 from tests.crashes.cases import KINDS, whole
 from tests.crashes.matrix import KILL, SIGNALS, every, how_it_ended, survive
-from tests.crashes.watching import ERRORS, Operation
+from tests.crashes.operations import ERRORS, Operation
 
 ERROR_FATES = tuple(Fate(name, lasting) for name in ERRORS for lasting in (False, True))
 SIGNAL_FATES = tuple(map(Fate, SIGNALS))
