@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 from tests.mutation import coverage_map, processes, selection
 from tests.mutation.coverage_map import TestFile
 from tests.mutation.mutants import Mutant, mutants_of, statements
+from tests.mutation.warm import NOT_HERE, Asked, Request, Warm
 
 SCOPE: Final = (
     "dpfedadamw/privacy",
@@ -38,6 +39,7 @@ EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 KILLED, SURVIVED, UNREACHED, ENDLESS = "killed", "survived", "reached by no test", "endless"
 _NOTICED: Final = (KILLED, ENDLESS)
 Work = TypeVar("Work")
+Steps = Iterator[processes.Child | Asked]
 
 # Exit codes of pytest: all passed, and no tests were found by these names.
 _PASSED, _NO_TESTS, _WRONG_NAMES = 0, 5, 4
@@ -82,10 +84,10 @@ def without_equivalents(mutants: Iterable[Mutant], sources: dict[str, bytes]) ->
 def _in_turn(
     trees: Sequence[Path],
     work: Iterator[Work],
-    begin: Callable[[Path, Work], Iterator[processes.Child]],
+    begin: Callable[[Path, Work], Steps],
 ) -> None:
     """Do each piece of work, one a tree at a time; a piece may need several children."""
-    busy: dict[Path, tuple[Iterator[processes.Child], processes.Child]] = {}
+    busy: dict[Path, tuple[Steps, processes.Child | Asked]] = {}
     more = True
     try:
         while more or busy:
@@ -119,7 +121,7 @@ def make_maps(trees: Sequence[Path], test_files: Sequence[str], folder: Path) ->
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [path for path in test_files if not coverage_map.is_fresh(folder, path)]
 
-    def begin(tree: Path, test_file: str) -> Iterator[processes.Child]:
+    def begin(tree: Path, test_file: str) -> Steps:
         log = coverage_map.place(folder, test_file).with_suffix(".log")
         child = processes.start(
             tree,
@@ -158,9 +160,10 @@ def run_mutants(
 ) -> None:
     """Try mutants, one in each tree at a time, until all are done or the time is over."""
     heads = {path: statements(source) for path, source in sources.items()}
+    warm = {tree: Warm(tree, [tests.path for tests in maps]) for tree in trees}
     until = time.monotonic() + 60.0 * minutes if minutes else float("inf")
 
-    def begin(tree: Path, mutant: Mutant) -> Iterator[processes.Child]:
+    def begin(tree: Path, mutant: Mutant) -> Steps:
         source = sources[mutant.path]
         lines = heads[mutant.path].get(mutant.line, (mutant.line, mutant.line))
         groups = selection.batches(mutant.path, lines, maps, most_seconds)
@@ -168,6 +171,26 @@ def run_mutants(
         module = tree / mutant.path
         module.write_bytes(mutant.apply(source))
         try:
+            if groups:
+                every = [name for tests, _ in groups for name in tests]
+                together = sum(seconds for _, seconds in groups)
+                asked = warm[tree].ask(
+                    Request(
+                        module=mutant.path,
+                        before=source.decode(),
+                        first=lines[0],
+                        last=lines[1],
+                        tests=every,
+                        cpu_seconds=30 + 5 * together,
+                        wall_seconds=300 + 20 * together,
+                    )
+                )
+                yield asked
+                if asked.code != NOT_HERE:
+                    outcome = SURVIVED
+                    if asked.code != _PASSED:
+                        outcome = ENDLESS if asked.code < 0 else KILLED
+                    tried, groups = len(every), []
             for tests, seconds in groups:
                 child = processes.start(
                     tree,
@@ -197,7 +220,11 @@ def run_mutants(
         digest = coverage_map.digest(processes.ROOT / mutant.path)
         done(Result(mutant, digest, outcome, tried))
 
-    _in_turn(trees, (m for m in mutants if time.monotonic() < until), begin)
+    try:
+        _in_turn(trees, (m for m in mutants if time.monotonic() < until), begin)
+    finally:
+        for process in warm.values():
+            process.close()
 
 
 def table(results: Sequence[Result], population: dict[str, int]) -> str:

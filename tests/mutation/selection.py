@@ -77,7 +77,8 @@ def batches(
     """Return the tests that reach some lines of a module, in groups to run one after the other.
 
     The module's own file of tests comes first. Tests that reach the lines themselves come before
-    the other tests of files that reached them while they were imported or a fixture was made.
+    the other tests of files that reached them while they were imported or a fixture was made; tests
+    of a file stand together, the quick ones first.
 
     Args:
         module: path of the module.
@@ -88,7 +89,7 @@ def batches(
     Returns:
         Groups of node identifiers with their seconds. None where no test reaches the lines.
     """
-    asked: list[tuple[tuple[float, ...], str, float]] = []
+    asked: list[tuple[tuple[float, ...], str, float, str]] = []
     for tests in maps:
         reached = tests.lines.get(module, {})
         found = frozenset[int]().union(
@@ -97,18 +98,20 @@ def batches(
         if not found:
             continue
         near = _nearness(tests.path, module)
+        others = near < _OWN
+        # What a file's tests share is made once where they follow each other.
+        quickest = min((s for n, s in enumerate(tests.seconds) if n in found), default=0.0)
         # A file whose tests run much of the module says more about it than one that imports it.
         used = sum(1 for by in reached.values() if by - {WHOLE})
         for number, (name, seconds) in enumerate(zip(tests.names, tests.seconds, strict=True)):
-            others = near < _OWN
             if number in found:
-                asked.append(((others, False, -near, 0, seconds), name, seconds))
+                asked.append(((others, False, -near, 0, quickest), tests.path, seconds, name))
             elif WHOLE in found and (used or not others):
-                asked.append(((others, True, -near, -used, seconds), name, seconds))
+                asked.append(((others, True, -near, -used, 0.0), tests.path, seconds, name))
     groups: list[tuple[list[str], float]] = []
     group: list[str] = []
     total, here, limit = 0.0, 0.0, _FIRST
-    for _, name, seconds in sorted(asked):
+    for _, _, seconds, name in sorted(asked):
         if total and total + seconds > most_seconds:
             continue
         if group and here + seconds > limit:
