@@ -60,9 +60,7 @@ class ProbeTally:
         without: Numbers,
     ) -> None:
         """Add one pair of sums [d]; `size` counts what both batches hold alike."""
-        with np.errstate(all="ignore"):
-            norms = (self._norm_again(with_one), self._norm_again(without))
-            self._note(name, kind, size, (_distance(with_one, (without,)), *norms))
+        self._note(name, kind, size, with_one, (without,))
         if self._keep:
             self._pairs.append((with_one, without))
 
@@ -75,26 +73,50 @@ class ProbeTally:
         parts: tuple[Numbers, Numbers],
     ) -> None:
         """Add a pair of a sum [d] and the sum of two others [d], which should be the same."""
-        with np.errstate(all="ignore"):
-            if self._keep:
+        if self._keep:
+            with np.errstate(all="ignore"):
                 self.add(name, kind, size, together, parts[0] + parts[1])
-                return
-            # Long sums are not added up as a whole, which memory would be asked for each time.
-            norms = (self._norm_again(together), _norm(parts))
-            self._note(name, kind, size, (_distance(together, parts), *norms))
+            return
+        # Long sums are not added up as a whole, which memory would be asked for each time.
+        self._note(name, kind, size, together, parts)
 
-    def _note(self, name: str, kind: str, size: int, measured: tuple[float, float, float]) -> None:
-        self._measured.append(measured)
+    def _note(
+        self, name: str, kind: str, size: int, with_one: Numbers, without: Sequence[Numbers]
+    ) -> None:
+        """Measure a pair, whose second sum may come in parts, in one pass over both."""
+        norm_with = self._known_norm(with_one)
+        norm_without = self._known_norm(without[0]) if len(without) == 1 else None
+        squares = [0.0, 0.0, 0.0]
+        with np.errstate(all="ignore"):
+            for start in range(0, len(with_one), _PIECE):
+                part = slice(start, start + _PIECE)
+                one, other = with_one[part].astype(np.float64), _sum(without, part)
+                # Of float32 numbers in float64 no square overflows.
+                if norm_with is None:
+                    squares[0] += float(one @ one)
+                if norm_without is None:
+                    squares[1] += float(other @ other)
+                other -= one
+                squares[2] += float(other @ other)
+            found = [float(np.sqrt(value)) for value in squares]
+        if norm_with is None:
+            norm_with = self._remember(with_one, found[0])
+        if norm_without is None:
+            norm_without = found[1]
+            if len(without) == 1:
+                self._remember(without[0], found[1])
+        self._measured.append((found[2], norm_with, norm_without))
         self._names.append(name)
         self._kinds.append(kind)
         self._sizes.append(size)
 
-    def _norm_again(self, vector: Numbers) -> float:
-        """The norm of a sum that several pairs share; it may have millions of numbers."""
-        alive = [(seen, norm) for seen, norm in self._known if seen() is not None]
-        found = next((norm for seen, norm in alive if seen() is vector), None)
-        norm = _norm((vector,)) if found is None else found
-        self._known = alive if found is not None else [*alive, (weakref.ref(vector), norm)]
+    def _known_norm(self, vector: Numbers) -> float | None:
+        """The norm of a sum that an earlier pair has; it may have millions of numbers."""
+        self._known = [(seen, norm) for seen, norm in self._known if seen() is not None]
+        return next((norm for seen, norm in self._known if seen() is vector), None)
+
+    def _remember(self, vector: Numbers, norm: float) -> float:
+        self._known.append((weakref.ref(vector), norm))
         return norm
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -117,26 +139,6 @@ class ProbeTally:
 
 def _stored(sums: Iterable[Numbers]) -> NDArray[np.float64]:
     return np.stack([one.astype(np.float64) for one in sums])
-
-
-def _distance(one: Numbers, others: Sequence[Numbers]) -> float:
-    """The norm of one minus the sum of others, formed piece by piece in a core's own memory."""
-    squares = 0.0
-    for start in range(0, len(one), _PIECE):
-        part = slice(start, start + _PIECE)
-        difference = _sum(others, part)
-        difference -= one[part]
-        squares += float(difference @ difference)
-    return float(np.sqrt(squares))
-
-
-def _norm(vectors: Sequence[Numbers]) -> float:
-    """The norm of a sum; of float32 numbers in float64 no square overflows."""
-    squares = 0.0
-    for start in range(0, len(vectors[0]), _PIECE):
-        total = _sum(vectors, slice(start, start + _PIECE))
-        squares += float(total @ total)
-    return float(np.sqrt(squares))
 
 
 def _sum(vectors: Sequence[Numbers], part: slice) -> NDArray[np.float64]:

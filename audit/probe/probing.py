@@ -133,7 +133,7 @@ class _Step:
         return replace(self, inputs=self.inputs[:0], labels=self.labels[:0])
 
     def with_last(self, record: NDArray[Any], label: int) -> _Step:
-        """The step whose batch has one record more."""
+        """The step whose batch has one record more, after all others."""
         return replace(
             self,
             inputs=np.concatenate([self.inputs, record[None]]),
@@ -141,11 +141,11 @@ class _Step:
         )
 
     def with_first(self, record: NDArray[Any], label: int) -> _Step:
-        """The step whose batch begins with another record."""
+        """The step whose batch has one record more, before all others."""
         return replace(
             self,
-            inputs=np.concatenate([record[None], self.inputs[1:]]),
-            labels=np.concatenate([[label], self.labels[1:]]),
+            inputs=np.concatenate([record[None], self.inputs]),
+            labels=np.concatenate([[label], self.labels]),
         )
 
     def beside(self, kind: str, record: NDArray[Any], label: int) -> _Step:
@@ -178,95 +178,135 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
         return run_update_probe(probe)
     tally = ProbeTally(float(probe.clipping_norm), probe.parameters, _rows(probe))
     # What one step leaves behind for the next shows when the first is asked for again at the end.
-    large = _ordinary(probe, LARGE_BATCH)
-    first = large.of(probe)
-    _beside(probe, tally, large, first)
+    step = _ordinary(probe, BATCH_SIZE)
+    first = step.of(probe)
+    name = f"batch of {BATCH_SIZE}"
+    elsewhere = step.of(probe, elsewhere=True)
+    tally.add(f"{ELSEWHERE}, {name}", ELSEWHERE, BATCH_SIZE, elsewhere, first)
+    del elsewhere
     if probe.grey_levels:
         _grey_levels(probe, tally)
-    _each_kind(probe, tally)
-    name = f"{REPEAT}, batch of {LARGE_BATCH}"
-    tally.add(name, REPEAT, LARGE_BATCH, large.of(probe), first)
+    alone = _large_batch(probe, tally)
+    _each_kind(probe, tally, step, first, alone)
+    tally.add(f"{REPEAT}, {name}", REPEAT, BATCH_SIZE, step.of(probe), first)
     return tally.arrays()
 
 
 def _rows(probe: StepProbe) -> int:
     """How many pairs there will be."""
     each, levels = 5 * len(KINDS) - 2, (2 * len(LEVELS) - 1) * probe.grey_levels
-    return each + 2 + 5 * len(BESIDE) + levels
+    return each + 2 + 5 * len(BESIDE) - 1 + levels
 
 
-def _each_kind(probe: StepProbe, tally: ProbeTally) -> None:
-    """Each kind joins a batch, or makes one by itself, and is replaced by the next kind."""
-    step = _ordinary(probe, BATCH_SIZE)
-    steps = (step, step.empty())
-    without, before = [one.of(probe) for one in steps], None
-    for kind in KINDS:
-        record = _record(probe, step, kind)
-        answers = [one.with_last(*record).of(probe) for one in steps]
-        for place, size in enumerate((BATCH_SIZE, 0)):
-            name = f"{kind}, batch of {size}"
-            tally.add(name, kind, size, answers[place], without[place])
-            if before is not None:
-                name = f"{before[0]} replaced by {kind}, beside a batch of {size}"
-                tally.add(name, REPLACED, size, answers[place], before[1][place])
-        _added(tally, kind, BATCH_SIZE, answers[0], without[0], answers[1])
-        before = (kind, answers)
+class _Joined:
+    """What a record does to a batch that it joins, one kind after another.
+
+    Args:
+        tally: Gets the rows.
+        size: of the batch without it.
+        without: The batch's sum, [d].
+        stored: How records are stored, if that is to be said.
+    """
+
+    def __init__(self, tally: ProbeTally, size: int, without: Numbers, stored: str = "") -> None:
+        self._tally = tally
+        self._stored = stored
+        self._size = size
+        self._without = without
+        self._before: tuple[str, Numbers] | None = None
+
+    def add(self, kind: str, answer: Numbers) -> None:
+        """Compare a sum [d] with the batch's own, and with that of the kind before."""
+        name = f"{kind}{self._stored}, batch of {self._size}"
+        self._tally.add(name, kind, self._size, answer, self._without)
+        if self._before is not None:
+            replaced = f"{self._before[0]} replaced by {kind}{self._stored}"
+            name = f"{replaced}, beside a batch of {self._size}"
+            self._tally.add(name, REPLACED, self._size, answer, self._before[1])
+        self._before = (kind, answer)
+
+    def add_parts(self, kind: str, answer: Numbers, alone: Numbers) -> None:
+        """Compare what a record adds to others with what it is alone."""
+        name = f"{kind}, {ADDED}, batch of {self._size}"
+        self._tally.add_parts(name, ADDED, self._size, answer, (self._without, alone))
 
 
-def _added(
-    tally: ProbeTally,
-    kind: str,
-    size: int,
-    together: Numbers,
-    others: Numbers,
-    alone: Numbers,
+def _each_kind(
+    probe: StepProbe, tally: ProbeTally, step: _Step, without: Numbers, known: dict[str, Numbers]
 ) -> None:
-    """Compare what a record adds to others with what it is alone."""
-    name = f"{kind}, {ADDED}, batch of {size}"
-    tally.add_parts(name, ADDED, size, together, (others, alone))
+    """Each kind leads a batch, or makes one by itself, and is replaced by the next kind.
 
-
-def _beside(probe: StepProbe, tally: ProbeTally, step: _Step, without: Numbers) -> None:
-    """A large batch at other parameters, with one more, led by another, with others beside it."""
-    size = len(step.labels)
-    elsewhere = step.of(probe, elsewhere=True)
-    tally.add(f"{ELSEWHERE}, batch of {size}", ELSEWHERE, size, elsewhere, without)
-    for kind in BESIDE:
-        record = _record(probe, step, kind)
-        answer = step.with_last(*record).of(probe)
-        tally.add(f"{kind}, batch of {size}", kind, size, answer, without)
-        alone = step.empty().with_last(*record).of(probe)
-        _added(tally, kind, size, answer, without, alone)
+    Args:
+        probe: The step.
+        tally: Gets the rows.
+        step: An ordinary step.
+        without: Its sum, [d].
+        known: What kinds give by themselves, where that has been asked for; it is emptied, since
+            sums may be long.
+    """
+    empty = step.empty()
+    beside = _Joined(tally, len(step.labels), without)
+    by_itself = _Joined(tally, 0, empty.of(probe))
+    for kind in KINDS:
+        record = _record(probe, kind, step)
         answer = step.with_first(*record).of(probe)
-        tally.add(f"{kind} in the first place of {size}", REPLACED, size - 1, answer, without)
-        both = step.beside(NOT_DRAWN, *record).beside(ABSENT, *record).of(probe)
-        for where in (NOT_DRAWN, ABSENT):
-            # What both together do not move to the last bit, neither of them has moved.
-            answer = both
-            if not np.array_equal(both, without):
-                answer = step.beside(where, *record).of(probe)
-            tally.add(f"{kind}, {where}, batch of {size}", where, size, answer, without)
+        beside.add(kind, answer)
+        alone = known.pop(kind) if kind in known else empty.with_first(*record).of(probe)
+        by_itself.add(kind, alone)
+        beside.add_parts(kind, answer, alone)
+
+
+def _large_batch(probe: StepProbe, tally: ProbeTally) -> dict[str, Numbers]:
+    """A large batch with others beside it, and with one more; what these are by themselves."""
+    step = _ordinary(probe, LARGE_BATCH)
+    without = step.of(probe)
+    records = {kind: _record(probe, kind, step) for kind in BESIDE}
+    _not_drawn(probe, tally, step, without, records)
+    joined, found = _Joined(tally, LARGE_BATCH, without), {}
+    for kind, record in records.items():
+        answer = step.with_last(*record).of(probe)
+        joined.add(kind, answer)
+        found[kind] = step.empty().with_last(*record).of(probe)
+        joined.add_parts(kind, answer, found[kind])
+    return found
+
+
+def _not_drawn(
+    probe: StepProbe,
+    tally: ProbeTally,
+    step: _Step,
+    without: Numbers,
+    records: Mapping[str, tuple[NDArray[Any], int]],
+) -> None:
+    """A large batch whose client, or whose client's peers, hold one record more."""
+    pairs = [(kind, where) for kind in records for where in (NOT_DRAWN, ABSENT)]
+    all_of_them = step
+    for kind, where in pairs:
+        all_of_them = all_of_them.beside(where, *records[kind])
+    answer = all_of_them.of(probe)
+    # What all together do not move to the last bit, none of them has moved.
+    unmoved = np.array_equal(answer, without)
+    for kind, where in pairs:
+        if not unmoved:
+            answer = step.beside(where, *records[kind]).of(probe)
+        name = f"{kind}, {where}, batch of {LARGE_BATCH}"
+        tally.add(name, where, LARGE_BATCH, answer, without)
 
 
 def _grey_levels(probe: StepProbe, tally: ProbeTally) -> None:
     """Records as they are stored, which are then read as numbers."""
-    size, before = BATCH_SIZE, None
-    step = _ordinary(probe, size)
+    step = _ordinary(probe, BATCH_SIZE)
     stored = replace(
         step,
         inputs=_levels(step.inputs),
         idle=(_levels(step.idle[0]), step.idle[1]),
         others=(_levels(step.others[0]), step.others[1]),
     )
-    without = stored.of(probe)
+    joined = _Joined(tally, BATCH_SIZE, stored.of(probe), ", in grey levels")
     for kind in LEVELS:
-        record, label = _record(probe, step, kind)
+        record, label = _record(probe, kind, step)
         answer = stored.with_last(_levels(record), label).of(probe)
-        tally.add(f"{kind}, in grey levels, batch of {size}", kind, size, answer, without)
-        if before is not None:
-            name = f"{before[0]} replaced by {kind}, in grey levels, beside a batch of {size}"
-            tally.add(name, REPLACED, size, answer, before[1])
-        before = (kind, answer)
+        joined.add(kind, answer)
 
 
 def _levels(values: NDArray[Any]) -> NDArray[np.uint8]:
@@ -310,9 +350,9 @@ def _ordinary(probe: StepProbe, size: int) -> _Step:
     return _Step(*drawn, idle, others)
 
 
-def _record(probe: StepProbe, step: _Step, kind: str) -> tuple[NDArray[np.float32], int]:
-    """One more record of this kind for a step, with its label."""
-    generator = np.random.Generator(np.random.Philox(key=[_SEED + 1, len(step.labels)]))
+def _record(probe: StepProbe, kind: str, step: _Step) -> tuple[NDArray[np.float32], int]:
+    """One more record of this kind with its label: the same for all steps, but for a duplicate."""
+    generator = np.random.Generator(np.random.Philox(key=[_SEED + 1, BATCH_SIZE]))
     fresh = generator.standard_normal(probe.input_shape).astype(np.float32)
     label = int(generator.integers(0, probe.classes))
     match kind:
@@ -335,8 +375,7 @@ def _record(probe: StepProbe, step: _Step, kind: str) -> tuple[NDArray[np.float3
         case "opposite label":
             return fresh, (label + max(1, probe.classes // 2)) % probe.classes
         case "duplicate":
-            held = (step.inputs, step.labels) if len(step.labels) else step.idle
-            return held[0][0], int(held[1][0])
+            return step.inputs[0], int(step.labels[0])
         case _:
             return fresh, label
 

@@ -29,6 +29,7 @@ from dpfedadamw.models.registry import synthetic_records
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness, Stream
 from dpfedadamw.privacy.sampling import Indices
+from dpfedadamw.vectors.flat import in_pieces
 from dpfedadamw.vectors.sparsification import Sparsification
 
 # Steps of a probed client: what one step leaves behind shows in the next.
@@ -185,8 +186,10 @@ class StepProbe:
         oracle.next_batch()
         answer = oracle.gradient(run.parameters(elsewhere))
         # In place, and in its own precision: a long vector of another one costs memory each time.
-        total: NDArray[np.float32] = answer.detach().mul_(divisor).cpu().numpy()
-        return total
+        total = answer.detach()
+        in_pieces(total, lambda part, _: total[part].mul_(divisor))
+        told: NDArray[np.float32] = total.cpu().numpy()
+        return told
 
 
 class UpdateProbe:

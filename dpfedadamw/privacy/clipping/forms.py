@@ -26,6 +26,8 @@ _COST_OF_KEEPING = 40
 _SHORT_ENTRIES = 4096
 # Entries of temporary per-record products or Gram matrices formed at once.
 _CHUNK_ENTRIES = 2**22
+# Entries of a record's gradient that are squared in float64 at once.
+_EXACT_ENTRIES = 2**16
 # A Gram form is trusted in float32 while its traces are below this: nothing overflows, and what
 # underflows is too small to matter.
 _TRUSTED_TRACE = 2.0**64
@@ -93,8 +95,10 @@ def squared_norms(gradients: Tensor) -> Tensor:
 
 def exact_squared_norms(gradients: Tensor) -> Tensor:
     """Squared norm of each record's gradient [n, …] in float64 throughout, [n]."""
-    flat = gradients.flatten(1).double()
-    return flat.square().sum(1)
+    flat = gradients.flatten(1)
+    # Piece by piece, since a copy of a long gradient in float64 would have to be asked for.
+    parts = [part.double().square().sum(1) for part in torch.split(flat, _EXACT_ENTRIES, 1)]
+    return sum_of(parts) if parts else flat.double().sum(1)
 
 
 def sum_of(parts: Sequence[Tensor]) -> Tensor:
