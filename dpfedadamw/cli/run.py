@@ -53,7 +53,11 @@ def run(
     changes: SetOption = None,
     device: DeviceOption = "auto",
     engine: Annotated[
-        str, typer.Option(help="Clipped-sum engine: auto, book-keeping, vmap or loop.")
+        str,
+        typer.Option(
+            help="Clipped-sum engine: auto, book-keeping, vmap or loop; or where clients run: "
+            "inline or flower, a short form of --set federation.engine=flower."
+        ),
     ] = "auto",
     resume: Annotated[
         Path | None,
@@ -112,6 +116,10 @@ def run(
         refuse("--challenge: a resumed run keeps its own; give its --escrow FILE alone")
     if challenge is not None and escrow is None:
         refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
+    if engine in ("inline", "flower"):
+        if resume is not None:
+            refuse(f"--engine {engine}: a resumed run keeps where its clients run; leave it out")
+        changes, engine = [*(changes or ()), f"federation.engine={engine}"], "auto"
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
     with profiled() if profile else contextlib.nullcontext() as spent:

@@ -104,6 +104,21 @@ class Commitment:
         self._gathered, self._bytes = [], 0
 
 
+class SealedCommitment(Commitment):
+    """The commitment of a participation that was noted in another process; nothing is added to it.
+
+    Args:
+        sealed: Its digest, 32 bytes.
+    """
+
+    def __init__(self, sealed: bytes) -> None:
+        self._sealed = sealed
+
+    def digest(self) -> bytes:
+        """The digest of all that was noted there, 32 bytes."""
+        return self._sealed
+
+
 def commitments_of(header: Mapping[str, Any]) -> str:
     """How a run's participations are hashed, as its ledger's header says."""
     return str(header.get("commitments", HMAC))

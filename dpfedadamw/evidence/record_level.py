@@ -311,6 +311,22 @@ class EvidenceWriter:
             self._gathering,
         )
 
+    def take_squares(self) -> NDArray[np.float32]:
+        """Squared noise at each coordinate, float32 [d], since this was asked before.
+
+        For a client in a process of its own, whose squares another process adds up.
+        """
+        if self._gathering is not None:
+            self._gathering.look()
+        squares: NDArray[np.float32] = self._coordinates.current.cpu().numpy().copy()
+        self._coordinates.current.zero_()
+        return squares
+
+    def add_squares(self, squares: NDArray[np.float32]) -> None:
+        """Add what `take_squares` gave in the process of a client of the running round."""
+        current = self._coordinates.current
+        current.add_(torch.from_numpy(squares).to(current.device))
+
     def write_round(
         self,
         *,

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
+
+from numpy.typing import NDArray
 
 from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.adamw import SecondMomentSpec
@@ -121,6 +123,14 @@ class RecordLevel(Unprotected):
     def evidence_of_client(self) -> ClientEvidence:
         """A collector for one client's part in a round."""
         return self.evidence.client()
+
+    def take_shared(self) -> dict[str, NDArray[Any]]:
+        """Squared noise at each coordinate, [d], since this was asked before."""
+        return {"squares": self.evidence.take_squares()}
+
+    def add_shared(self, noted: Mapping[str, NDArray[Any]]) -> None:
+        """Add what `take_shared` gave in the process of a client to the running round's."""
+        self.evidence.add_squares(noted["squares"])
 
     def observed(self, oracle: GradientOracle, part: Participation) -> GradientOracle:
         """The oracle, whose answers are noted in an audit run."""

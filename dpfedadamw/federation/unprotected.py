@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -86,6 +87,13 @@ class Unprotected:
     def evidence_of_client(self) -> ClientEvidence | None:
         """Where one client's part in a round is noted; None where gradients are not noised."""
         return None
+
+    def take_shared(self) -> dict[str, NDArray[Any]]:
+        """What was noted of a client in a process of its own beside its own evidence, once."""
+        return {}
+
+    def add_shared(self, noted: Mapping[str, NDArray[Any]]) -> None:
+        """Add what `take_shared` gave in the process of a client to the running round's."""
 
     def observed(self, oracle: GradientOracle, _part: Participation) -> GradientOracle:
         """The oracle, whose answers are noted in an audit run."""

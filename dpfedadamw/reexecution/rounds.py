@@ -47,9 +47,9 @@ from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
+from dpfedadamw.run.computing import determinism
 from dpfedadamw.run.environment import differences, environment, read_environments
 from dpfedadamw.run.evaluation import Evaluation, evaluated
-from dpfedadamw.run.training import determinism
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.vectors.flat import FlatParameters

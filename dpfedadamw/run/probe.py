@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dpfedadamw.federation.probes import ProbedRun, StepProbe, UpdateProbe
 from dpfedadamw.profiling import part
-from dpfedadamw.run.training import Training, divided
+from dpfedadamw.run.computing import divided
+from dpfedadamw.run.training import Training
 from dpfedadamw.run.units import unit_of
 
 

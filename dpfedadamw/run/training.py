@@ -5,34 +5,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
-from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.commitments import commitments_of
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
 from dpfedadamw.evidence.records import write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
-from dpfedadamw.federation.participation import ClientData
-from dpfedadamw.federation.rounds import Federation, RoundResult, client_data, published
+from dpfedadamw.federation.flower.required import require
+from dpfedadamw.federation.rounds import Federation, RoundResult, published
+from dpfedadamw.federation.runners import ClientRunner
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
-from dpfedadamw.models.networks.dropout import drops
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import (
@@ -45,6 +41,7 @@ from dpfedadamw.profiling import part
 from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
 from dpfedadamw.run.checkpoints import RoundNumbers
+from dpfedadamw.run.computing import determinism, divided, engine_of, performance_of
 from dpfedadamw.run.environment import write_environment
 from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated, is_due
 from dpfedadamw.run.header import (
@@ -164,8 +161,9 @@ def start(
             cannot be made.
     """
     check_trial(experiment, trial)
-    performance = _performance(experiment, engine)
-    summing = _engine(experiment, performance)
+    _check_engine(experiment)
+    performance = performance_of(experiment, engine)
+    summing = engine_of(experiment, performance)
     created = created or datetime.now(UTC)
     randomness = _randomness(experiment.spec)
     if challenged is not None:
@@ -294,8 +292,8 @@ def _resume(
             f"{run.path}: the published weights have changed since the run began; put them back, "
             "or start a new run"
         )
-    performance = _performance(experiment, engine)
-    summing = _engine(experiment, performance)
+    performance = performance_of(experiment, engine)
+    summing = engine_of(experiment, performance)
     flat = FlatParameters(experiment.model)
     found = course.recover()
     server = experiment.algorithm.server
@@ -422,20 +420,6 @@ def close_claim(training: Training) -> dict[str, Any]:
     return fields
 
 
-def divided(
-    experiment: Experiment, records: Records, owner: NDArray[np.int64], clients: int
-) -> list[ClientData]:
-    """Records [n] divided by their owners [n] among the clients: those of a run, or of its probe.
-
-    Args:
-        experiment: What is run.
-        records: The data set's training records, or the auditor's.
-        owner: The client of each, [n].
-        clients: How many there are.
-    """
-    return client_data(records, owner, clients, experiment.device)
-
-
 def _training(
     *,
     experiment: Experiment,
@@ -486,6 +470,8 @@ def _training(
         clients=parts.clients,
         ledger=journal.ledger,
         charge=journal.charge,
+        # What is planted is watched in this process.
+        elsewhere=_elsewhere(run, experiment, worker, setup) if drawn is None else None,
     )
     return Training(
         experiment=experiment,
@@ -501,23 +487,22 @@ def _training(
     )
 
 
-def _performance(experiment: Experiment, engine: str) -> PerformanceOptions:
-    compute = experiment.spec.compute
-    return PerformanceOptions(
-        engine=engine,
-        physical_batch_size=compute.physical_batch_size,
-        precision=compute.precision,
-    )
+def _check_engine(experiment: Experiment) -> None:
+    """Refuse Flower where it is not installed, before anything is written."""
+    if experiment.spec.federation.engine == "flower":
+        require(simulation=True)
 
 
-def _engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedSumEngine:
-    experiment.model.train()
-    if performance.engine == "vmap" and drops(experiment.model):
-        raise RunError(
-            "--engine vmap: it hides the records, and dropout needs to see them; use auto, "
-            "book-keeping or loop, or a dropout of 0"
-        )
-    return unit_of(experiment.plan).rounds.engine(experiment, performance)
+def _elsewhere(
+    run: RunDirectory, experiment: Experiment, worker: Worker, setup: UnitSetup
+) -> ClientRunner | None:
+    """What runs the clients, as the spec has it; None for this process."""
+    if experiment.spec.federation.engine == "inline":
+        return None
+    # Flower is imported by who asks for it alone.
+    from dpfedadamw.run.simulated import SimulatedClients
+
+    return SimulatedClients(run, experiment.spec, worker, setup.commitments)
 
 
 def _draw(experiment: Experiment, order: CanaryOrder, randomness: RandomSource) -> CanarySetup:
@@ -548,16 +533,3 @@ def _with_a_key(randomness: RandomSource) -> ReleaseRandomness:
     if not isinstance(randomness, ReleaseRandomness):
         raise RunError("--escrow: only randomness: release has a key to keep")
     return randomness
-
-
-@contextlib.contextmanager
-def determinism(spec: Spec) -> Iterator[None]:
-    """In reproducible mode, use only deterministic kernels while training."""
-    # `torch.use_deterministic_algorithms` would import the compiler, which takes a second or two.
-    before = torch.get_deterministic_debug_mode()
-    if spec.randomness.mode == "reproducible":
-        torch.set_deterministic_debug_mode("warn")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)

@@ -79,6 +79,13 @@ class FederationSpec(Section, title="Federation"):
         le=1000,
         examples=(None, 8),
     )
+    engine: Literal["inline", "flower"] = key(
+        "inline",
+        "Where clients run: inline (in this process) or flower (in processes of Flower's "
+        "simulation, which needs the extra dpfedadamw[flower]). The same seed gives the same "
+        "model and the same charges either way; an audit run with canaries is always inline.",
+        examples=("inline", "flower"),
+    )
 
 
 class BudgetSpec(Section, title="Budget"):

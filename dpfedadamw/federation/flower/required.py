@@ -1,0 +1,55 @@
+"""Flower itself: whether it is here, and what it may not do by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+
+from dpfedadamw.errors import DpfedadamwError
+
+INSTALL = "pip install 'dpfedadamw[flower]'"
+
+# Flower and Ray report their use to their makers, and look for newer versions, unless they are told
+# not to: a private run tells nobody that it takes place.
+_SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Else Ray's own handler of SIGTERM ends the process before the run has put its files in order.
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
+    # Else Ray warns of a change to come that concerns no client.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+class FlowerError(DpfedadamwError):
+    """Flower is not here, or a part of it has failed."""
+
+
+def require(simulation: bool = False) -> None:
+    """Make sure that Flower can be imported, before its first module is.
+
+    Args:
+        simulation: Whether its simulation is needed too.
+
+    Raises:
+        FlowerError: If it is not installed; the message says how it is.
+    """
+    needed = ("flwr", "ray") if simulation else ("flwr",)
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise FlowerError(
+            f"federation.engine: flower needs {' and '.join(missing)}, which "
+            f"{'are' if missing[1:] else 'is'} not installed here; install with: {INSTALL}"
+        )
+    # Read when Flower is imported.
+    os.environ.update(_SETTINGS)
+
+
+def quiet() -> None:
+    """Keep Flower's log, once it is imported, off the terminal.
+
+    What goes wrong is said by this package, once and without private values.
+    """
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)

@@ -1,0 +1,170 @@
+"""Flower's simulation: virtual SuperNodes, in processes of Ray, run the clients of one run.
+
+Flower calls the ServerApp, and the ServerApp would lead the run. Here the run leads: Flower runs in
+a thread beside it, and its ServerApp hands over the grid and waits until all rounds are over. So a
+run ends, is interrupted, charged and taken up again in one way whatever runs its clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+from dpfedadamw.federation.flower.required import FlowerError, quiet
+
+# Seconds between looks for answers: Flower itself looks ten times a second for messages.
+_LOOK = 0.02
+_PATIENCE = 30.0
+
+
+class Simulation:
+    """Virtual SuperNodes that answer messages, from entering to leaving it.
+
+    Args:
+        answers: Answers one message, in a process of Ray's; a function of a module, or a partial
+            of one, so that every process imports it.
+        nodes: How many virtual SuperNodes there are.
+        processes: How many processes run them.
+        gpus: Devices that all of them share.
+    """
+
+    def __init__(
+        self,
+        answers: Callable[[Message, Context], Message],
+        *,
+        nodes: int,
+        processes: int,
+        gpus: int = 0,
+    ) -> None:
+        quiet()
+        self._nodes, self._processes, self._gpus = nodes, processes, gpus
+        self._client_app, self._server_app = ClientApp(), ServerApp()
+        self._client_app.train()(answers)
+        self._server_app.main()(self._serve)
+        self._grids: SimpleQueue[Grid] = SimpleQueue()
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._simulate, name="flower", daemon=True)
+        self._grid: Grid | None = None
+        self._node_ids: list[int] = []
+
+    def __enter__(self) -> Self:
+        """Start Flower and Ray.
+
+        Raises:
+            FlowerError: If they do not start.
+        """
+        self._thread.start()
+        while self._grid is None:
+            try:
+                self._grid = self._grids.get(timeout=_LOOK)
+            except Empty:
+                self._check()
+        while len(self._node_ids) < self._nodes:
+            self._check()
+            self._node_ids = sorted(self._grid.get_node_ids())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End Flower and Ray."""
+        self._over.set()
+        self._thread.join(_PATIENCE)
+
+    def ask(self, contents: Sequence[RecordDict], group: str) -> Iterator[RecordDict]:
+        """Send messages, each to the SuperNode of its place; what each is answered, in order.
+
+        Args:
+            contents: What is sent.
+            group: What Flower calls the messages' group: the round.
+
+        Raises:
+            FlowerError: If Flower ends, or a client fails.
+        """
+        assert self._grid is not None
+        sent = list(
+            self._grid.push_messages(
+                Message(
+                    content,
+                    self._node_ids[place % len(self._node_ids)],
+                    "train",
+                    group_id=group,
+                )
+                for place, content in enumerate(contents)
+            )
+        )
+        if len(sent) != len(contents):
+            raise FlowerError("Flower did not take every message of the round")
+        arrived: dict[str, RecordDict] = {}
+        for identifier in sent:
+            while identifier not in arrived:
+                self._check()
+                waiting = [one for one in sent if one not in arrived]
+                for reply in self._grid.pull_messages(waiting):
+                    arrived[reply.metadata.reply_to_message_id] = _content(reply)
+                if identifier not in arrived:
+                    time.sleep(_LOOK)
+            yield arrived[identifier]
+            arrived[identifier] = RecordDict()
+
+    def _serve(self, grid: Grid, _context: Context) -> None:
+        """The ServerApp: lend the grid to the run until that is over."""
+        self._grids.put(grid)
+        self._over.wait()
+
+    def _simulate(self) -> None:
+        resources: Mapping[str, Any] = {
+            "num_cpus": 1,
+            "num_gpus": self._gpus / self._processes,
+        }
+        try:
+            run_simulation(
+                server_app=self._server_app,
+                client_app=self._client_app,
+                num_supernodes=self._nodes,
+                backend_config={
+                    "init_args": {
+                        "num_cpus": self._processes,
+                        "num_gpus": self._gpus,
+                        "include_dashboard": False,
+                        "log_to_driver": False,
+                        "logging_level": logging.CRITICAL,
+                    },
+                    "client_resources": dict(resources),
+                },
+            )
+        except BaseException as error:
+            # The thread's own; the run's finds it when it next looks.
+            self._failure = error
+
+    def _check(self) -> None:
+        if self._thread.is_alive():
+            return
+        kind = type(self._failure).__name__ if self._failure is not None else "it stopped"
+        raise FlowerError(
+            f"Flower's simulation has ended before the run ({kind}); Ray's own log is in "
+            "/tmp/ray/session_latest/logs"
+        )
+
+
+def _content(reply: Message) -> RecordDict:
+    if reply.has_error():
+        raise FlowerError(
+            "a process of Flower's simulation failed and gave no answer; it may have run out of "
+            "memory"
+        )
+    return reply.content

@@ -1,0 +1,123 @@
+"""Opens a station: a process that computes clients of a run that another process leads.
+
+It reads the run's resolved spec and the data that the spec names, as whoever resumes the run would,
+and notes what its clients do in a scratch folder of its own, under the run's salt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dpfedadamw import spec as specs
+from dpfedadamw.experiment import prepare
+from dpfedadamw.federation.participation import Participation
+from dpfedadamw.federation.stations import Station
+from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.federation.worker import Worker
+from dpfedadamw.privacy.noise.key_tree import PublicCoin
+from dpfedadamw.privacy.noise.randomness import (
+    OpenedRandomness,
+    RandomSource,
+    ReleaseRandomness,
+    ReproducibleRandomness,
+)
+from dpfedadamw.run.computing import divided, engine_of, performance_of
+from dpfedadamw.run.units import unit_of
+from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.spec import Spec
+from dpfedadamw.vectors.flat import FlatParameters
+
+# In ``evidence/``, while the run's rounds are at work: it is as private as what is noted there.
+FOLDER = "stations"
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a process needs to open a station, as plain values.
+
+    Attributes:
+        run: The run's folder.
+        place: The folder in which the run was begun.
+        device: Where tensors live.
+        engine: The clipped-sum engine that was asked for.
+        threads: Threads of one operation, of which a sum's rounding depends.
+        commitments: How participations are hashed.
+    """
+
+    run: str
+    place: str
+    device: str
+    engine: str
+    threads: int
+    commitments: str
+
+    def to_json(self) -> str:
+        """The values as text."""
+        return json.dumps(asdict(self))
+
+
+def open_station(opening: Opening) -> tuple[Station, Spec]:
+    """Read spec and data of a run, and make ready to compute its clients; with the spec."""
+    # Paths of a spec start where the run was begun.
+    os.chdir(opening.place)
+    torch.set_num_threads(opening.threads)
+    run = RunDirectory(Path(opening.run))
+    experiment = prepare(specs.load(run.spec), torch.device(opening.device))
+    performance = performance_of(experiment, opening.engine)
+    engine = engine_of(experiment, performance)
+    randomness = ReproducibleRandomness(experiment.spec.randomness.seed or 0)
+    scratch = scratch_of(run) / f"process-{os.getpid()}"
+    scratch.mkdir(mode=0o700)
+    # Commitments are keyed with the salt.
+    shutil.copyfile(run.evidence / "salt", scratch / "salt")
+    setup = UnitSetup(
+        experiment=experiment,
+        directory=scratch,
+        completed=0,
+        randomness=randomness,
+        commitments=opening.commitments,
+    )
+    worker = Worker(
+        rule=experiment.algorithm.local,
+        unit=unit_of(experiment.plan).rounds.open(setup),
+        engine=engine,
+        flat=FlatParameters(experiment.model),
+        randomness=randomness,
+        performance=performance,
+    )
+    clients = len(experiment.plan.records)
+    held = divided(experiment, experiment.dataset.train, experiment.owner, clients)
+    return Station(plan=experiment.plan, worker=worker, clients=held), experiment.spec
+
+
+def scratch_of(run: RunDirectory) -> Path:
+    """Where stations of a run note what their clients do."""
+    return run.evidence / FOLDER
+
+
+def keys_of(part: Participation, source: RandomSource) -> dict[str, bytes]:
+    """What opens the streams of one participation, and of no other: nothing where a seed does."""
+    if not isinstance(source, ReleaseRandomness):
+        return {}
+    return {
+        "leaf": source.leaf(part.current.index, part.client),
+        "nonce": source.coin.nonce,
+        "run": source.coin.run.encode(),
+    }
+
+
+def source_of(spec: Spec, keys: Mapping[str, Any]) -> RandomSource:
+    """The streams that `keys_of` opens."""
+    if not keys:
+        return ReproducibleRandomness(spec.randomness.seed or 0)
+    return OpenedRandomness(
+        lambda _round, _client: keys["leaf"], PublicCoin(keys["nonce"], keys["run"].decode())
+    )
