@@ -14,3 +14,12 @@ __version__ = "0.1.0"
 # before it sleeps, on a core that the threads of `workers` need by then. It is read when torch is
 # loaded: whoever loads torch first, or has set it, keeps what they have.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+
+def __getattr__(name: str) -> object:
+    """``dpfedadamw.api`` after ``import dpfedadamw`` alone, which loads nothing by itself."""
+    if name == "api":
+        import importlib
+
+        return importlib.import_module("dpfedadamw.api")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

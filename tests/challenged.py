@@ -17,9 +17,9 @@ import torch
 
 from dpfedadamw import rundir
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.cli import opened
 from dpfedadamw.experiment import prepare
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.noise import randomness
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run

@@ -12,9 +12,9 @@ from dpfedadamw import cli
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.algorithms.registry import ALGORITHMS
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.rounds import Federation, RoundResult
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.probe import probe_of
 from dpfedadamw.run.training import Outcome, Training

@@ -153,8 +153,8 @@ def audit(
     if timestamp is not None and not write:
         refuse("--timestamp: nothing is signed without --write")
     _check_replay(replay, data, escrow, draw, openings)
-    from dpfedadamw.cli import after_training
-    from dpfedadamw.cli.earlier import computed_again
+    from dpfedadamw.filing import after_training
+    from dpfedadamw.filing.earlier import computed_again
 
     found_run = find_run(run_dir, out_dir)
     if write:
@@ -209,10 +209,10 @@ def _replayed(
     as_json: bool,
 ) -> Findings:
     """Findings on a run of which participations were computed again."""
-    from dpfedadamw.cli import after_training
     from dpfedadamw.cli.opened import remember
     from dpfedadamw.cli.replaying import order_of, replay_of
     from dpfedadamw.experiment import pick_device
+    from dpfedadamw.filing import after_training
     from dpfedadamw.reexecution.rounds import Rerun
     from dpfedadamw.run.environment import recorded_device
 
@@ -249,7 +249,7 @@ def _tell(
     authority: Authority | None,
     as_json: bool,
 ) -> None:
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
 
     found = findings.to_json()
     if as_json:
@@ -342,7 +342,7 @@ def report(
         refuse("--output: belongs to --compare; a run's report is written into its folder")
     if run_dirs is not None and len(run_dirs) > 1:
         refuse(f"{len(run_dirs)} runs named; a report on several runs needs --compare")
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
 
     found_run = find_run(run_dirs[0] if run_dirs else None, out_dir or RUNS)
     key = after_training.load_key("auditor", auditor_key, [])

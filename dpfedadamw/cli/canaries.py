@@ -57,8 +57,8 @@ def audit_with_canaries(
         as_json: Whether to print JSON.
     """
     from dpfedadamw.canaries.engine import KINDS, RETIRED, CanaryOrder
-    from dpfedadamw.cli import after_training
     from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.filing import after_training
     from dpfedadamw.run.training import start
 
     if kind in RETIRED:
@@ -125,7 +125,7 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
 
 
 def _train(training: Training, quiet: bool) -> None:
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from dpfedadamw.run.probe import probe_of
     from dpfedadamw.run.training import train
 

@@ -66,8 +66,9 @@ def challenge_intent(
     """
     from dpfedadamw import __version__
     from dpfedadamw import spec as specs
-    from dpfedadamw.cli import after_training, opened
+    from dpfedadamw.cli import opened
     from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.filing import after_training
     from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
     from dpfedadamw.run.challenge import promise
     from dpfedadamw.rundir import new_identifier
@@ -203,7 +204,8 @@ def challenge_draw(
     without replacement. A run is drawn from once: asked again, the draw has the same nonce, and a
     larger N holds all that a smaller one does.
     """
-    from dpfedadamw.cli import after_training, opened
+    from dpfedadamw.cli import opened
+    from dpfedadamw.filing import after_training
     from dpfedadamw.rundir import open_existing
     from reports.signatures import challenges, intent_log
     from reports.signatures.keys import default_directory
@@ -315,7 +317,7 @@ def seen_in_words(seen: Seen) -> str:
 
 def _key(role: Role, named: str | None) -> SigningKey:
     """The key that signs; said where one was made for it."""
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
 
     made: list[Path] = []
     key = after_training.load_key(role, named, made)

@@ -29,29 +29,15 @@ def export(
     written as a peft adapter, whole transformers as save_pretrained does, the package's own models
     as safetensors. The card tells what everybody may know: the claim towards a third party.
     """
-    from dpfedadamw.run.export import export as export_model
-    from dpfedadamw.storage.disk import write_atomically
-    from reports.content.build import build
-    from reports.content.parts import PUBLIC
-    from reports.render import model_card
-    from reports.signatures.verification import verify
+    from dpfedadamw.filing.export import SignatureDoesNotHoldError
+    from dpfedadamw.filing.export import export as export_model
 
     run = find_run(run_dir, out_dir)
-    checked = verify(run.path)
-    if not checked.is_intact:
-        stop(f"{run.path}: not exported, {checked.problems[0]}", EXIT_NOT_PASSED)
-    report = build(run.path, PUBLIC)
     with status("writing the model", quiet=as_json):
-        written = export_model(run, output)
-    text = model_card.write(
-        report,
-        written.form,
-        written.reads,
-        written.base,
-        written.base_folder is not None,
-        licence,
-    )
-    write_atomically(output / "README.md", text.encode())
+        try:
+            written = export_model(run, output, licence)
+        except SignatureDoesNotHoldError as error:
+            stop(str(error), EXIT_NOT_PASSED)
     if as_json:
         print_json({"folder": str(output), "form": written.form, "base": written.base})
     else:

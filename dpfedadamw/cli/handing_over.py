@@ -62,7 +62,7 @@ def bundle(
     public needs the public report: dpfedadamw report RUN_DIR --audience public. The copy is checked
     like any run, and not kept where it does not hold. An existing folder is never overwritten.
     """
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from reports.signatures import handing_over
     from reports.signatures.verification import Outcome, verify
 
@@ -113,7 +113,7 @@ def erase(
     again. Files are deleted as the operating system deletes them: copies, backups and the blocks
     of the disk are for their owner to see to.
     """
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from dpfedadamw.rundir import open_existing
     from reports.signatures import handing_over
 

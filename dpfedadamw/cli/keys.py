@@ -71,7 +71,7 @@ def keys_import(
 
     A passphrase is taken from DPFEDADAMW_PASSPHRASE; the copy is encrypted with it too.
     """
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from reports.signatures import keys
     from reports.signatures.trust import keyring
 
@@ -129,7 +129,7 @@ def keys_rotate(
     Whoever holds the old public key can follow to the new one: each run carries the chain. With a
     timestamp this holds even if the old key is revoked later.
     """
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from reports.signatures import keys
     from reports.signatures.trust import keyring
 
@@ -165,7 +165,7 @@ def keys_revoke(
     reader trusts shows that it was signed before. The key signs no more. This cannot be undone
     for whoever has the list.
     """
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from reports.signatures import keys
     from reports.signatures.trust import keyring, statements
 
@@ -205,7 +205,7 @@ def _moment(value: str | None) -> datetime | None:
 
 
 def _new_passphrase(protect: bool) -> str | None:
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
 
     phrase = after_training.passphrase()
     if protect and phrase is None:

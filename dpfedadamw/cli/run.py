@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,7 +37,7 @@ from dpfedadamw.cli.terminal import (
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
-    from dpfedadamw.cli.after_training import Filing, Trained
+    from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.profiling import Profile
     from dpfedadamw.run.training import Training
     from dpfedadamw.spec import Spec
@@ -175,7 +174,7 @@ def _resume(
 ) -> None:
     """Finish a run that was cut off, wherever that was."""
     with within("start"):
-        from dpfedadamw.cli import after_training
+        from dpfedadamw.filing import after_training
         from dpfedadamw.rundir import open_existing
         from dpfedadamw.storage.lock import RunLock
 
@@ -210,7 +209,7 @@ def _resume(
 
 def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | None) -> Filing:
     """Load the keys and ask the authority once before training, so that neither costs training."""
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
 
     signers = after_training.load_signers(trainer_key, auditor_key)
     for path in signers.created:
@@ -219,9 +218,7 @@ def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | N
 
 
 def _train(training: Training, as_json: bool) -> Trained:
-    from dpfedadamw.cli import after_training
-    from dpfedadamw.run.probe import probe_of
-    from dpfedadamw.run.training import train
+    from dpfedadamw.filing import whole
 
     federation = training.experiment.spec.federation
     with progress_bar(quiet=as_json) as progress:
@@ -234,51 +231,19 @@ def _train(training: Training, as_json: bool) -> Trained:
                 text = f"training  accuracy {evaluation.accuracy:.1%}"
             progress.update(task, completed=result.completed, description=text)
 
-        def probed(training: Training) -> None:
+        def before_probe() -> None:
             progress.update(task, description="probing the private step")
-            after_training.record_probe(training.run, probe_of(training))
 
-        outcome = train(training, on_round=after_round, before_claim=probed)
-    return after_training.Trained(
-        training.run, outcome.claim, outcome.accuracy, outcome.loss, outcome.engine
-    )
+        return whole.train(training, after_round, before_probe)
 
 
 def _finish(trained: Trained, filing: Filing, as_json: bool, spent: Profile | None) -> None:
-    """Attest, audit, report and sign; all of it can be done again."""
-    from dpfedadamw.cli import after_training
+    """Attest, audit, report and sign, and say what the run came to."""
+    from dpfedadamw.filing import whole
 
     run = trained.run
-    with status("auditing", quiet=as_json):
-        # Signed once, right after training: what was changed since must not be signed anew.
-        attested = after_training.is_attested(run)
-        unstamped = after_training.stamped(
-            lambda by: (
-                after_training.stamp_training(run, by)
-                if attested
-                else after_training.attest_training(run, filing.signers, by)
-            ),
-            filing.authority,
-        )
-        findings = after_training.audit(run)
-    with status("writing and signing the report", quiet=as_json):
-        filed = after_training.file_report(
-            run,
-            findings,
-            filing.signers.auditor,
-            authority=None if unstamped else filing.authority,
-        )
-    found = findings.to_json()
-    summary = {
-        "run": run.identifier,
-        "directory": str(run.path),
-        "test_accuracy": trained.accuracy,
-        "test_loss": trained.loss,
-        "privacy": _without_participation(trained.claim),
-        "verdict": found["verdict"],
-        "qualifications": found["qualifications"],
-        "engine": trained.engine,
-    }
+    finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json))
+    summary, found = finished.summary, finished.findings
     if spent is not None:
         summary["profile"] = spent.to_json()
     if as_json:
@@ -290,16 +255,5 @@ def _finish(trained: Trained, filing: Filing, as_json: bool, spent: Profile | No
             out.print(display.findings_table(found))
         if spent is not None:
             out.print(display.profile(spent.to_json()))
-    refuse_unstamped(unstamped or filed.unstamped, run.path)
+    refuse_unstamped(finished.unstamped, run.path)
     exit_by(found["verdict"])
-
-
-def _without_participation(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """The claim without who took part how often, because what is printed ends up in logs."""
-    shown = {key: value for key, value in claim.items() if key != "profile"}
-    if "server" in shown:
-        shown["server"] = {key: value for key, value in shown["server"].items() if key != "clients"}
-    if "tuning" in shown:
-        # That of all trials together tells how many there were.
-        shown["tuning"] = {"one_trial": shown["tuning"]["one_trial"]}
-    return shown

@@ -61,7 +61,7 @@ def sign(
     found. Without --role, a signature by a key that is not yours is not replaced. Either all of it
     is written or, if a key or an authority fails, nothing.
     """
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from reports.signatures import signing
     from reports.signatures.keys import ROLES
 

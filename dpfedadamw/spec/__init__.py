@@ -36,6 +36,7 @@ from dpfedadamw.spec.privacy_section import (
 from dpfedadamw.spec.reading import (
     ShippedSpec,
     dump,
+    from_mapping,
     load,
     loads,
     model_of,
@@ -87,6 +88,7 @@ __all__ = [
     "datasets",
     "describe",
     "dump",
+    "from_mapping",
     "key",
     "load",
     "loads",

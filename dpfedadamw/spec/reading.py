@@ -73,6 +73,21 @@ def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) ->
     return specified(document)
 
 
+def from_mapping(mapping: Mapping[str, Any], overrides: Sequence[str] = ()) -> Spec:
+    """Read a spec from what a YAML file would hold; it is not changed.
+
+    Args:
+        mapping: Dictionaries with text keys, lists or tuples, text, numbers, booleans and None.
+        overrides: As in `load`.
+
+    Raises:
+        SpecError: With all that is wrong.
+    """
+    document = checks.from_mapping(mapping)
+    override.apply(document, overrides)
+    return specified(document)
+
+
 def specified(document: Document) -> Spec:
     """Check a document and return the spec that it means.
 

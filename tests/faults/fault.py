@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import after_training as filing
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.training import Training
 from dpfedadamw.spec import Spec

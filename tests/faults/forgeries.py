@@ -19,11 +19,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.cli.replaying import order_of, replay_of
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.record_level import ClientEvidence, Query
 from dpfedadamw.federation.participation import ClientData
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy import oracle as oracle_module
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise

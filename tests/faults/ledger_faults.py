@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import record_loss
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.ledger import Ledger, canonical
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.run import training as engine_run

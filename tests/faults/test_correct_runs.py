@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.federation.client import ClientLevel
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.cohorts import PoissonClients
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing

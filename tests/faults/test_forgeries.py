@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit.checks.reexecution import WORD
-from dpfedadamw.cli import after_training as filing
+from dpfedadamw.filing import after_training as filing
 from tests.faults.forgeries import FORGERIES, Forgery, check_of, replayed, run_of
 
 # These two in every run of the suite; the others by hand and under tox -e slow.

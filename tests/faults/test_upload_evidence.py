@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import audit.reading.exchanges
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.evidence import exchanges as upload_evidence
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import training as engine_run
 from tests.faults.upload_faults import into_the_update, smuggled
 from tests.runs import small_spec

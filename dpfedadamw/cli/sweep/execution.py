@@ -77,7 +77,7 @@ def _keep(job: Job) -> None:
 
 def _erase(job: Job) -> None:
     """Erase the evidence of a finished run whose audit passed and whose result is kept."""
-    from dpfedadamw.cli import after_training
+    from dpfedadamw.filing import after_training
     from dpfedadamw.storage.lock import LockedError
     from dpfedadamw.sweep.folder import SweepError
     from reports.comparison import runs

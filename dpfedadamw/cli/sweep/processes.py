@@ -13,7 +13,7 @@ from dpfedadamw.sweep.processes import Processes, Started
 _LOADED = (
     "dpfedadamw.cli.run",
     "dpfedadamw.cli.opened",
-    "dpfedadamw.cli.after_training",
+    "dpfedadamw.filing.after_training",
     "dpfedadamw.run.training",
     "audit.checks.canaries",
     "reports.render.pages.run",

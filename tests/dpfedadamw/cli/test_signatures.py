@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw.cli import after_training, terminal
+from dpfedadamw.cli import terminal
+from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
 from reports.signatures.keys import fingerprint, load_public

@@ -9,9 +9,9 @@ import torch
 import yaml
 
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.errors import SpecError
 from dpfedadamw.federation import rounds
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.budget import reservations
 from dpfedadamw.privacy.budget.charges import epsilon_of, reserved
 from dpfedadamw.privacy.budget.database import BudgetError

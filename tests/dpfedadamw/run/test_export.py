@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from dpfedadamw import cli
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import export, load_model

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.errors import PrivacyError, SpecError
+from dpfedadamw.filing import after_training as filing
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.dpfedadamw.run.test_adaptive_runs import cut_off_and_resumed
 from tests.runs import attest, begin, failing, small_spec, train, verdicts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpfedadamw import spec as specs
-from dpfedadamw.cli import after_training
+from dpfedadamw.filing import after_training
 from tests.runs import failing, train
 
 

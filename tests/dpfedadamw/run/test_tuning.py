@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from dpfedadamw.cli import after_training as filing
 from dpfedadamw.experiment import RunError, prepare
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import read_trial

@@ -9,7 +9,7 @@ import pytest
 
 from audit.reading import leaks
 from audit.verdict import Verdict
-from dpfedadamw.cli import after_training as filing
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import attest, small_spec, train
 

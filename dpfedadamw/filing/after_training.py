@@ -1,8 +1,4 @@
-"""What follows a run: the independent audit, the report, and the signatures.
-
-The command line is the only part of the engine that knows the auditor and the reports; this is its
-half without a terminal.
-"""
+"""The audit, the report and the signatures of a run, each a step that can be done again."""
 
 from __future__ import annotations
 
@@ -21,8 +17,8 @@ from audit.probe.probing import Probe
 from audit.reading import leaks
 from audit.reexecution.base import Replay
 from audit.verdict import Findings
-from dpfedadamw.cli.earlier import with_earlier_replay
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.filing.earlier import with_earlier_replay
 from dpfedadamw.profiling import part, within
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory

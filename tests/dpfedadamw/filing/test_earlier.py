@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpfedadamw.cli import after_training as filing
+from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import RunDirectory, open_existing
 from tests.runs import call, small_spec, train
 

@@ -1,0 +1,39 @@
+"""The package from Python: what the commands do, as functions, with the same files and signatures.
+
+    from dpfedadamw import api
+
+    run = api.run("quickstart", changes=["federation.rounds=5"])
+    print(run.verdict, run.accuracy, run.epsilon)
+
+A run from here is trained, audited, reported and signed as one of ``dpfedadamw run`` is, and every
+command takes it. What a user can cause is a `DpfedadamwError`, an `audit.errors.AuditError` or a
+`reports.errors.ReportError`, whose text is one line: what, where, and what would be right. Nothing
+is printed.
+"""
+
+from __future__ import annotations
+
+from dpfedadamw.api.comparison import Comparison, compare
+from dpfedadamw.api.planning import Calibrated, Cost, calibrate, epsilon
+from dpfedadamw.api.running import Round, Run, load_model, resume, run
+from dpfedadamw.api.sweeping import sweep
+from dpfedadamw.api.tables import Table
+from dpfedadamw.errors import DpfedadamwError, SpecError
+
+__all__ = [
+    "Calibrated",
+    "Comparison",
+    "Cost",
+    "DpfedadamwError",
+    "Round",
+    "Run",
+    "SpecError",
+    "Table",
+    "calibrate",
+    "compare",
+    "epsilon",
+    "load_model",
+    "resume",
+    "run",
+    "sweep",
+]

@@ -1,0 +1,411 @@
+"""Runs: started, taken up again, and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpfedadamw import rundir
+from dpfedadamw.api import specs
+from dpfedadamw.api.tables import Table, html_of, rounded_up
+from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from audit.verdict import Findings
+    from dpfedadamw.federation.rounds import RoundResult
+    from dpfedadamw.filing.after_training import Filing
+    from dpfedadamw.run.evaluation import Evaluation
+    from dpfedadamw.run.training import Training
+    from reports.signatures.verification import VerificationResult
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a callback learns of a round: public values alone.
+
+    Attributes:
+        completed: Rounds completed.
+        rounds: Rounds of the whole run.
+        accuracy: Test accuracy, in [0, 1]; None where the round was not evaluated.
+        loss: Test loss; None likewise.
+    """
+
+    completed: int
+    rounds: int
+    accuracy: float | None
+    loss: float | None
+
+
+Callback = Callable[[Round], None]
+
+
+class Run:
+    """A run directory: its model, its claim, its verdict, its report.
+
+    What is asked for is read from the files, each time anew.
+
+    Args:
+        path: The run's folder, or the link ``runs/latest``.
+
+    Raises:
+        DpfedadamwError: If it is no run directory.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._directory = rundir.open_existing(Path(path))
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._directory.path
+
+    @property
+    def name(self) -> str:
+        """The run's identifier: NAME-TIMESTAMP-ID."""
+        return self._directory.identifier
+
+    @property
+    def claim(self) -> dict[str, Any]:
+        """The privacy claim by view, as ``run --json`` prints it: not who took part how often.
+
+        Raises:
+            DpfedadamwError: If training is not over.
+        """
+        from dpfedadamw.filing.whole import without_participation
+        from dpfedadamw.run.journal import Journal
+
+        claim = Journal(self._directory).claim
+        if claim is None:
+            raise DpfedadamwError(
+                f"{self.path}: training is not over, so there is no claim; finish it with "
+                "api.resume(run.path)"
+            )
+        return without_participation(claim)
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε that is claimed, at the δ of the claim; None of a run without privacy.
+
+        Where single records are protected, towards the server, of a client in every round; where
+        whole clients are, towards a third party, who sees the released models. Of a private
+        selection, that of publishing the best. `claim` has the other views and what they assume.
+        """
+        from dpfedadamw.privacy.accounting.registry import claimed
+
+        claim = self.claim
+        if claim.get("view_headline") == "none":
+            return None
+        third = "tuning" in claim or claim.get("view_headline") == "third-party"
+        return claimed(claim["third_party" if third else "server_worst_case"])
+
+    @property
+    def delta(self) -> float | None:
+        """The δ of the claim; None of a run without privacy."""
+        found = self.claim.get("delta")
+        return None if found is None else float(found)
+
+    @property
+    def metrics(self) -> Table:
+        """Public metrics, a row a round, from the untrained model (round 0) on.
+
+        Raises:
+            DpfedadamwError: If they cannot be read.
+        """
+        try:
+            lines = self._directory.metrics.read_text(encoding="utf-8").splitlines()
+            return Table(json.loads(line) for line in lines)
+        except (OSError, ValueError) as error:
+            raise DpfedadamwError(f"{self._directory.metrics}: cannot be read ({error})") from None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Test accuracy of the last round that was evaluated, in [0, 1]; None if none was."""
+        found = [row.get("test_accuracy") for row in self.metrics]
+        evaluated = [float(value) for value in found if value is not None]
+        return evaluated[-1] if evaluated else None
+
+    @property
+    def verdict(self) -> str:
+        """The audit's verdict as it was filed; NOT VERIFIED where none was."""
+        from dpfedadamw.filing.after_training import filed_verdict
+
+        return filed_verdict(self._directory)
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained model, in evaluation mode, on the CPU.
+
+        Raises:
+            DpfedadamwError: If training is not over, or the files do not fit each other.
+        """
+        return load_model(self.path)
+
+    def audit(self) -> Findings:
+        """Judge the run's evidence anew, check by check; writes nothing.
+
+        ``dpfedadamw audit --write`` files and signs what it finds.
+
+        Raises:
+            audit.errors.AuditError: If the run cannot be judged at all.
+        """
+        from dpfedadamw.filing import after_training
+
+        after_training.refuse_erased(self._directory)
+        return after_training.audit(self._directory)
+
+    def verify(
+        self, trainer_key: str | Path | None = None, auditor_key: str | Path | None = None
+    ) -> VerificationResult:
+        """Check all signatures and files.
+
+        Args:
+            trainer_key: The public key that the trainer's signature must be by.
+            auditor_key: The same for the auditor. Without them, a signer whose key is not your own
+                is unknown.
+
+        Returns:
+            Its ``outcome`` is ALL HOLD, SIGNER UNKNOWN or NOT VALID, with ``problems``.
+
+        Raises:
+            reports.errors.ReportError: If a key cannot be read.
+        """
+        from reports.signatures.verification import verify
+
+        trainer, auditor = (
+            None if key is None else Path(key) for key in (trainer_key, auditor_key)
+        )
+        return verify(self.path, trainer, auditor)
+
+    def report(self, audience: str = "internal") -> Path:
+        """The report's PDF; one for the public is written and signed when it is first asked for.
+
+        Args:
+            audience: "internal", or "public": nothing tells who took part how often.
+
+        Raises:
+            reports.errors.ReportError: If it cannot be made.
+            DpfedadamwError: If the audience is unknown, or the run is not finished.
+        """
+        from dpfedadamw.filing import after_training
+        from reports.content.parts import INTERNAL, PUBLIC
+
+        if audience not in (INTERNAL, PUBLIC):
+            raise DpfedadamwError(f"audience {audience!r}: must be {INTERNAL} or {PUBLIC}")
+        if not after_training.is_filed(self._directory):
+            raise DpfedadamwError(f"{self.path}: is not finished; api.resume(run.path) does that")
+        path = self.path / ("report.pdf" if audience == INTERNAL else f"report-{audience}.pdf")
+        if not path.is_file():
+            key = after_training.load_key("auditor", None, [])
+            with after_training.writing(self._directory):
+                path = after_training.file_report(self._directory, None, key, audience).files.pdf
+        return path
+
+    def export(self, folder: str | Path, licence: str = "unknown") -> Path:
+        """Write the model as other tools load it, with a model card; as ``dpfedadamw export``.
+
+        Args:
+            folder: A new folder.
+            licence: The model's licence, for its card.
+
+        Raises:
+            DpfedadamwError: If a signature does not hold, or the folder is in use.
+        """
+        from dpfedadamw.filing.export import export
+
+        export(self._directory, Path(folder), licence)
+        return Path(folder)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name}: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        return html_of((), self._facts())
+
+    def _facts(self) -> list[tuple[str, Any]]:
+        """What stands in a notebook: the same as under a run in a terminal, in short."""
+        from dpfedadamw.run.journal import Journal
+
+        over = Journal(self._directory).claim is not None
+        accuracy = self.accuracy
+        rows: list[tuple[str, Any]] = [
+            ("run", self.name),
+            ("test accuracy", "" if accuracy is None else f"{accuracy:.1%}"),
+        ]
+        epsilon = self.epsilon if over else None
+        if epsilon is not None:
+            rows += [("ε", rounded_up(epsilon)), ("δ", self.delta)]
+        elif over:
+            rows.append(("privacy", "no differential privacy"))
+        return [*rows, ("audit", self.verdict), ("folder", str(self.path))]
+
+
+def run(
+    spec: specs.SpecLike,
+    *,
+    changes: Sequence[str] = (),
+    out: str | Path = RUNS,
+    device: str = "auto",
+    engine: str = "auto",
+    escrow: str | Path | None = None,
+    callbacks: Iterable[Callback] = (),
+    trainer_key: str | Path | None = None,
+    auditor_key: str | Path | None = None,
+    timestamp: str | None = None,
+) -> Run:
+    """Train, audit, report and sign, as ``dpfedadamw run``.
+
+    What the audit finds is the run's `verdict`; a run that does not pass is returned all the same.
+
+    Args:
+        spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
+        changes: Fields to change, ``"federation.rounds=40"`` each.
+        out: Folder that holds runs.
+        device: "auto", "cpu" or "cuda".
+        engine: How clipped sums are computed: "auto", "book-keeping", "vmap" or "loop".
+        escrow: A new file that keeps the noise key; whoever has it can subtract all noise.
+        callbacks: Called after each round with a `Round`. What one raises ends the run, which
+            `resume` takes up again.
+        trainer_key: Private key that signs what was run; your own by default, made on first use.
+        auditor_key: The same for what was found.
+        timestamp: Address of a time-stamping authority (RFC 3161).
+
+    Returns:
+        The finished run.
+
+    Raises:
+        DpfedadamwError: If the spec is wrong, before anything is written; or if training fails.
+        audit.errors.AuditError: If the run cannot be judged.
+        reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
+    """
+    wanted = specs.read(spec, changes)
+    from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.run.training import start
+
+    experiment = prepare(wanted, pick_device(device))
+    filing = _filing(trainer_key, auditor_key, timestamp)
+    kept = None if escrow is None else Path(escrow)
+    training = start(experiment, Path(out), engine, escrow=kept)
+    try:
+        with training.lock:
+            return _finished(training, callbacks, filing)
+    except BaseException as error:
+        rundir.mark_resumable(error, training.run.path, kept is not None)
+        raise
+
+
+def resume(
+    run_dir: str | Path,
+    *,
+    device: str = "auto",
+    engine: str = "auto",
+    escrow: str | Path | None = None,
+    callbacks: Iterable[Callback] = (),
+    trainer_key: str | Path | None = None,
+    auditor_key: str | Path | None = None,
+    timestamp: str | None = None,
+) -> Run:
+    """Finish a run that was cut off, wherever that was, as ``dpfedadamw run --resume``.
+
+    A run that is finished is returned as it is. Arguments are those of `run`.
+
+    Raises:
+        DpfedadamwError: As `run`; or if somebody else writes to the run, or its files are not what
+            it wrote.
+    """
+    from dpfedadamw.filing import after_training, whole
+    from dpfedadamw.storage.lock import RunLock
+
+    found = rundir.open_existing(Path(run_dir))
+    after_training.refuse_erased(found)
+    kept = None if escrow is None else Path(escrow)
+    try:
+        with RunLock(found.path) as lock:
+            trained = after_training.trained(found)
+            if trained is None:
+                from dpfedadamw.experiment import pick_device
+                from dpfedadamw.run import training as engine_run
+
+                filing = _filing(trainer_key, auditor_key, timestamp)
+                training = engine_run.resume(found, pick_device(device), engine, lock, kept)
+                return _finished(training, callbacks, filing)
+            if after_training.is_filed(found) and not lock.cut_off:
+                problems = after_training.problems(found)
+                changed = after_training.changed_since_training(problems)
+                if changed is not None:
+                    raise DpfedadamwError(f"{changed}; nothing was signed anew")
+                if not problems:
+                    return Run(found.path)
+            whole.finish(trained, _filing(trainer_key, auditor_key, timestamp))
+            return Run(found.path)
+    except BaseException as error:
+        rundir.mark_resumable(error, found.path, kept is not None)
+        raise
+
+
+def load_model(folder: str | Path) -> nn.Module:
+    """A trained model of the package's own kinds, in evaluation mode, on the CPU.
+
+    Args:
+        folder: A run's folder, or what ``export`` wrote of one (``model.safetensors`` and
+            ``model.json``). Adapters and whole transformers are loaded by peft and transformers.
+
+    Raises:
+        DpfedadamwError: If there is none, or the files do not fit each other.
+    """
+    from dpfedadamw.run.export import load_model as load
+
+    path = Path(folder)
+    if (path / "ledger.jsonl").exists() or (path / "spec.yaml").exists():
+        return load(rundir.open_existing(path))
+    if (path / "adapter_config.json").exists():
+        raise DpfedadamwError(
+            f"{path}: holds low-rank pairs; load them with peft.PeftModel.from_pretrained"
+        )
+    if (path / "config.json").exists():
+        raise DpfedadamwError(
+            f"{path}: holds a model of transformers; load it with from_pretrained of its class"
+        )
+    if not (path / "model.json").exists():
+        raise DpfedadamwError(
+            f"{path}: neither a run nor an exported model; give a run's folder, or one that "
+            "dpfedadamw export wrote"
+        )
+    return load(RunDirectory(path))
+
+
+def _filing(
+    trainer_key: str | Path | None, auditor_key: str | Path | None, timestamp: str | None
+) -> Filing:
+    from dpfedadamw.filing import after_training
+
+    signers = after_training.load_signers(trainer_key, auditor_key)
+    return after_training.Filing(signers, after_training.authority(timestamp))
+
+
+def _finished(training: Training, callbacks: Iterable[Callback], filing: Filing) -> Run:
+    """Train what is left, and do all that follows; the caller holds the lock."""
+    from dpfedadamw.filing import whole
+
+    called = tuple(callbacks)
+    rounds = training.experiment.spec.federation.rounds
+
+    def after_round(result: RoundResult, evaluation: Evaluation) -> None:
+        told = Round(result.completed, rounds, evaluation.accuracy, evaluation.loss)
+        for callback in called:
+            callback(told)
+
+    finished = whole.finish(whole.train(training, after_round if called else None), filing)
+    if finished.unstamped is not None:
+        raise DpfedadamwError(
+            f"{finished.unstamped}; all is signed, but without a timestamp: add one with "
+            f"dpfedadamw sign {training.run.path} --timestamp URL"
+        )
+    return Run(training.run.path)

@@ -1,0 +1,121 @@
+"""A run from its first round to its signed report, without a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpfedadamw.filing import after_training
+from dpfedadamw.filing.after_training import Filing, Trained
+
+if TYPE_CHECKING:
+    from dpfedadamw.federation.rounds import RoundResult
+    from dpfedadamw.run.evaluation import Evaluation
+    from dpfedadamw.run.training import Training
+
+Stage = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run came to once all that follows training was done.
+
+    Attributes:
+        summary: What may be told of it wherever output is kept: what ``run --json`` prints.
+        findings: The audit's, as audit.json has them.
+        unstamped: Why there is no timestamp although one was asked for, or None.
+    """
+
+    summary: dict[str, Any]
+    findings: dict[str, Any]
+    unstamped: str | None
+
+
+def train(
+    training: Training,
+    on_round: Callable[[RoundResult, Evaluation], None] | None = None,
+    on_probe: Callable[[], None] | None = None,
+) -> Trained:
+    """Run the rounds that are left, and record the probe before the claim.
+
+    Args:
+        training: A run that was started or taken up again.
+        on_round: Called after each round.
+        on_probe: Called before the private step is probed.
+
+    Raises:
+        DpfedadamwError: As `dpfedadamw.run.training.train`.
+    """
+    from dpfedadamw.run import training as engine
+    from dpfedadamw.run.probe import probe_of
+
+    def probed(training: Training) -> None:
+        if on_probe is not None:
+            on_probe()
+        after_training.record_probe(training.run, probe_of(training))
+
+    outcome = engine.train(training, on_round=on_round, before_claim=probed)
+    return Trained(training.run, outcome.claim, outcome.accuracy, outcome.loss, outcome.engine)
+
+
+def _unseen(_what: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def finish(trained: Trained, filing: Filing, stage: Stage = _unseen) -> Finished:
+    """Attest, audit, report and sign; all of it can be done again.
+
+    Args:
+        trained: What training came to.
+        filing: What it is signed with.
+        stage: Surrounds each stage, whose name it is given.
+
+    Raises:
+        reports.errors.ReportError: If a report cannot be made or signed.
+        audit.errors.AuditError: If it is no run directory that can be judged.
+    """
+    run = trained.run
+    with stage("auditing"):
+        # Signed once, right after training: what was changed since must not be signed anew.
+        attested = after_training.is_attested(run)
+        unstamped = after_training.stamped(
+            lambda by: (
+                after_training.stamp_training(run, by)
+                if attested
+                else after_training.attest_training(run, filing.signers, by)
+            ),
+            filing.authority,
+        )
+        findings = after_training.audit(run)
+    with stage("writing and signing the report"):
+        filed = after_training.file_report(
+            run,
+            findings,
+            filing.signers.auditor,
+            authority=None if unstamped else filing.authority,
+        )
+    found = findings.to_json()
+    summary = {
+        "run": run.identifier,
+        "directory": str(run.path),
+        "test_accuracy": trained.accuracy,
+        "test_loss": trained.loss,
+        "privacy": without_participation(trained.claim),
+        "verdict": found["verdict"],
+        "qualifications": found["qualifications"],
+        "engine": trained.engine,
+    }
+    return Finished(summary, found, unstamped or filed.unstamped)
+
+
+def without_participation(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """The claim without who took part how often, because what is printed ends up in logs."""
+    shown = {key: value for key, value in claim.items() if key != "profile"}
+    if "server" in shown:
+        shown["server"] = {key: value for key, value in shown["server"].items() if key != "clients"}
+    if "tuning" in shown:
+        # That of all trials together tells how many there were.
+        shown["tuning"] = {"one_trial": shown["tuning"]["one_trial"]}
+    return shown

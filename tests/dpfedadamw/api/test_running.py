@@ -1,0 +1,121 @@
+"""Runs from Python: refused before anything is written, cut off and taken up again."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from dpfedadamw import api
+from dpfedadamw import spec as specs
+from tests.runs import small_spec
+
+SMALL = small_spec(rounds=2)
+
+
+def test_a_wrong_spec_is_refused_with_all_that_is_wrong_and_nothing_is_written(tmp_path):
+    wrong = {**SMALL.to_mapping(), "federation": {"rounds": -1}, "modle": {}}
+    with pytest.raises(api.SpecError) as caught:
+        api.run(wrong, out=tmp_path / "runs")
+    assert [one.path for one in caught.value.problems][:2] == ["modle", "federation.rounds"]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_changes_apply_to_a_dictionary_as_set_does_to_a_file():
+    cost = api.epsilon(SMALL.to_mapping(), ["privacy.noise_multiplier=4.0"])
+    assert cost.noise_multiplier == 4.0
+    assert cost.epsilon < api.epsilon(SMALL).epsilon
+    with pytest.raises(api.SpecError, match="did you mean rounds"):
+        api.epsilon(SMALL, ["federation.roundz=1"])
+
+
+def test_a_callback_that_raises_leaves_a_run_that_is_resumed(tmp_path):
+    seen = []
+
+    def stop(done):
+        seen.append(done)
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough") as caught:
+        api.run(SMALL, out=tmp_path, callbacks=[stop])
+    assert [one.completed for one in seen] == [1]
+    (path,) = (one for one in tmp_path.iterdir() if not one.is_symlink())
+    assert f"--resume {path}" in "".join(caught.value.__notes__)
+    cut = api.Run(path)
+    assert cut.verdict == "NOT VERIFIED"
+    with pytest.raises(api.DpfedadamwError, match=r"training is not over.*api\.resume"):
+        _ = cut.epsilon
+    with pytest.raises(api.DpfedadamwError, match="is not finished"):
+        cut.report()
+    assert "audit" in cut._repr_html_()
+    more = []
+    run = api.resume(path, callbacks=[more.append])
+    assert (run.verdict, [one.completed for one in more]) == ("PASS", [2])
+
+
+def test_a_run_without_privacy_claims_no_epsilon(tmp_path):
+    run = api.run(small_spec("fedavg", rounds=1), out=tmp_path)
+    assert (run.epsilon, run.delta, run.verdict) == (None, None, "NO CLAIM")
+    assert "no differential privacy" in run._repr_html_()
+    with pytest.raises(api.DpfedadamwError, match="there is no ε to compute"):
+        api.epsilon(small_spec("fedavg"))
+
+
+def test_whole_clients_are_claimed_towards_third_parties():
+    plan = api.epsilon(small_spec("blur"))
+    assert plan.epsilon == plan.claim["third_party"]["epsilon"]["pld"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "neither a run nor an exported model"),
+        ({"adapter_config.json": "{}"}, "peft"),
+        ({"config.json": "{}"}, "from_pretrained"),
+    ],
+)
+def test_what_is_no_model_of_ours_is_refused_with_what_loads_it(tmp_path, files, message):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(api.DpfedadamwError, match=message):
+        api.load_model(tmp_path)
+
+
+def test_unknown_choices_are_refused_with_those_that_there_are(tmp_path):
+    for call, message in (
+        (lambda: api.calibrate(SMALL, 2.0, view="press"), "view 'press': must be one of server"),
+        (lambda: api.calibrate(SMALL, 2.0, solve="luck"), "solve 'luck': must be one of noise"),
+        (lambda: api.compare([], towards="press"), "towards 'press': must be one of server"),
+        (lambda: api.run(SMALL, out=tmp_path, device="abacus"), "--device abacus: unknown"),
+        (lambda: api.Run(tmp_path / "none"), "there is no such directory"),
+    ):
+        with pytest.raises(api.DpfedadamwError, match=message):
+            call()
+
+
+def test_a_table_is_rows_columns_and_a_frame(monkeypatch):
+    table = api.Table([{"a": 1, "b": "<i>"}, {"a": 2.5}])
+    assert (len(table), table.columns, table.column("b")) == (2, ["a", "b"], ["<i>", None])
+    assert table[1:].column("a") == [2.5]
+    assert "&lt;i&gt;" in table._repr_html_()
+    with pytest.raises(KeyError, match="no such column; there are a, b"):
+        table.column("c")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(api.DpfedadamwError, match="pip install pandas"):
+        table.to_pandas()
+    frames = types.SimpleNamespace(DataFrame=lambda rows, columns: (rows, columns))
+    monkeypatch.setitem(sys.modules, "pandas", frames)
+    assert table.to_pandas() == ([{"a": 1, "b": "<i>"}, {"a": 2.5}], ["a", "b"])
+
+
+def test_a_sweep_returns_a_row_a_cell_and_a_wrong_one_says_what_the_command_says(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        specs.dump(small_spec(rounds=1)) + "matrix: {algorithm.learning_rate: [0.1, 0.2]}\n"
+    )
+    table = api.sweep(path, out=tmp_path / "sweep", only=["algorithm.learning_rate=0.2"])
+    assert table.column("algorithm.learning_rate") == ["0.2"]
+    assert table.column("audit") == ["PASS"]
+    with pytest.raises(api.DpfedadamwError, match="has no 9; it has"):
+        api.sweep(path, out=tmp_path / "sweep", only=["algorithm.learning_rate=9"])
