@@ -6,6 +6,7 @@ how long each test took, and which lines of the packages each test reached.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections import defaultdict
@@ -31,12 +32,14 @@ class TestFile:
         names: node identifiers of its tests, in order.
         seconds: how long each of them took, with what was set up for it.
         lines: by source file and line, the indices of the tests that reach it, or `WHOLE`.
+        imports: the modules that it names in its own imports.
     """
 
     path: str
     names: tuple[str, ...]
     seconds: tuple[float, ...]
     lines: dict[str, dict[int, frozenset[int]]]
+    imports: frozenset[str] = frozenset()
 
     # Not a class of tests, whatever its name makes pytest think.
     __test__ = False
@@ -67,7 +70,24 @@ def read(folder: Path, test_file: str) -> TestFile:
     lines: dict[str, dict[int, frozenset[int]]] = {}
     for path, groups in content["lines"].items():
         lines[path] = {line: frozenset(tests) for tests, numbers in groups for line in numbers}
-    return TestFile(test_file, tuple(content["names"]), tuple(content["seconds"]), lines)
+    return TestFile(
+        test_file,
+        tuple(content["names"]),
+        tuple(content["seconds"]),
+        lines,
+        imports_of((processes.ROOT / test_file).read_text(encoding="utf-8")),
+    )
+
+
+def imports_of(text: str) -> frozenset[str]:
+    """Return what a file's imports name, with dots: modules, and what is taken from them."""
+    found: set[str] = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+    return frozenset(found)
 
 
 class _Contexts:

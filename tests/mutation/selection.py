@@ -17,6 +17,8 @@ from tests.mutation.mutants import Mutant
 _FIRST: Final = 8.0
 # More than any path has parts: a file of tests that is called like the module.
 _OWN: Final = 100
+# Likewise, and less than that: a file that imports the module for itself.
+_IMPORTED: Final = 50
 
 
 def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
@@ -71,14 +73,19 @@ def _nearness(test_file: str, module: str) -> int:
     return common + _OWN * names
 
 
+def dotted(module: str) -> str:
+    """Return the name by which a module is imported."""
+    return module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
 def batches(
     module: str, lines: tuple[int, int], maps: Iterable[TestFile], most_seconds: float
 ) -> list[tuple[list[str], float]]:
     """Return the tests that reach some lines of a module, in groups to run one after the other.
 
-    The module's own file of tests comes first. Tests that reach the lines themselves come before
-    the other tests of files that reached them while they were imported or a fixture was made; tests
-    of a file stand together, the quick ones first.
+    The module's own file of tests comes first, then files that import the module by its name. Tests
+    that reach the lines themselves come before the other tests of files that reached them while
+    they were imported or a fixture was made; tests of a file stand together, the quick ones first.
 
     Args:
         module: path of the module.
@@ -98,6 +105,8 @@ def batches(
         if not found:
             continue
         near = _nearness(tests.path, module)
+        if dotted(module) in tests.imports and near < _OWN:
+            near += _IMPORTED
         others = near < _OWN
         # What a file's tests share is made once where they follow each other.
         quickest = min((s for n, s in enumerate(tests.seconds) if n in found), default=0.0)

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.mutation.coverage_map import WHOLE, TestFile
+from tests.mutation.coverage_map import WHOLE, TestFile, imports_of
 from tests.mutation.mutants import Mutant
-from tests.mutation.selection import batches, matching, sampled
+from tests.mutation.selection import batches, dotted, matching, sampled
 
 PATHS = ["audit/checks/noise.py", "audit/checks/record/views.py", "dpfedadamw/privacy/ledger.py"]
 
@@ -61,6 +61,19 @@ FAR = TestFile(
 def test_tests_that_reach_the_line_come_first_those_of_the_modules_own_file_before_others():
     groups = batches(MODULE, (6, 7), [FAR, NEAR, OWN], 100.0)
     assert groups == [(["own::fast", "own::slow", "near::a"], 6.5)]
+
+
+def test_files_that_import_the_module_come_before_others_that_are_as_near():
+    reached = {MODULE: {7: frozenset({0})}}
+    near = TestFile("tests/dpfedadamw/privacy/test_spends.py", ("a",), (0.1,), reached)
+    far = TestFile("tests/test_all.py", ("b",), (9.0,), reached, frozenset({dotted(MODULE)}))
+    assert batches(MODULE, (7, 7), [near, far], 100.0) == [(["b"], 9.0), (["a"], 0.1)]
+    assert batches(MODULE, (7, 7), [near, far, OWN], 100.0)[0][0][0] == "own::fast"
+
+
+def test_what_a_file_imports_is_told_by_module_and_by_what_is_taken_from_it():
+    text = "import a.b\nfrom c import d, e as f\nfrom . import g\ndef h():\n    import i\n"
+    assert imports_of(text) == {"a.b", "c", "c.d", "c.e"}
 
 
 def test_a_file_that_reached_a_line_in_a_fixture_is_asked_as_a_whole_unless_it_only_imports():

@@ -26,6 +26,7 @@ from typing import Any, Final
 import pytest
 
 from tests.mutation import processes
+from tests.mutation.selection import dotted
 
 NOT_HERE: Final = 99
 """Exit code: this mutant cannot be tried in a process that has imported its module."""
@@ -198,10 +199,7 @@ class _Loop:
             return NOT_HERE
         pairs: list[tuple[CodeType, CodeType]] = []
         # A module that no collected test has imported is imported with its mutant in the fork.
-        if (
-            request.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-            in sys.modules
-        ):
+        if dotted(request.module) in sys.modules:
             statement = set(range(request.first, request.last + 1))
             if statement & self.ran.get(str(path), frozenset()):
                 return NOT_HERE
