@@ -331,3 +331,98 @@ def test_a_single_upload_or_sum_is_told_with_its_round(
         assert f"round 1: {what} carries no noise in a whole block" in said(name, array, 0.0)
         assert f"round 1: {what} carries far too little noise" in said(name, array, 0.2)
         assert f"round 1: {what} carries far too much noise" in said(name, array, 5.0)
+
+
+# Intervals: their ends belong to them. Of 2^k numbers a ratio at an end can be met to the last bit.
+
+
+def portion(ratio: float, degrees: float = 1024.0) -> noise.Portion:
+    return noise.Portion("all", ratio * degrees, degrees)
+
+
+def test_a_variance_at_an_end_of_its_interval_lies_in_it() -> None:
+    low, high = chi_square_interval(1024.0, noise.scale_alpha(1))
+
+    def said(ratio: float) -> list[str]:
+        reasons: list[str] = []
+        noise._scale_tests([portion(ratio)], "what was charged", reasons)
+        return [reason.split(" of ")[0] for reason in reasons]
+
+    interval = f"[{low:.4f}, {high:.4f}]"
+    assert said(low) == said(high) == said(1.0) == []
+    assert said(np.nextafter(low, 0.0)) == [f"all: variance below {interval}"]
+    assert said(np.nextafter(high, 9.0)) == [f"all: variance above {interval}"]
+
+
+def table(squares: list[list[float]], noised: list[list[int]]) -> noise.NoiseTable:
+    rows = len(squares)
+    return noise.NoiseTable(
+        round=np.arange(rows),
+        client=np.zeros(rows, np.int64),
+        noise_multiplier=np.ones(rows),
+        squares=np.array(squares),
+        noised=np.array(noised),
+        step=np.zeros(rows, np.int64),
+        clean=np.zeros(rows),
+    )
+
+
+def single(squares: list[list[float]], noised: list[list[int]], most: int | None = None) -> Any:
+    reasons: list[str] = []
+    kind = noise._Single(table(squares, noised), "silent", "small", "large", most=most)
+    noise._single_tests([kind], reasons)
+    return reasons
+
+
+def test_a_single_release_at_an_end_of_its_interval_lies_in_it() -> None:
+    low, high = chi_square_interval(1024.0, FALSE_ALARM * SHARES["single"])
+    assert single([[1024.0 * low]], [[1024]]) == single([[1024.0 * high]], [[1024]]) == []
+    assert single([[1024.0 * np.nextafter(low, 0.0)]], [[1024]]) == ["round 0: small"]
+    assert single([[1024.0 * np.nextafter(high, 9.0)]], [[1024]]) == ["round 0: large"]
+
+
+def test_a_block_of_four_coordinates_or_more_is_never_silent() -> None:
+    assert single([[64.0, 0.0]], [[64, 3]]) == []
+    assert single([[64.0, 0.0]], [[64, 4]]) == ["round 0: silent"]
+    # Nor is a release of three coordinates in all.
+    assert single([[0.0]], [[3]]) == ["round 0: silent"]
+
+
+def test_rounds_of_one_fault_are_named_once_and_so_many_at_most() -> None:
+    silent = [[0.0]] * 5
+    assert single(silent, [[64]] * 5) == [f"round {n}: silent" for n in range(5)]
+    assert single(silent, [[64]] * 5, most=3) == [f"round {n}: silent" for n in range(3)]
+
+
+@pytest.mark.parametrize(("kind", "first"), [("of_records", True), ("of_clients", False)])
+def test_silence_of_a_query_is_told_before_the_scale_and_of_a_sum_after_it(
+    kind: str, first: bool, request: pytest.FixtureRequest
+) -> None:
+    bundle: Bundle = request.getfixturevalue(kind)
+    found = bundle.evidence_of_round(1, bundle.header.unit)
+    none = {"noise_sum_squares": np.zeros_like(found.noise_sum_squares)}
+    text = says(changed(bundle, evidence={1: none}), NAME)[1]
+    silent, small = text.index("carries no noise in a whole block"), text.index("variance below")
+    assert (silent < small) is first
+
+
+def test_sums_over_terms_that_are_independent_have_variance_one() -> None:
+    """Twice the same number in place of two has a sum of twice the variance."""
+    draw = np.random.default_rng(3).standard_normal
+
+    def said(samples: list[np.ndarray], axes: tuple[str, ...]) -> list[str]:
+        reasons: list[str] = []
+        noise._sum_tests(samples, axes, reasons)
+        return reasons
+
+    axes = ("clients", "steps", "coordinates", "rounds")
+    assert said([draw((4, 3, 64)) for _ in range(6)], axes) == []
+    for axis, name in enumerate(axes[:3]):
+        shape = [4, 4, 64]
+        shape[axis] = 1
+        alike = [np.broadcast_to(draw(shape), (4, 4, 64)) for _ in range(6)]
+        assert f"noise is correlated between {name}" in said(alike, axes)
+    again = draw((4, 3, 64))
+    assert "noise is correlated between rounds" in said([again] * 6, axes)
+    # Rounds of other shapes are not added up.
+    assert said([again, again[:2]], ("rounds",)) == []

@@ -203,6 +203,16 @@ def test_a_local_counter_where_rounds_go_on_is_named(tmp_path: Path) -> None:
     assert "(one round: the local counter makes no difference yet)" in says(once, NAME)[1]
 
 
+def test_of_counters_that_agree_nothing_is_told_where_there_is_but_one(
+    of_records: Bundle, tmp_path: Path
+) -> None:
+    anew = Settings(counter="local", aggregation="none")
+    for run in (of_records, open_bundle(build_run(tmp_path / "run", anew))):
+        verdict, text = says(run, NAME)
+        assert verdict == "PASS"
+        assert text.endswith("the coordinates at the floor as they must be")
+
+
 def test_a_round_that_records_no_moment_is_not_verified(of_records: Bundle) -> None:
     run = changed(of_records, evidence={2: {"second_moment": None}})
     assert says(run, NAME) == ("NOT VERIFIED", "round 2 records no second moment")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.checks.shared.clipping import judge_probe, norm_faults
+from audit.checks.shared.clipping import TOLERANCE, judge_probe, norm_faults
 from audit.probe.probe_tally import ADDED, ELSEWHERE, NOT_DRAWN, REPLACED
 from audit.reading.evidence import ProbeResults
 
@@ -57,6 +57,24 @@ def test_a_probe_beyond_the_tolerance_is_a_reason_and_one_within_it_is_none(
         norms[row] = exact + max(exact, C) * extra
         found = reasons(probe(**{field: norms}))
         assert [text[: len(reason)] for text in found] == expected
+
+
+@pytest.mark.parametrize(("row", "times"), [(0, 1.0), (1, 2.0)])
+def test_a_record_that_moves_the_sum_by_just_the_tolerance_is_no_reason(row, times):
+    norms = np.array(probe().difference_norm)
+    norms[row] = C * (1.0 + TOLERANCE) * times
+    assert reasons(probe(difference_norm=norms)) == []
+    norms[row] = np.nextafter(norms[row], 9.0)
+    assert len(reasons(probe(difference_norm=norms))) == 1
+
+
+def test_an_empty_batch_gives_the_zero_vector():
+    """Where a record is taken away from one alone; a replaced one leaves another behind."""
+    sizes, norms = np.array([0, 0, 3]), np.array([C, C, 3 * C])
+    alone = probe(batch_size=sizes, norm_with=norms, difference_norm=np.array([C, C, 0.0]))
+    said = ["probe, one more: an empty batch does not give the zero vector"]
+    assert reasons(replace(alone, norm_without=np.array([1e-9, C, 3 * C]))) == said
+    assert reasons(replace(alone, norm_without=np.array([0.0, C, 3 * C]))) == []
 
 
 def more(kind: str, difference: float, norms: float = C) -> ProbeResults:

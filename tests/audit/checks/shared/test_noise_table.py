@@ -176,3 +176,13 @@ def test_uploads_are_in_units_of_their_share(noised_by_clients):
     assert sums.clean[row][0] == pytest.approx(evidence.clipped_norms.sum() / deviation)
     assert sums.largest[row][0] == pytest.approx(evidence.noise_largest / 1.5)
     assert (sums.gridded, uploads.gridded) == (False, True)
+
+
+def test_which_sums_were_rounded_to_the_grid_and_which_to_float32(of_records, noised_by_clients):
+    queries = of_queries(of_records, [])
+    assert (queries.gridded, queries.narrow) == (False, True)
+    sums, uploads = of_rounds(noised_by_clients, [])
+    assert (sums.gridded, sums.narrow) == (False, False)
+    assert (uploads.gridded, uploads.narrow) == (True, False)
+    bare = changed(noised_by_clients, header={"grid": None})
+    assert of_rounds(bare, [])[1].gridded is False
