@@ -14,8 +14,10 @@ from pathlib import Path
 from reports.content.parts import INTERNAL
 from reports.errors import EnvelopeError, KeyFileError, ReportError, SourceError
 from reports.reading.files import write_atomic
+from reports.reading.source import Auditing
 
 __all__ = [
+    "Auditing",
     "EnvelopeError",
     "KeyFileError",
     "ReportError",
@@ -40,13 +42,17 @@ class ReportFiles:
     html: Path
 
 
-def build_report(run_dir: Path, audience: str = INTERNAL) -> ReportFiles:
+def build_report(
+    run_dir: Path, audience: str = INTERNAL, auditing: Auditing | None = None
+) -> ReportFiles:
     """Write the report on a run into its directory.
 
     Args:
         run_dir: The run directory.
         audience: "internal" writes report.json, report.pdf and report.html, "public"
             report-public.json, report-public.pdf and report-public.html.
+        auditing: By whose key it will be signed. Only where that key is known, and not the
+            trainer's, does the report call its audit independent.
 
     Returns:
         The three files. Each is replaced as a whole, and all only after all could be made.
@@ -59,7 +65,7 @@ def build_report(run_dir: Path, audience: str = INTERNAL) -> ReportFiles:
     from reports.render import html, pdf
     from reports.render.pages.run import document
 
-    report = build(run_dir, audience)
+    report = build(run_dir, audience, auditing)
     shown = document(report)
     pages, page = pdf.typeset(shown), html.typeset(shown)
     stem = "report" if audience == INTERNAL else f"report-{audience}"

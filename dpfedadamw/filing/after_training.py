@@ -349,21 +349,32 @@ def file_report(
     """
     if findings is not None:
         auditor.write_findings(run.path, findings)
-    files = _report(run, audience)
+    files = _report(run, audience, key)
     other = PUBLIC if audience == INTERNAL else INTERNAL
     if findings is not None and any(run.path.glob(f"{_STEMS[other]}.*")):
         # It tells of earlier findings, or is half of one whose writing was cut off.
-        _report(run, other)
+        _report(run, other, key)
     with within("signatures"):
         unstamped = stamped(lambda by: signing.sign(run.path, auditor=key, authority=by), authority)
     return Filed(files, unstamped)
 
 
 @part("report")
-def _report(run: RunDirectory, audience: str) -> reports.ReportFiles:
-    files = reports.build_report(run.path, audience)
+def _report(run: RunDirectory, audience: str, key: SigningKey) -> reports.ReportFiles:
+    files = reports.build_report(run.path, audience, _auditing(run, key))
     _refuse_leaks(run, files)
     return files
+
+
+def _auditing(run: RunDirectory, key: SigningKey) -> reports.Auditing:
+    """Say whose the auditor's key is, as far as the keys at hand can tell.
+
+    Whoever signs as the auditor where the trainer's key lies too audits their own run.
+    """
+    path = run.path / signing.TRAINER_KEY
+    trainer = keys.fingerprint(keys.load_public(path)) if path.exists() else None
+    own = keyring.own_fingerprints("trainer", keys.default_directory())
+    return reports.Auditing(key.fingerprint, trainer, trainer == key.fingerprint or trainer in own)
 
 
 def _refuse_leaks(run: RunDirectory, files: reports.ReportFiles) -> None:

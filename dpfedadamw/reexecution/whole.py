@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.reexecution.history import plain
@@ -20,6 +22,7 @@ from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation, evaluate, is_due
 from dpfedadamw.run.header import metrics_line, write_model_config
 from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def replay(
         lines.append(metrics_line(result.completed, measured, numbers, None))
         on_round(index + 1, total)
     compared = (
-        _same_bytes(run.spec, specs.dump(rerun.stated).encode()),
+        same_spec(run.spec, rerun.stated),
         *_written(rerun, run, state),
         _metrics(run, lines),
         _ledger(rerun, wrong),
@@ -114,6 +117,31 @@ def _written(rerun: Rerun, run: RunDirectory, state: ServerState) -> tuple[Compa
             _same_bytes(run.weights, copy.weights.read_bytes()),
             _same_bytes(run.model_config, copy.model_config.read_bytes()),
         )
+
+
+def same_spec(path: Path, stated: Spec) -> Compared:
+    """The resolved spec, written again.
+
+    A run from before a key was there has none of it, and it is not held against it.
+
+    Args:
+        path: The run's spec.yaml.
+        stated: What was read of it.
+    """
+    again = specs.dump(stated)
+    compared = _same_bytes(path, again.encode())
+    if compared.same or not path.is_file():
+        return compared
+    if not _is_part(yaml.safe_load(path.read_bytes()), yaml.safe_load(again)):
+        return compared
+    return Compared(path.name, True, "every key that it has; there are more since")
+
+
+def _is_part(found: Any, whole: Any) -> bool:
+    """Whether mappings in mappings hold nothing that the other does not, with the same values."""
+    if isinstance(found, dict) and isinstance(whole, dict):
+        return all(key in whole and _is_part(inner, whole[key]) for key, inner in found.items())
+    return bool(found == whole)
 
 
 def _same_bytes(path: Path, again: bytes) -> Compared:

@@ -167,7 +167,7 @@ def _text(description: str, example: str) -> Any:
 
 
 class ReportSpec(Section, title="Report"):
-    """Texts for the report that only the people responsible can write; null is left blank."""
+    """What only the people responsible can write in the report (null is open), and its paper."""
 
     purpose: str | None = _text("What the processing is for.", "Reading postal codes.")
     lawful_basis: str | None = _text("The ground on which the processing stands.", "Consent.")
@@ -181,6 +181,7 @@ class ReportSpec(Section, title="Report"):
     responsible: str | None = _text(
         "Who answers for the processing.", "Data protection officer, Example Ltd."
     )
+    paper: Literal["a4", "letter"] = key("a4", "Paper of report.pdf.")
 
 
 class Spec(Section, title="Experiment"):

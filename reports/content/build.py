@@ -16,23 +16,25 @@ from reports.content.parts import AUDIENCES, INTERNAL, Report, registered
 from reports.content.serialise import as_json, check
 from reports.errors import ReportError
 from reports.reading.files import clean
-from reports.reading.source import load
+from reports.reading.source import Auditing, load
 
 
-def build(run_dir: Path, audience: str = INTERNAL) -> Report:
+def build(run_dir: Path, audience: str = INTERNAL, auditing: Auditing | None = None) -> Report:
     """Return the report on a run, valid against the report's schema.
 
     Args:
         run_dir: The run directory.
         audience: "internal" for the server's operator and the auditor; "public" leaves out whatever
             tells who took part, or how often.
+        auditing: By whose key the findings will be signed; without it they count as the trainer's
+            own.
 
     Raises:
         ReportError: The audience is unknown, or spec.yaml or ledger.jsonl cannot be read.
     """
     if audience not in AUDIENCES:
         raise ReportError(f"audience {audience!r}: must be one of {', '.join(AUDIENCES)}")
-    source = load(run_dir)
+    source = replace(load(run_dir), auditing=auditing)
     try:
         report = Report(audience, {one.kind: one.build(source, audience) for one in registered()})
     except ValidationError as error:

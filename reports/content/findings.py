@@ -174,7 +174,9 @@ def verdict(source: RunSource, audience: str) -> Verdict:
     applicable = sum(check.verdict != "NOT APPLICABLE" for check in found)
     return Verdict(
         value=value,
-        statement=wording.VERDICTS[value].format(passed=passed, applicable=applicable),
+        statement=wording.VERDICTS[value].format(
+            passed=passed, applicable=applicable, Audit=wording.AUDITS[source.audited_by_another]
+        ),
         passed=passed,
         applicable=applicable,
         failed=tuple(_reason(check) for check in found if check.verdict == "FAIL"),

@@ -139,7 +139,22 @@ def guarantee(source: RunSource, audience: str) -> Guarantee:
         adjacency=adjacency(source) if source.private else "none",
         composition=_composition(source) if view else "none",
         assumptions=tuple(assumptions(source, audience)) if view else (),
-        explanation=unit_of(source).words.explanation if source.private else None,
+        explanation=unit_of(source).words.explanation + _lucky(views(source, audience))
+        if source.private
+        else None,
+    )
+
+
+def _lucky(found: list[View]) -> str:
+    """Return why the server's ε is below the third party's, where it is; with a space before it."""
+    known = {view.key: view.epsilon for view in found}
+    server, third = known.get("server"), known.get("third_party")
+    if server is None or third is None or server >= third:
+        return ""
+    return (
+        " The server’s ε is that of the rounds that clients did take part in, the third party’s of "
+        "all that chance might have brought: here the first is smaller, and then it bounds the "
+        "third party as well, who sees less."
     )
 
 

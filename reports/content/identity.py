@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from reports import formatting
 from reports.content.parts import (
     FOR_THE_PUBLIC,
@@ -68,6 +70,7 @@ class Identity(Part):
             their hash.
         data_sha256: SHA-256 of the data as the ledger's header states it; internal only, because
             it would confirm a guess at the data.
+        paper: Paper of the PDF.
     """
 
     run: NonEmpty
@@ -85,6 +88,7 @@ class Identity(Part):
     parameters: int | None
     hashes: tuple[FileDigest, ...]
     data_sha256: str | None
+    paper: Literal["a4", "letter"]
 
     def digest(self, file: str) -> str | None:
         """Return the SHA-256 of a file, or None where it is not here."""
@@ -142,4 +146,5 @@ def identity(source: RunSource, audience: str) -> Identity:
             FileDigest(file=name, sha256=digest)
             for name, digest in hashes(source, audience).items()
         ),
+        paper="letter" if mapping(spec.get("report")).get("paper") == "letter" else "a4",
     )

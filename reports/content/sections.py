@@ -53,14 +53,16 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSection:
-    """A numbered section of every report on a run.
+    """A section of every report on a run.
 
     Attributes:
         identifier: Anchor, unique.
         title: Heading.
         place: Sections stand in the order of their places.
-        blocks: What it shows.
+        blocks: What it shows; a section that shows nothing is left out.
         figures: The figures that it may show.
+        front: Whether it belongs to the first two pages, which a privacy officer reads; all others
+            are numbered, and follow.
     """
 
     identifier: str
@@ -68,6 +70,7 @@ class ReportSection:
     place: int
     blocks: Callable[[Report], Iterable[Block]]
     figures: tuple[Figure, ...] = ()
+    front: bool = False
 
 
 _SECTIONS: dict[str, ReportSection] = {}

@@ -9,20 +9,22 @@ SEED_CAVEAT = "not a privacy guarantee to anyone who knows the seed"
 
 VERDICTS = {
     "PASS": (
-        "The independent audit passed {passed} of {applicable} applicable checks, and every "
-        "critical "
-        "one. A pass says that no check contradicts the claim; it does not prove it."
+        "{Audit} passed {passed} of {applicable} applicable checks, and every critical one. A pass "
+        "says that no check contradicts the claim; it does not prove it."
     ),
-    "FAIL": "The audit contradicts the claim. Do not rely on this run's privacy guarantee.",
+    "FAIL": "{Audit} contradicts the claim. Do not rely on this run's privacy guarantee.",
     "NOT VERIFIED": (
-        "The audit could not verify what the guarantee rests on. Treat the claim as unproven."
+        "{Audit} could not verify what the guarantee rests on. Treat the claim as unproven."
     ),
     "NO CLAIM": (
-        "No differential privacy is claimed for this run, and the audit confirms only that its "
-        "files are intact."
+        "No differential privacy is claimed for this run. {Audit} confirms only that its files are "
+        "intact."
     ),
     "NOT AUDITED": "No usable audit stands beside this run. Treat the claim as unproven.",
 }
+
+# "Independent" is said only where the auditor's key is known, and not the trainer's.
+AUDITS = {True: "The independent audit", False: "The trainer’s own audit"}
 
 CHECK_MEANINGS = {
     "integrity": (
@@ -173,12 +175,6 @@ HAZARDS = [
         "Keep δ·n well below one. With probability up to δ the bound ε need not hold.",
     ),
     (
-        "The audit reads what the trainer wrote",
-        "A trainer who forges a consistent body of evidence, or trains a second time "
-        "unrecorded, is not detected. The probe of the real step narrows this, it does not "
-        "close it.",
-    ),
-    (
         "Empirical checks have limited power",
         "Each check states the smallest fault that it would notice. Smaller ones can pass.",
     ),
@@ -240,7 +236,7 @@ GOVERNANCE = [
     ("necessity", "Necessity and proportionality"),
     ("risks", "Risks to the people concerned"),
     ("measures", "Measures taken"),
-    ("responsible", "Sign-off: responsible person, date, signature"),
+    ("responsible", "Responsible for the processing"),
 ]
 
 VERIFICATION = [

@@ -22,7 +22,7 @@ AUDIENCES_IN_WORDS = {
 
 @dataclass(frozen=True)
 class Section:
-    """A numbered part.
+    """A part.
 
     Attributes:
         identifier: Anchor, unique in the document.
@@ -55,16 +55,14 @@ class Claim:
     """The guarantee on the first page.
 
     Attributes:
+        headline: A large text above it, or empty.
+        statement: The promise in plain words.
         numbers: Label and value of each large number; none where there is no guarantee to number.
-        headline: A large text in their place, or empty.
-        statement: The guarantee in one sentence.
-        others: Label, value and rest of each other view.
     """
 
-    numbers: tuple[tuple[str, str], ...]
     headline: str
     statement: str
-    others: tuple[tuple[str, str, str], ...]
+    numbers: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -107,13 +105,15 @@ class Document:
         identifier: The run's identifier, or empty.
         created: ISO 8601 UTC time, or empty.
         date: The time in words.
+        paper: Of the PDF: "a4" or "letter".
         band: The verdict, or None.
         qualifications: What limits the verdict.
         introduction: A short description, or empty.
         claim: The guarantee, or None.
-        summary: Two columns below the claim, each a heading and blocks.
+        front: Parts of the first two pages, without numbers.
+        summary: Two columns below them, each a heading and blocks.
         glance: Verdict and title of each check.
-        sections: The parts.
+        sections: The numbered parts.
         pictures: Figures by identifier.
         footer: What stands on every page.
         attachment: Name of the embedded data.
@@ -128,10 +128,12 @@ class Document:
     identifier: str
     created: str
     date: str
+    paper: str
     band: Band | None
     qualifications: tuple[str, ...]
     introduction: str
     claim: Claim | None
+    front: tuple[Section, ...]
     summary: tuple[tuple[str, tuple[Block, ...]], ...]
     glance: tuple[tuple[str, str], ...]
     sections: tuple[Section, ...]

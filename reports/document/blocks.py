@@ -103,11 +103,34 @@ def tree(caption: str, root: dict[str, Any]) -> Block:
     return {"kind": "tree", "caption": caption, "root": root}
 
 
+def scale(
+    bands: Sequence[tuple[str, float]],
+    marks: Sequence[tuple[str, float, float]],
+    here: tuple[str, float],
+    text: str,
+) -> Block:
+    """Return a scale on which a value stands, and the same in words.
+
+    Args:
+        bands: Name of each band, and where it ends, as a share of the scale's width.
+        marks: Label of each known value, and from where to where it reaches.
+        here: Label of the value, and where it stands.
+        text: The same in words; the drawing is for the eye alone.
+    """
+    return {
+        "kind": "scale",
+        "bands": [list(band) for band in bands],
+        "marks": [list(mark) for mark in marks],
+        "here": list(here),
+        "text": text,
+    }
+
+
 def checks(items: Sequence[dict[str, Any]]) -> Block:
     """Return findings of the audit: title, severity, verdict, and parts of name and text."""
     return {"kind": "checks", "items": list(items)}
 
 
-def fields(items: Sequence[tuple[str, str | None]]) -> Block:
-    """Return fields for people to fill in: a label, and a text or a blank box."""
+def fields(items: Sequence[tuple[str, str]]) -> Block:
+    """Return what people stated: a label and a text each."""
     return {"kind": "fields", "items": [[label, text] for label, text in items]}

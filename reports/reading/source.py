@@ -33,6 +33,27 @@ _MOST_CLIENTS = 1_000_000
 
 
 @dataclass(frozen=True)
+class Auditing:
+    """By whose key the findings are about to be signed, as far as keys can tell.
+
+    Attributes:
+        auditor: Fingerprint of the auditor's key.
+        trainer: Fingerprint of the trainer's, as trainer.pub has it; None where it is not known.
+        one_hand: Whether both lie in one hand: they are the same, or whoever signs as the auditor
+            has the trainer's key too.
+    """
+
+    auditor: str
+    trainer: str | None
+    one_hand: bool
+
+    @property
+    def independent(self) -> bool:
+        """Whether the auditor's key is known not to be the trainer's. Nobody's word is taken."""
+        return not self.one_hand and self.trainer not in (None, self.auditor)
+
+
+@dataclass(frozen=True)
 class RunSource:
     """What is known about one run.
 
@@ -48,6 +69,8 @@ class RunSource:
         model: How to rebuild the model, empty if unknown.
         hashes: File name to SHA-256 of its bytes, for the files that exist.
         notes: What is missing or broken, one sentence each.
+        auditing: By whose key the findings are about to be signed; None where that is not known,
+            which counts as the trainer's.
     """
 
     spec: dict[str, Any]
@@ -61,6 +84,12 @@ class RunSource:
     model: dict[str, Any]
     hashes: dict[str, str]
     notes: tuple[str, ...]
+    auditing: Auditing | None = None
+
+    @property
+    def audited_by_another(self) -> bool:
+        """Whether the auditor's key is known, and known not to be the trainer's."""
+        return self.auditing is not None and self.auditing.independent
 
     @property
     def run(self) -> str:

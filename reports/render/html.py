@@ -106,15 +106,16 @@ def _first_page(shown: Document) -> str:
             for name, value in shown.claim.numbers
         )
         parts.append('<section class="claim" aria-label="The guarantee in short">')
-        parts.append(f"<dl>{numbers}</dl>" if numbers else "")
         if shown.claim.headline:
             parts.append(f'<p class="headline">{escape(shown.claim.headline)}</p>')
         parts.append(f"<p>{escape(shown.claim.statement)}</p>")
-        parts += [
-            f'<p class="other">{escape(label)}: <strong>{escape(value)}</strong>{escape(rest)}</p>'
-            for label, value, rest in shown.claim.others
-        ]
+        parts.append(f"<dl>{numbers}</dl>" if numbers else "")
         parts.append("</section>")
+    parts += [
+        f'<section id="{escape(section.identifier)}"><h2>{escape(section.title)}</h2>'
+        f"{blocks(shown, section.blocks)}</section>"
+        for section in shown.front
+    ]
     if shown.summary:
         columns = "".join(
             f"<section><h2>{escape(title)}</h2>{blocks(shown, given)}</section>"

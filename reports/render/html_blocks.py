@@ -68,6 +68,8 @@ def _block(shown: Document, block: Block) -> str:
     if kind == "tree":
         root = _branch(block["root"])
         return f'<h4>{escape(block["caption"])}</h4><ul class="tree">{root}</ul>'
+    if kind == "scale":
+        return _scale(block)
     if kind == "checks":
         return "\n".join(_check(entry) for entry in block["items"])
     if kind == "fields":
@@ -142,6 +144,34 @@ def _drawing(picture: Picture) -> str:
     return opening + source[source.index(">") + 1 :].strip()
 
 
+def _scale(block: Block) -> str:
+    """Return a scale; what is drawn is for the eye alone, and the text says it."""
+
+    def share(value: float) -> str:
+        return f"{100 * value:.2f}%"
+
+    starts = [0.0, *(end for _, end in block["bands"])]
+    bands = "".join(
+        f'<span class="part-{index}" style="width:{share(end - starts[index])}">{escape(name)}'
+        "</span>"
+        for index, (name, end) in enumerate(block["bands"])
+    )
+    marks = "".join(
+        f'<div class="known"><span style="margin-left:{share(low)};width:{share(high - low)}">'
+        f"</span><small>{escape(name)}</small></div>"
+        for name, low, high in block["marks"]
+    )
+    name, at = block["here"]
+    side = "right" if at > 0.6 else "left"
+    gap = share(1 - at if side == "right" else at)
+    return (
+        '<div class="scale" aria-hidden="true">'
+        f'<div class="here" style="padding-{side}:{gap};text-align:{side}"><b>{escape(name)}</b>'
+        f'</div><div class="bands">{bands}<i style="left:{share(at)}"></i></div>{marks}</div>'
+        f"<p>{escape(block['text'])}</p>"
+    )
+
+
 def _branch(node: dict[str, Any]) -> str:
     inner = "".join(_branch(child) for child in node["of"])
     return f"<li>{escape(node['text'])}{f'<ul>{inner}</ul>' if inner else ''}</li>"
@@ -159,9 +189,8 @@ def _check(entry: dict[str, Any]) -> str:
     )
 
 
-def _field(label: str, text: str | None) -> str:
-    body = '<p class="blank">left blank</p>' if text is None else paragraphs(text)
-    return f'<div class="field"><h3>{escape(label)}</h3>{body}</div>'
+def _field(label: str, text: str) -> str:
+    return f'<div class="field"><h3>{escape(label)}</h3>{paragraphs(text)}</div>'
 
 
 def paragraphs(text: Text) -> str:

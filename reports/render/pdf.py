@@ -95,7 +95,7 @@ def _compile(folder: Path, moment: datetime) -> bytes:
     attempts = (([shipped], True), ([shipped], False), ([shipped, placeholder], True))
     for index, (paths, ignore_system) in enumerate(attempts):
         try:
-            return typst.compile(
+            made, warnings = typst.compile_with_warnings(
                 str(folder / "report.typ"),
                 root=str(folder),
                 font_paths=[str(path) for path in paths],
@@ -104,6 +104,10 @@ def _compile(folder: Path, moment: datetime) -> bytes:
                 timestamp=moment,
                 pdf_standards=_STANDARDS,
             )
+            # A page that never comes to rest has wrong numbers, and typst only warns.
+            if warnings:
+                raise ReportError(f"report.pdf: {clean(str(warnings[0]), 200)}")
+            return made
         except typst.TypstError as error:
             missing_glyph = "could not be displayed" in str(error)
             if not missing_glyph or index == len(attempts) - 1:

@@ -1,4 +1,4 @@
-"""The section on the audit: every check with its power and limits, and what was measured."""
+"""The section on the audit: by which software, and what can be drawn of what it measured."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from matplotlib.axes import Axes
 
 from reports import formatting
 from reports.content.audit import Audit, SecondMoment
-from reports.content.findings import Check, Verdict
+from reports.content.findings import Verdict
 from reports.content.parts import FigureText, Report
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
-from reports.document import sentence
-from reports.document.blocks import LEFT, RIGHT, Block, badge, checks, paragraph, table
+from reports.document.blocks import LEFT, RIGHT, Block, paragraph, table
 from reports.figures.base import MANY, whole_numbers
-from reports.figures.style import BLUE, ORANGE
+from reports.figures.style import BLUE, GREEN, ORANGE
 
 _SHOWN_BLOCKS = 24
 
@@ -26,46 +25,15 @@ def _blocks(report: Report) -> Iterator[Block]:
         yield paragraph("No findings of an auditor could be used.")
         return
     versions = [f"{entry.name} {entry.version}" for entry in audit.auditor]
+    # Each verdict stands at a glance on the second page, each check in the annex.
     yield paragraph(
         f"{verdict.passed} of {verdict.applicable} applicable checks passed. Auditor’s software: "
         f"{', '.join(versions) or 'not stated'}."
     )
-    if report.internal:
-        yield checks([_check(check) for check in audit.checks])
-    else:
-        yield table(
-            "Verdict of each check",
-            ("Check", "What is at stake", "Severity", "Verdict"),
-            [
-                [check.title, check.meaning or "–", check.severity, [badge(check.verdict)]]
-                for check in audit.checks
-            ],
-            (LEFT, LEFT, LEFT, LEFT),
-            (1.2, 1.5, 0, 0),
-        )
-        yield paragraph(
-            "Measurements, tolerances and the power of each check stand in the internal report."
-        )
     yield from shown(report, "noise-quantiles")
     if audit.second_moment is not None:
         yield from shown(report, "bias-shift")
         yield from _shift(audit.second_moment)
-
-
-def _check(check: Check) -> dict[str, object]:
-    parts = (
-        ("Claim", check.claim),
-        ("Measured", check.measurement),
-        ("Accepted", check.tolerance),
-        ("Power", check.power),
-        ("Limits", check.limits),
-    )
-    return {
-        "title": check.title,
-        "severity": check.severity,
-        "verdict": check.verdict,
-        "parts": [[name, sentence(text)] for name, text in parts if text is not None],
-    }
 
 
 def _shift(found: SecondMoment) -> Iterator[Block]:
@@ -162,12 +130,13 @@ def _describe_shift(report: Report) -> FigureText | None:
     span = f" from {min(ratios):.3g} to {max(ratios):.3g}" if ratios else ""
     return FigureText(
         identifier="bias-shift",
-        title="Bias shift: the noise's share in the second moment",
-        caption="Released block means of the second moment against the shift (1 − β₂^τ)Φ that "
-        "noise alone adds. The band is the shift's 99.9 % half-width; what lies above it is "
-        "signal.",
-        alternative_text=f"Point chart of {len(found.blocks)} blocks: the released mean over the "
-        f"predicted shift runs{span}, where 1 is noise alone.",
+        title="What is left of the second moment once the noise’s share is subtracted",
+        caption="Bars begin at the share (1 − β₂^τ)Φ that noise adds, and reach to the released "
+        "mean of each block: what stands above the band is signal of the gradients, and right. The "
+        "band is where noise alone would end, with 99.9 %; a bar that ends below it would show "
+        "less noise than was charged.",
+        alternative_text=f"Bar chart of {len(found.blocks)} blocks: the released mean over the "
+        f"noise’s predicted share runs{span}, where 1 is noise alone and more is signal.",
     )
 
 
@@ -177,17 +146,25 @@ def _draw_shift(axes: Axes, report: Report) -> None:
     many = len(blocks) > MANY
     order = sorted(blocks, key=lambda b: -(b.size or 0)) if many else blocks
     positions = np.arange(1, len(order) + 1)
-    released = np.array([b.released / b.predicted for b in order])
-    band = np.array([b.half_width / b.predicted for b in order])
-    if many:
-        axes.fill_between(positions, 1 - band, 1 + band, color=BLUE, alpha=0.18, linewidth=0)
-    else:
-        axes.bar(positions, 2 * band, bottom=1 - band, width=0.62, color=BLUE, alpha=0.22)
-    axes.axhline(1, color=BLUE, linewidth=1.2, label="predicted noise shift, with 99.9 % band")
-    axes.plot(
-        positions, released, "o", color=ORANGE, markersize=2.4 if many else 4.5, label="released",
-        alpha=0.7 if many else 1,
+    left = np.array([100 * (b.released / b.predicted - 1) for b in order])
+    band = np.array([100 * b.half_width / b.predicted for b in order])
+    edges = np.column_stack([positions - 0.5, positions + 0.5]).ravel()
+    axes.fill_between(
+        edges, np.repeat(-band, 2), np.repeat(band, 2), color=BLUE, alpha=0.18, linewidth=0,
+        label="where noise alone would end, 99.9 %",
     )  # fmt: skip
+    axes.axhline(0, color=BLUE, linewidth=1.2)
+    width = 0.8 if many else 0.4
+    low = left < -band
+    for chosen, colour, hatch, label in (
+        (~low, GREEN, "", "what is left, as it should be"),
+        (low, ORANGE, "///", "too little: less than noise alone"),
+    ):
+        if chosen.any():
+            axes.bar(
+                positions[chosen], left[chosen], width=width, color=colour, alpha=0.85, hatch=hatch,
+                label=label,
+            )  # fmt: skip
     names = [b.name for b in order]
     short = not many and len("".join(names)) <= 76 and all(name.isascii() for name in names)
     if short:
@@ -195,14 +172,14 @@ def _draw_shift(axes: Axes, report: Report) -> None:
     else:
         whole_numbers(axes)
     axes.set_xlabel("block" if short else f"block{', by falling size' if many else ' number'}")
-    axes.set_ylabel("mean of v over the shift")
+    axes.set_ylabel("above the noise’s share, %")
     axes.grid(axis="x", visible=False)
-    low, high = min([*released, *(1 - band)]), max([*released, *(1 + band)])
-    margin = 0.08 * max(high - low, 0.02)
-    axes.set_ylim(low - margin, high + margin)
+    bottom, top = min([*left, *(-band)], default=-1), max([*left, *band], default=1)
+    margin = 0.08 * max(top - bottom, 0.2)
+    axes.set_ylim(bottom - margin, top + margin)
     axes.set_xlim(0.4, len(order) + 0.6)
-    # Above the axes, where no point can hide behind it.
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
+    # Above the axes, where no bar can hide behind it.
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)
 
 
 def _shift_data(report: Report) -> FigureData:

@@ -1,13 +1,15 @@
-"""The section on governance: what people state in the spec, or fill in by hand."""
+"""The section on governance: what people state in the spec, and what is open."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from pydantic import RootModel
 
 from reports.content import wording
 from reports.content.parts import Part, Report, part
 from reports.content.sections import ReportSection, register
-from reports.document.blocks import Block, fields, paragraph
+from reports.document.blocks import Block, fields, paragraph, strong
 from reports.reading.files import clean, mapping
 from reports.reading.source import RunSource
 
@@ -27,7 +29,7 @@ class GovernanceField(Part):
 
 
 class Governance(RootModel[tuple[GovernanceField, ...]]):
-    """For people to fill in; null is left blank on the page."""
+    """What people state of the processing; null is listed as open on the page."""
 
 
 @part("governance", Governance)
@@ -42,11 +44,22 @@ def governance(source: RunSource, _audience: str) -> Governance:
     )
 
 
-def _blocks(report: Report) -> list[Block]:
-    return [
-        paragraph("Fields that the spec left empty are blank, for a person to fill in."),
-        fields([(entry.label, entry.text) for entry in report[Governance].root]),
-    ]
+def _blocks(report: Report) -> Iterator[Block]:
+    entries = report[Governance].root
+    stated = [(entry.label, entry.text) for entry in entries if entry.text is not None]
+    left = [entry for entry in entries if entry.text is None]
+    if stated:
+        yield fields(stated)
+    if left:
+        named = "; ".join(entry.label.split(":")[0].lower() for entry in left)
+        keys = ", ".join(f"report.{entry.field}" for entry in left)
+        yield paragraph([strong("Open: "), f"{named}."])
+        yield paragraph(
+            f"Whoever answers for the processing states these in the spec ({keys}) before the run, "
+            "or in a document of their own that names this run and its model: this file is signed, "
+            "and writing into it would end the signature.",
+            "small",
+        )
 
 
 register(ReportSection(identifier="governance", title="Governance", place=900, blocks=_blocks))

@@ -28,5 +28,7 @@ def _blocks(report: Report) -> list[Block]:
 
 
 register(
-    ReportSection(identifier="hazards", title="What this does not mean", place=1000, blocks=_blocks)
+    ReportSection(
+        identifier="hazards", title="What this does not mean", place=30, blocks=_blocks, front=True
+    )
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reports.content.units.base import ClientLoss, Unit, View
+from reports.content.units.base import ClientLoss, Reader, Unit, View
 from reports.content.units.client import CLIENT
 from reports.content.units.record import BY_SAMPLER, RECORD
 from reports.reading.source import RunSource
 
-__all__ = ["CLIENT", "RECORD", "ClientLoss", "Unit", "View", "unit_of"]
+__all__ = ["CLIENT", "RECORD", "ClientLoss", "Reader", "Unit", "View", "unit_of"]
 
 
 def unit_of(source: RunSource) -> Unit:

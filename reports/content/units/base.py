@@ -7,7 +7,7 @@ Whoever reads a run asks `unit_of` once and needs no case for either.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.accountants import described
@@ -55,6 +55,24 @@ class View(Part):
     method: str
 
 
+class Reader(Part):
+    """Somebody who sees something of the run.
+
+    Attributes:
+        who: Who.
+        protected: Whether a limit holds against them.
+        epsilon: The limit ε; null where there is none, or where it is not told this audience.
+        why: What the protection rests on, or why there is none.
+        unless: What ends it; empty without protection.
+    """
+
+    who: str
+    protected: bool
+    epsilon: Loss | None
+    why: str
+    unless: str
+
+
 class ClientLoss(Part):
     """One client.
 
@@ -75,6 +93,47 @@ class ClientLoss(Part):
     sampling_rate: Loss | None
     epsilon: dict[str, Loss | None]
     delta_records: Loss | None
+
+
+def bounds(views: Sequence[View]) -> dict[str, float | None]:
+    """Return the ε of each view; a view that an audience is not told is absent."""
+    return {view.key: view.epsilon for view in views}
+
+
+def least(*epsilons: float | None) -> float | None:
+    """Return the smallest known ε: who sees less is held to every limit of who sees more."""
+    return min((value for value in epsilons if value is not None), default=None)
+
+
+def holders(source: RunSource, unit: str) -> list[Reader]:
+    """Return those against whom nothing protects, whatever the unit of protection.
+
+    Args:
+        source: The run.
+        unit: What evidence tells of, such as "single records".
+    """
+    seed = source.header.get("randomness") == "reproducible"
+    return [
+        Reader(
+            who="Whoever holds the run’s directory, a backup of it, or a client’s machine",
+            protected=False,
+            epsilon=None,
+            why=f"evidence/ holds clean values of {unit}, and clients hold the records. Once "
+            "evidence/ is erased (dpfedadamw erase), the directory tells no more than the server "
+            "learns.",
+            unless="",
+        ),
+        Reader(
+            who="Whoever has the seed" if seed else "Whoever has the key of the noise",
+            protected=False,
+            epsilon=None,
+            why="All noise can be drawn again and subtracted; the seed stands in spec.yaml."
+            if seed
+            else "All noise can be drawn again and subtracted; the key is kept only where somebody "
+            "asked for it (--escrow).",
+            unless="",
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -98,6 +157,7 @@ class UnitWords:
 
     Attributes:
         protected: What one neighbour more has, in the guarantee's sentence.
+        guess: What an attacker guesses of it, which "it" is.
         counted: What δ is multiplied by, in the plural.
         symbol: The symbol of that count.
         adjacencies: Neighbouring relations in words, by their name in the ledger.
@@ -110,6 +170,7 @@ class UnitWords:
     """
 
     protected: str
+    guess: str
     counted: str
     symbol: str
     adjacencies: Mapping[str, str]
@@ -138,6 +199,14 @@ class Unit(ABC):
     @abstractmethod
     def views(self, source: RunSource, internal: bool) -> list[View]:
         """Return the claimed losses; `internal` readers may learn how often clients took part."""
+
+    @abstractmethod
+    def promise(self, source: RunSource, view: View) -> str:
+        """Return the promise of the leading view in plain words, with {limit} in it."""
+
+    @abstractmethod
+    def readers(self, source: RunSource, internal: bool) -> list[Reader]:
+        """Return who sees something of the run, and what limit holds against them."""
 
     @abstractmethod
     def protected_in_sentence(self, source: RunSource) -> str:

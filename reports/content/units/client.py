@@ -23,9 +23,12 @@ from reports.content.units.base import (
     THIRD_PARTY_OF_TRIALS,
     ClientLoss,
     Draws,
+    Reader,
     Unit,
     UnitWords,
     View,
+    bounds,
+    holders,
     method_of,
 )
 from reports.reading.claims import epsilons, headline
@@ -98,6 +101,81 @@ class ClientLevel(Unit):
                     )
                 )
         return found
+
+    def promise(self, source: RunSource, _view: View) -> str:
+        """Return whom the third party's view covers, and whom it does not."""
+        against = "against the server and the other participants a weaker limit holds, and nothing"
+        if self.noise_added_by(source) == "server":
+            against = "the server, which adds the noise, must be trusted, and nothing"
+        return (
+            "for each client with all its records, nobody who sees only models and does not learn "
+            f"who took part can shift the odds {self.words.guess} {{limit}}; {against} is promised "
+            "against those who hold the run’s directory or a client’s machine."
+        )
+
+    def readers(self, source: RunSource, internal: bool) -> list[Reader]:
+        """Return the server, other participants, third parties, and those who hold the files.
+
+        Where clients add shares of the noise, each participant knows its own and can subtract it,
+        so the third party's limit does not hold against participants; the server's does, which
+        counts the noise of one upload alone.
+        """
+        known = bounds(self.views(source, internal))
+        party = known.get("third_party")
+        secret = "they learn who took part in a round"
+        if self.noise_added_by(source) == "server":
+            server = Reader(
+                who="The server, and whoever breaks into it during training",
+                protected=False,
+                epsilon=None,
+                why="It sees every clipped update and adds the noise itself: it must be trusted.",
+                unless="",
+            )
+            others = Reader(
+                who="The other participants",
+                protected=party is not None,
+                epsilon=party,
+                why="Of others they see only the noised models.",
+                unless=f"{secret}, or work with the server",
+            )
+        else:
+            told = "server_worst_case" if tuning.is_selected(source) else "server"
+            held = told not in known or known[told] is not None
+            server = Reader(
+                who="The server, and whoever breaks into it or reads the uploads",
+                protected=held,
+                epsilon=known.get(told),
+                why="Each client adds its share of the noise before it uploads. That it took part "
+                "is not hidden."
+                if held
+                else "No finite ε holds.",
+                unless="a client’s own machine or code is under their control" if held else "",
+            )
+            others = server.model_copy(
+                update={
+                    "who": "The other participants, also all together with the server",
+                    "why": "They see no more than the server; their own shares of the noise they "
+                    "know."
+                    if held
+                    else "No finite ε holds.",
+                }
+            )
+        return [
+            server,
+            others,
+            Reader(
+                who="Third parties: whoever gets or queries the published model",
+                protected=party is not None,
+                epsilon=party,
+                why="They see no more than models, metrics and public files."
+                if party is not None
+                else "No finite ε holds.",
+                unless=f"{secret}, or see uploads, ledger or the internal report"
+                if party is not None
+                else "",
+            ),
+            *holders(source, "single clients"),
+        ]
 
     def protected_in_sentence(self, _source: RunSource) -> str:
         """Return one client with its records."""
@@ -258,6 +336,7 @@ def _sparsification(header: Mapping[str, Any]) -> tuple[str, str]:
 CLIENT = ClientLevel(
     UnitWords(
         protected="one client with all its records",
+        guess="that it was among those who trained",
         counted="clients",
         symbol="N",
         adjacencies={

@@ -18,9 +18,13 @@ from reports.content.units.base import (
     THIRD_PARTY_OF_TRIALS,
     ClientLoss,
     Draws,
+    Reader,
     Unit,
     UnitWords,
     View,
+    bounds,
+    holders,
+    least,
     method_of,
 )
 from reports.reading.claims import epsilons, headline
@@ -100,6 +104,63 @@ class RecordLevel(Unit):
             )
             for key, label, towards, view, how in entries
             if internal or key == "third_party"
+        ]
+
+    def promise(self, source: RunSource, view: View) -> str:
+        """Return whom the leading view covers, and whom it does not."""
+        nothing = "nothing is promised against those who hold the run’s directory or a client’s"
+        limit = f"can shift the odds {self.words.guess} {{limit}}"
+        # In public the server's limit is that of its worst case, which may be no weaker.
+        worst = bounds(self.views(source, internal=False)).get("server_worst_case")
+        if view.key == "server" or (worst is not None and worst <= (view.epsilon or 0.0)):
+            return (
+                "for each single record, neither the server, which sees every upload, nor anybody "
+                f"who sees less {limit}; {nothing} machine."
+            )
+        seen = "the published model" if tuning.is_selected(source) else "models"
+        return (
+            f"for each single record, nobody who sees only {seen} and does not learn who took part "
+            f"{limit}; against the server a weaker limit holds, and {nothing} machine."
+        )
+
+    def readers(self, source: RunSource, internal: bool) -> list[Reader]:
+        """Return the server, other participants, third parties, and those who hold the files.
+
+        Every client noises its own steps, so nobody who sees uploads learns more than the server:
+        other participants, though they work with it, are held to its limit.
+        """
+        known = bounds(self.views(source, internal))
+        # Of a selection the server saw every trial; how many there were is not for the public.
+        told = "server" if internal and not tuning.is_selected(source) else "server_worst_case"
+        server = known.get(told)
+        # A view that is there without a finite ε protects from nothing.
+        held = told not in known or server is not None
+        return [
+            Reader(
+                who="The server, and whoever breaks into it or reads the uploads",
+                protected=held,
+                epsilon=server,
+                why="Each client clips and adds noise before anything leaves it."
+                if held
+                else "No finite ε holds.",
+                unless="a client’s own machine or code is under their control" if held else "",
+            ),
+            Reader(
+                who="The other participants, also all together with the server",
+                protected=held,
+                epsilon=server,
+                why="They see no more than the server." if held else "No finite ε holds.",
+                unless="they hold records of the same person themselves" if held else "",
+            ),
+            Reader(
+                who="Third parties: whoever gets or queries the published model",
+                protected=held or known.get("third_party") is not None,
+                epsilon=least(known.get("third_party"), server),
+                why="They see no more than models, metrics and public files.",
+                unless="they learn who took part when, or see uploads, ledger or the internal "
+                "report: then the server’s line holds",
+            ),
+            *holders(source, "single records"),
         ]
 
     def protected_in_sentence(self, source: RunSource) -> str:
@@ -301,6 +362,7 @@ def _of_the_headline(source: RunSource) -> Event | None:
 RECORD = RecordLevel(
     UnitWords(
         protected="one record",
+        guess="that it was used for training",
         counted="records",
         symbol="n",
         adjacencies={
@@ -322,6 +384,7 @@ RECORD = RecordLevel(
 _REPLACED = replace(
     RECORD.words,
     protected="the content of one record",
+    guess="that it reads one way and not another",
     hazards=(wording.PRESENCE_NOT_HIDDEN, *RECORD.words.hazards),
 )
 BY_SAMPLER = {

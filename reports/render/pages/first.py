@@ -1,11 +1,15 @@
-"""The first page of a report: what a privacy officer needs to decide, and nothing else."""
+"""The first two pages of a report: what a privacy officer needs to decide, and nothing else.
+
+Here are the promise with its numbers, what was not verified, and which run this is. What else
+stands on these pages are the sections that belong in front: what the numbers mean, who is protected
+from whom, what rests on whose word, and what all of it does not mean.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from reports import formatting
-from reports.content.accounting import Accounting
 from reports.content.audit import Audit
 from reports.content.findings import Reason, Verdict
 from reports.content.guarantee import Guarantee
@@ -24,13 +28,15 @@ from reports.document.blocks import (
     subheading,
 )
 from reports.sections.clients import Clients
+from reports.sections.meaning import Meaning
 from reports.sections.mechanism import Mechanism, Sampling
 from reports.sections.outside_budget import OutsideBudget
 from reports.sections.randomness import Randomness
+from reports.sections.readers import limits
 
 ALARMING = ("FAIL", "NOT VERIFIED", "NOT AUDITED")
 _SHOWN_REASONS = 6
-# Longer reasons go on in the section on the audit, so that the page stays one page.
+# Longer reasons go on in the annex, so that these pages stay two.
 _SHOWN_LETTERS = 130
 _TOWARDS = {"server": "towards the server", "third_party": "towards a third party"}
 
@@ -42,36 +48,20 @@ def band(report: Report) -> Band:
 
 
 def claim(report: Report) -> Claim:
-    """Return the guarantee with its large numbers."""
-    guarantee = report[Guarantee]
-    numbers: tuple[tuple[str, str], ...] = ()
-    headline = "" if guarantee.private else "No differential privacy"
-    if guarantee.private and guarantee.view != "none":
-        claimed = "" if report[Verdict].value == "PASS" else "claimed, "
-        numbers = (
-            (f"ε {claimed}{_TOWARDS[guarantee.view]}", formatting.epsilon(guarantee.epsilon)),
-            ("δ", formatting.power(guarantee.delta)),
-            _delta_times(guarantee),
-            ("unit of protection", guarantee.unit),
-        )
-    # Where there is no guarantee, the sentence and the qualification on the first page say so.
-    others = tuple(
-        (
-            view.label,
-            f"ε = {formatting.epsilon(view.epsilon)}",
-            f" at δ = {formatting.power(view.delta)}",
-        )
-        for view in report[Accounting].views
-        if view.key not in ("trusted_server", guarantee.view)
+    """Return the promise in plain words, and its large numbers."""
+    guarantee, meaning = report[Guarantee], report[Meaning]
+    if meaning.epsilon is None or guarantee.view == "none":
+        headline = "" if guarantee.private else "No differential privacy"
+        return Claim(headline, meaning.promise, ())
+    claimed = "" if report[Verdict].value == "PASS" else "claimed, "
+    alike = len(limits(report)) == 1
+    towards = "towards everybody that it protects from" if alike else _TOWARDS[guarantee.view]
+    numbers = (
+        (f"ε {claimed}{towards}", formatting.epsilon(guarantee.epsilon)),
+        ("δ", formatting.power(guarantee.delta)),
+        ("unit of protection", guarantee.unit),
     )
-    return Claim(numbers, headline, guarantee.statement, others)
-
-
-def _delta_times(guarantee: Guarantee) -> tuple[str, str]:
-    """Return the name and value of δ times the number of what is protected."""
-    if guarantee.delta_times_clients is not None:
-        return "δ·N", formatting.power(guarantee.delta_times_clients)
-    return "δ·n", formatting.power(guarantee.delta_times_records)
+    return Claim("", meaning.promise, numbers)
 
 
 def summary(
@@ -91,7 +81,9 @@ def _randomness(randomness: Randomness) -> str:
 
 def _open_points(report: Report, sections: Sequence[Section]) -> Iterator[Block]:
     verdict = report[Verdict]
-    where = f"section {number_of(sections, 'audit')}"
+    # The annex has each check in full; without findings there is none.
+    known = {section.identifier for section in sections}
+    where = f"section {number_of(sections, 'checks' if 'checks' in known else 'audit')}"
     for title, reasons in (
         ("Contradicted", verdict.failed),
         ("Not verified", verdict.not_verified),

@@ -43,10 +43,11 @@ def document(report: Report) -> Document:
         ReportError: A figure cannot be drawn.
     """
     identity, verdict = report[Identity], report[Verdict]
-    parts = tuple(
-        Section(section.identifier, section.title, tuple(section.blocks(report)))
-        for section in sections()
-    )
+    made = [
+        (one.front, Section(one.identifier, one.title, tuple(one.blocks(report))))
+        for one in sections()
+    ]
+    parts = tuple(section for front, section in made if section.blocks and not front)
     digest = identity.digest("model.safetensors")
     return Document(
         title=identity.name,
@@ -62,10 +63,12 @@ def document(report: Report) -> Document:
         identifier=identity.run,
         created=identity.created,
         date=date_in_words(identity.created),
+        paper=identity.paper,
         band=first.band(report),
         qualifications=tuple(ended(sentence(text)) for text in report[Qualifications].root),
         introduction=short_description(report),
         claim=first.claim(report),
+        front=tuple(section for front, section in made if section.blocks and front),
         summary=first.summary(report, parts),
         glance=tuple((check.verdict, check.title) for check in report[Audit].checks),
         sections=parts,

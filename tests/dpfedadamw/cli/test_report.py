@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from reports.signatures.keys import fingerprint, load_public
 from tests.runs import call
 
 
@@ -32,6 +34,22 @@ def test_a_run_leaves_three_forms_and_report_writes_the_public_ones(folder, caps
     assert set(files) == {"json", "pdf", "html"}
     assert all(path.rsplit("/", 1)[1].startswith("report-public.") for path in files.values())
     assert call("verify", str(run)) == 0
+
+
+def test_only_somebody_without_the_trainers_key_audits_independently(folder, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree(runs_in(folder)[-1], run)
+
+    def audited_by():
+        return json.loads((run / "report.json").read_text("utf-8"))["trust"]
+
+    assert call("report", str(run)) == 0
+    assert audited_by()["auditor"] == "trainer"
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys of somebody else"))
+    assert call("report", str(run)) == 0
+    assert audited_by()["auditor"] == "another key"
+    signed = [fingerprint(load_public(run / f"{role}.pub")) for role in ("auditor", "trainer")]
+    assert audited_by()["keys"] == signed
 
 
 def test_several_runs_make_one_report(folder, tmp_path, capsys):

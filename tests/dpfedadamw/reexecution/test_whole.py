@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dpfedadamw import spec as specs
+from dpfedadamw.reexecution.whole import same_spec
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import call, small_spec, train
 
@@ -29,6 +31,25 @@ def test_an_honest_run_comes_out_the_same(finished: RunDirectory, capsys) -> Non
     files = "spec.yaml model.safetensors model.json metrics.jsonl ledger.jsonl"
     assert same == dict.fromkeys(files.split(), True)
     assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        (lambda text: text, True),
+        # As a version wrote it that did not know the key.
+        (lambda text: text.replace("  paper: a4\n", ""), True),
+        (lambda text: text.replace("  paper: a4\n", "  paper: a5\n"), False),
+        (lambda text: text + "further: 1\n", False),
+    ],
+)
+def test_a_spec_is_held_to_the_keys_that_it_has(changed, same: bool, tmp_path: Path) -> None:
+    stated = specs.load("quickstart")
+    written = specs.dump(stated)
+    path = tmp_path / "spec.yaml"
+    path.write_text(changed(written), "utf-8")
+    assert "  paper: a4\n" in written
+    assert same_spec(path, stated).same == same
 
 
 @pytest.mark.parametrize("unit", ["fedavg", "dp-fedsam"])

@@ -96,10 +96,10 @@ def shown_texts(shown: Document) -> list[str]:
     if shown.band:
         texts += [shown.band.value, shown.band.statement]
     if shown.claim:
-        texts += words([shown.claim.numbers, shown.claim.statement, shown.claim.others])
+        texts += words([shown.claim.numbers, shown.claim.statement])
         texts.append(shown.claim.headline)
     texts += words([shown.summary, shown.glance])
-    for section in shown.sections:
+    for section in (*shown.front, *shown.sections):
         texts += [section.title, *words(list(section.blocks))]
     for picture in shown.pictures.values():
         texts += [picture.title, picture.caption]
@@ -268,7 +268,7 @@ def test_a_long_reason_is_cut_on_the_first_page_and_whole_in_its_section(
     report["audit"]["checks"][2]["measurement"] = reason
     shown = document(report_of(report))
     first = json.dumps(shown.summary, ensure_ascii=False)
-    assert "… (section 6)" in first
+    assert "… (section 11)" in first
     assert reason not in first
     # A file's name keeps its small letter.
     assert "model.bin: is" in first

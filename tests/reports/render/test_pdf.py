@@ -95,21 +95,25 @@ def test_the_embedded_data_is_the_report(make_run: MakeRun, tmp_path: Path) -> N
     ],
 )
 def test_every_kind_of_run_has_pages_that_come_to_rest(
-    make_run: MakeRun, options: dict[str, Any], audience: str, monkeypatch: pytest.MonkeyPatch
+    make_run: MakeRun, options: dict[str, Any], audience: str
 ) -> None:
-    """A page that never comes to rest has wrong numbers: "1 / 7" on each, and two figures 2."""
-    warnings: list[object] = []
-
-    def compile_and_listen(*paths: str, **options: Any) -> bytes:
-        made, found = typst.compile_with_warnings(*paths, **options)
-        warnings.extend(found)
-        return made
-
-    monkeypatch.setattr(pdf.typst, "compile", compile_and_listen)
     files = build_report(make_run(**options), audience)
-    assert [str(warning) for warning in warnings] == []
     assert files.pdf.read_bytes().startswith(b"%PDF-1.7")
     assert files.pdf.name == ("report.pdf" if audience == "internal" else "report-public.pdf")
+
+
+def test_a_warning_of_typst_is_an_error(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that never comes to rest has wrong numbers: "1 / 7" on each, and two figures 2."""
+    compiled = typst.compile_with_warnings
+
+    def with_a_warning(*paths: str, **options: Any) -> tuple[bytes, list[str]]:
+        made, found = compiled(*paths, **options)
+        assert found == []
+        return made, ["layout did not converge within 5 attempts"]
+
+    monkeypatch.setattr(pdf.typst, "compile_with_warnings", with_a_warning)
+    with pytest.raises(ReportError, match=r"report\.pdf: layout did not converge"):
+        build_report(make_run())
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -92,7 +92,7 @@ def test_keys_names_and_places_are_given_once() -> None:
         part("hazards", Weather)(lambda source, audience: Weather(degrees=()))
     with pytest.raises(ValueError, match="part of the report already"):
         part("more", Hazards)(lambda source, audience: Hazards(()))
-    for identifier, place in (("hazards", 1), ("more", 1000)):
+    for identifier, place in (("hazards", 1), ("more", 30)):
         with pytest.raises(ValueError, match="taken by another section"):
             register(
                 ReportSection(identifier=identifier, title="", place=place, blocks=lambda _: [])

@@ -1,0 +1,221 @@
+"""What the first two pages say: the promise, who is protected from whom, and on whose word."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import Auditing, formatting
+from reports.content import attacker
+from reports.content.build import build
+from reports.content.guarantee import Guarantee
+from reports.content.parts import INTERNAL, PUBLIC, Report
+from reports.render.pages import first
+from reports.sections.meaning import Meaning
+from reports.sections.readers import Readers
+from reports.sections.trust import Trust
+from tests.reports.data import data_of, hold_against_schema
+
+MakeRun = Any  # the builder that conftest gives
+OTHERS = Auditing("SHA256:theirs", "SHA256:ours", one_hand=False)
+
+
+def with_claim(run: Path, change: Any) -> Path:
+    """A run whose ledger claims something else; the audit is taken to have judged that."""
+    lines = (run / "ledger.jsonl").read_text("utf-8").strip().split("\n")
+    claim = json.loads(lines[-1])
+    change(claim)
+    lines[-1] = json.dumps(claim)
+    (run / "ledger.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    return with_audit(run, lambda audit: audit["inputs"].pop("ledger.jsonl"))
+
+
+def with_audit(run: Path, change: Any) -> Path:
+    audit = json.loads((run / "audit.json").read_text("utf-8"))
+    change(audit)
+    (run / "audit.json").write_text(json.dumps(audit), "utf-8")
+    return run
+
+
+def limit(report: Report, who: str) -> float | None:
+    return next(row.epsilon for row in report[Readers].root if row.who.startswith(who))
+
+
+def protected(report: Report) -> list[bool]:
+    return [row.protected for row in report[Readers].root]
+
+
+def texts(report: Report) -> str:
+    rows = [row.model_dump_json() for row in report[Readers].root]
+    return " ".join([report[Meaning].promise, report[Trust].model_dump_json(), *rows])
+
+
+def test_the_promise_says_what_to_whom_and_from_whom_not(make_run: MakeRun) -> None:
+    report = build(make_run())
+    epsilon = report[Meaning].epsilon
+    assert epsilon is not None
+    promise = report[Meaning].promise
+    assert promise.startswith("For each single record, neither the server")
+    assert f"more than a factor of {attacker.factor_in_words(epsilon)}" in promise
+    assert "except with a chance of 1 in 100,000" in promise
+    assert "nothing is promised against those who hold the run’s directory" in promise
+    assert promise.count(".") - attacker.factor_in_words(epsilon).count(".") == 1
+    assert report[Meaning].odds == pytest.approx(math.exp(epsilon))
+    priors = [(guess.prior, guess.posterior) for guess in report[Meaning].guesses]
+    assert priors == [(p, attacker.posterior(p, epsilon)) for p in (0.01, 0.1, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "begin"),
+    [("FAIL", "Claimed, and contradicted"), ("NOT VERIFIED", "Claimed, and not verified")],
+)
+def test_a_promise_that_did_not_pass_is_called_a_claim(
+    make_run: MakeRun, verdict: str, begin: str
+) -> None:
+    report = build(make_run(verdict=verdict))
+    assert report[Meaning].promise.startswith(f"{begin} by the audit: for each single record")
+    cells = json.dumps([row.model_dump() for row in report[Readers].root])
+    assert "true" in cells
+    shown = json.dumps(first.claim(report).numbers, ensure_ascii=False)
+    assert "ε claimed" in shown
+
+
+def test_who_knows_the_seed_is_told_of(make_run: MakeRun) -> None:
+    report = build(make_run(randomness="reproducible"))
+    assert report[Meaning].promise.endswith("It holds against nobody who knows the run’s seed.")
+    assert report[Readers].root[-1].who == "Whoever has the seed"
+
+
+def test_at_record_level_all_but_holders_of_files_and_keys_are_held_to_a_limit(
+    make_run: MakeRun,
+) -> None:
+    run = make_run()
+    report = build(run)
+    assert protected(report) == [True, True, True, False, False]
+    claim = json.loads((run / "ledger.jsonl").read_text("utf-8").strip().split("\n")[-1])
+    realised, third = claim["server"]["epsilon"]["pld"], claim["third_party"]["epsilon"]["pld"]
+    assert limit(report, "The server") == limit(report, "The other part") == realised
+    assert limit(report, "Third") == min(realised, third)
+    worst = claim["server_worst_case"]["epsilon"]["pld"]
+    assert limit(build(run, PUBLIC), "The server") == worst
+
+
+def test_who_sees_less_than_the_server_is_held_to_the_servers_limit(make_run: MakeRun) -> None:
+    """Luck of the draw may leave the server, as it happened, with less than a third party's ε."""
+
+    def lucky(claim: dict[str, Any]) -> None:
+        claim["server"]["epsilon"]["pld"] = 3.0401
+        claim["third_party"]["epsilon"]["pld"] = 3.0441
+
+    report = build(with_claim(make_run(), lucky))
+    assert limit(report, "Third") == 3.0401
+    assert "here the first is smaller" in (report[Guarantee].explanation or "")
+    assert "here the first is smaller" not in (build(make_run("b"))[Guarantee].explanation or "")
+    # One number is left, and it stands once.
+    numbers = dict(first.claim(report).numbers)
+    assert numbers["ε towards everybody that it protects from"] == "3.05"
+
+
+def test_a_public_reader_is_not_told_what_tells_who_took_part(make_client_run: MakeRun) -> None:
+    run = make_client_run(noise_added_by="clients")
+    assert limit(build(run, PUBLIC), "The server") is None
+    assert protected(build(run, PUBLIC)) == [True, True, True, False, False]
+    assert limit(build(run), "The server") == limit(build(run), "The other participants")
+    assert limit(build(run), "The server") != limit(build(run), "Third")
+    hold_against_schema(data_of(run, PUBLIC))
+
+
+def test_a_server_that_adds_the_noise_is_no_reader_that_a_client_is_protected_from(
+    make_client_run: MakeRun,
+) -> None:
+    report = build(make_client_run())
+    assert protected(report) == [False, True, True, False, False]
+    assert "must be trusted" in report[Meaning].promise
+    assert report[Meaning].of == "client"
+
+
+def test_without_privacy_nobody_is_held_to_anything(make_run: MakeRun) -> None:
+    report = build(make_run(private=False))
+    assert not any(protected(report))
+    assert report[Meaning].promise.startswith("Nothing is promised to anybody")
+    assert report[Meaning].scale is None
+    assert report[Meaning].guesses == ()
+
+
+def test_without_a_finite_epsilon_nothing_is_promised(make_run: MakeRun) -> None:
+    def endless(claim: dict[str, Any]) -> None:
+        for view in ("server", "server_worst_case", "third_party"):
+            claim[view]["epsilon"]["pld"] = None
+
+    report = build(with_claim(make_run(), endless))
+    assert report[Meaning].promise.startswith("Nothing is promised: no finite ε")
+    assert not any(protected(report))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "band", "weak"),
+    [(0.9, "strong", False), (4.25, "reasonable", False), (7.09, "reasonable", True),
+     (19.0, "weak", True)],
+)  # fmt: skip
+def test_a_weak_epsilon_is_called_weak(
+    make_run: MakeRun, epsilon: float, band: str, weak: bool
+) -> None:
+    def claimed(claim: dict[str, Any]) -> None:
+        claim["server"]["epsilon"]["pld"] = epsilon
+
+    scale = build(with_claim(make_run(), claimed))[Meaning].scale
+    assert scale is not None
+    assert (scale.band, scale.weak) == (band, weak)
+    assert ("weak" in scale.statement) == weak
+    assert f"ε = {formatting.epsilon(epsilon)}" in scale.statement
+
+
+def test_an_audit_is_independent_only_by_a_key_that_is_known_not_to_be_the_trainers(
+    make_run: MakeRun,
+) -> None:
+    run = make_run()
+    same = Auditing("SHA256:ours", "SHA256:ours", one_hand=False)
+    both = Auditing("SHA256:theirs", "SHA256:ours", one_hand=True)
+    unknown = Auditing("SHA256:theirs", None, one_hand=False)
+    for signed in (None, same, both, unknown):
+        for audience in (INTERNAL, PUBLIC):
+            report = build(run, audience, signed)
+            assert report[Trust].auditor == "trainer"
+            assert "self-audited" in report[Trust].checked
+            assert "The trainer’s own audit passed" in first.band(report).statement
+            assert "independent" not in texts(report)
+    report = build(run, INTERNAL, OTHERS)
+    assert report[Trust].keys == ("SHA256:theirs", "SHA256:ours")
+    assert "independent auditor" in report[Trust].checked
+    assert "The independent audit passed" in first.band(report).statement
+
+
+def test_nobody_checked_a_run_without_an_audit(make_run: MakeRun) -> None:
+    report = build(make_run(audit=False), INTERNAL, OTHERS)
+    assert report[Trust].auditor == "nobody"
+    assert report[Trust].checked.startswith("Nobody")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "details", "internal", "public", "recomputed"),
+    [
+        ("NOT VERIFIED", {}, "None of the training", "None of the training", None),
+        ("FAIL", {"drawn": 3}, "did not lead to the same", "did not lead to the same", None),
+        ("PASS", {"drawn": 4, "participations": 100}, "4 of 100 part", "how many, the int", 4),
+        ("PASS", {"drawn": 4}, "4 participations", "how many, the int", 4),
+        ("PASS", {"drawn": 100, "participations": 100}, "Every part", "Every part", 100),
+    ],
+)
+def test_it_is_said_how_much_was_computed_again(
+    make_run: MakeRun, verdict: str, details: Any, internal: str, public: str, recomputed: Any
+) -> None:
+    check = {"name": "reexecution", "title": "Again?", "verdict": verdict, "details": details}
+    run = with_audit(make_run(), lambda audit: audit["checks"].append(check))
+    assert internal in build(run)[Trust].again
+    assert build(run)[Trust].recomputed == recomputed
+    assert public in build(run, PUBLIC)[Trust].again
+    assert build(run, PUBLIC)[Trust].recomputed is None
