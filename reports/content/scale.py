@@ -17,6 +17,8 @@ Mark = Annotated[float, WithJsonSchema({"type": "number", "exclusiveMinimum": 0}
 BANDS: Final = (("strong", 1.0), ("reasonable", 10.0), ("weak to none", 100.0))
 # From here on a coin's guess may become one of 99 %.
 _NEARLY_CERTAIN: Final = math.log(99.0)
+# From here on even a hunch of 1 % may become one of 99.9 %: odds of 999 from odds of 1/99.
+_NO_LIMIT: Final = math.log(999.0 * 99.0)
 
 
 class Deployment(Part):
@@ -85,7 +87,7 @@ def place(epsilon: float | None, unit: str) -> Scale:
         unit: What is protected: "record" or "client".
     """
     band = _band(epsilon)
-    weak = epsilon is None or epsilon > _NEARLY_CERTAIN
+    weak = epsilon is None or is_weak(epsilon)
     statement = _WORDS[band].format(epsilon=formatting.epsilon(epsilon))
     if weak and epsilon is not None:
         statement += _WEAK_READING.format(guess=percent_in_words(posterior(0.5, epsilon)))
@@ -96,6 +98,23 @@ def place(epsilon: float | None, unit: str) -> Scale:
         deployments=_DEPLOYMENTS,
         sources=_SOURCES.format(theirs=_THEIRS.get(unit, _THEIRS_ELSE)),
     )
+
+
+def protects(epsilon: float | None) -> str:
+    """Return in a word whether a limit protects; one that is not told this audience may be any."""
+    if epsilon is None or not is_weak(epsilon):
+        return "Yes"
+    return "Hardly" if excludes_nothing(epsilon) else "Weakly"
+
+
+def is_weak(epsilon: float) -> bool:
+    """Whether a limit lets an even guess become one of 99 %."""
+    return epsilon > _NEARLY_CERTAIN
+
+
+def excludes_nothing(epsilon: float) -> bool:
+    """Whether a limit lets a hunch of 1 % become one of 99.9 %."""
+    return epsilon > _NO_LIMIT
 
 
 def _band(epsilon: float | None) -> Band:

@@ -11,6 +11,7 @@ from typing import Final
 
 from reports import formatting
 from reports.content import attacker, findings, guarantee, scale
+from reports.content.findings import Verdict
 from reports.content.parts import (
     EMPTY,
     NULL,
@@ -45,10 +46,15 @@ _NO_CLAIM: Final = "Nothing is promised: the run did not end, and its ledger mak
 _UNBOUNDED: Final = "Nothing is promised: no finite ε holds towards {towards}."
 _NO_LIMIT: Final = " So wide a limit excludes hardly anything."
 _SEED: Final = " It holds against nobody who knows the run’s seed."
+_ONLY_CLAIMED: Final = {
+    "FAIL": "What follows is what the claim would mean. The audit contradicts it.",
+    "NOT VERIFIED": "What follows is what the claim would mean. It is not verified.",
+    "NOT AUDITED": "What follows is what the claim would mean. Nobody audited it.",
+}
+# δ times the number of what is protected is to lie well below one.
+_MUCH: Final = 0.1
 # What priors are called, in their order.
 _GUESSES: Final = ("a hunch", "a suspicion", "an even guess")
-# Where even a hunch of 1 % may become one of 99.9 %.
-_NO_LIMIT_FROM: Final = 11.5
 
 
 class Guess(Part):
@@ -124,7 +130,8 @@ def _of_any(source: RunSource, delta: float | None) -> str:
     if not delta or not count:
         return ""
     chance = attacker.chance_in_words(delta * count)
-    return f"{chance} for any of all {formatting.count(count)} {unit.words.counted}"
+    of_any = f"{chance} for any of all {formatting.count(count)} {unit.words.counted}"
+    return f"{of_any}, which is much" if delta * count >= _MUCH else of_any
 
 
 def _promise(source: RunSource, audience: str, view: View | None) -> str:
@@ -143,7 +150,7 @@ def _promise(source: RunSource, audience: str, view: View | None) -> str:
     )
     text = unit.promise(source, view).format(limit=limit)
     text = prefix + text if prefix else sentence(text)
-    if view.epsilon > _NO_LIMIT_FROM:
+    if scale.excludes_nothing(view.epsilon):
         text += _NO_LIMIT
     return text + (_SEED if source.header.get("randomness") == "reproducible" else "")
 
@@ -152,6 +159,9 @@ def _blocks(report: Report) -> Iterator[Block]:
     meaning = report[Meaning]
     if meaning.epsilon is None:
         return
+    doubt = _ONLY_CLAIMED.get(report[Verdict].value)
+    if doubt is not None:
+        yield blocks.note(doubt, report[Verdict].value, loud=True)
     factor = attacker.factor_in_words(meaning.epsilon)
     before: list[Text] = [attacker.percent_in_words(one.prior) for one in meaning.guesses]
     after: list[Text] = [

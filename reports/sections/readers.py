@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pydantic import RootModel
 
 from reports import formatting
+from reports.content import scale
 from reports.content.findings import Verdict
 from reports.content.guarantee import Guarantee
 from reports.content.parts import INTERNAL, Report, part
@@ -66,11 +67,11 @@ _TOLD_ELSEWHERE = "see internal report"
 def _answer(row: Reader, report: Report, alike: bool) -> Text:
     if not row.protected:
         return [strong("No")]
-    word = "Yes" if report[Verdict].value == "PASS" else "Claimed"
+    word = scale.protects(row.epsilon) if report[Verdict].value == "PASS" else "Claimed"
     if alike:
         return [strong(word)]
     if row.epsilon is None:
-        return [strong(word), f", {_TOLD_ELSEWHERE}"]
+        return [strong("A limit"), f", {_TOLD_ELSEWHERE}"]
     return [strong(word), f", ε = {formatting.epsilon(row.epsilon)}"]
 
 

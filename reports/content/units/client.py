@@ -104,7 +104,9 @@ class ClientLevel(Unit):
 
     def promise(self, source: RunSource, _view: View) -> str:
         """Return whom the third party's view covers, and whom it does not."""
-        against = "against the server and the other participants a weaker limit holds, and nothing"
+        against = (
+            "against the server and the other participants only the limit below holds, and nothing"
+        )
         if self.noise_added_by(source) == "server":
             against = "the server, which adds the noise, must be trusted, and nothing"
         return (
@@ -153,11 +155,12 @@ class ClientLevel(Unit):
             )
             others = server.model_copy(
                 update={
-                    "who": "The other participants, also all together with the server",
+                    "who": "The other participants",
                     "why": "They see no more than the server; their own shares of the noise they "
                     "know."
                     if held
                     else "No finite ε holds.",
+                    "unless": "they work with the server" if held else "",
                 }
             )
         return [

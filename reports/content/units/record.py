@@ -120,14 +120,14 @@ class RecordLevel(Unit):
         seen = "the published model" if tuning.is_selected(source) else "models"
         return (
             f"for each single record, nobody who sees only {seen} and does not learn who took part "
-            f"{limit}; against the server a weaker limit holds, and {nothing} machine."
+            f"{limit}; against the server the limit below holds, and {nothing} machine."
         )
 
     def readers(self, source: RunSource, internal: bool) -> list[Reader]:
         """Return the server, other participants, third parties, and those who hold the files.
 
-        Every client noises its own steps, so nobody who sees uploads learns more than the server:
-        other participants, though they work with it, are held to its limit.
+        Every client noises its own steps, and other participants see less than the server does, so
+        its limit holds against them too; that they do not work with it is among the assumptions.
         """
         known = bounds(self.views(source, internal))
         # Of a selection the server saw every trial; how many there were is not for the public.
@@ -146,11 +146,13 @@ class RecordLevel(Unit):
                 unless="a client’s own machine or code is under their control" if held else "",
             ),
             Reader(
-                who="The other participants, also all together with the server",
+                who="The other participants",
                 protected=held,
                 epsilon=server,
                 why="They see no more than the server." if held else "No finite ε holds.",
-                unless="they hold records of the same person themselves" if held else "",
+                unless="they work with the server, or hold records of the same person"
+                if held
+                else "",
             ),
             Reader(
                 who="Third parties: whoever gets or queries the published model",

@@ -68,8 +68,9 @@ def summary(
     report: Report, sections: Sequence[Section]
 ) -> tuple[tuple[str, tuple[Block, ...]], ...]:
     """Return the two columns: what was not verified, and which run this is."""
+    title = "What failed or was not verified" if report[Verdict].failed else "What was not verified"
     return (
-        ("What was not verified", tuple(_open_points(report, sections))),
+        (title, tuple(_open_points(report, sections))),
         ("The run", (settings("Main facts of the run", _facts(report)),)),
     )
 

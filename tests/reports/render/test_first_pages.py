@@ -26,9 +26,9 @@ QUESTIONS: list[tuple[str, str, str, str, str]] = [
     (
         "Against whom am I protected?",
         "readers",
-        r"The server, and whoever breaks into it or reads the uploads Yes.*other participants, also"
-        r" all together with the server Yes.*Third parties.* Yes",
-        r"The other participants Yes.*Third parties.* Yes",
+        r"whoever breaks into it or reads the uploads Weakly.*The other participants "
+        r"Weakly.*Third parties.* Weakly",
+        r"The other participants Weakly.*Third parties.* Weakly",
         r"The server.* No .*The other participants No .*Third parties.* No ",
     ),
     (
@@ -41,15 +41,15 @@ QUESTIONS: list[tuple[str, str, str, str, str]] = [
     (
         "What if the server is hacked?",
         "readers",
-        r"whoever breaks into it or reads the uploads Yes.*Each client clips and adds noise before",
+        r"breaks into it or reads the uploads Weakly.*Each client clips and adds noise before",
         r"whoever breaks into it during training No It sees every clipped update",
         r"whoever breaks into it or reads the uploads No It sees every update as made",
     ),
     (
         "May I publish the model?",
         "readers",
-        r"queries the published model Yes.* They see no more than models.* learn who took part",
-        r"queries the published model Yes.* They see no more than models.* learn who took part",
+        r"queries the published model Weakly.* They see no more than models.* learn who took part",
+        r"queries the published model Weakly.* They see no more than models.* learn who took part",
         r"queries the published model No .*Publish it only if its records could be published",
     ),
     (

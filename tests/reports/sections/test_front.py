@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reports import Auditing, formatting
-from reports.content import attacker
+from reports.content import attacker, scale
 from reports.content.build import build
 from reports.content.guarantee import Guarantee
 from reports.content.parts import INTERNAL, PUBLIC, Report
@@ -111,10 +111,12 @@ def test_who_sees_less_than_the_server_is_held_to_the_servers_limit(make_run: Ma
         claim["server"]["epsilon"]["pld"] = 3.0401
         claim["third_party"]["epsilon"]["pld"] = 3.0441
 
+    lower = {"epsilon": {"pld": 1.0}}
     report = build(with_claim(make_run(), lucky))
     assert limit(report, "Third") == 3.0401
     assert "here the first is smaller" in (report[Guarantee].explanation or "")
-    assert "here the first is smaller" not in (build(make_run("b"))[Guarantee].explanation or "")
+    usual = build(with_claim(make_run("b"), lambda claim: claim["third_party"].update(lower)))
+    assert "here the first is smaller" not in (usual[Guarantee].explanation or "")
     # One number is left, and it stands once.
     numbers = dict(first.claim(report).numbers)
     assert numbers["ε towards everybody that it protects from"] == "3.05"
@@ -167,11 +169,27 @@ def test_a_weak_epsilon_is_called_weak(
     def claimed(claim: dict[str, Any]) -> None:
         claim["server"]["epsilon"]["pld"] = epsilon
 
-    scale = build(with_claim(make_run(), claimed))[Meaning].scale
-    assert scale is not None
-    assert (scale.band, scale.weak) == (band, weak)
-    assert ("weak" in scale.statement) == weak
-    assert f"ε = {formatting.epsilon(epsilon)}" in scale.statement
+    found = build(with_claim(make_run(), claimed))[Meaning].scale
+    assert found is not None
+    assert (found.band, found.weak) == (band, weak)
+    assert ("weak" in found.statement) == weak
+    assert f"ε = {formatting.epsilon(epsilon)}" in found.statement
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "word"), [(None, "Yes"), (4.5, "Yes"), (7.09, "Weakly"), (75.02, "Hardly")]
+)
+def test_a_limit_that_is_weak_protects_weakly(epsilon: float | None, word: str) -> None:
+    assert scale.protects(epsilon) == word
+    if epsilon is not None:
+        assert (word != "Yes") == (attacker.posterior(0.5, epsilon) > 0.99)
+        assert (word == "Hardly") == (attacker.posterior(0.01, epsilon) > 0.999)
+
+
+def test_a_delta_that_is_much_for_so_many_is_called_so(make_client_run: MakeRun) -> None:
+    few, many = make_client_run("few"), make_client_run("many", clients=200)
+    assert build(few)[Meaning].chance_of_any == "1 in 100 for any of all 10 clients"
+    assert build(many)[Meaning].chance_of_any.endswith("all 200 clients, which is much")
 
 
 def test_an_audit_is_independent_only_by_a_key_that_is_known_not_to_be_the_trainers(
