@@ -73,3 +73,17 @@ def says(bundle: Bundle, name: str) -> tuple[str, str]:
     """Verdict and measurement of a check."""
     found = judged(bundle, name)
     return found.verdict.value, found.measurement
+
+
+def charge(bundle: Bundle, place: int, **changes: Any) -> Bundle:
+    """The run with another charge of a round of whole clients, by its place in the ledger."""
+    spends = list(bundle.readable_ledger.round_spends)
+    spends[place] = replace(spends[place], **changes)
+    return changed(bundle, ledger={"round_spends": tuple(spends)})
+
+
+def ended(bundle: Bundle, place: int, **changes: Any) -> Bundle:
+    """The run with another account of a finished round, by its place in the ledger."""
+    rounds = list(bundle.readable_ledger.rounds)
+    rounds[place] = replace(rounds[place], **changes)
+    return changed(bundle, ledger={"rounds": tuple(rounds)})

@@ -26,16 +26,10 @@ from audit.reading.bundle import Bundle
 from audit.reading.exchanges import is_kept
 from audit.replay.participation import Tally
 from audit.untrusted.fields import FieldError
-from tests.audit.checks.opened import changed, judged, says
+from tests.audit.checks.opened import changed, ended, judged, says
 from tests.audit.synthetic_run import pack
 
 NAME = "uploads"
-
-
-def ended(bundle: Bundle, index: int, **changes: Any) -> Bundle:
-    rounds = list(bundle.readable_ledger.rounds)
-    rounds[index] = replace(rounds[index], **changes)
-    return changed(bundle, ledger={"rounds": tuple(rounds)})
 
 
 # Single records.
