@@ -166,6 +166,42 @@ def _text(description: str, example: str) -> Any:
     return key(None, description, max_length=20_000, examples=(example,))
 
 
+class GovernanceSpec(Section, title="Governance"):
+    """What else an assessment of the processing asks, and no run can know; null is open."""
+
+    controller: str | None = _text(
+        "Who decides on purposes and means (GDPR, Article 4(7)).", "Example Ltd., Data Street 1."
+    )
+    data_categories: str | None = _text(
+        "Which data of which people, and whether special categories are among them.",
+        "Handwriting of adults; no special categories.",
+    )
+    collection: str | None = _text(
+        "How the data were collected, and what the people were told.", "Scanned forms, 2024."
+    )
+    access: str | None = _text(
+        "Who may read records, evidence, ledger and internal report.", "Two engineers, by name."
+    )
+    retention: str | None = _text(
+        "How long records, evidence and model are kept.", "Evidence is erased after the audit."
+    )
+    recipients: str | None = _text(
+        "Who gets the model and the reports.", "The model is published; the report is internal."
+    )
+    other_releases: str | None = _text(
+        "What else was or will be released from the same data: each spends privacy of its own.",
+        "Yearly counts by region, without noise.",
+    )
+    reidentification: str | None = _text(
+        "What others know of these people, and could link with what the model tells.",
+        "Membership in the survey is public.",
+    )
+    trust_model: str | None = _text(
+        "Who is trusted with what, and why that is justified.",
+        "Each hospital trusts its own machine alone.",
+    )
+
+
 class ReportSpec(Section, title="Report"):
     """What only the people responsible can write in the report (null is open), and its paper."""
 
@@ -181,6 +217,7 @@ class ReportSpec(Section, title="Report"):
     responsible: str | None = _text(
         "Who answers for the processing.", "Data protection officer, Example Ltd."
     )
+    governance: GovernanceSpec = GovernanceSpec()
     paper: Literal["a4", "letter"] = key("a4", "Paper of report.pdf.")
 
 

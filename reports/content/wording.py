@@ -230,10 +230,20 @@ HAZARDS_NO_PRIVACY = [
     HAZARDS[-1],
 ]
 
+# Each by its key below report in the spec.
 GOVERNANCE = [
+    ("governance.controller", "Controller"),
     ("purpose", "Purpose of the processing"),
     ("lawful_basis", "Lawful basis"),
     ("necessity", "Necessity and proportionality"),
+    ("governance.data_categories", "Categories of data and of people"),
+    ("governance.collection", "Collection of the data"),
+    ("governance.access", "Access to records, evidence and internal report"),
+    ("governance.retention", "Retention"),
+    ("governance.recipients", "Recipients of model and reports"),
+    ("governance.other_releases", "Other releases of the same data"),
+    ("governance.reidentification", "What others know, and could link"),
+    ("governance.trust_model", "Trust model"),
     ("risks", "Risks to the people concerned"),
     ("measures", "Measures taken"),
     ("responsible", "Responsible for the processing"),

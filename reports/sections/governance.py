@@ -18,7 +18,7 @@ class GovernanceField(Part):
     """One field.
 
     Attributes:
-        field: Key in the spec.
+        field: Key in the spec, below report.
         label: Label.
         text: Text from the spec.
     """
@@ -35,7 +35,9 @@ class Governance(RootModel[tuple[GovernanceField, ...]]):
 @part("governance", Governance)
 def governance(source: RunSource, _audience: str) -> Governance:
     """Return each field with what the spec says in it."""
-    given = mapping(source.spec.get("report"))
+    said = mapping(source.spec.get("report"))
+    inner = mapping(said.get("governance"))
+    given = {**said, **{f"governance.{key}": text for key, text in inner.items()}}
     return Governance(
         tuple(
             GovernanceField(field=name, label=label, text=clean(given.get(name), 4_000) or None)
@@ -52,12 +54,11 @@ def _blocks(report: Report) -> Iterator[Block]:
         yield fields(stated)
     if left:
         named = "; ".join(entry.label.split(":")[0].lower() for entry in left)
-        keys = ", ".join(f"report.{entry.field}" for entry in left)
         yield paragraph([strong("Open: "), f"{named}."])
         yield paragraph(
-            f"Whoever answers for the processing states these in the spec ({keys}) before the run, "
-            "or in a document of their own that names this run and its model: this file is signed, "
-            "and writing into it would end the signature.",
+            "Whoever answers for the processing states these in the spec (report, and "
+            "report.governance) before the run, or in a document of their own that names this run "
+            "and its model: this file is signed, and writing into it would end the signature.",
             "small",
         )
 

@@ -152,7 +152,7 @@ def _draw_against_loss(axes: Axes, report: Report) -> None:
             line.draw(axes, [point[0] for point in points], [100 * point[1] for point in points])
     _accuracy_axis(axes, "ε spent")
     axes.set_xlim(left=0)
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
 
 
 def _against_loss_data(report: Report) -> FigureData:

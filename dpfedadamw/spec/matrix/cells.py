@@ -154,8 +154,8 @@ def _repeated(
 def _digest(spec: Spec, seed: int | None) -> str:
     same = spec.replace(name="cell", description="", report=ReportSpec(), budget=BudgetSpec())
     mapping = same.to_mapping()
-    # The paper of the report came later, and is nothing of the run.
-    del mapping["report"]["paper"]
+    # What is said of governance, and the report's paper, came later, and is nothing of the run.
+    del mapping["report"]["governance"], mapping["report"]["paper"]
     # Cells that are no trials keep the digests that they had before there were searches.
     if same.tune == NotTuned():
         del mapping[TUNE]
