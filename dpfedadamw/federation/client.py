@@ -182,8 +182,18 @@ class ClientLevel(Unprotected):
         How many took part is drawn and not noised: real traffic would publish it, and void the
         claim towards a third party.
         """
+        each = (len(self._silent(current)), len(current.message))
+        up, down = (size * current.plan.clients_per_round for size in each)
+        return up, down
+
+    def likeness(self, current: Round, _upload: Upload) -> bytes:
+        """A serialised upload of the types and shapes that a round's clients send."""
+        return self._silent(current)
+
+    @staticmethod
+    def _silent(current: Round) -> bytes:
+        """An upload of zeros."""
         plan, like = current.plan, current.broadcast.parameters
         sparse = plan.sparsification
         silent = like.new_zeros(sparse.released if sparse is not None else len(like))
-        upload = len(pack_update(silent, plan.private_coordinates))
-        return upload * plan.clients_per_round, len(current.message) * plan.clients_per_round
+        return pack_update(silent, plan.private_coordinates)

@@ -103,6 +103,15 @@ class Unprotected:
         """What a client sends of what its local steps came to."""
         return Answer(message=pack(result.upload.update, result.upload.state), result=result)
 
+    def likeness(self, _current: Round, upload: Upload) -> bytes:
+        """A serialised upload of the types and shapes that a round's clients send.
+
+        Args:
+            current: The round.
+            upload: What the local rule gives.
+        """
+        return pack(upload.update, upload.state)
+
     def took_part(self, part: Participation, answer: Answer) -> None:
         """Write the evidence of one client's part in a round."""
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.federation.arrivals import Likeness, expected
 from dpfedadamw.federation.flower.required import FlowerError, require
 from dpfedadamw.federation.participation import Answer, Participation
 from dpfedadamw.federation.recorded import answered, recorded
@@ -60,6 +61,7 @@ class SimulatedClients:
         self._run, self._spec, self._worker = run, spec, worker
         self._commitments = commitments
         self._simulation: Simulation | None = None
+        self._expected: Likeness | None = None
 
     def answers(self, parts: Sequence[Participation]) -> Iterator[Answer]:
         """What each client's part comes to, in the order of ``parts``."""
@@ -69,29 +71,29 @@ class SimulatedClients:
 
         from dpfedadamw.federation.flower.records import arrays_of, config_of, message_of
 
+        current = parts[0].current
+        if self._expected is None:
+            self._expected = expected(self._worker, current)
         simulation = self._started()
-        broadcast = arrays_of(parts[0].current.message)
+        broadcast = arrays_of(current.message)
         contents = []
         for part in parts:
             self._hand_memory(part)
             records = {"broadcast": broadcast, "asked": config_of(Asked.of(part))}
             keys = keys_of(part, self._worker.randomness)
             contents.append(RecordDict({**records, "keys": ConfigRecord(dict(keys))}))
-        group = str(parts[0].current.index)
+        group = str(current.index)
         for part, reply in zip(parts, simulation.ask(contents, group), strict=True):
             failure = reply.config_records.get("failure")
             if failure is not None:
                 raise FlowerError(f"a client of Flower's simulation: {failure['reason']}")
+            message = message_of(reply.array_records["upload"], self._expected.size)
+            self._expected.check(message, f"a client of round {current.index}")
             path = _noted_by(scratch_of(self._run), Asked.of(part))
             arrays = _read(path)
             path.unlink()
             unit, device = self._worker.unit, self._worker.flat.vector.device
-            answer = answered(
-                message_of(reply.array_records["upload"]),
-                arrays,
-                unit.evidence_of_client(),
-                device,
-            )
+            answer = answered(message, arrays, unit.evidence_of_client(), device)
             unit.add_shared(
                 {
                     name.removeprefix(_SHARED): value

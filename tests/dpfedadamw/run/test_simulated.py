@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 
+import numpy as np
 import pytest
 
+from dpfedadamw.federation.arrivals import ArrivalError
+from dpfedadamw.federation.flower.required import FlowerError
+from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.stations import FOLDER
 from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
-from tests.runs import call, small_spec
+from tests.runs import begin, call, small_spec
 
-pytest.importorskip("flwr", reason="Flower has an environment of its own: tox run -e flower")
+flower = pytest.importorskip(
+    "flwr.app", reason="Flower has an environment of its own: tox run -e flower"
+)
 
 pytestmark = pytest.mark.flower
+
+Array, ArrayRecord = flower.Array, flower.ArrayRecord
 
 _OF_ONE_RUN = {"digest", "previous", "created", "run", "spec_sha256", "selection_sha256"}
 
@@ -24,6 +33,13 @@ def content(run):
     lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
     model = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
     return model, [{k: v for k, v in line.items() if k not in own} for line in lines]
+
+
+def pickled():
+    """An array of objects as NumPy writes it, which only a pickle can read."""
+    content = io.BytesIO()
+    np.save(content, np.asarray([{}], dtype=object), allow_pickle=True)
+    return content.getvalue()
 
 
 def spec_of(kind, request, tmp_path):
@@ -60,3 +76,43 @@ def test_flower_gives_the_same_model_to_the_last_bit_the_same_charges_and_a_sign
     names = {one.name for one in (found["inline"] / "evidence").iterdir()}
     assert {one.name for one in (found["flower"] / "evidence").iterdir()} == names
     assert FOLDER not in names
+
+
+def test_a_process_that_fails_ends_the_run_in_one_line_and_what_was_charged_stays_charged(
+    tmp_path, capsys
+):
+    training = begin(small_spec(rounds=2, overrides=("federation.engine=flower",)), tmp_path)
+    salt = training.run.evidence / "salt"
+    kept = salt.read_bytes()
+    salt.unlink()
+    with training.lock, pytest.raises(FlowerError, match="FileNotFoundError in its process"):
+        engine_run.train(training)
+    spends = [entry for entry in training.ledger.entries if entry["kind"] == "spend"]
+    assert [entry["round"] for entry in spends] == [0] * 4
+    assert not training.ledger.of_kind("round")
+    assert not (training.run.evidence / FOLDER).exists()
+    salt.write_bytes(kept)
+    assert call("run", "--resume", str(training.run.path), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
+    attempts = [
+        json.loads(line).get("attempt") for line in training.run.ledger.read_text().splitlines()
+    ]
+    assert attempts.count(2) == 4
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"parameters": Array(np.ones(10_000, np.float64))}, "longer than"),
+        ({"parameters": Array("float32", (2,), "numpy.ndarray", b"no array")}, "no array"),
+        ({"parameters": Array("O", (1,), "numpy.ndarray", pickled())}, "no array"),
+        ({"parameters": Array("float32", (1,), "cloudpickle", b"x")}, "no array"),
+    ],
+)
+def test_a_record_that_is_too_long_or_no_array_of_numbers_is_refused_and_never_unpickled(
+    record, told
+):
+    from dpfedadamw.federation.flower.records import message_of
+
+    with pytest.raises(ArrivalError, match=told):
+        message_of(ArrayRecord(record), most=1000)
