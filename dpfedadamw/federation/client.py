@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import ClassVar, Protocol, Self
 
@@ -82,6 +82,10 @@ class ClientLevel(Unprotected):
         )
         evidence.restore(setup.completed)
         return cls(evidence=evidence, randomness=setup.randomness)
+
+    def drawing_from(self, randomness: RandomSource) -> Self:
+        """The same with its noise from another source."""
+        return replace(self, randomness=randomness)
 
     @staticmethod
     def explain(_engine: ClippedSumEngine, plan: PrivacyPlan) -> str:

@@ -101,7 +101,8 @@ class Station:
             memory: What the client kept when it last took part.
             randomness: Gives its streams.
         """
-        worker = replace(self.worker, randomness=randomness)
+        unit = self.worker.unit.drawing_from(randomness)
+        worker = replace(self.worker, randomness=randomness, unit=unit)
         parameters, state = view(message, worker.flat.vector)
         current = Round(
             index=asked.round,

@@ -70,6 +70,10 @@ class Unprotected:
         """The unit of a run whose directory is there, ready for its next round."""
         return cls()
 
+    def drawing_from(self, _randomness: RandomSource) -> Self:
+        """The same with its noise, where it draws any, from another source."""
+        return self
+
     @staticmethod
     def engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedSumEngine:
         """The engine that sums the gradients of a batch."""

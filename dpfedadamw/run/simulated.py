@@ -179,7 +179,9 @@ class _Opened:
 @functools.lru_cache(maxsize=1)
 def _opened(opening: str) -> _Opened:
     given = Opening(**json.loads(opening))
-    station, spec = open_station(given)
+    scratch = scratch_of(RunDirectory(Path(given.run))) / f"process-{os.getpid()}"
+    scratch.mkdir(mode=0o700)
+    station, spec = open_station(given, scratch)
     return _Opened(station, spec, scratch_of(RunDirectory(Path(given.run))))
 
 

@@ -22,7 +22,7 @@ from dpfedadamw.federation.participation import Participation
 from dpfedadamw.federation.stations import Station
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
-from dpfedadamw.privacy.noise.key_tree import PublicCoin
+from dpfedadamw.privacy.noise.key_tree import NO_COIN, PublicCoin
 from dpfedadamw.privacy.noise.randomness import (
     OpenedRandomness,
     RandomSource,
@@ -64,8 +64,13 @@ class Opening:
         return json.dumps(asdict(self))
 
 
-def open_station(opening: Opening) -> tuple[Station, Spec]:
-    """Read spec and data of a run, and make ready to compute its clients; with the spec."""
+def open_station(opening: Opening, scratch: Path) -> tuple[Station, Spec]:
+    """Read spec and data of a run, and make ready to compute its clients; with the spec.
+
+    Args:
+        opening: What it is made from.
+        scratch: An empty folder that only its owner can read.
+    """
     # Paths of a spec start where the run was begun.
     os.chdir(opening.place)
     torch.set_num_threads(opening.threads)
@@ -73,9 +78,8 @@ def open_station(opening: Opening) -> tuple[Station, Spec]:
     experiment = prepare(specs.load(run.spec), torch.device(opening.device))
     performance = performance_of(experiment, opening.engine)
     engine = engine_of(experiment, performance)
-    randomness = ReproducibleRandomness(experiment.spec.randomness.seed or 0)
-    scratch = scratch_of(run) / f"process-{os.getpid()}"
-    scratch.mkdir(mode=0o700)
+    # Each participation comes with its own keys; without them, nothing is drawn.
+    randomness = OpenedRandomness(lambda _round, _client: None, NO_COIN)
     # Commitments are keyed with the salt.
     shutil.copyfile(run.evidence / "salt", scratch / "salt")
     setup = UnitSetup(

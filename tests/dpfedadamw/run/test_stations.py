@@ -37,7 +37,7 @@ class ThroughAStation:
             commitments="blake3",
         )
         self._station, self._spec = stations.open_station(
-            stations.Opening(**json.loads(opening.to_json()))
+            stations.Opening(**json.loads(opening.to_json())), self._folder
         )
 
     def answers(self, parts):
