@@ -165,6 +165,8 @@ class ClientEvidence:
     @part("evidence")
     def finish(self) -> None:
         """Put together what was noted of single batches and queries; none follows."""
+        if self.gathering is not None:
+            self.gathering.look()
         if self._batches:
             self.inclusions = np.zeros(self._records, np.int64)
             # Counts a record twice that is in a batch twice.
@@ -194,7 +196,7 @@ class ClientEvidence:
 
 
 class Gathering:
-    """Looks at the clipped sums of many queries of a round's clients at once.
+    """Looks at the clipped sums of many queries at once.
 
     Args:
         sums: Where they are gathered.
@@ -284,9 +286,12 @@ class EvidenceWriter:
         self._coordinates = CoordinateSums.start(
             directory, blocks.sizes.new_empty(blocks.parameters)
         )
+        # Of one participation first, then added to the round's: so the sums are the same wherever
+        # a participation is computed.
+        self._squares = torch.zeros_like(self._coordinates.current)
         self._gathering: Gathering | None = None
         if is_short(blocks.parameters) and blocks.sizes.is_cpu:
-            gathered = ShortSums(blocks, chosen, self._coordinates.current)
+            gathered = ShortSums(blocks, chosen, self._squares)
             self._gathering = Gathering(gathered, clipping_norm)
         self.uploads = UploadRecorder(
             directory, blocks, queries=queries, rounds=rounds, per_round=per_round, sample=chosen
@@ -307,25 +312,32 @@ class EvidenceWriter:
             self._sample,
             exchange,
             Commitment(self._salt, self._commitments),
-            self._coordinates.current,
+            self._squares,
             self._gathering,
         )
 
     def take_squares(self) -> NDArray[np.float32]:
-        """Squared noise at each coordinate, float32 [d], since this was asked before.
+        """Squared noise at each coordinate in the participation that is over, float32 [d].
 
         For a client in a process of its own, whose squares another process adds up.
         """
-        if self._gathering is not None:
-            self._gathering.look()
-        squares: NDArray[np.float32] = self._coordinates.current.cpu().numpy().copy()
-        self._coordinates.current.zero_()
+        squares: NDArray[np.float32] = self._squares.cpu().numpy().copy()
+        self._squares.zero_()
         return squares
 
-    def add_squares(self, squares: NDArray[np.float32]) -> None:
-        """Add what `take_squares` gave in the process of a client of the running round."""
+    def add_squares(self, squares: NDArray[np.float32] | None = None) -> None:
+        """Add a participation's squared noise to the running round's.
+
+        Args:
+            squares: What `take_squares` gave in the client's process; None for the participation
+                that is over in this process.
+        """
         current = self._coordinates.current
-        current.add_(torch.from_numpy(squares).to(current.device))
+        if squares is None:
+            current.add_(self._squares)
+            self._squares.zero_()
+        else:
+            current.add_(torch.from_numpy(squares).to(current.device))
 
     def write_round(
         self,
@@ -345,8 +357,6 @@ class EvidenceWriter:
             collected: What was noted of each.
             noise_multiplier: The round's σ.
         """
-        if self._gathering is not None:
-            self._gathering.look()
         norms = [count for client in collected for count in client.norm_counts]
         blocks, sampled = len(self._blocks.names), len(self._sample)
         # A round without clients has no queries either, and its arrays still have their dimensions.

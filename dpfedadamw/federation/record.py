@@ -141,6 +141,7 @@ class RecordLevel(Unprotected):
     @part("evidence")
     def took_part(self, part: Participation, answer: Answer) -> None:
         """Write what the auditor needs to work out the client's upload anew."""
+        self.evidence.add_squares()
         evidence = answer.result.evidence
         assert evidence is not None
         evidence.upload_sha256 = sha256(answer.message).digest()

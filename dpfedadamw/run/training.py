@@ -54,6 +54,7 @@ from dpfedadamw.run.header import (
 from dpfedadamw.run.journal import Journal, begin
 from dpfedadamw.run.tuning import SECRET, Trial, check_trial
 from dpfedadamw.run.units import unit_of
+from dpfedadamw.run.workers import WorkerProcesses, workers_of
 from dpfedadamw.rundir import (
     RunDirectory,
     appeared,
@@ -498,7 +499,8 @@ def _elsewhere(
 ) -> ClientRunner | None:
     """What runs the clients, as the spec has it; None for this process."""
     if experiment.spec.federation.engine == "inline":
-        return None
+        number = workers_of(experiment, len(worker.flat.vector))
+        return WorkerProcesses(run, worker, setup.commitments, number) if number > 1 else None
     # Flower is imported by who asks for it alone.
     from dpfedadamw.run.simulated import SimulatedClients
 

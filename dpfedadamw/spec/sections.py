@@ -86,6 +86,17 @@ class FederationSpec(Section, title="Federation"):
         "model and the same charges either way; an audit run with canaries is always inline.",
         examples=("inline", "flower"),
     )
+    workers: Annotated[int, Ge(1), Le(1024)] | Literal["auto"] = key(
+        1,
+        "Processes of this machine that compute the clients of a round side by side; 1 computes "
+        "them one after another in the run's own. auto: as many as there are processors, and "
+        "where torch uses several threads for an operation, so many fewer. Model, charges and "
+        "evidence do not depend on it; an audit run with canaries always has 1, and Flower's "
+        "simulation has processes of its own.",
+        unit="processes",
+        expected="an integer from 1 to 1024, or auto",
+        examples=(1, "auto", 4),
+    )
 
 
 class BudgetSpec(Section, title="Budget"):

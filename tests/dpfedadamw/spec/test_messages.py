@@ -147,9 +147,15 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         ),
         (
             "federation: {rounds: 2}",
+            "federation: {rounds: 2, workers: many}",
+            '6:34: federation.workers: found the text "many"; must be an integer from 1 to 1024, '
+            "or auto",
+        ),
+        (
+            "federation: {rounds: 2}",
             "federation: 2",
             "6:13: federation: found 2; must be a section with the keys rounds, "
-            "clients_per_round, client_sampling, local_steps, max_epsilon",
+            "clients_per_round, client_sampling, local_steps, max_epsilon, engine, workers",
         ),
         # Keys
         (
