@@ -80,6 +80,8 @@ def descend(
         oracle.next_batch()
         step = direction(parameters)
         parameters.mul_(1.0 - rate * weight_decay).sub_(step, alpha=rate)
+        # Else it would stay while the next gradient is formed.
+        del step
     return parameters - broadcast.parameters
 
 

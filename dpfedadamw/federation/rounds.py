@@ -37,6 +37,7 @@ from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.profiling import part, within
 from dpfedadamw.spec import Spec
+from dpfedadamw.vectors.memory import return_idle
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,8 @@ class Federation:
             if on_client is not None:
                 on_client(own.place + 1, len(current.chosen))
         current = replace(current, answers=tuple(answers))
+        # What clients computed in lies idle until the next round; messages are put together now.
+        return_idle(len(state.parameters))
         uploads = self.unit.receive(current)
         # Where clients are drawn independently a round may have none: it changes nothing.
         if uploads:
@@ -224,6 +227,8 @@ class Federation:
         # The model is not held twice, in the server's state and in the message that it is sent in.
         parameters, tensors = view(following, state.parameters)
         state = replace(state, parameters=parameters, state=tensors)
+        # Nor does the module keep the message before.
+        self.worker.flat.let_go(parameters)
         current = replace(
             current, uploads=tuple(uploads), state=state, following=following, last=last
         )

@@ -76,6 +76,8 @@ class Worker:
         if evidence is not None:
             evidence.finish()
         refuse_changes({"parameters": parameters, **state})
+        # Else what this client moved would stay until the next one asks for a gradient.
+        self.flat.let_go(parameters)
         result = LocalResult(
             upload=upload,
             state=state,

@@ -122,6 +122,14 @@ class FlatParameters:
             self.vector, self._is_own = vector.detach(), False
             self._point()
 
+    def let_go(self, vector: Tensor) -> None:
+        """Hold another vector [d] in place of one that somebody handed over, so that it can go.
+
+        A vector of the module's own is kept as it is.
+        """
+        if not self._is_own:
+            self.hold(vector)
+
     def _point(self) -> None:
         for part, parameter in self._parameters:
             parameter.data = self.vector[part.start : part.stop].view(part.shape)

@@ -127,6 +127,8 @@ class AdamW:
                 global_update=global_update,
             )
             self._advance(vectors, corrections, rate, oracle.noise_variance)
+            # Else the gradient would stay while the next one is formed.
+            del gradient, shared, vectors
         if not coupled:
             # With λθ inside, v is no longer the recursion over gradients that evidence shadows.
             observer.second_moment(

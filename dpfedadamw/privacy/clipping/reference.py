@@ -21,6 +21,7 @@ from dpfedadamw.privacy.clipping.clipped_sum import (
     refuse_mixing,
     trainable_parameters,
 )
+from dpfedadamw.privacy.clipping.forms import exact_squared_norms
 from dpfedadamw.privacy.clipping.precision import FLOAT32, computing_in, wide
 
 # Entries of per-record gradients that vmap holds at once: 256 MiB in float32.
@@ -62,7 +63,7 @@ class LoopEngine:
         for record in range(len(targets)):
             part = slice(record, record + 1)
             gradient = self._gradient(list(parameters.values()), inputs[part], targets[part])
-            squared_norms.append(gradient.double().square().sum())
+            squared_norms.append(exact_squared_norms(gradient[None])[0])
             weights = self._clipping.weights(squared_norms[-1].reshape(1), total.dtype)
             if weights.all_finite:
                 total += gradient * weights.factors.to(gradient.dtype)

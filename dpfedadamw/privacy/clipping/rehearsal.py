@@ -75,14 +75,16 @@ def rehearse(
 def _by_the_loop(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> ClippedSum:
     """What book-keeping should find with factors `_unequal`."""
     engine = LoopEngine(model, loss, Clipping(math.inf))
-    total = torch.zeros(())
+    total: Tensor | None = None
     norms = []
     for record in range(len(targets)):
         part = slice(record, record + 1)
         one = engine(inputs[part], targets[part])
         norms.append(one.raw_norms)
-        # An exact factor, as `_unequal` gives.
-        total = total.to(one.total) + one.total / (1.0 + record)
+        # In place and an exact factor, as `_unequal` gives: vectors may be long.
+        scaled = one.total.div_(1.0 + record)
+        total = scaled if total is None else total.add_(scaled)
+    assert total is not None
     raw_norms = torch.cat(norms)
     return ClippedSum(total, raw_norms, raw_norms, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -144,3 +145,22 @@ def test_gradient_descent_is_the_sum_of_its_gradients():
 @pytest.mark.parametrize(("index", "expected"), [(0, 0.2), (5, 0.1), (10, 0.0)])
 def test_cosine_decay_starts_at_the_rate_and_ends_at_zero(index: int, expected: float):
     assert cosine_learning_rate(0.2, index, 10) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rule", [RULE, GradientDescent(0.0)], ids=["adamw", "descent"])
+def test_a_gradient_is_gone_before_the_next_is_formed(rule):
+    class Watched(Gradients):
+        given: weakref.ref | None = None
+        gone: tuple[bool, ...] = ()
+
+        def gradient(self, parameters):
+            if self.given is not None:
+                self.gone += (self.given() is None,)
+            answer = super().gradient(parameters).clone()
+            self.given = weakref.ref(answer)
+            return answer
+
+    theta, oracle = torch.ones(SIZE, dtype=torch.float64), Watched()
+    state = {"second_moment": torch.zeros(SIZE, dtype=torch.float64)}
+    rule.run(Broadcast(theta, state, RATE, STEPS, 0), oracle, Seen())
+    assert oracle.gone == (True,) * (STEPS - 1)

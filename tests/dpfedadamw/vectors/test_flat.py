@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -55,6 +57,22 @@ def test_a_module_computes_at_what_it_holds_and_is_its_own_again_after(least, mo
     assert torch.equal(second, kept)
     assert float(first.abs().sum()) > 0.0
     assert float(written().abs().sum()) == 0.0
+
+
+def test_a_module_lets_go_of_what_it_holds_and_keeps_what_is_its_own(monkeypatch):
+    monkeypatch.setattr(parameters, "_LEAST_HELD_BYTES", 0)
+    flat = FlatParameters(MODELS["mlp"]())
+    own, next_one = flat.vector.clone(), flat.vector + 1.0
+    memory = np.zeros(len(own), np.float32)
+    flat.let_go(next_one)
+    assert torch.equal(flat.vector, own)
+    flat.hold(torch.from_numpy(memory))
+    found = weakref.ref(memory)
+    del memory
+    assert found() is not None
+    flat.let_go(next_one)
+    assert found() is None
+    assert all(torch.equal(flat.vector, vector) for vector in (next_one, own + 1.0))
 
 
 def test_a_vector_of_another_type_is_copied_into_the_modules_own():

@@ -87,3 +87,27 @@ def test_threads_never_share_a_vector() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_memory_that_the_system_refuses_is_a_lack_of_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(memory.mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match=f"{4 * SIZE} bytes"):
+        memory.recycled(SIZE, np.float32)
+
+
+def test_idle_memory_goes_back_to_the_system_after_long_models_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(memory, "_trim", lambda: asked.append)
+    memory.return_idle(memory._LEAST_RETURNED - 1)
+    assert not asked
+    memory.return_idle(memory._LEAST_RETURNED)
+    assert asked == [0]
+    monkeypatch.setattr(memory, "_trim", lambda: None)
+    memory.return_idle(memory._LEAST_RETURNED)
