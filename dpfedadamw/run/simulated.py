@@ -32,6 +32,7 @@ from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.run.computing import determinism
 from dpfedadamw.run.stations import Opening, keys_of, open_station, scratch_of, source_of
+from dpfedadamw.run.workers import processors
 from dpfedadamw.rundir import RunDirectory, write_arrays
 from dpfedadamw.spec import Spec
 from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
@@ -128,7 +129,7 @@ class SimulatedClients:
                 threads=torch.get_num_threads(),
                 commitments=self._commitments,
             )
-            processes = min(self._spec.federation.clients_per_round, _processors())
+            processes = min(self._spec.federation.clients_per_round, processors())
             simulation = Simulation(
                 functools.partial(answer, opening.to_json()),
                 # A SuperNode stands for whomever a round draws: more of them only cost time.
@@ -220,9 +221,3 @@ def _memory_of(folder: Path, asked: Asked) -> Path:
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -111,6 +111,39 @@ def test_the_keys_of_one_participation_open_its_streams_and_no_others():
     assert runs.key_of_a_test() not in keys.values()
 
 
+@pytest.mark.parametrize("algorithm", ["dp-fedadamw", "dp-fedsam"])
+def test_in_release_mode_all_noise_of_an_upload_follows_from_the_key_that_is_sent(
+    algorithm, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    changes = ()
+    if algorithm == "dp-fedsam":
+        # All records in each batch: noise is the only chance that there is.
+        changes = (f"privacy={runs.CLIENT_LEVEL}", "privacy.noise_added_by=clients")
+    spec = runs.small_spec(algorithm, rounds=1, mode="release", overrides=changes)
+    training = runs.begin(spec, tmp_path)
+    station = ThroughAStation(training, tmp_path)._station
+    seen = []
+
+    class Watching:
+        def answers(self, parts):
+            part = parts[0]
+            asked = Asked.of(part)
+            for number in (1, 2, 1):
+                keys = stations.keys_of(part, ReleaseRandomness(runs.key_of_a_test(number)))
+                source = stations.source_of(spec, keys)
+                seen.append(station.answer(asked, part.current.message, {}, source).message)
+            raise RuntimeError("seen")
+
+        def close(self):
+            pass
+
+    training.federation = dataclasses.replace(training.federation, elsewhere=Watching())
+    with training.lock, pytest.raises(RuntimeError, match="seen"):
+        engine_run.train(training)
+    assert seen[0] == seen[2] != seen[1]
+
+
 def test_a_published_seed_needs_no_key():
     source = ReproducibleRandomness(4)
     part = Participation(current=_round(0), place=0, client=0, memory={})
