@@ -57,6 +57,8 @@ def drawn(spec: Mapping[str, Any], labels: Integers) -> Integers | None:
         return None
     clients = fields.integer(data, "clients", least=1, most=1_000_000)
     least = fields.integer(section, "minimum_records")
+    if clients * least > len(labels):
+        raise FieldError("data.partition: minimum_records asks for more records than there are")
     seed = fields.integer(section if section.get("seed") is not None else data, "seed")
     generator = np.random.default_rng([seed, 1])
     order = np.argsort(labels, kind="stable")

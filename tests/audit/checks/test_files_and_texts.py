@@ -15,6 +15,7 @@ import pytest
 
 from audit.checks import canaries, disclosure, publication, weights
 from audit.checks.publication import _proportional
+from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Canaries
 from tests.audit.checks.opened import changed, judged, says
@@ -83,6 +84,47 @@ def test_metrics_with_a_line_without_a_round_are_not_verified(
         "NOT VERIFIED",
         "metrics.jsonl has a line without a round",
     )
+
+
+@pytest.mark.parametrize("raw", [None, b"{"])
+def test_metrics_that_cannot_be_read_are_not_verified(
+    of_clients: Bundle, raw: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def instead(root: Any, name: str, limit: int) -> bytes:
+        if raw is None:
+            raise UntrustedFileError("metrics.jsonl", "is not there")
+        return raw
+
+    for module in (publication, disclosure):
+        monkeypatch.setattr(module, "read_bytes", instead)
+    assert says(of_clients, "publication") == (
+        "NOT VERIFIED",
+        "metrics.jsonl cannot be read, so not judged",
+    )
+    assert "metrics.jsonl cannot be read, so not judged" in says(of_clients, "disclosure")[1]
+
+
+@pytest.mark.parametrize("name", ["test_accuracy", "validation_accuracy", "learning_rate"])
+def test_a_share_or_a_schedule_is_a_multiple_by_chance_below_four_numbers_of_clients(
+    of_clients: Bundle, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [len(item.clients) for item in of_clients.readable_ledger.rounds]
+
+    def verdict(different: int, called: str) -> str:
+        chosen = sorted(set(counts))[:different]
+        lines = [
+            {"round": at + 1, called: 0.01 * count}
+            for at, count in enumerate(counts)
+            if count in chosen
+        ]
+        found = says(metrics(of_clients, lines, monkeypatch), "publication")[0]
+        monkeypatch.undo()
+        return found
+
+    assert len(set(counts)) >= 4
+    assert (verdict(3, name), verdict(4, name)) == ("PASS", "FAIL")
+    # Any other number is one too many of them.
+    assert (verdict(1, "people"), verdict(2, "people")) == ("PASS", "FAIL")
 
 
 def test_where_every_round_has_the_same_clients_nothing_is_told(of_records: Bundle) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from audit.checks.base import Judgement
-from audit.checks.weights import NOT_NOTED, WEIGHTS
+from audit.checks.weights import NOT_NOTED, WEIGHTS, _vector_digest
 from audit.errors import AuditError
 from audit.reading.bundle import open_bundle
-from audit.untrusted.safetensors import read_tensors
+from audit.untrusted.safetensors import Stored, read_tensors
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, canonical, pack, rewrite_ledger
@@ -88,6 +88,26 @@ def test_any_other_weights_fail(run: Path, change: Callable[[Tensors], object], 
     found = weights(run)
     assert found.verdict is Verdict.FAIL
     assert says in found.measurement
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("<f2", "F16"), ("<f4", "F32"), ("<f8", "F64")])
+def test_weights_of_any_width_are_the_vector_of_float32_that_was_noted(
+    dtype: str, code: str
+) -> None:
+    # Each of them a number of float16, so that no width loses any of it.
+    parts = [np.array([0.5, -2.0], dtype), np.array([[1.25]], dtype)]
+    stored = [Stored(code, part.shape, memoryview(part.tobytes())) for part in parts]
+    vector = np.array([0.5, -2.0, 1.25], "<f4")
+    assert _vector_digest(stored) == hashlib.sha256(vector.tobytes()).hexdigest()
+
+
+def test_weights_of_a_width_that_is_not_known_are_not_verified(run: Path) -> None:
+    path = run / "model.safetensors"
+    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"I32"'))
+    relist(run, lambda listed: [one.update(dtype="I32") for one in listed])
+    found = weights(run)
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert "have a type that the auditor cannot read" in found.measurement
 
 
 def test_a_list_that_is_not_the_headers_fails(run: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from audit.checks.client.accounting import (
     third_party_history,
     worst_uploads,
 )
-from audit.checks.client.views import TRUSTED_SERVER
+from audit.checks.client.views import TRUSTED_SERVER, _all_trials
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Trial
 from tests.audit.checks.opened import changed, judged, says
@@ -56,6 +57,11 @@ def test_what_is_claimed_too_far_is_named(
 
 def selected(bundle: Bundle, factor: float, **all_trials: Any) -> tuple[str, str]:
     """What is said of a claim of so many times what a selection over the run's rounds costs."""
+    return says(trial(bundle, factor, **all_trials), "views")
+
+
+def trial(bundle: Bundle, factor: float, **all_trials: Any) -> Bundle:
+    """The run as the published trial of a selection."""
     rounds = [(item, 1) for item in third_party_history(bundle.readable_ledger)]
     alone = budget([item for item, _ in rounds], 1e-3).headline
     chosen = selection_cost(rounds, 1.0, 1e-3, Law(3.0, 1.0)).least
@@ -66,13 +72,46 @@ def selected(bundle: Bundle, factor: float, **all_trials: Any) -> tuple[str, str
         c.update(tuning={"one_trial": one, **all_trials})
 
     law = {"selection": "private", "mean_trials": 3.0, "shape": 1.0}
-    trial = changed(
+    return changed(
         bundle,
         spec=lambda s: s.update(tune=law),
         claim=claim,
         header={"tuning": Trial(1, 4, "0" * 64)},
     )
-    return says(trial, "views")
+
+
+def test_the_finding_of_a_selection_has_the_cost_of_the_best_and_of_one_trial(
+    of_clients: Bundle,
+) -> None:
+    rounds = [(item, 1) for item in third_party_history(of_clients.readable_ledger)]
+    alone = budget([item for item, _ in rounds], 1e-3).headline
+    chosen = selection_cost(rounds, 1.0, 1e-3, Law(3.0, 1.0)).least
+    found = judged(trial(of_clients, 1.0), "views")
+    assert found.details["third_party"] == chosen > alone
+    assert found.details["one_trial"] == alone
+    assert f"third party {chosen:.4g} for the best of a random number of trials, which" in (
+        found.measurement
+    )
+    single = judged(of_clients, "views")
+    assert single.details["third_party"] == alone
+    assert "one_trial" not in single.details
+    assert f"third party {alone:.4g}, which is the headline" in single.measurement
+
+
+def test_all_trials_are_those_of_the_header_and_cost_what_was_realised_at_least(
+    of_clients: Bundle,
+) -> None:
+    header = of_clients.header
+    multiplier = header.declared("noise_multiplier")
+
+    def cost(trials: int) -> float:
+        uploads = header.clients * header.rounds * trials
+        return budget([Steps(1.0, multiplier / uploads**0.5, 1)], 1e-3).headline
+
+    assert _all_trials(header, 1e-3, 0.0) == cost(1)
+    four = replace(header, tuning=Trial(1, 4, "0" * 64))
+    assert _all_trials(four, 1e-3, 0.0) == cost(4)
+    assert _all_trials(four, 1e-3, 1e6) == 1e6
 
 
 def test_a_selection_is_claimed_at_what_its_rounds_cost(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,6 +174,35 @@ def test_losses_over_rounds_are_those_of_the_client_that_spent_most_by_then(
     third = [entry["third_party"] for entry in rows]
     assert third == sorted(third)
     assert third[-1] == pytest.approx(judged(of_records, "views").details["third_party"])
+
+
+def test_of_one_round_one_point_is_drawn(of_records: Bundle) -> None:
+    ledger, header = of_records.readable_ledger, replace(of_records.header, rounds=1)
+    spends = tuple(one for one in ledger.spends if one.round == 0)
+    rows = over_rounds(replace(ledger, spends=spends, header=header), header)
+    assert [entry["round"] for entry in rows] == [1]
+
+
+def test_charges_are_accounted_with_the_noise_and_steps_that_the_course_allows(
+    of_records: Bundle,
+) -> None:
+    ledger = of_records.readable_ledger
+    course: Any = SimpleNamespace(accounted=lambda spends: [(one, 9.0, 5) for one in spends[:2]])
+    header: Any = SimpleNamespace(course=course)
+    first, second = ledger.spends[:2]
+    assert histories(ledger, header) == {
+        one.client: (Steps(one.sampling_rate, 9.0, 5),) for one in (first, second)
+    }
+
+
+def test_what_a_view_claims_a_little_too_high_is_not_told(of_records: Bundle) -> None:
+    def higher(claim: Claim) -> None:
+        case = claim["server_worst_case"]["epsilon"]
+        case["pld"] = case["pld"] * 1.03 + 0.01
+
+    found = judged(changed(of_records, claim=higher), "views")
+    assert (found.verdict.value, found.severity) == ("PASS", None)
+    assert "overstated" not in found.measurement
 
 
 def test_of_a_long_run_forty_points_are_drawn(of_records: Bundle) -> None:

@@ -139,3 +139,26 @@ def test_a_clipped_norm_is_a_finite_number_from_zero(bad):
     assert norm_faults(np.array([C]), np.array([bad]), C) == [
         "a clipped norm is not a finite number from 0"
     ]
+
+
+def test_the_largest_differences_are_told_over_c_added_and_replaced_apart():
+    results = more(ADDED, 9.0 * C)
+    results = replace(
+        results,
+        names=(*results.names, "moved", "endless"),
+        kinds=(*results.kinds, ELSEWHERE, "gaussian"),
+        batch_size=np.append(results.batch_size, [3, 3]),
+        difference_norm=np.append(results.difference_norm, [7.0 * C, np.inf]),
+        norm_with=np.append(results.norm_with, [C, C]),
+        norm_without=np.append(results.norm_without, [C, C]),
+    )
+    assert judge_probe(results, C, "record", []) == {
+        "pairs": 6,
+        "largest_difference_over_clipping_norm": 1.0,
+        "largest_difference_of_a_replaced_one": 2.0,
+        "tolerance": TOLERANCE,
+    }
+    alone = replace(probe(), kinds=("gaussian", "gaussian", "repeat"))
+    found = judge_probe(alone, C, "record", [])
+    assert found["largest_difference_of_a_replaced_one"] is None
+    assert found["largest_difference_over_clipping_norm"] == 2.0

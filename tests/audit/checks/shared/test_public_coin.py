@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from audit.checks.randomness import RANDOMNESS
+from audit.checks.shared.public_coin import _subject
 from audit.reading.bundle import open_bundle
 from audit.reading.ledger import INTENTS
+from audit.untrusted.fields import FieldError
 from audit.verdict import Verdict
 from reports.signatures.challenges import (
     Promised,
@@ -205,6 +207,18 @@ def test_an_intent_that_is_none_is_told_as_that(run, content, words):
     verdict, said = judged(run)
     assert verdict is Verdict.NOT_VERIFIED
     assert words in said
+
+
+@pytest.mark.parametrize(("others", "found"), [(63, True), (64, False)])
+def test_a_statement_has_sixty_four_subjects_at_most(others, found):
+    subjects = [{"name": f"file-{number}"} for number in range(others)]
+    named = {"name": "spec.yaml", "digest": {"sha256": "0" * 64}}
+    statement = {"subject": [*subjects, named]}
+    if found:
+        assert _subject(statement, "spec.yaml") == "0" * 64
+    else:
+        with pytest.raises(FieldError, match="subject"):
+            _subject(statement, "spec.yaml")
 
 
 def test_an_intent_of_more_than_sixteen_megabytes_is_not_read(run):
