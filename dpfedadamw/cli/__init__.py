@@ -65,8 +65,8 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     help="Differentially private federated learning that can be believed.\n\n"
-    "A YAML spec goes in; a trained model comes out, with a privacy ledger, an independent audit "
-    "and a signed report.\n\nStart with: dpfedadamw run quickstart",
+    "A YAML spec goes in; a trained model comes out, with a privacy ledger, an audit "
+    "by a second program and a signed report.\n\nStart with: dpfedadamw run quickstart",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

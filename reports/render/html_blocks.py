@@ -55,7 +55,13 @@ def _block(shown: Document, block: Block) -> str:
         )
     if kind == "table":
         return _table(
-            block["caption"], block["head"], block["rows"], block["align"], small=block["small"]
+            block["caption"],
+            block["head"],
+            block["rows"],
+            block["align"],
+            small=block["small"],
+            # One column of text beside three numbers needs no more room than three columns do.
+            narrow=len(block["head"]) == _NARROW + 1 and sum(map(bool, block["widths"])) == 1,
         )
     if kind == "settings":
         rows = "".join(
@@ -78,7 +84,13 @@ def _block(shown: Document, block: Block) -> str:
 
 
 def _table(
-    caption: str, head: list[str], rows: list[list[Text]], align: list[str], *, small: bool = False
+    caption: str,
+    head: list[str],
+    rows: list[list[Text]],
+    align: list[str],
+    *,
+    small: bool = False,
+    narrow: bool = False,
 ) -> str:
     def cells(tag: str, values: list[Any], scope: str = "") -> str:
         return "".join(
@@ -88,7 +100,7 @@ def _table(
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     top = cells("th", head, ' scope="col"')
-    kinds = ["wide"] * (len(head) > _NARROW) + ["dense"] * small
+    kinds = ["wide"] * (len(head) > _NARROW and not narrow) + ["dense"] * small
     # Wide tables scroll by themselves, by keyboard too; the page never does.
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'

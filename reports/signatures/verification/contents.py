@@ -9,7 +9,7 @@ from pathlib import Path
 from audit.untrusted.files import UNFINISHED
 from reports.content import findings, guarantee
 from reports.content.parts import PUBLIC
-from reports.errors import PdfSignatureError, SourceError, local
+from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
 from reports.reading.files import clean, mapping, parse_json, sequence
 from reports.reading.snapshot import Snapshot
 from reports.reading.source import RunSource
@@ -23,6 +23,7 @@ from reports.signatures.inventory import (
     has_evidence,
     list_run,
 )
+from reports.signatures.keys import fingerprint, parse_public
 from reports.signatures.verification.results import Found
 
 REPORTS = ("report", "report-public")
@@ -217,6 +218,8 @@ def check_reports(
                 found.add_error(name, error)
             if suffix == ".pdf":
                 _check_attachment(files, stem, data, found)
+            elif suffix == ".json":
+                _check_independence(files, name, data, found)
 
 
 def _check_attachment(files: Snapshot, stem: str, pages: bytes, found: Found) -> None:
@@ -228,6 +231,30 @@ def _check_attachment(files: Snapshot, stem: str, pages: bytes, found: Found) ->
         found.add_error(f"{stem}.pdf", error)
     except SourceError:
         pass  # Named already: the data are missing.
+
+
+def _check_independence(files: Snapshot, name: str, data: bytes, found: Found) -> None:
+    """Check that a report which calls its audit independent names the two keys that signed.
+
+    An auditor's key that was replaced since is let pass: the chain of rotations is judged apart.
+    """
+    try:
+        trust = mapping(mapping(parse_json(data, name)).get("trust"))
+        keys = {
+            role: fingerprint(parse_public(files.read(file), file))
+            for role, file in (("auditor", signing.AUDITOR_KEY), ("trainer", signing.TRAINER_KEY))
+            if files.holds(file)
+        }
+    except (SourceError, KeyFileError):
+        return  # Named already.
+    if trust.get("auditor") != "another key" or len(keys) < 2:
+        return
+    stated = [clean(key, 200) for key in sequence(trust.get("keys"))]
+    replaced = files.holds(signing.AUDITOR_ROTATIONS) and keys["auditor"] != keys["trainer"]
+    if not replaced and stated[:1] != [keys["auditor"]]:
+        found.add(name, "calls its audit independent, but names another auditor’s key than signed")
+    elif keys["auditor"] == keys["trainer"]:
+        found.add(name, "calls its audit independent, but one key signed as trainer and auditor")
 
 
 def _report_data(data: bytes, name: str, subject: About, found: Found) -> None:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 )
 
 from audit.untrusted import files as untrusted
-from reports import KeyFileError, build_report
+from reports import Auditing, KeyFileError, build_report
 from reports.errors import EnvelopeError, PdfSignatureError
 from reports.signatures import keys, pades, signing
 from reports.signatures.dsse import (
@@ -34,6 +34,7 @@ from reports.signatures.dsse import (
 )
 from reports.signatures.inventory import evidence_digests
 from reports.signatures.trust import signer
+from reports.signatures.trust.certificates import self_signed
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import Outcome, VerificationResult, verify
 from tests.reports.signing_keys import create, fresh
@@ -362,4 +363,33 @@ def test_an_invented_public_report_is_named(signed: Signed) -> None:
     (signed.run / "report-public.html").write_bytes(invented)
     assert [str(problem) for problem in signed.verify().problems] == [
         "report-public.html: is not covered by attestation.json"
+    ]
+
+
+def reported_as_independent(signed: Signed, auditor: SigningKey, signs: SigningKey) -> list[str]:
+    """What does not hold of a report that calls one auditor independent, and is signed by one."""
+    stated = Auditing(auditor.fingerprint, signed.trainer.fingerprint, one_hand=False)
+    if stated.trainer == stated.auditor:
+        # No report says so by itself.
+        stated = Auditing(auditor.fingerprint, "SHA256:another", one_hand=False)
+    build_report(signed.run, auditing=stated)
+    signing.sign(signed.run, signed.trainer, signs)
+    return [str(problem) for problem in verify(signed.run).problems]
+
+
+def test_an_audit_called_independent_is_signed_by_the_key_that_is_named(signed: Signed) -> None:
+    other = fresh("auditor")
+    assert reported_as_independent(signed, signed.auditor, signed.auditor) == []
+    found = reported_as_independent(signed, signed.auditor, other)
+    assert found == [
+        "report.json: calls its audit independent, but names another auditor’s key than signed"
+    ]
+
+
+def test_an_audit_called_independent_is_not_signed_by_the_trainers_key(signed: Signed) -> None:
+    private = signed.trainer.private
+    both = SigningKey("auditor", private, (self_signed(private, "auditor"),))
+    found = reported_as_independent(signed, both, both)
+    assert found == [
+        "report.json: calls its audit independent, but one key signed as trainer and auditor"
     ]
