@@ -1,7 +1,7 @@
 """A round of the product against the same round as plain torch and as an Opacus loop.
 
     python tests/bench/bench_round.py [--only logreg vit-tiny resnet18 lora] [--rounds 7]
-        [--clients S] [--threads 2]
+        [--clients S] [--threads 2] [--flower-python PATH]
 
 The product is what `dpfedadamw run` does in a round: ledger, sampling, clipped sums, release noise,
 evidence, server, checkpoint, metrics. Its test set is not evaluated, nor by the others. The plain
@@ -14,12 +14,15 @@ at single rounds, so that what else the machine does hits all alike; the first r
 thrown away. Ratios are medians over turns of neighbouring rounds. Processor time is that of all
 threads and leaves out waiting for the disk; wall time has it. Not collected by pytest.
 
-Flower with Opacus is left out: flwr is no dependency of this project's environments.
+Flower with Opacus (`flower_opacus.py`) has processes of its own beside the one that takes turns;
+all of theirs count, but not what Flower takes to start. flwr has an environment of its own: where
+the interpreter of ``--flower-python`` (else this one) has none, it is left out, and a line says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -27,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,29 +160,38 @@ def _write_encoder(folder: Path) -> None:
     transformers.BertModel(config).save_pretrained(folder)
 
 
-class _EndedError(Exception):
+class EndedError(Exception):
     """No round is wanted any more."""
 
 
 class Turns:
-    """The child's end: waits for its turn, and tells how long a round took."""
+    """The child's end: waits for its turn, and tells how long a round took.
 
-    def __init__(self) -> None:
+    Args:
+        processor: Tells the processor time taken so far, in seconds.
+        out: Where it tells.
+    """
+
+    def __init__(
+        self, processor: Callable[[], float] = time.process_time, out: Any = sys.stdout
+    ) -> None:
+        self._processor = processor
+        self.out = out
         self._began = (0.0, 0.0)
 
     def wait(self) -> None:
         """Wait until a round is wanted."""
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        self.out.write("ready\n")
+        self.out.flush()
         if sys.stdin.readline().strip() != "round":
-            raise _EndedError
-        self._began = (time.perf_counter(), time.process_time())
+            raise EndedError
+        self._began = (time.perf_counter(), self._processor())
 
     def done(self) -> None:
         """Tell how long the round took."""
-        wall, used = time.perf_counter(), time.process_time()
+        wall, used = time.perf_counter(), self._processor()
         took = {"wall": wall - self._began[0], "processor": used - self._began[1]}
-        sys.stdout.write(json.dumps(took) + "\n")
+        self.out.write(json.dumps(took) + "\n")
 
 
 def product(name: str, clients: int, folder: Path, turns: Turns) -> None:
@@ -257,6 +269,17 @@ def plain(name: str, clients: int, folder: Path, turns: Turns) -> None:
         turns.done()
 
 
+def freeze_unknown(model: Any) -> None:
+    """Freeze the parameters that Opacus has no rule for."""
+    from opacus import GradSampleModule
+
+    for module in model.modules():
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        if own and type(module) not in GradSampleModule.GRAD_SAMPLERS:
+            for parameter in own:
+                parameter.requires_grad_(False)
+
+
 def opacus(name: str, clients: int, folder: Path, turns: Turns) -> None:
     """The same with Opacus; parameters that it has no rule for are frozen, in its favour."""
     import warnings
@@ -270,11 +293,7 @@ def opacus(name: str, clients: int, folder: Path, turns: Turns) -> None:
     # Hooks on a model whose inputs need no gradient, at every step.
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     model, held = _parts(name, clients, folder)
-    for module in model.modules():
-        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-        if own and type(module) not in GradSampleModule.GRAD_SAMPLERS:
-            for parameter in own:
-                parameter.requires_grad_(False)
+    freeze_unknown(model)
     wrapped = GradSampleModule(model, batch_first=True, loss_reduction="mean")
     loaders = [
         DPDataLoader.from_data_loader(
@@ -308,15 +327,55 @@ def opacus(name: str, clients: int, folder: Path, turns: Turns) -> None:
         turns.done()
 
 
-CONTENDERS = {"product": product, "plain": plain, "opacus": opacus}
+def flower(name: str, clients: int, folder: Path, _turns: Turns) -> None:
+    """The same by Flower's simulation, whose clients train with Opacus."""
+    # What its processes print may not come between the lines of the turns.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    # Its processes import by name what this one runs as a script.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    import flower_opacus
+
+    turns = flower_opacus.bench.Turns(lambda: sum(map(_seconds, _family())), out)
+
+    def ended() -> None:
+        out.write(json.dumps({"peak": sum(map(_peak, _family()))}) + "\n")
+        out.flush()
+
+    flower_opacus.rounds(name, clients, folder, turns, ended)
 
 
-def _peak() -> float:
-    """Largest resident memory of this process so far, in MB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    return float("nan")
+CONTENDERS = {"product": product, "plain": plain, "opacus": opacus, "flower": flower}
+
+
+def _family() -> list[int]:
+    """This process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            after = (entry / "stat").read_text().rpartition(")")[2].split()
+            children.setdefault(int(after[1]), []).append(int(entry.name))
+    found = [os.getpid()]
+    for process in found:
+        found.extend(children.get(process, []))
+    return found
+
+
+def _seconds(process: int) -> float:
+    """Processor time of a process so far, its children that have ended included."""
+    with contextlib.suppress(OSError):
+        after = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, after[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def _peak(process: int | str = "self") -> float:
+    """Largest resident memory of a process so far, in MB; 0 for one that has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
 
 
 def child(name: str, contender: str, clients: int, threads: int, folder: Path) -> None:
@@ -329,7 +388,7 @@ def child(name: str, contender: str, clients: int, threads: int, folder: Path) -
     torch.set_num_threads(threads)
     try:
         CONTENDERS[contender](name, clients, folder, Turns())
-    except _EndedError:
+    except EndedError:
         print(json.dumps({"peak": _peak()}))
 
 
@@ -338,24 +397,32 @@ def measure(
     clients: int,
     rounds: int,
     threads: int,
-    contenders: Sequence[str] = tuple(CONTENDERS),
+    contenders: Mapping[str, str],
 ) -> tuple[dict[str, list[dict[str, float]]], dict[str, float]]:
-    """Times of each contender's rounds, the first left out, and its largest memory in MB."""
+    """Times of each contender's rounds, the first left out, and its largest memory in MB.
+
+    Args:
+        name: The workload.
+        clients: S.
+        rounds: Of each contender.
+        threads: Of each contender.
+        contenders: Their interpreters, by name.
+    """
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         write_data(name, clients, folder)
-        command = [sys.executable, __file__, "--folder", made, "--only", name]
+        command = [__file__, "--folder", made, "--only", name]
         command += ["--clients", str(clients), "--threads", str(threads)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         started = {
             one: subprocess.Popen(
-                [*command, "--child", one],
+                [interpreter, *command, "--child", one],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
                 env=environment,
             )
-            for one in contenders
+            for one, interpreter in contenders.items()
         }
         times: dict[str, list[dict[str, float]]] = {one: [] for one in started}
         for one, process in started.items():
@@ -379,6 +446,15 @@ def measure(
     return times, peaks
 
 
+def _has_flower(interpreter: str) -> bool:
+    """Whether an interpreter has what the contender of Flower needs."""
+    tried = [interpreter, "-c", "import flwr.simulation, ray, opacus"]
+    try:
+        return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
 def _expect_ready(one: str, process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     if process.stdout.readline().strip() != "ready":
@@ -395,6 +471,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, help="S; ten for logreg, else five")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-opacus", action="store_true")
+    parser.add_argument("--flower-python", default=sys.executable)
     parser.add_argument("--child", choices=list(CONTENDERS))
     parser.add_argument("--folder", type=Path)
     chosen = parser.parse_args()
@@ -404,29 +481,40 @@ def main() -> None:
         return
     print(
         "| model | S | plain round, ms | product / plain, wall | processor | goal | "
-        "Opacus / plain, wall | processor | memory, MB: product | goal | plain | Opacus |"
+        "Opacus / plain, wall | processor | Flower / plain, wall | processor | "
+        "memory, MB: product | goal | plain | Opacus | Flower |"
     )
-    print("|" + "---|" * 12)
+    print("|" + "---|" * 15)
+    optional = ("opacus", "flower")
+    contenders = dict.fromkeys(CONTENDERS, sys.executable) | {"flower": chosen.flower_python}
+    if chosen.no_opacus:
+        del contenders["opacus"]
+    if not _has_flower(chosen.flower_python):
+        del contenders["flower"]
+        sys.stderr.write(
+            f"Flower with Opacus is left out: {chosen.flower_python} cannot import flwr, ray and "
+            "opacus; --flower-python names an interpreter that can\n"
+        )
     for name in chosen.only:
         work = WORKLOADS[name]
         clients = chosen.clients or work.clients
-        contenders = [one for one in CONTENDERS if one != "opacus" or not chosen.no_opacus]
         times, peaks = measure(name, clients, chosen.rounds, chosen.threads, contenders)
 
         def ratio(one: str, kind: str, times: Any = times) -> float:
             pairs = zip(times[one], times["plain"], strict=True)
             return statistics.median(mine[kind] / theirs[kind] for mine, theirs in pairs)
 
-        def of_opacus(kind: str, ratio: Any = ratio, times: Any = times) -> str:
-            return f"{ratio('opacus', kind):.2f}" if "opacus" in times else ""
+        def of(one: str, kind: str, ratio: Any = ratio, times: Any = times) -> str:
+            return f"{ratio(one, kind):.2f}" if one in times else ""
 
         milliseconds = statistics.median(one["wall"] for one in times["plain"]) * 1e3
         print(
             f"| {name} | {clients} | {milliseconds:.0f} | {ratio('product', 'wall'):.2f} | "
             f"{ratio('product', 'processor'):.2f} | {work.round_goal:g} | "
-            f"{of_opacus('wall')} | {of_opacus('processor')} | "
+            f"{of('opacus', 'wall')} | {of('opacus', 'processor')} | "
+            f"{of('flower', 'wall')} | {of('flower', 'processor')} | "
             f"{peaks['product']:.0f} | {work.memory_goal or ''} | {peaks['plain']:.0f} | "
-            + (f"{peaks['opacus']:.0f} |" if "opacus" in peaks else "|"),
+            + "".join(f"{peaks[one]:.0f} |" if one in peaks else " |" for one in optional),
             flush=True,
         )
 
