@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reports import ReportError, build_report
+from reports import KeyFileError, ReportError, build_report
 from reports.reading.snapshot import Snapshot
 from reports.signatures import bundles, keys, signing
+from reports.signatures.dsse import seal
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import verify
-from tests.reports.signing_keys import create
+from tests.reports.signing_keys import create, fresh
 
 PASSPHRASE = "correct horse"
 
@@ -113,3 +117,76 @@ def test_a_run_without_a_model_is_refused_in_one_line(trainer: SigningKey, tmp_p
     with pytest.raises(ReportError, match=r"model\.sig: cannot be made") as caught:
         bundles.sign_model(tmp_path, trainer, PASSPHRASE)
     assert "\n" not in str(caught.value)
+
+
+# Bundles that no library makes, by the right key.
+
+
+def rewritten(run: Path, trainer: SigningKey, change: Callable[[Any], Any]) -> dict[str, str]:
+    """What is said of a bundle whose statement is another, signed anew."""
+    path = run / "model.sig"
+    document = json.loads(path.read_text())
+    envelope = document["dsseEnvelope"]
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    change(statement)
+    sealed = json.loads(seal(json.dumps(statement).encode(), trainer.private))
+    document["dsseEnvelope"] = {**envelope, **sealed}
+    path.write_text(json.dumps(document))
+    return problems(run)
+
+
+def resources(change: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Other resources, with the subject that they make."""
+
+    def apply(statement: Any) -> None:
+        listed = statement["predicate"]["resources"]
+        change(listed)
+        digests = b"".join(bytes.fromhex(one["digest"]) for one in listed)
+        statement["subject"][0]["digest"]["sha256"] = hashlib.sha256(digests).hexdigest()
+
+    return apply
+
+
+LACKS = "covers other files than model.json and model.safetensors"
+ONCE = "SHA-256 of every file once is needed"
+NOT_ITS = "its subject is not the files that it lists"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: None, None),
+        (
+            lambda s: s.update(predicateType="another"),
+            f"predicateType must be {bundles.PREDICATE_TYPE}",
+        ),
+        (resources(lambda r: r.pop()), LACKS),
+        (resources(lambda r: r.append({**r[0], "name": "further.json"})), LACKS),
+        (resources(lambda r: r[0].update(name=r[1]["name"])), ONCE),
+        (resources(lambda r: r[0].update(algorithm="sha512")), ONCE),
+        (
+            lambda s: s["predicate"]["resources"][0].update(digest="none"),
+            "a digest is not hexadecimal",
+        ),
+        (lambda s: s["subject"][0]["digest"].update(sha256="0" * 64), NOT_ITS),
+        (lambda s: s["subject"].append(s["subject"][0]), NOT_ITS),
+        (lambda s: s.update(subject=[]), NOT_ITS),
+        (lambda s: s.pop("predicate"), NOT_ITS),
+    ],
+)
+def test_a_bundle_that_contradicts_itself_is_named(
+    run: Path, trainer: SigningKey, change: Callable[[Any], Any], said: str | None
+) -> None:
+    assert rewritten(run, trainer, change) == ({} if said is None else {"model.sig": said})
+
+
+def test_a_model_that_is_not_there_is_named(run: Path) -> None:
+    (run / "model.json").unlink()
+    found = problems(run)
+    assert set(found) == {"model.json"}
+    assert str(run) not in found["model.json"]
+
+
+def test_a_key_in_hardware_signs_no_model(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match=r"model\.sig: model-signing needs a key in a file"):
+        bundles.sign_model(tmp_path, fresh("trainer"), None)

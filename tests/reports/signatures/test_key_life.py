@@ -468,3 +468,82 @@ def test_a_key_of_the_future_blames_the_clock_and_not_the_key(case: Case) -> Non
     with pytest.raises(KeyFileError, match=r"clock says .*; set the clock right") as caught:
         signer.load("trainer", case.keys / "trainer.key")
     assert "rotate" not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuses)
+    with pytest.raises(KeyFileError, match=r": cannot be listed \(Permission denied\)"):
+        keyring.generations("trainer", tmp_path)
+
+
+def test_roles_reasons_and_times_that_there_are_not_are_refused(case: Case) -> None:
+    with pytest.raises(KeyFileError, match="role 'judge': must be one of trainer, auditor"):
+        keyring.new("judge", case.keys)  # type: ignore[arg-type] # as from a command line
+    with pytest.raises(KeyFileError, match="reason 'bored': must be one of "):
+        keyring.revoke("trainer", case.keys, None, "bored")
+    later = certificates.now() + DAY
+    with pytest.raises(KeyFileError, match="lies in the future"):
+        keyring.revoke("trainer", case.keys, None, statements.REASONS[0], later)
+    assert not revocations.list_path(case.keys, "trainer").exists()
+
+
+def test_without_a_key_there_is_none_to_replace_or_to_revoke(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="no trainer key to replace; make one with: keys new"):
+        keyring.rotate("trainer", tmp_path / "none")
+    with pytest.raises(KeyFileError, match=r"no trainer key$"):
+        keyring.revoke("trainer", tmp_path / "none", None, statements.REASONS[0])
+
+
+def test_a_certificate_that_has_expired_is_not_brought_along(tmp_path: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    keys.store(private, tmp_path / "theirs", "old", None)
+    long_ago = certificates.now() - 400 * DAY
+    chain = (certificates.self_signed(private, "trainer", 30, long_ago),)
+    file = tmp_path / "old.crt"
+    file.write_bytes(certificates.chain_pem(chain))
+    with pytest.raises(KeyFileError, match=r"old\.crt: "):
+        keyring.bring("trainer", tmp_path / "k", tmp_path / "theirs" / "old.key", file)
+    assert keyring.current("trainer", tmp_path / "k") is None
+
+
+def test_a_chain_of_rotations_ends_at_the_number_that_readers_take(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "MOST_STATEMENTS", 2)
+    keyring.rotate("trainer", case.keys)
+    keyring.rotate("trainer", case.keys)
+    with pytest.raises(KeyFileError, match="no more than 2 rotations"):
+        keyring.rotate("trainer", case.keys)
+    assert keyring.current("trainer", case.keys).number == 3
+
+
+def test_an_older_key_that_nobody_followed_revokes_itself(case: Case) -> None:
+    """Made afresh after a revocation: the new key has no say over the old one."""
+    old = load_public(case.public("trainer"))
+    reason = statements.REASONS[0]
+    keyring.revoke("trainer", case.keys, None, reason)
+    keyring.new("trainer", case.keys)
+    newest = keyring.current("trainer", case.keys)
+    assert newest.number == 2
+    before = revocations.own_revocations(case.keys)[fingerprint(old)].since
+    _, entry = keyring.revoke("trainer", case.keys, old, reason, before - DAY)
+    assert entry.issuer == entry.key == fingerprint(old)
+    assert entry.since == before - DAY
+    stranger = ec.generate_private_key(ec.SECP256R1()).public_key()
+    with pytest.raises(KeyFileError, match="so none has a say over it"):
+        keyring.revoke("trainer", case.keys, stranger, reason)
+
+
+def test_numbers_of_keys_are_counted_to_four_digits(tmp_path: Path) -> None:
+    folder = tmp_path / "k"
+    folder.mkdir(mode=0o700)
+    for name in ("trainer", "trainer-2", "trainer-9999", "trainer-0", "trainer-10000", "xtrainer"):
+        (folder / f"{name}.pub").write_bytes(b"")
+    assert [one.number for one in keyring.generations("trainer", folder)] == [1, 2, 9999]
+    stems = [one.stem for one in keyring.generations("trainer", folder)]
+    assert stems == ["trainer", "trainer-2", "trainer-9999"]

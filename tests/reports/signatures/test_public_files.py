@@ -282,3 +282,27 @@ def test_a_stranger_checks_the_public_files_with_their_own_page(handed: Handed) 
     shutil.rmtree(handed.folder / "evidence")
     shutil.copy(handed.run / "attestation.json", handed.folder / ENVELOPE)
     assert last().startswith("DOES NOT HOLD: attestation-public.json: is not what the auditor")
+
+
+def test_an_audience_that_cannot_be_given_what_it_needs_is_told_why(
+    handed: Handed, tmp_path: Path
+) -> None:
+    run = handed.run
+    (run / "evidence" / "link").symlink_to(run / "spec.yaml")
+    with pytest.raises(SourceError, match=r"^evidence/"):
+        files_for(run, "auditor")
+    # The archive has no evidence, so what is wrong in it is not the archive's matter.
+    assert "spec.yaml" in files_for(run, "archive")
+    shutil.rmtree(run / "evidence")
+    with pytest.raises(SourceError, match="evidence: missing; without it nothing can be audited"):
+        files_for(run, "auditor")
+    (run / "link").symlink_to(run / "spec.yaml")
+    for audience in ("archive", "auditor"):
+        with pytest.raises(SourceError, match="link: is a link"):
+            files_for(run, audience)
+
+
+def test_files_are_named_in_order_and_each_once(handed: Handed) -> None:
+    for audience in audiences.AUDIENCES:
+        names = files_for(handed.run, audience)
+        assert list(names) == sorted(set(names))

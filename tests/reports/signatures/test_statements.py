@@ -1,0 +1,237 @@
+"""Statements about keys: rotations and revocations that contradict themselves are refused."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reports.errors import EnvelopeError
+from reports.reading.snapshot import Snapshot
+from reports.signatures.dsse import (
+    SHA256,
+    Statement,
+    parse_envelope,
+    parse_statement,
+    seal,
+    write_statement,
+)
+from reports.signatures.keys import fingerprint
+from reports.signatures.trust import statements
+from reports.signatures.trust.statements import (
+    REVOCATION_TYPE,
+    ROTATION_TYPE,
+    Revocation,
+    Sealed,
+    read_revocation,
+    read_rotation,
+)
+from reports.signatures.verification.key_trust import Trust, leads_to
+from reports.signatures.verification.results import Found
+
+WHEN = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
+KEYS = [ec.generate_private_key(ec.SECP256R1()) for _ in range(4)]
+FIRST, SECOND, THIRD, STRANGER = KEYS
+
+
+def rotation(
+    signer: ec.EllipticCurvePrivateKey = FIRST,
+    following: ec.EllipticCurvePrivateKey = SECOND,
+    role: Any = "trainer",
+) -> Sealed:
+    return Sealed(statements.write_rotation(role, signer, following.public_key(), WHEN))
+
+
+def rewritten(
+    sealed: bytes, kind: str, signer: ec.EllipticCurvePrivateKey, change: Callable[[Any], Any]
+) -> bytes:
+    """A statement with other words or subjects, signed anew."""
+    said = parse_statement(parse_envelope(sealed, "file").payload, kind, "file")
+    subjects, predicate = dict(said.subjects), json.loads(json.dumps(said.predicate))
+    change({"subjects": subjects, "predicate": predicate})
+    return seal(write_statement(Statement(subjects, kind, predicate)), signer)
+
+
+def test_a_rotation_names_both_keys_and_when() -> None:
+    found = read_rotation(rotation(), FIRST.public_key(), "file")
+    assert found.role == "trainer"
+    assert found.previous == fingerprint(FIRST.public_key())
+    assert fingerprint(found.following) == fingerprint(SECOND.public_key())
+    assert found.created == WHEN
+
+
+OTHER = fingerprint(STRANGER.public_key())
+CONTRADICT = "file: its keys contradict one another"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s["predicate"].update(previous=OTHER), CONTRADICT),
+        (lambda s: s["predicate"].update(following=OTHER), CONTRADICT),
+        (lambda s: s["subjects"].update(following=(SHA256, "0" * 64)), CONTRADICT),
+        (lambda s: s["subjects"].update(more=(SHA256, "0" * 64)), CONTRADICT),
+        (lambda s: s["predicate"].update(public_key="none"), "file: holds no usable public key"),
+        (lambda s: s["predicate"].update(role="judge"), "file: role must be one of trainer, audit"),
+        (lambda s: s["predicate"].update(created="soon"), "file: "),
+    ],
+)
+def test_a_rotation_that_contradicts_itself_is_refused(
+    change: Callable[[Any], Any], said: str
+) -> None:
+    other = Sealed(rewritten(rotation().envelope, ROTATION_TYPE, FIRST, change))
+    with pytest.raises(EnvelopeError) as caught:
+        read_rotation(other, FIRST.public_key(), "file")
+    assert str(caught.value).startswith(said)
+
+
+def test_a_rotation_by_another_key_is_none() -> None:
+    with pytest.raises(EnvelopeError):
+        read_rotation(rotation(), SECOND.public_key(), "file")
+
+
+def revocation(
+    signer: ec.EllipticCurvePrivateKey = FIRST,
+    chain: tuple[Sealed, ...] = (),
+    reason: str = "compromised",
+    role: Any = "trainer",
+) -> bytes:
+    entry = Revocation(
+        role, fingerprint(FIRST.public_key()), WHEN, reason, fingerprint(signer.public_key())
+    )
+    return statements.write_revocation(entry, FIRST.public_key(), signer, chain, WHEN)
+
+
+def test_a_key_revokes_itself_and_those_that_it_followed_from() -> None:
+    reason = statements.REASONS[0]
+    found = read_revocation(revocation(reason=reason), "file")
+    assert (found.key, found.since, found.reason) == (
+        fingerprint(FIRST.public_key()),
+        WHEN,
+        reason,
+    )
+    chain = (rotation(), rotation(SECOND, THIRD))
+    followed = read_revocation(revocation(THIRD, chain, reason), "file")
+    assert followed.issuer == fingerprint(THIRD.public_key())
+    for signer, steps in ((SECOND, ()), (SECOND, chain), (STRANGER, chain), (THIRD, chain[:1])):
+        with pytest.raises(EnvelopeError, match="which has no say over"):
+            read_revocation(revocation(signer, steps, reason), "file")
+    # A chain begins at the key that is revoked.
+    with pytest.raises(EnvelopeError):
+        read_revocation(revocation(THIRD, chain[1:], reason), "file")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s["predicate"].update(revoked=OTHER), CONTRADICT),
+        (lambda s: s["subjects"].update(revoked=(SHA256, "0" * 64)), CONTRADICT),
+        (lambda s: s["predicate"].update(reason="bored"), "file: reason must be one of "),
+        (lambda s: s["predicate"].update(role="judge"), "file: role must be one of "),
+        (lambda s: s["predicate"].update(issuer_key=None), "file: holds no usable public key"),
+        (
+            lambda s: s["predicate"].update(rotations=[{"envelope": "§"}]),
+            "file: holds something that is not base64",
+        ),
+    ],
+)
+def test_a_revocation_that_contradicts_itself_is_refused(
+    change: Callable[[Any], Any], said: str
+) -> None:
+    data = revocation(reason=statements.REASONS[0])
+    with pytest.raises(EnvelopeError) as caught:
+        read_revocation(rewritten(data, REVOCATION_TYPE, FIRST, change), "file")
+    assert str(caught.value).startswith(said)
+
+
+def test_a_list_has_entries_and_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = rotation()
+    whole = statements.write_bundle("rotations", (entry, entry))
+    assert statements.read_bundle(whole, "rotations", "file") == (entry, entry)
+    monkeypatch.setattr(statements, "MOST_STATEMENTS", 2)
+    assert len(statements.read_bundle(whole, "rotations", "file")) == 2
+    monkeypatch.setattr(statements, "MOST_STATEMENTS", 1)
+    with pytest.raises(EnvelopeError, match="file: more than 1 rotations"):
+        statements.read_bundle(whole, "rotations", "file")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[]", b'{"format": 2, "rotations": [1]}', b'{"format": 1, "rotations": []}',
+     b'{"format": 1, "rotations": {"a": 1}}', b'{"format": 1, "revocations": [1]}'],
+)  # fmt: skip
+def test_what_is_no_list_of_its_kind_is_refused(data: bytes) -> None:
+    with pytest.raises(EnvelopeError, match="file: is no list of rotations"):
+        statements.read_bundle(data, "rotations", "file")
+
+
+def test_a_list_is_laid_out_in_one_way_alone() -> None:
+    whole = statements.write_bundle("rotations", (rotation(),))
+    compact = json.dumps(json.loads(whole)).encode()
+    with pytest.raises(EnvelopeError, match="file: is not laid out as lists of rotations are"):
+        statements.read_bundle(compact, "rotations", "file")
+    stamped = statements.write_bundle("rotations", (Sealed(b"envelope", b"stamp"),))
+    assert statements.read_bundle(stamped, "rotations", "file") == (Sealed(b"envelope", b"stamp"),)
+
+
+# What a caller's key leads to.
+
+NOBODY = Trust({}, (), {}, {"trainer": frozenset(), "auditor": frozenset()})
+
+
+def led(
+    folder: Path,
+    chain: tuple[Sealed, ...] | bytes | None,
+    start: ec.EllipticCurvePrivateKey = FIRST,
+    end: ec.EllipticCurvePrivateKey = THIRD,
+) -> tuple[bool, list[str], list[str]]:
+    if chain is not None:
+        data = chain if isinstance(chain, bytes) else statements.write_bundle("rotations", chain)
+        (folder / "trainer.rotations.json").write_bytes(data)
+    found = Found()
+    leads = leads_to(
+        Snapshot(folder), "trainer.rotations.json", "trainer", start.public_key(),
+        end.public_key(), NOBODY, found,
+    )  # fmt: skip
+    return leads, [str(problem) for problem in found.problems], found.statements
+
+
+def test_the_callers_key_leads_to_the_signers_from_wherever_it_stands(tmp_path: Path) -> None:
+    chain = (rotation(), rotation(SECOND, THIRD))
+    leads, problems, said = led(tmp_path, chain)
+    assert (leads, problems) == (True, [])
+    assert said == [
+        f"The trainer's key that you gave, {fingerprint(FIRST.public_key())}, was replaced by its "
+        f"holder (2026-11-22, 2026-11-22); {fingerprint(THIRD.public_key())} follows from it."
+    ]
+    assert led(tmp_path, chain, SECOND)[0]
+    assert led(tmp_path, chain, FIRST, SECOND)[0] is False
+    assert led(tmp_path, chain, THIRD) == (False, [], [])
+    assert led(tmp_path, chain, STRANGER) == (False, [], [])
+    # A link by another breaks the chain, and what came before it counts for nothing more.
+    broken = (rotation(), rotation(STRANGER, THIRD), rotation(SECOND, THIRD))
+    assert led(tmp_path, broken) == (False, [], [])
+
+
+def test_no_list_and_a_list_for_the_other_role_lead_nowhere(tmp_path: Path) -> None:
+    assert led(tmp_path, None) == (False, [], [])
+    other = (rotation(role="auditor"), rotation(SECOND, THIRD, role="auditor"))
+    assert led(tmp_path, other) == (False, [], [])
+
+
+def test_a_damaged_list_or_timestamp_is_named_and_leads_nowhere(tmp_path: Path) -> None:
+    leads, problems, _ = led(tmp_path, b"none")
+    assert leads is False
+    assert len(problems) == 1
+    assert problems[0].startswith("trainer.rotations.json: ")
+    stamped = Sealed(rotation().envelope, base64.b64decode("AAAA"))
+    leads, problems, said = led(tmp_path, (stamped, rotation(SECOND, THIRD)))
+    assert (leads, said) == (False, [])
+    assert len(problems) == 1
+    assert problems[0].startswith("trainer.rotations.json: ")
