@@ -105,6 +105,7 @@ for command in (
     cost.calibrate,
 ):
     app.command()(command)
+app.command("sign-off")(handing_over.sign_off)
 app.command("list")(spec.list_)
 app.add_typer(spec_app, name="spec")
 spec_app.command("validate")(spec.spec_validate)

@@ -1,4 +1,4 @@
-"""``bundle`` and ``erase``: what of a run others get, and what of it is destroyed."""
+"""``bundle``, ``sign-off`` and ``erase``: what of a run others get, sign, and destroy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.text import Text
 from dpfedadamw.cli import display, signatures
 from dpfedadamw.cli.options import (
     RUNS,
+    Audience,
     AuditorKeyOption,
     JsonOption,
     OutOption,
@@ -95,6 +96,48 @@ def bundle(
     ]
     out.print(display.facts(rows))
     err.print(Text(_HOLDS[audience], style="dim" if audience is Recipient.public else "yellow"))
+
+
+def sign_off(
+    run_dir: RunArgument = None,
+    out_dir: OutOption = RUNS,
+    audience: Annotated[
+        Audience, typer.Option(help="Which report is signed off: internal or public.")
+    ] = Audience.internal,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The PDF to write; RUN_DIR-sign-off.pdf if left out.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write an annex on which a person signs off the report, with any program that signs PDF files.
+
+    The report is certified and allows no change. The annex names it by its digests, says what it
+    promises and what is stated of the processing, and has boxes for what is open and for the
+    decision. It lies outside the run, and the run must hold: dpfedadamw verify.
+    """
+    from reports.render import sign_off as annex
+    from reports.signatures.verification import Outcome, verify
+
+    run = find_run(run_dir, out_dir)
+    target = output or run.path.with_name(f"{run.identifier}-sign-off.pdf")
+    with status("checking and writing", quiet=as_json):
+        result = verify(run.path)
+        if result.outcome is not Outcome.NOT_VALID:
+            annex.write(run.path, target, audience.value)
+    if result.outcome is Outcome.NOT_VALID:
+        if not as_json:
+            out.print(signatures.verification(result))
+        refuse(f"error: {run.path}: does not hold, so nobody is asked to sign for it")
+    if as_json:
+        print_json({"run": run.identifier, "file": str(target)})
+        return
+    out.print(display.facts([("to be signed", str(relative(target.resolve())))]))
 
 
 def erase(

@@ -134,3 +134,8 @@ def checks(items: Sequence[dict[str, Any]]) -> Block:
 def fields(items: Sequence[tuple[str, str]]) -> Block:
     """Return what people stated: a label and a text each."""
     return {"kind": "fields", "items": [[label, text] for label, text in items]}
+
+
+def blank(labels: Sequence[str]) -> Block:
+    """Return boxes for people to fill in, each under its label."""
+    return {"kind": "blank", "labels": list(labels)}

@@ -80,6 +80,11 @@ def _block(shown: Document, block: Block) -> str:
         return "\n".join(_check(entry) for entry in block["items"])
     if kind == "fields":
         return "".join(_field(label, text) for label, text in block["items"])
+    if kind == "blank":
+        return "".join(
+            f'<div class="field"><h3>{escape(label)}</h3><p class="blank"></p></div>'
+            for label in block["labels"]
+        )
     raise AssertionError(f"no such block: {kind}")
 
 

@@ -57,8 +57,8 @@ def _blocks(report: Report) -> Iterator[Block]:
         yield paragraph([strong("Open: "), f"{named}."])
         yield paragraph(
             "Whoever answers for the processing states these in the spec (report, and "
-            "report.governance) before the run, or in a document of their own that names this run "
-            "and its model: this file is signed, and writing into it would end the signature.",
+            "report.governance) before the run, or on an annex of their own (dpfedadamw sign-off): "
+            "this file is signed, and writing into it would end the signature.",
             "small",
         )
 

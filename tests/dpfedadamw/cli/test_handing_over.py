@@ -153,3 +153,18 @@ def test_nothing_is_erased_unasked_or_from_a_run_that_is_not_signed(run, capsys)
     assert call("erase", str(run), "--yes") == 2
     assert "must be signed before" in capsys.readouterr().err.replace("\n", " ")
     assert (run / "evidence").is_dir()
+
+
+def test_a_run_that_holds_can_be_signed_off_and_no_other(run, capsys):
+    assert call("sign-off", str(run)) == 0
+    annex = run.with_name(f"{run.name}-sign-off.pdf")
+    assert annex.read_bytes().startswith(b"%PDF-1.7")
+    # The run is as it was.
+    assert call("verify", str(run)) == 0
+    assert call("sign-off", str(run)) == 2
+    assert "never overwritten" in capsys.readouterr().err
+    annex.unlink()
+    (run / "report.pdf").write_bytes((run / "report.pdf").read_bytes() + b" ")
+    assert call("sign-off", str(run)) == 2
+    assert "does not hold" in capsys.readouterr().err
+    assert not annex.exists()
