@@ -129,11 +129,13 @@ class SimulatedClients:
                 threads=torch.get_num_threads(),
                 commitments=self._commitments,
             )
-            processes = min(self._spec.federation.clients_per_round, processors())
+            clients = self._spec.federation.clients_per_round
+            processes = min(clients, processors())
             simulation = Simulation(
                 functools.partial(answer, opening.to_json()),
-                # A SuperNode stands for whomever a round draws: more of them only cost time.
-                nodes=processes,
+                # A SuperNode stands for whomever a round draws. Flower hands each at most one
+                # message in a tenth of a second, and looks at every one of them as often.
+                nodes=min(clients, _MOST_NODES),
                 processes=processes,
                 gpus=int(device.type == "cuda"),
             )
@@ -147,6 +149,7 @@ class SimulatedClients:
 
 
 _SHARED = "shared."
+_MOST_NODES = 256
 
 
 def answer(opening: str, message: Message, _context: Context) -> Message:

@@ -163,8 +163,9 @@ class Simulation:
 
 def _content(reply: Message) -> RecordDict:
     if reply.has_error():
+        # Flower's own words may hold anything that a client's error says.
         raise FlowerError(
-            "a process of Flower's simulation failed and gave no answer; it may have run out of "
-            "memory"
+            "a process of Flower's simulation failed and gave no answer (Flower's error "
+            f"{reply.error.code}); it may have run out of memory"
         )
     return reply.content
