@@ -34,6 +34,7 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
+from dpfedadamw.cli.training_lines import TrainingLines
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
@@ -220,12 +221,18 @@ def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | N
 def _train(training: Training, as_json: bool) -> Trained:
     from dpfedadamw.filing import whole
 
-    federation = training.experiment.spec.federation
+    experiment, federation = training.experiment, training.experiment.spec.federation
+    if not as_json:
+        # Whoever waits for hours looks into it, and a terminal that is closed tells nothing more.
+        err.print(Text(f"run: {relative(training.run.path)}", style="dim"), soft_wrap=True)
+    hidden = as_json or experiment.plan.participants_hidden
+    lines = TrainingLines(federation.rounds, training.completed, hidden)
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("training", total=federation.rounds)
         progress.update(task, completed=training.completed)
 
         def after_round(result: Any, evaluation: Any) -> None:
+            lines.round_is_over(result.completed, evaluation.accuracy)
             text = "training"
             if evaluation.accuracy is not None:
                 text = f"training  accuracy {evaluation.accuracy:.1%}"

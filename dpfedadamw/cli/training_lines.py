@@ -1,0 +1,65 @@
+"""What is said of a run in training where there is no terminal: a line now and then, for a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from rich.text import Text
+
+from dpfedadamw.cli.terminal import err
+
+# A log of a run of a day holds some hundreds of lines, and one of a minute a few.
+EVERY_SECONDS = 30.0
+
+
+class TrainingLines:
+    """Says how far a run is, when it will end, and how accurate it was when last evaluated.
+
+    Where nobody may know how many clients took part in a round it says nothing: a log has times,
+    and a round's time would tell.
+
+    Args:
+        rounds: Rounds of the whole run.
+        completed: How many of them were over before.
+        hidden: Whether who takes part is hidden.
+        clock: Seconds that pass.
+        now: The time of day.
+    """
+
+    def __init__(
+        self,
+        rounds: int,
+        completed: int,
+        hidden: bool,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self._rounds, self._before = rounds, completed
+        self._hidden = hidden
+        self._clock, self._now = clock, now
+        self._began = self._said = clock()
+        self._accuracy: float | None = None
+
+    def round_is_over(self, completed: int, accuracy: float | None) -> None:
+        """Take note of a round, and say a line if the last one is long past.
+
+        Args:
+            completed: Rounds completed.
+            accuracy: Test accuracy, in [0, 1]; None where the round was not evaluated.
+        """
+        self._accuracy = self._accuracy if accuracy is None else accuracy
+        passed = self._clock()
+        if self._hidden or err.is_terminal or passed - self._said < EVERY_SECONDS:
+            return
+        self._said = passed
+        left = (self._rounds - completed) * (passed - self._began) / (completed - self._before)
+        said = [f"{self._now():%H:%M:%S}  round {completed} of {self._rounds}"]
+        if self._accuracy is not None:
+            said.append(f"test accuracy {self._accuracy:.1%}")
+        if completed < self._rounds:
+            end = self._now() + timedelta(seconds=left)
+            day = "" if end.date() == self._now().date() else f"{end:%d %B} "
+            said.append(f"training ends about {day}{end:%H:%M}")
+        err.print(Text(", ".join(said)), soft_wrap=True)

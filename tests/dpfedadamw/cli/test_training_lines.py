@@ -1,0 +1,76 @@
+"""What a log holds of a run in training."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from dpfedadamw.cli.training_lines import TrainingLines
+from tests.runs import call, small_spec
+
+
+class Times:
+    """A clock and a time of day that go on together."""
+
+    def __init__(self, start: str) -> None:
+        self.start, self.seconds = datetime.fromisoformat(start), 0.0
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return self.start + timedelta(seconds=self.seconds)
+
+
+def logged(capsys, rounds, seconds_a_round, completed=0, hidden=False, start="2026-03-01T10:00:00"):
+    times = Times(start)
+    lines = TrainingLines(rounds, completed, hidden, times.clock, times.now)
+    for number in range(completed + 1, rounds + 1):
+        times.seconds += seconds_a_round
+        lines.round_is_over(number, number / 100 if number % 2 == 0 else None)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_line_every_half_minute_says_how_far_and_when_training_ends(capsys):
+    assert logged(capsys, rounds=7, seconds_a_round=14) == [
+        "10:00:42  round 3 of 7, test accuracy 2.0%, training ends about 10:01",
+        "10:01:24  round 6 of 7, test accuracy 6.0%, training ends about 10:01",
+    ]
+
+
+def test_rounds_that_were_over_before_do_not_count_for_the_time(capsys):
+    assert logged(capsys, rounds=12, seconds_a_round=600, completed=10) == [
+        "10:10:00  round 11 of 12, training ends about 10:20",
+        "10:20:00  round 12 of 12, test accuracy 12.0%",
+    ]
+
+
+def test_an_end_on_another_day_has_its_date(capsys):
+    first, _ = logged(capsys, rounds=2, seconds_a_round=3600, start="2026-03-01T22:30:00")
+    assert first == "23:30:00  round 1 of 2, training ends about 02 March 00:30"
+
+
+@pytest.mark.parametrize("case", ["short", "hidden"])
+def test_short_runs_and_hidden_participation_have_no_lines(capsys, case):
+    hidden = case == "hidden"
+    assert logged(capsys, rounds=2, seconds_a_round=600 if hidden else 14, hidden=hidden) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "hidden"), [((), False), (("federation.client_sampling=poisson",), True)]
+)
+def test_a_run_says_its_folder_first_and_hides_what_a_time_would_tell(
+    tmp_path, capsys, monkeypatch, changes, hidden
+):
+    from dpfedadamw import spec as specs
+    from dpfedadamw.cli import training_lines
+
+    monkeypatch.setattr(training_lines, "EVERY_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(specs.dump(small_spec(rounds=2, overrides=changes)))
+    assert call("run", "s.yaml") == 0
+    said = capsys.readouterr().err.splitlines()
+    first, *more = (line for line in said if not line.startswith("made a signing key: "))
+    assert first.startswith("run: runs/small-")
+    assert len(more) == (0 if hidden else 2)
