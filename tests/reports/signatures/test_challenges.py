@@ -146,7 +146,33 @@ def test_each_is_signed_in_the_role_that_it_needs(intent, auditor, trainer):
         read_challenge(write_challenge(read, NONCE, SEEN, trainer, NOON), "it")
 
 
+@pytest.mark.parametrize("name", ["rounds", "clients"])
+def test_an_intent_is_of_a_million_rounds_and_clients_at_most(intent, trainer, name):
+    def of(number):
+        def change(statement):
+            statement["predicate"]["keys"][name] = number
+
+        return again(intent, trainer, change)
+
+    if name == "rounds":
+        assert read_intent(of(1_000_000), "it").promised.rounds == 1_000_000
+    for number in (0, 1_000_001):
+        with pytest.raises(
+            EnvelopeError, match=f"it: {name} is not a whole number from 1 to 1000000"
+        ):
+            read_intent(of(number), "it")
+
+
+def test_an_intent_has_one_commitment_a_client(intent, trainer):
+    def fewer(statement):
+        statement["predicate"]["data"]["clients"].pop()
+
+    with pytest.raises(EnvelopeError, match="it: data does not have one commitment a client"):
+        read_intent(again(intent, trainer, fewer), "it")
+
+
 def test_an_intent_dated_after_the_challenge_is_refused(trainer, auditor):
+    assert timedelta(minutes=5) == CLOCKS
     for late, fits in ((CLOCKS, True), (CLOCKS + timedelta(seconds=1), False)):
         intent = read_intent(write_intent(PROMISED, trainer, "0.1.0", NOON + late), "it")
         data = write_challenge(intent, NONCE, SEEN, auditor, NOON)

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -13,14 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import (
     decode_dss_signature,
     encode_dss_signature,
 )
 
 from reports import build_report
-from reports.signatures import keys, pades, signing
+from reports.errors import SourceError
+from reports.signatures import instructions, keys, pades, signing
 from reports.signatures.dsse import Envelope, parse_envelope, write_envelope
+from reports.signatures.keys import fingerprint
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
 from tests.reports import stranger
@@ -375,3 +379,22 @@ def test_a_forged_page_of_the_pdf_would_pass_where_the_last_byte_range_is_believ
     )
     assert done.returncode == 0
     assert b"successful" in done.stderr
+
+
+def test_each_page_names_run_kind_and_keys_and_leaves_no_place_open() -> None:
+    trainer, auditor = (
+        ec.generate_private_key(ec.SECP256R1()).public_key() for _ in ("trainer", "auditor")
+    )
+    for public, kind in ((False, "run"), (True, "public")):
+        page = instructions.write("a-run", trainer, auditor, public)
+        assert re.findall(r"@[A-Z]+@", page) == []
+        assert f"kind='{kind}'" in page
+        assert "run='a-run'" in page
+        assert ("the public files of run" in page.splitlines()[0]) is public
+        for key, file in ((trainer, "trainer.pub"), (auditor, "auditor.pub")):
+            assert f"| {file} | `{fingerprint(key)}` |" in page
+        same = instructions.write("a-run", trainer, trainer, public)
+        assert (instructions._SAME_KEY in page, instructions._SAME_KEY in same) == (False, True)
+    for name in ("a run", "run'", "", "$(x)"):
+        with pytest.raises(SourceError, match="is not accepted"):
+            instructions.write(name, trainer, auditor)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -119,10 +121,46 @@ def test_a_line_that_was_torn_gave_no_nonce_away_and_goes(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:40])
     assert counts(tmp_path, intent(2)) == (2, 2, 1, 1)
-    assert path.read_bytes().startswith(whole + b"{")
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert lines[0] == whole
+    assert [json.loads(line)["run"] for line in lines] == ["run-1", "run-2"]
 
 
 def test_a_folder_that_others_may_write_to_holds_no_log(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(KeyFileError, match="others may write"), opened(tmp_path):
         pass
+
+
+def test_each_line_names_the_one_before_and_the_first_names_none(tmp_path):
+    for number in range(2):
+        counts(tmp_path / "a" / "folder", intent(number))
+    lines = (tmp_path / "a" / "folder" / FILE).read_bytes().splitlines(keepends=True)
+    first, second = (json.loads(line) for line in lines)
+    assert first["previous"] == "0" * 64
+    assert second["previous"] == hashlib.sha256(lines[0]).hexdigest()
+    assert first["kind"] == "challenged"
+
+
+def test_a_log_that_is_a_link_or_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "elsewhere").write_bytes(b"")
+    (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(KeyFileError, match=r"intents\.jsonl: cannot be written"):
+        counts(tmp_path, intent(1))
+    assert (tmp_path / "elsewhere").read_bytes() == b""
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(KeyFileError, match=r"intents\.jsonl: cannot be written"):
+        counts(tmp_path, intent(1))
+
+
+@pytest.mark.parametrize("lacking", ["nonce", "seen", "time"])
+def test_a_line_that_lacks_what_it_should_hold_is_named(tmp_path, lacking):
+    one = intent(1)
+    counts(tmp_path, one)
+    path = tmp_path / FILE
+    entry = json.loads(path.read_bytes())
+    del entry[lacking]
+    path.write_bytes(json.dumps(entry).encode() + b"\n")
+    with pytest.raises(EnvelopeError, match="a line lacks what it should hold"):
+        counts(tmp_path, one)

@@ -7,9 +7,11 @@ import datetime
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError
@@ -23,7 +25,7 @@ from reports.signatures.dsse import (
     write_statement,
 )
 from reports.signatures.keys import fingerprint
-from reports.signatures.trust import statements
+from reports.signatures.trust import certificates, statements
 from reports.signatures.trust.statements import (
     REVOCATION_TYPE,
     ROTATION_TYPE,
@@ -32,8 +34,15 @@ from reports.signatures.trust.statements import (
     read_revocation,
     read_rotation,
 )
-from reports.signatures.verification.key_trust import Trust, leads_to
-from reports.signatures.verification.results import Found
+from reports.signatures.trust.timestamps import Timestamp, from_status
+from reports.signatures.verification import _judge_signers
+from reports.signatures.verification.key_trust import (
+    Trust,
+    leads_to,
+    refuse_revoked,
+    trusted_time,
+)
+from reports.signatures.verification.results import Found, Signer
 
 WHEN = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 KEYS = [ec.generate_private_key(ec.SECP256R1()) for _ in range(4)]
@@ -235,3 +244,112 @@ def test_a_damaged_list_or_timestamp_is_named_and_leads_nowhere(tmp_path: Path) 
     assert (leads, said) == (False, [])
     assert len(problems) == 1
     assert problems[0].startswith("trainer.rotations.json: ")
+
+
+# What a time is worth.
+
+SINCE = WHEN
+ISSUER = fingerprint(FIRST.public_key())
+REVOKED = {ISSUER: Revocation("trainer", ISSUER, SINCE, "key-compromise", ISSUER)}
+
+
+def refused(moment: datetime.datetime | None, revoked: dict[str, Revocation]) -> Any:
+    found = Found()
+    stamp = None if moment is None else Timestamp(moment, "an authority", True)
+    trust = Trust({}, (), revoked, {"trainer": frozenset(), "auditor": frozenset()})
+    answer = refuse_revoked(ISSUER, "model.sig", trust, stamp, found)
+    return answer, [str(problem) for problem in found.problems], found.statements
+
+
+def test_a_revoked_key_signs_nothing_but_what_a_time_shows_to_be_older() -> None:
+    assert refused(None, {}) == (False, [], [])
+    second = datetime.timedelta(seconds=1)
+    said = f"model.sig: its key {ISSUER} is revoked since 2026-11-22T12:00:00Z (key-compromise)"
+    older = f"{said}; the timestamp shows that it was signed before, so it holds."
+    assert refused(SINCE - second, REVOKED) == (False, [], [older])
+    at = f"{said}, and it was signed at 2026-11-22T12:00:00Z or shortly before"
+    assert refused(SINCE, REVOKED) == (True, [at], [])
+    without = f"{said}, and no timestamp that you trust shows that it was signed before"
+    assert refused(None, REVOKED) == (True, [without], [])
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_time_is_relied_on_where_its_authority_is_trusted(trusted: bool) -> None:
+    found = Found()
+    stamp = Timestamp(WHEN, "an authority", trusted)
+    assert trusted_time(stamp, "file", found) is (stamp if trusted else None)
+    assert found.statements == [
+        "file: signed before 2026-11-22T12:00:00Z, says an authority."
+        if trusted
+        else "file: the authority an authority says 2026-11-22T12:00:00Z; give its certificate "
+        "(--tsa-root) to rely on that."
+    ]
+    assert trusted_time(None, "file", found) is None
+    assert len(found.statements) == 1
+
+
+def test_an_authority_without_a_name_is_called_that() -> None:
+    def status(**name: str) -> Any:
+        certificate = SimpleNamespace(subject=SimpleNamespace(native=name))
+        return SimpleNamespace(signing_cert=certificate, trusted=True, timestamp=WHEN)
+
+    root: Any = object()
+    assert from_status(status(), ()) == Timestamp(WHEN, "unnamed", False)
+    assert from_status(status(common_name="clock"), (root,)) == Timestamp(WHEN, "clock", True)
+
+
+def test_a_key_that_signs_for_itself_signs_nobody_elses() -> None:
+    made = certificates.self_signed(FIRST, "trainer", 30, WHEN)
+    usage = made.extensions.get_extension_for_class(x509.KeyUsage)
+    assert usage.critical
+    allowed = {
+        name
+        for name in (
+            "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+            "key_agreement", "key_cert_sign", "crl_sign",
+        )
+        if getattr(usage.value, name)
+    }  # fmt: skip
+    assert allowed == {"digital_signature", "content_commitment"}
+    constraints = made.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert (constraints.critical, constraints.value.ca) == (True, False)
+    assert made.not_valid_before_utc == WHEN
+    assert made.not_valid_after_utc == WHEN + datetime.timedelta(days=30)
+
+
+# How far signatures reach.
+
+
+def reach(*signers: Signer, **sequence: int) -> list[str]:
+    found = Found(signers=list(signers), sequence=sequence)
+    _judge_signers(found)
+    return found.statements
+
+
+def signer(role: Any, key: str, *, pinned: bool = True, own: bool = False) -> Signer:
+    return Signer(role, key, f"{role}.json", pinned, None, own)
+
+
+UNKNOWN = "The key of the {} was taken from the run itself: this proves integrity only. Give a key"
+SAME = "Trainer and auditor signed with the same key: integrity, not independence."
+
+
+def test_whose_key_is_unknown_whose_own_and_whose_the_same_is_told() -> None:
+    assert reach() == []
+    both = reach(signer("trainer", "a"), signer("auditor", "b"))
+    assert len(both) == 1
+    assert both[0].startswith("Trainer and auditor signed with different keys. If both keys are")
+    assert reach(signer("trainer", "a"), signer("auditor", "a")) == [SAME]
+    assert reach(signer("auditor", "a")) == []
+    for role, other in (("trainer", "auditor"), ("auditor", "trainer")):
+        said = reach(signer(role, "a", pinned=False), signer(other, "b"))
+        assert said[0].startswith(UNKNOWN.format(role))
+        assert len(said) == 2
+    neither = reach(signer("trainer", "a", pinned=False), signer("auditor", "b", pinned=False))
+    assert neither[0].startswith(UNKNOWN.format("trainer and the auditor"))
+    own = reach(signer("trainer", "a", pinned=False, own=True), signer("auditor", "b"))
+    assert own[0] == "Signed by your own key: the trainer's."
+    numbered = reach(signer("auditor", "a"), **{"one.json": 3, "two.json": 1})
+    assert numbered[0].startswith(
+        "Of this run's signatures these are one.json number 3, two.json number 1. An earlier"
+    )

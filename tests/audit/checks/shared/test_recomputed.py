@@ -313,3 +313,12 @@ def test_a_hundredth_of_a_round_is_not_yet_far(of_records: Bundle) -> None:
     digests = {"uploads_sha256": "f" * 64}
     at = computed(of_records, [], digests=digests, moved=0.01, differences=("torch",))
     assert (judge(of_records, at).reasons, len(judge(of_records, at).unjudged)) == ([], 1)
+
+
+def test_an_engine_hands_over_one_commitment_a_client(of_records: Bundle) -> None:
+    many = len(of_records.readable_ledger.rounds[ROUND].clients)
+    own = {"commitment": np.zeros((many, 32), np.uint8)}
+    run = changed(of_records, evidence={ROUND: own})
+    one_less = np.zeros((many - 1, 32), np.uint8)
+    with pytest.raises(ValueError, match="zip"):
+        judge(run, computed(run, [], commitments=one_less))

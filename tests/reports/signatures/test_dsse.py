@@ -1,0 +1,91 @@
+"""Envelopes and statements: what is none is refused, with the part that is wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reports.errors import EnvelopeError
+from reports.signatures.dsse import (
+    PAYLOAD_TYPE,
+    check_signature,
+    parse_document,
+    parse_envelope,
+    parse_signed,
+    pre_authentication_encoding,
+    seal,
+)
+from reports.signatures.keys import fingerprint
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+SEALED = seal(b"payload", KEY)
+
+
+def envelope(**changes: Any) -> dict[str, Any]:
+    return {**json.loads(SEALED), **changes}
+
+
+def test_what_is_signed_has_type_and_payload_with_their_lengths() -> None:
+    # The example of the DSSE specification, v1.0.0.
+    encoded = pre_authentication_encoding(b"hello world", "http://example.com/HelloWorld")
+    assert encoded == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    kind = len(PAYLOAD_TYPE)
+    assert pre_authentication_encoding(b"x") == f"DSSEv1 {kind} {PAYLOAD_TYPE} 1 x".encode()
+
+
+def test_an_envelope_is_read_as_it_was_sealed() -> None:
+    found = parse_envelope(SEALED, "file")
+    assert (found.payload, found.keyid) == (b"payload", fingerprint(KEY.public_key()))
+    check_signature(found, KEY.public_key(), "file")
+    other = ec.generate_private_key(ec.SECP256R1())
+    with pytest.raises(EnvelopeError, match=r"^file: "):
+        check_signature(found, other.public_key(), "file")
+
+
+ONE = envelope()["signatures"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"payloadType": "text/plain"}, f"file: payloadType must be {PAYLOAD_TYPE}"),
+        ({"signatures": []}, "file: exactly one signature is needed, found 0"),
+        ({"signatures": [ONE, ONE]}, "file: exactly one signature is needed, found 2"),
+        ({"signatures": [{**ONE, "sig": None}]}, "file: sig must be base64 text"),
+        ({"signatures": [{**ONE, "sig": ""}]}, "file: sig must be base64 text"),
+        ({"signatures": [{**ONE, "sig": "AAA"}]}, "file: sig is not valid base64"),
+        ({"payload": 3}, "file: payload must be base64 text"),
+        ({"payload": "§§§§"}, "file: payload is not valid base64"),
+        ({"payload": "A A="}, "file: payload is not valid base64"),
+    ],
+)
+def test_what_is_no_envelope_is_refused_with_what_is_wrong(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(EnvelopeError) as caught:
+        parse_signed(envelope(**changes), "file")
+    assert str(caught.value) == said
+
+
+def test_an_envelope_is_laid_out_in_one_way_alone() -> None:
+    with pytest.raises(EnvelopeError, match="file: is not laid out as envelopes are"):
+        parse_envelope(json.dumps(envelope()).encode(), "file")
+    with pytest.raises(EnvelopeError, match="file: is not laid out as envelopes are"):
+        parse_envelope(SEALED + b"\n", "file")
+
+
+def test_what_is_no_json_or_no_object_is_no_document() -> None:
+    assert parse_document(b"[1]", "file") == {}
+    with pytest.raises(EnvelopeError, match="file"):
+        parse_document(b"{", "file")
+
+
+def test_a_signature_in_the_other_form_is_refused_where_it_is_checked() -> None:
+    changed = base64.b64decode(ONE["sig"])[:-1] + b"x"
+    document = envelope(signatures=[{**ONE, "sig": base64.b64encode(changed).decode()}])
+    with pytest.raises(EnvelopeError, match="file"):
+        check_signature(parse_signed(document, "file"), KEY.public_key(), "file")
