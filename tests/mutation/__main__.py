@@ -306,9 +306,11 @@ def main(given: Sequence[str] | None = None) -> int:
         flush=True,
     )
     processes.import_libraries()
+    tried_now: set[Mutant] = set()
 
     def done(result: Result) -> None:
         results[result.mutant] = result
+        tried_now.add(result.mutant)
         with record.open("a", encoding="utf-8") as file:
             print(json.dumps(asdict(result)), file=file)
         if result.outcome not in _NOTICED:
@@ -332,7 +334,8 @@ def main(given: Sequence[str] | None = None) -> int:
                 minutes=arguments.minutes,
                 done=done,
             )
-    tried = [results[mutant] for mutant in chosen if mutant in results]
+    sample = selection.until_cut_off(chosen, open_ones, tried_now)
+    tried = [results[mutant] for mutant in sample if mutant in results]
     survivors = [result for result in tried if result.outcome not in _NOTICED]
     population = {path: len(found) for path, found in selection.by_module(mutants).items()}
     print(f"\n{table(tried, population)}\n")

@@ -154,7 +154,10 @@ def measure(tree: Path, test_file: str, folder: Path) -> int:
             tests = {index.get(name, WHOLE) for name in reached_in if name in index or not name}
             if tests:
                 grouped[tuple(sorted(tests))].append(line)
-        lines[str(Path(absolute).relative_to(tree))] = [[list(k), v] for k, v in grouped.items()]
+        # A file of which nothing ran may change without another map.
+        if grouped:
+            name = str(Path(absolute).relative_to(tree))
+            lines[name] = [[list(tests), numbers] for tests, numbers in grouped.items()]
     content = {
         "digests": {path: digest(tree / path) for path in (test_file, *lines)},
         "names": names,

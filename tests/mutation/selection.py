@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import PurePath
 from typing import Final
@@ -71,6 +71,25 @@ def _nearness(test_file: str, module: str) -> int:
         common += 1
     names = PurePath(test_file).stem.removeprefix("test_") == PurePath(module).stem
     return common + _OWN * names
+
+
+def until_cut_off(
+    chosen: Sequence[Mutant], wanted: Iterable[Mutant], tried: Collection[Mutant]
+) -> Sequence[Mutant]:
+    """Return the part of a sample that a run got through, in its order.
+
+    What was noticed in earlier runs is not tried again. Behind the place where the clock ended this
+    one it must not count: there only noticed mutants would.
+
+    Args:
+        chosen: the sample.
+        wanted: those of it that were to be tried.
+        tried: those that were.
+    """
+    if all(mutant in tried for mutant in wanted):
+        return chosen
+    last = max((place for place, one in enumerate(chosen) if one in tried), default=-1)
+    return chosen[: last + 1]
 
 
 def dotted(module: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutation.coverage_map import WHOLE, TestFile, imports_of
 from tests.mutation.mutants import Mutant
-from tests.mutation.selection import batches, dotted, matching, sampled
+from tests.mutation.selection import batches, dotted, matching, sampled, until_cut_off
 
 PATHS = ["audit/checks/noise.py", "audit/checks/record/views.py", "dpfedadamw/privacy/ledger.py"]
 
@@ -38,6 +38,15 @@ def test_without_a_size_all_are_tried_in_random_order():
     drawn = sampled(population(), None, seed=0)
     assert sorted(drawn) == sorted(population())
     assert drawn != sorted(population())
+
+
+def test_what_was_noticed_before_counts_as_far_as_a_run_came_and_no_further():
+    sample = sampled(population(), 20, seed=3)
+    wanted = sample[::2]
+    assert until_cut_off(sample, wanted, set(wanted)) == sample
+    assert until_cut_off(sample, wanted, set(wanted[:4])) == sample[:7]
+    assert until_cut_off(sample, wanted, set()) == []
+    assert until_cut_off(sample, [], set()) == sample
 
 
 MODULE = "dpfedadamw/privacy/ledger.py"
