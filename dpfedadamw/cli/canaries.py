@@ -89,7 +89,7 @@ def audit_with_canaries(
             after_training.attest_training(training.run, signers)
             findings = after_training.audit(training.run)
         with status("writing and signing the report", quiet=as_json):
-            after_training.file_report(training.run, findings, signers.auditor)
+            after_training.file_report(training.run, findings, signers.auditor, one_hand=True)
     found = findings.to_json()
     check = findings.named("canaries").to_json()
     if as_json:

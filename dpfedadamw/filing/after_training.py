@@ -342,39 +342,56 @@ def file_report(
     key: SigningKey,
     audience: str = INTERNAL,
     authority: Authority | None = None,
+    *,
+    one_hand: bool = False,
 ) -> Filed:
     """Write findings (where given) and the report, and sign all of it as the auditor.
 
     With findings, a report for the other audience that lies there is written anew as well.
+
+    Args:
+        run: The run.
+        findings: What was found, to be filed; None where it lies there already.
+        key: The auditor's key.
+        audience: For whom the report is.
+        authority: Timestamps the signatures.
+        one_hand: Whether whoever files it holds the trainer's key too, wherever that lies; a key in
+            the key folder is found without.
     """
     if findings is not None:
         auditor.write_findings(run.path, findings)
-    files = _report(run, audience, key)
+    signed = _auditing(run, key, one_hand)
+    files = _report(run, audience, signed)
     other = PUBLIC if audience == INTERNAL else INTERNAL
     if findings is not None and any(run.path.glob(f"{_STEMS[other]}.*")):
         # It tells of earlier findings, or is half of one whose writing was cut off.
-        _report(run, other, key)
+        _report(run, other, signed)
     with within("signatures"):
         unstamped = stamped(lambda by: signing.sign(run.path, auditor=key, authority=by), authority)
     return Filed(files, unstamped)
 
 
 @part("report")
-def _report(run: RunDirectory, audience: str, key: SigningKey) -> reports.ReportFiles:
-    files = reports.build_report(run.path, audience, _auditing(run, key))
+def _report(run: RunDirectory, audience: str, signed: reports.Auditing) -> reports.ReportFiles:
+    files = reports.build_report(run.path, audience, signed)
     _refuse_leaks(run, files)
     return files
 
 
-def _auditing(run: RunDirectory, key: SigningKey) -> reports.Auditing:
+def _auditing(run: RunDirectory, key: SigningKey, one_hand: bool) -> reports.Auditing:
     """Say whose the auditor's key is, as far as the keys at hand can tell.
 
-    Whoever signs as the auditor where the trainer's key lies too audits their own run.
+    Whoever signs as the auditor where the trainer's key lies too audits their own run. A key folder
+    that cannot be read may hold it.
     """
     path = run.path / signing.TRAINER_KEY
     trainer = keys.fingerprint(keys.load_public(path)) if path.exists() else None
-    own = keyring.own_fingerprints("trainer", keys.default_directory())
-    return reports.Auditing(key.fingerprint, trainer, trainer == key.fingerprint or trainer in own)
+    try:
+        own = keyring.own_fingerprints("trainer", keys.default_directory())
+    except KeyFileError:
+        return reports.Auditing(key.fingerprint, trainer, one_hand=True)
+    mine = one_hand or trainer == key.fingerprint or trainer in own
+    return reports.Auditing(key.fingerprint, trainer, mine)
 
 
 def _refuse_leaks(run: RunDirectory, files: reports.ReportFiles) -> None:

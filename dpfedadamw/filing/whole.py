@@ -95,6 +95,7 @@ def finish(trained: Trained, filing: Filing, stage: Stage = _unseen) -> Finished
             findings,
             filing.signers.auditor,
             authority=None if unstamped else filing.authority,
+            one_hand=True,
         )
     found = findings.to_json()
     summary = {

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from reports.signatures.keys import fingerprint, load_public
+from tests.reports.signing_keys import create
 from tests.runs import call
 
 
@@ -50,6 +51,19 @@ def test_only_somebody_without_the_trainers_key_audits_independently(folder, tmp
     assert audited_by()["auditor"] == "another key"
     signed = [fingerprint(load_public(run / f"{role}.pub")) for role in ("auditor", "trainer")]
     assert audited_by()["keys"] == signed
+
+
+def test_a_run_that_signs_with_both_keys_is_self_audited_wherever_they_lie(
+    tmp_path, monkeypatch, capsys
+):
+    named = [create(role, tmp_path / role).private for role in ("trainer", "auditor")]
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "empty"))
+    small = ("--set", "federation.rounds=1", "--set", "federation.local_steps=1")
+    keys = ("--trainer-key", str(named[0]), "--auditor-key", str(named[1]))
+    call("run", "digits-baseline-fedavg", *small, *keys, "--out", str(tmp_path / "runs"))
+    trust = json.loads((tmp_path / "runs" / "latest" / "report.json").read_text("utf-8"))["trust"]
+    assert trust["auditor"] == "trainer"
+    assert trust["keys"] == []
 
 
 def test_several_runs_make_one_report(folder, tmp_path, capsys):

@@ -15,6 +15,7 @@ from reports.content.build import build
 from reports.content.guarantee import Guarantee
 from reports.content.parts import INTERNAL, PUBLIC, Report
 from reports.render.pages import first
+from reports.render.pages.run import document
 from reports.sections.meaning import Meaning
 from reports.sections.readers import Readers
 from reports.sections.trust import Trust
@@ -237,3 +238,14 @@ def test_it_is_said_how_much_was_computed_again(
     assert build(run)[Trust].recomputed == recomputed
     assert public in build(run, PUBLIC)[Trust].again
     assert build(run, PUBLIC)[Trust].recomputed is None
+
+
+def test_a_run_without_a_claim_promises_nothing(make_run: MakeRun) -> None:
+    run = make_run()
+    lines = (run / "ledger.jsonl").read_text("utf-8").strip().split("\n")
+    (run / "ledger.jsonl").write_text("\n".join(lines[:-1]) + "\n", "utf-8")
+    report = build(run)
+    assert report[Meaning].promise.startswith("Nothing is promised: the run did not end")
+    assert report[Readers].root == ()
+    assert report[Meaning].scale is None
+    assert "no limit is stated" in json.dumps([one.blocks for one in document(report).front])
