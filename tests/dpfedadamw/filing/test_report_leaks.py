@@ -11,6 +11,7 @@ from audit.reading import leaks
 from audit.verdict import Verdict
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import RunDirectory
+from reports import Auditing
 from tests.runs import attest, small_spec, train
 
 CLIENT_LEVEL = "privacy={unit: client, clipping_norm: 1.0, noise_multiplier: 2.0, delta: 1.0e-3}"
@@ -46,8 +47,8 @@ def test_a_report_with_a_private_number_is_taken_back_before_it_is_signed(
         norm = float(arrays["raw_norms"].max())
     build = filing.reports.build_report
 
-    def build_and_tell(path: Path, audience: str) -> object:
-        files = build(path, audience)
+    def build_and_tell(path: Path, audience: str, signed: Auditing) -> object:
+        files = build(path, audience, signed)
         files.html.write_text(files.html.read_text("utf-8") + f"largest norm {norm!r}", "utf-8")
         return files
 
