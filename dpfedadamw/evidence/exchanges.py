@@ -131,6 +131,11 @@ class Exchange:
             self.square_sums.append(self.blocks.sum_of_squares(gradient).cpu().numpy())
         return self._whole(gradient, self.gradients[-1])
 
+    def forget(self) -> None:
+        """Let go of the vectors, once they are written or are not to be."""
+        self.points.clear()
+        self.gradients.clear()
+
     def _whole(self, vector: Tensor, kept: NDArray[np.float32]) -> Tensor | NDArray[np.float32]:
         same = self.coordinates is None and vector.dtype == torch.float32
         return kept if same else vector

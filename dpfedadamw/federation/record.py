@@ -154,6 +154,8 @@ class RecordLevel(Unprotected):
             digest=evidence.upload_sha256,
             exchange=evidence.exchange,
         )
+        # Two vectors a query, of every client of the round, would stay to its end.
+        evidence.exchange.forget()
 
     @part("evidence")
     def close(self, current: Round) -> Mapping[str, object]:

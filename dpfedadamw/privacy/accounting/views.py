@@ -200,7 +200,11 @@ def server_view(
     """
     if not spends:
         raise PrivacyError("no client was charged: there is nothing to claim")
-    clients = tuple(_client_epsilon(spend, delta, most) for spend in spends)
+    # Once for each class of participation: who was charged alike spent alike, and among very many
+    # clients there are few sizes and few numbers of rounds.
+    classes = {spend.compositions: spend for spend in spends}
+    spent = {parts: _epsilons_of(spend, delta, most) for parts, spend in classes.items()}
+    clients = tuple(_client_epsilon(spend, delta, spent[spend.compositions]) for spend in spends)
     name = leading()[0].name
     largest = max(entry.epsilon[name] for entry in clients)
     return ServerView(clients, _epsilon(largest, delta, "server", (_SERVER,), _kind(spends)))
@@ -252,10 +256,16 @@ def third_party_view(
     return ThirdPartyView(epsilon, bound.rounds, participation)
 
 
-def _client_epsilon(spend: ClientSpend, delta: float, most: Compositions | None) -> ClientEpsilon:
+def _epsilons_of(
+    spend: ClientSpend, delta: float, most: Compositions | None
+) -> Mapping[str, float]:
     values = epsilons(spend.compositions, delta, most)
     if not all(math.isfinite(value) for value in values.values()):
         raise PrivacyError(f"client {spend.client} has no finite epsilon at delta {delta:g}")
+    return values
+
+
+def _client_epsilon(spend: ClientSpend, delta: float, values: Mapping[str, float]) -> ClientEpsilon:
     return ClientEpsilon(
         spend.client,
         spend.records,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import numpy as np
 import torch
 
 from dpfedadamw.experiment import prepare
+from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.run.training import start, train
 from tests.runs import small_spec
 
@@ -15,6 +17,26 @@ CLIENTS, ROUNDS, SETTLED = 30, 9, 5
 # A participation leaves a line of the ledger (about 270 bytes), the names of its streams (a bit
 # each) and three numbers in its round's line; a round a few lines besides.
 MOST_BYTES = 700
+
+
+def test_what_a_client_asked_and_got_is_let_go_of_before_the_next_one_works(tmp_path, monkeypatch):
+    held, close = [], RecordLevel.close
+
+    def closing(self, current):
+        for answer in current.answers:
+            exchange = answer.result.evidence.exchange
+            held.extend([*exchange.points, *exchange.gradients])
+        return close(self, current)
+
+    monkeypatch.setattr(RecordLevel, "close", closing)
+    training = start(prepare(small_spec(rounds=2), torch.device("cpu")), tmp_path)
+    with training.lock:
+        train(training)
+    assert held == []
+    # They were there: the files that are kept for replay have them.
+    with np.load(next(training.run.evidence.glob("upload-*.npz"))) as file:
+        assert file["points"].size
+        assert file["gradients"].size
 
 
 def test_a_participation_leaves_less_than_seven_hundred_bytes_in_memory(tmp_path):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting import views
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
+from dpfedadamw.privacy.accounting.registry import epsilons
 from dpfedadamw.privacy.accounting.views import (
     ClientSpend,
     Epsilon,
@@ -14,7 +16,7 @@ from dpfedadamw.privacy.accounting.views import (
     third_party_view,
 )
 from dpfedadamw.privacy.accounting.worst_case import SpendingBound
-from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.composition import Composition, Compositions
 
 DELTA = 1e-5
 COURSE = SpendingBound(20, 5, 1.0)
@@ -38,6 +40,24 @@ def test_the_servers_headline_is_the_largest_client() -> None:
         assert entry.delta_records == DELTA * entry.records
     assert view.epsilon.value == max(entry.epsilon["pld"] for entry in view.clients)
     assert view.epsilon.value == view.clients[1].epsilon["pld"]
+
+
+def test_clients_that_were_charged_alike_are_accounted_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[object] = []
+
+    def counted(parts: Compositions, delta: float, most: Compositions | None) -> dict[str, float]:
+        asked.append(parts)
+        return epsilons(parts, delta, most)
+
+    monkeypatch.setattr(views, "epsilons", counted)
+    rounds = (1, 2, 1, 3)
+    view = server_view([spend(client, 0.05, rounds[client % 4]) for client in range(2_000)], DELTA)
+    assert len(asked) == 3
+    alone = [server_view([spend(0, 0.05, n)], DELTA).epsilon.value for n in rounds]
+    assert [one.epsilon["pld"] for one in view.clients] == alone * 500
+    assert [one.client for one in view.clients] == list(range(2_000))
 
 
 def test_the_worst_case_bounds_every_participation() -> None:
