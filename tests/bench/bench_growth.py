@@ -45,6 +45,20 @@ class Axis:
     records: Callable[[int], int] = lambda _: 2_000
 
 
+_WIDTH: Final = 64
+# Of one layer, as a spec may have it.
+_WIDEST: Final = 65_536
+
+
+def _hidden(parameters: int) -> list[int]:
+    """One hidden layer for about so many parameters; two of one width where it would be too wide."""
+    both = _WIDTH + 11
+    one = max(1, round((parameters - 10) / both))
+    if one <= _WIDEST:
+        return [one]
+    return [round((math.sqrt((both + 1) ** 2 + 4 * (parameters - 10)) - both - 1) / 2)] * 2
+
+
 AXES: Final = {
     "clients": Axis(
         (10, 100, 1_000, 10_000),
@@ -55,13 +69,12 @@ AXES: Final = {
     "parameters": Axis(
         (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
         lambda n: {
-            "model.hidden": f"[{max(1, round((n - 10) / (_WIDTH + 11)))}]",
+            "model.hidden": str(_hidden(n)),
             "federation.rounds": 3,
             "federation.clients_per_round": 2,
         },
     ),
 }
-_WIDTH: Final = 64
 _TESTED: Final = 100
 
 
