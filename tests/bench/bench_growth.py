@@ -51,7 +51,7 @@ _WIDEST: Final = 65_536
 
 
 def _hidden(parameters: int) -> list[int]:
-    """One hidden layer for about so many parameters; two of one width where it would be too wide."""
+    """One hidden layer for about so many parameters; two of one width where one is too wide."""
     both = _WIDTH + 11
     one = max(1, round((parameters - 10) / both))
     if one <= _WIDEST:
