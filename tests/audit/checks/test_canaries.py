@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -215,16 +216,46 @@ def test_without_an_interval_of_the_noise_none_is_told(
     assert found.details["scores"]["epsilon_these_steps"] == 2.0
 
 
-@pytest.mark.parametrize(
-    ("ratio", "epsilon"),
-    [(0.01, 256.0), (1 / 32, 256.0), (0.5, 16.0), (31.0, 8 / 31), (32.0, 0.0), (np.inf, 0.0)],
-)
-def test_far_more_noise_than_claimed_bounds_nothing_and_far_less_counts_as_a_thirty_second(
-    of_records: Bundle, ratio: float, epsilon: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scores = evaluation(largest_ratio=ratio)
-    found = asked(planted(of_records), PASSING, scores, monkeypatch)
-    assert found.details["scores"]["epsilon_any_contribution"] == pytest.approx(epsilon)
+def test_a_ratio_beyond_what_can_be_computed_says_nothing_of_privacy_lost() -> None:
+    asked: list[float] = []
+
+    def mechanism(ratio: float) -> Any:
+        asked.append(ratio)
+        return ratio
+
+    def details(interval: tuple[float, float] | None, largest: float) -> dict[str, Any]:
+        found = SimpleNamespace(
+            scores=9, log10_e_value=1.5, contradicted=False, noise=1.0, contribution=1.0,
+            noise_interval=interval, largest_ratio=largest, seen=0.75,
+        )  # fmt: skip
+        return canaries._score_details(found, SimpleNamespace(mechanism=mechanism), 1e-5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(canaries, "epsilon", lambda ratio, delta: 10.0 / ratio)
+        found = details((0.5, 2.0), 4.0)
+        assert found["claimed_epsilon"] == 10.0
+        assert found["epsilon_these_steps"] == 5.0
+        assert found["epsilon_any_contribution"] == 2.5
+        assert found["noise_interval"] == [0.5, 2.0]
+        assert (found["scores"], found["log10_e_value"], found["noise_seen"]) == (9, 1.5, 0.75)
+        # From 32 times the noise on nothing is lost, and below a 32nd part no more is counted.
+        assert details(None, 32.0)["epsilon_any_contribution"] == 0.0
+        assert details(None, 31.9)["epsilon_any_contribution"] > 0.0
+        assert details(None, 0.001)["epsilon_any_contribution"] == 320.0
+        assert details(None, 4.0)["epsilon_these_steps"] == 2.5
+        assert details(None, 4.0)["noise_interval"] is None
+
+
+def test_bounds_are_told_beside_what_could_be_shown_at_most() -> None:
+    assert canaries._of(1.234, 5.678) == "1.23 of 5.68"
+    bound = SimpleNamespace(any_mechanism=1.234, these_steps=0.5)
+    assert canaries._words(bound) == "epsilon >= 1.23 (0.50 of these steps)"
+
+
+def test_every_kind_of_canary_has_its_words() -> None:
+    kinds = {("gradient", False), ("gradient", True), ("input", False), ("label", False)}
+    assert set(canaries._WHAT) == kinds
+    assert "updates" in canaries._WHAT["gradient", True]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Public files, weights and canaries: what is compared, and what each fault says."""
+"""Public files and weights: what is compared, and what each fault says."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from audit.checks import canaries, disclosure, publication, weights
+from audit.checks import disclosure, publication, weights
 from audit.checks.publication import _proportional
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
-from audit.reading.ledger import Canaries
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_run import canonical
 
@@ -299,82 +296,3 @@ def test_a_model_is_the_one_that_the_last_account_of_the_last_round_left(
         "the ledger does not note what the last round left",
     )
     assert said() == ("NOT VERIFIED", "the ledger does not have every round")
-
-
-# Canaries.
-
-
-def test_a_run_without_canaries_has_none_to_judge(of_records: Bundle, of_clients: Bundle) -> None:
-    for rule, run in (
-        (canaries.CANARIES.rule, of_records),
-        (canaries.CANARY_CLIENTS.rule, of_clients),
-    ):
-        with pytest.raises(canaries.UnverifiedError, match="names no canaries"):
-            rule(run)
-        planted = Canaries(64, "gradient", None)
-        for delta in (None, 1.0):
-            odd = changed(run, header={"canaries": planted, "delta": delta})
-            with pytest.raises(canaries.UnverifiedError, match="lacks a delta below 1"):
-                rule(odd)
-
-
-def planted(included: int, count: int = 64) -> Any:
-    coins = np.zeros(count, bool)
-    coins[:included] = True
-    return SimpleNamespace(client=np.arange(count) % 5, included=coins)
-
-
-def test_canaries_are_as_many_as_declared_and_their_coins_fair() -> None:
-    declared = Canaries(64, "gradient", None)
-    assert canaries._fault(planted(32), declared) is None
-    assert canaries._fault(planted(32, 63), declared) == (
-        "the evidence has another number of canaries than the ledger's header"
-    )
-    unfair = "the coins that included the canaries are not fair, so that no bound holds"
-    # A fair coin shows so few of 64 heads with a chance of one in a million.
-    least = next(many for many in range(33) if canaries.binomial_p_value(many, 64, 0.5) >= 1e-6)
-    assert canaries._fault(planted(least), declared) is None
-    assert canaries._fault(planted(least - 1), declared) == unfair
-    assert canaries._fault(planted(64 - least + 1), declared) == unfair
-
-
-def test_a_ratio_beyond_what_can_be_computed_says_nothing_of_privacy_lost() -> None:
-    asked: list[float] = []
-
-    def mechanism(ratio: float) -> Any:
-        asked.append(ratio)
-        return ratio
-
-    def details(interval: tuple[float, float] | None, largest: float) -> dict[str, Any]:
-        found = SimpleNamespace(
-            scores=9, log10_e_value=1.5, contradicted=False, noise=1.0, contribution=1.0,
-            noise_interval=interval, largest_ratio=largest, seen=0.75,
-        )  # fmt: skip
-        return canaries._score_details(found, SimpleNamespace(mechanism=mechanism), 1e-5)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(canaries, "epsilon", lambda ratio, delta: 10.0 / ratio)
-        found = details((0.5, 2.0), 4.0)
-        assert found["claimed_epsilon"] == 10.0
-        assert found["epsilon_these_steps"] == 5.0
-        assert found["epsilon_any_contribution"] == 2.5
-        assert found["noise_interval"] == [0.5, 2.0]
-        assert (found["scores"], found["log10_e_value"], found["noise_seen"]) == (9, 1.5, 0.75)
-        # From 32 times the noise on nothing is lost, and below a 32nd part no more is counted.
-        assert details(None, 32.0)["epsilon_any_contribution"] == 0.0
-        assert details(None, 31.9)["epsilon_any_contribution"] > 0.0
-        assert details(None, 0.001)["epsilon_any_contribution"] == 320.0
-        assert details(None, 4.0)["epsilon_these_steps"] == 2.5
-        assert details(None, 4.0)["noise_interval"] is None
-
-
-def test_bounds_are_told_beside_what_could_be_shown_at_most() -> None:
-    assert canaries._of(1.234, 5.678) == "1.23 of 5.68"
-    bound = SimpleNamespace(any_mechanism=1.234, these_steps=0.5)
-    assert canaries._words(bound) == "epsilon >= 1.23 (0.50 of these steps)"
-
-
-def test_every_kind_of_canary_has_its_words() -> None:
-    kinds = {("gradient", False), ("gradient", True), ("input", False), ("label", False)}
-    assert set(canaries._WHAT) == kinds
-    assert "updates" in canaries._WHAT["gradient", True]
