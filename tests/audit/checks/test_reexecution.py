@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from audit.auditor import audit_run
-from audit.checks.reexecution import WORD, _power, chances, passing, percent, said
+from audit.checks import Judgement
+from audit.checks.reexecution import WORD, _conclude, _power, chances, passing, percent, said
 from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
 from audit.reading.bundle import open_bundle
 from audit.reexecution.base import (
@@ -284,3 +285,87 @@ def test_power_is_told_for_each_share_and_how_many_would_find_one_percent() -> N
     )
     # To miss one of a hundred with 5 % at most, 95 must be drawn.
     assert _power(100, 1).endswith("; to find 1 of 100 with 95 % takes 95")
+
+
+# What the finding tells.
+
+REPLAY = Replay(count=3, seed=bytes(32), drawn_by="a test", rounds=lambda drawn, final: iter(()))
+
+
+def concluded(run: Path, many: int, drawn: int, replay: Replay = REPLAY, **tally: Any) -> Judgement:
+    bundle = open_bundle(run)
+    rounds = {item.round: item for item in bundle.readable_ledger.rounds}
+    found = {"participations": drawn, "queries": 9, "rounds": 4, "hidden": 2e-6, **tally}
+    return _conclude(bundle.header, rounds, many, drawn, replay, Recomputed(**found))
+
+
+def test_a_pass_tells_how_many_were_computed_and_what_agrees_to_the_last_bit(run: Path) -> None:
+    near = (
+        "clean values are those of a second implementation in float64, one record at a time, "
+        "within what rounding explains (at most 1.0e-06 C)"
+    )
+    exact = "batches, noise, uploads and commitments agree to the last bit"
+    found = concluded(run, 12, 3, last=True, closest=0.5, lengthened=0.25)
+    assert (found.verdict, found.measurement) == (
+        Verdict.PASS,
+        "3 of 12 participations, drawn after the run, were computed again from the data (9 "
+        f"queries): {exact}, and so does what the server did in 4 of 4 rounds, the last of which "
+        f"leads to the published parameters; {near}",
+    )
+    assert found.details == {
+        "drawn": 3,
+        "drawn_by": "a test",
+        "seed": bytes(32).hex(),
+        "rounds_run_again": 4,
+        "rounds": 4,
+        "published_parameters": True,
+        "smallest_visible": 2e-6,
+        "chances": chances(12, 3),
+        "participations": 12,
+    }
+    assert found.private == {
+        "largest_share_of_a_rounding_bound": 0.5,
+        "longest_norm_over_its_own": 0.25,
+        "participations": 12,
+        "computed_again": 3,
+    }
+    assert found.qualifications == (said(found.details),)
+    assert found.power == _power(12, 3)
+    without = concluded(run, 12, 3, rounds=1)
+    assert f"{exact}, and so does what the server did in 1 of 4 rounds; {near}" in (
+        without.measurement
+    )
+    nobody = concluded(run, 12, 3, rounds=0, last=True)
+    assert (
+        f"{exact}. What the server did was computed in no round: none was opened whole; {near}"
+        in nobody.measurement
+    )
+
+
+def test_of_whole_clients_trainings_are_told_and_not_how_many_took_part(tmp_path: Path) -> None:
+    found = concluded(build_client_run(tmp_path / "run", ClientSettings()), 12, 3)
+    assert found.measurement.startswith(
+        "3 participations, drawn after the run, were computed again from the data (whole local "
+        "trainings): "
+    )
+    assert "participations" not in found.details
+    assert found.power == _power(None, 3)
+
+
+def test_a_difference_fails_and_what_could_not_be_computed_is_not_verified(run: Path) -> None:
+    wrong = concluded(run, 12, 3, reasons=["one differs"], unjudged=["one is not here"])
+    assert (wrong.verdict, wrong.measurement) == (Verdict.FAIL, "one differs")
+    missing = concluded(run, 12, 3, participations=2, unjudged=["one is not here"])
+    assert (missing.verdict, missing.measurement) == (
+        Verdict.NOT_VERIFIED,
+        "2 of 3 participations that were drawn could be computed again; one is not here",
+    )
+    none = concluded(run, 0, 0)
+    assert (none.verdict, none.measurement) == (
+        Verdict.NOT_VERIFIED,
+        "0 of 0 participations that were drawn could be computed again; the ledger has no "
+        "participation",
+    )
+    for one in (wrong, missing, none):
+        assert (one.qualifications, one.power) == ((), None)
+        assert "drawn" in one.details
