@@ -426,3 +426,19 @@ def test_sums_over_terms_that_are_independent_have_variance_one() -> None:
     assert "noise is correlated between rounds" in said([again] * 6, axes)
     # Rounds of other shapes are not added up.
     assert said([again, again[:2]], ("rounds",)) == []
+
+
+def test_values_are_alike_by_chance_within_the_rounding_of_float32_to_the_largest_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    def p_value(rows: np.ndarray, resolution: float) -> float:
+        asked.append(resolution)
+        return 1.0
+
+    monkeypatch.setattr(single_noise, "coincidence_p_value", p_value)
+    one = replace(table([[1.0], [1.0]], [[4], [4]]), clean=np.array([3.0, 5.0]))
+    for narrow in (True, False):
+        single_noise.granularity(replace(one, narrow=narrow), np.zeros((2, 4)), 0.01, [])
+    assert asked == [5.0 * 2.0**-23, 0.0]

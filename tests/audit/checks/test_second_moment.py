@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from audit.checks.second_moment import _without_evidence, shift_interval
+from audit.checks.second_moment import _exchanged_bits, _without_evidence, shift_interval
 from audit.reading.bundle import Bundle, open_bundle
 from audit.statistics.intervals import FALSE_ALARM, gamma_interval, skewed_upper_end
 from audit.untrusted.fields import FieldError
@@ -265,3 +266,14 @@ def test_the_share_of_coordinates_at_the_floor_is_of_all_of_them(of_records: Bun
         total += 340 * len(found.floored)
     private = judged(of_records, NAME).private
     assert private["share_of_coordinates_at_the_floor"] == pytest.approx(raised / total)
+
+
+def test_a_moment_is_handed_on_with_the_bits_of_its_kind_or_those_of_float32(
+    of_records: Bundle,
+) -> None:
+    header = of_records.header
+    rules: Any = {whole: SimpleNamespace(whole=whole) for whole in (True, False)}
+    assert _exchanged_bits(header, rules[True]) == 16
+    assert _exchanged_bits(header, rules[False]) == 20
+    bare = replace(header, grid=None)
+    assert _exchanged_bits(bare, rules[True]) == _exchanged_bits(bare, rules[False]) == 24

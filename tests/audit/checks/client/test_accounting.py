@@ -179,3 +179,5 @@ def test_the_finding_lists_what_each_client_spent_and_claims(noised_by_clients: 
         assert row["claimed"] == claimed[row["client"]]["epsilon"]["pld"]
     assert details["third_party"]["rounds"] == 24
     assert details["delta"] == 1e-3
+    assert details["epsilon"] == details["over_rounds"][-1]["third_party"]
+    assert [row["round"] for row in details["over_rounds"]] == list(range(1, 25))

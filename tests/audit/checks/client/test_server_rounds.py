@@ -362,3 +362,22 @@ def test_an_algorithm_of_another_key_is_refused_before_anything_is_read(
     monkeypatch.setattr(uploads, "another_key", lambda bundle: True)
     found = judged(of_clients, "uploads")
     assert (found.verdict.value, found.measurement) == ("FAIL", uploads.ANOTHER_KEY)
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_the_published_weights_are_told_where_they_were_compared(
+    of_clients: Bundle, weights: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge_all(run: Bundle, extent: Extent, rate: float, into: Tally) -> None:
+        into.weights = weights
+
+    monkeypatch.setattr(uploads, "_judge_all", judge_all)
+    text = judged(of_clients, "uploads").measurement
+    assert text.endswith("; the published weights are the last model") is weights
+
+
+def test_every_release_of_a_run_that_is_kept_whole_is_counted(of_clients: Bundle) -> None:
+    tally = Tally()
+    uploads._judge_all(of_clients, Extent(1.0, None), 1.0, tally)
+    assert tally.reasons == []
+    assert (tally.rounds, tally.replayed, tally.finished, tally.weights) == (24, 24, 24, True)

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from audit.checks.record.spec_conformance import _adapted
+from audit.checks.shared import adaptive
+from audit.reading.adaptation import Adaptation
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger import Header
 from audit.reading.units import NONE
@@ -351,3 +354,33 @@ def test_without_privacy_only_counts_are_compared_and_nothing_is_claimed(
         "FAIL",
         "rounds: the spec says 5, the ledger 4",
     )
+
+
+def test_a_rule_that_adapts_is_told_with_its_limit(of_records: Bundle) -> None:
+    said = "where steps and noise of every round are those that the adaptive rule gives"
+    header = of_records.header
+    assert _adapted(header) == ""
+    free = replace(header, adaptation=Adaptation(7, None, False, None))
+    assert _adapted(free) == f", {said}"
+    limited = replace(header, adaptation=Adaptation(7, 40, False, None))
+    assert _adapted(limited) == f", {said}, 40 steps in all at most"
+
+
+def test_steps_and_noise_that_adapt_are_held_to_the_rule_and_not_to_the_header(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for name in ("declared", "turns", "affordable"):
+        monkeypatch.setattr(adaptive, name, lambda *_, name=name: asked.append(name))
+    spends = list(of_records.readable_ledger.spends)
+    spends[0] = replace(spends[0], steps=4, noise_multiplier=3.0)
+    charged = {"spends": tuple(spends)}
+    faults = ("noise_multiplier differs from the header's", "steps differ from local_steps")
+    text = says(changed(of_records, ledger=charged), "promise")[1]
+    assert all(fault in text for fault in faults)
+    assert asked == ["declared"]
+    asked.clear()
+    header = {"adaptation": Adaptation(7, 40, False, None)}
+    text = says(changed(of_records, ledger=charged, header=header), "promise")[1]
+    assert not any(fault in text for fault in faults)
+    assert asked == ["declared", "turns", "affordable"]

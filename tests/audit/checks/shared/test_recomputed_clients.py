@@ -187,3 +187,10 @@ def test_an_update_within_the_norm_is_not_scaled_and_a_kink_counts_twice(whole: 
 
     assert first(0.51e-3) == []
     assert "lies 2.0e-03 C" in first(0.49e-3)[0]
+
+
+def test_a_local_training_that_is_off_by_its_bound_needs_no_kink(whole: Bundle) -> None:
+    off = 2.0**-10
+    # It takes long, and nothing here needs it.
+    change = _off(off, bound=off, moved=lambda: pytest.fail("was asked what kinks move"))
+    assert judge(whole, computed(whole, _local(whole, change))).reasons == []
