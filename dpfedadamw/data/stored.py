@@ -113,7 +113,14 @@ class StoredRecords:
         step = max(1, _AT_ONCE // max(1, self._numbers_each))
         for start in range(0, len(self), step):
             yield plain[start : start + step]
-            let_go(self.values)
+            # To let go of all pages costs more than to read a few records: where these are a small
+            # client's, whoever reads many of them sees to it.
+            if len(self) > step:
+                self.let_go()
+
+    def let_go(self) -> None:
+        """Let go of what was read of a mapped file."""
+        let_go(self.values)
 
     def stored(self, part: slice) -> NDArray[Any]:
         """Some records as they are stored, [b, …]; perhaps a view into a mapped file."""

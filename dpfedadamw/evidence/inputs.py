@@ -23,6 +23,8 @@ from dpfedadamw.rundir import write_arrays
 _MOST_NUMBERS = 1 << 28
 # Columns of which it is told how far they reach.
 _MOST_COLUMNS, _MOST_ROWS = 64, 1 << 16
+# Numbers of small clients that are read between two times that a mapped file is let go of.
+_AT_ONCE = 1 << 22
 
 
 class HeldRecords(Protocol):
@@ -44,6 +46,10 @@ class HeldRecords(Protocol):
 
     def plain(self) -> Iterator[Tensor]:
         """The numbers that a model reads, before resizing, [b, …]; none for tokens."""
+        ...
+
+    def let_go(self) -> None:
+        """Let go of what was read of a mapped file."""
         ...
 
 
@@ -102,6 +108,7 @@ class _Range:
 
     def __init__(self) -> None:
         self._parts: list[Tensor] = []
+        self._kept = 0
         self._columns: list[tuple[Tensor, Tensor]] = []
         self._ends: list[tuple[float, float, int, int]] = []
 
@@ -115,14 +122,20 @@ class _Range:
         some = rows[:, torch.arange(0, columns, max(1, columns // _MOST_COLUMNS))]
         self._columns.append((some.amin(0), some.amax(0)))
         # The first are enough to tell whether numbers differ.
-        left = max(0, _MOST_ROWS - sum(map(len, self._parts)))
-        self._parts.append(some[:left].clone())
+        self._keep(some)
 
     def merge(self, other: _Range) -> None:
         """Add what another one has gathered."""
-        self._parts.extend(other._parts)
-        self._columns.extend(other._columns)
+        for rows in other._parts:
+            self._keep(rows)
+        self._columns = _extremes([*self._columns, *other._columns])
         self._ends.extend(other._ends)
+
+    def _keep(self, rows: Tensor) -> None:
+        left = _MOST_ROWS - self._kept
+        if left > 0:
+            self._parts.append(rows[:left].clone())
+            self._kept += len(self._parts[-1])
 
     def row(self) -> tuple[float, float, int, int, int, int]:
         """Least and greatest number, how often each is reached, columns, and those that span."""
@@ -135,10 +148,18 @@ class _Range:
         values = np.sort(torch.cat(self._parts)[:_MOST_ROWS].numpy(), axis=0)
         different = 1 + (np.diff(values, axis=0) != 0.0).sum(axis=0)
         continuous = (2 * different > len(values)) & (len(values) > 2)
-        low = torch.stack([one[0] for one in self._columns]).amin(0).numpy()
-        high = torch.stack([one[1] for one in self._columns]).amax(0).numpy()
+        ((lowest_of, highest_of),) = _extremes(self._columns)
+        low, high = lowest_of.numpy(), highest_of.numpy()
         spans = continuous & np.isin(low, (0.0, -1.0)) & (high == 1.0)
         return least, greatest, lowest, highest, int(continuous.sum()), int(spans.sum())
+
+
+def _extremes(columns: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """The least and the greatest number of each column over several, as one; none of none."""
+    if len(columns) < 2:
+        return columns
+    low, high = zip(*columns, strict=True)
+    return [(torch.stack(low).amin(0), torch.stack(high).amax(0))]
 
 
 @part("evidence")
@@ -178,6 +199,7 @@ def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
     numbers = sum(one.numbers for one in held)
     together, rows = _Moments(), []
     reach, reaches = _Range(), []
+    read = 0
     for one in held:
         own, ends = _Moments(), _Range()
         for batch in one.plain() if numbers <= _MOST_NUMBERS else ():
@@ -187,6 +209,10 @@ def write_inputs(directory: Path, held: Sequence[HeldRecords]) -> None:
         rows.append(own.row())
         reach.merge(ends)
         reaches.append(ends.row())
+        read += one.numbers
+        if read > _AT_ONCE:
+            one.let_go()
+            read = 0
     counts, means, deviations, varying = zip(*rows, together.row(), strict=True)
     least, greatest, lowest, highest, columns, spanning = zip(*reaches, reach.row(), strict=True)
     write_arrays(
