@@ -442,3 +442,46 @@ def test_values_are_alike_by_chance_within_the_rounding_of_float32_to_the_larges
     for narrow in (True, False):
         single_noise.granularity(replace(one, narrow=narrow), np.zeros((2, 4)), 0.01, [])
     assert asked == [5.0 * 2.0**-23, 0.0]
+
+
+def test_along_what_noise_must_not_be_correlated_follows_from_the_unit(
+    of_records: Bundle, noised_by_clients: Bundle
+) -> None:
+    queries = noise._about_queries(of_records, [])
+    assert queries is not None
+    assert queries.axes == ("clients", "steps", "coordinates", "rounds")
+    assert (queries.silence_first, queries.counted) == (True, "queries")
+    assert [kind.most for kind in queries.kinds] == [None]
+    rounds = noise._about_rounds(noised_by_clients, [])
+    assert rounds.axes == ("rounds", "coordinates")
+    assert (rounds.silence_first, rounds.counted) == (False, "rounds")
+    assert [kind.most for kind in rounds.kinds] == [3, 3]
+    assert len(rounds.groups) == 1
+    assert rounds.portions[0].name == "noise on the sum"
+    names = [one.name for one in rounds.portions]
+    assert "noise on the uploads" in names
+    assert [name for name in names if name.startswith("noise of client ")] == [
+        f"noise of client {client}" for client in range(12)
+    ]
+
+
+@pytest.mark.parametrize("at", ["low", "high"])
+def test_a_tail_at_its_share_leaves_an_odd_shape_to_be_told(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = 0.03 / 3
+
+    def said(value: float) -> list[str]:
+        values = {"low": 1.0, "high": 1.0, "shape": share * 0.99, at: value}
+        monkeypatch.setattr(
+            single_noise, "coordinate_p_values", lambda *_: SimpleNamespace(**values)
+        )
+        reasons: list[str] = []
+        single_noise.coordinates((np.ones(3), np.ones(3, np.int64)), 0.03, reasons)
+        return reasons
+
+    odd = "coordinates do not get equal amounts of noise"
+    much = {"low": "little", "high": "much"}[at]
+    beyond = f"some coordinates get too {much} noise, over all releases of the run"
+    assert said(share) == said(1.0) == [odd]
+    assert said(np.nextafter(share, 0.0)) == [beyond]

@@ -381,3 +381,27 @@ def test_every_release_of_a_run_that_is_kept_whole_is_counted(of_clients: Bundle
     uploads._judge_all(of_clients, Extent(1.0, None), 1.0, tally)
     assert tally.reasons == []
     assert (tally.rounds, tally.replayed, tally.finished, tally.weights) == (24, 24, 24, True)
+
+
+def test_which_releases_are_kept_is_drawn_by_what_each_round_released(
+    of_clients: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def is_kept(salt: bytes, index: int, client: int, digest: bytes, share: float) -> bool:
+        asked.append((salt, index, client, digest, share))
+        return False
+
+    judged_rounds: list[int] = []
+    monkeypatch.setattr(uploads, "is_kept", is_kept)
+    monkeypatch.setattr(uploads, "_release", lambda item, *_: judged_rounds.append(item.round))
+    rounds = of_clients.readable_ledger.rounds
+    uploads._judge_all(of_clients, Extent(0.5, None), 1.0, Tally())
+    # The first and the last are kept whatever is drawn.
+    assert judged_rounds == [0, 23]
+    assert asked == [
+        (
+            of_clients.salt(), index, -1, bytes.fromhex(rounds[index].exchanged or "none"), 0.5,
+        )
+        for index in range(1, 23)
+    ]  # fmt: skip

@@ -211,6 +211,19 @@ def test_where_each_round_can_have_one_step_alone_it_has_one(iterating: Bundle) 
     assert of_steps(bounded, 1) == ["ledger.jsonl:10: 1 local steps, but the rule gives 2"]
 
 
+def test_a_rule_may_allow_one_step_at_most(iterating: Bundle) -> None:
+    run = changed(iterating, spec=lambda s: s["algorithm"]["local_iterations"].update(maximum=1))
+    assert of_steps(run, 1, 1) == []
+    assert of_steps(run, 2) == ["ledger.jsonl:10: 2 local steps, but the rule gives 1"]
+    for name in ("minimum", "maximum"):
+        none = changed(
+            iterating,
+            spec=lambda s, name=name: s["algorithm"]["local_iterations"].update({name: 0}),
+        )
+        with pytest.raises(FieldError, match=name):
+            of_steps(none, 1)
+
+
 def test_an_estimate_goes_by_what_the_round_before_released(
     iterating: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.checks.shared.clipping import TOLERANCE, judge_probe, norm_faults
+from audit.checks.shared.clipping import PUBLISHED, TOLERANCE, judge_probe, norm_faults
 from audit.probe.probe_tally import ADDED, ELSEWHERE, NOT_DRAWN, REPLACED
+from audit.probe.update_probing import CLIENT_KINDS
 from audit.reading.evidence import ProbeResults
 
 C = 0.5
@@ -173,3 +174,21 @@ def test_the_largest_differences_are_told_over_c_added_and_replaced_apart():
     found = judge_probe(alone, C, "record", [])
     assert found["largest_difference_of_a_replaced_one"] is None
     assert found["largest_difference_over_clipping_norm"] == 2.0
+
+
+@pytest.mark.parametrize("kind", [*CLIENT_KINDS, REPLACED])
+@pytest.mark.parametrize("one", ["record", "client"])
+def test_what_was_published_in_between_is_rounded_and_may_be_off_by_a_thousandth(kind, one):
+    """Whole clients train, and what they send is written on a grid before it is summed."""
+    times = 2.0 if kind == REPLACED else 1.0
+    wide = kind in CLIENT_KINDS or one == "client"
+
+    def fits(off):
+        found: list[str] = []
+        results = more(kind, C * (1.0 + off) * times, norms=3.0 * C)
+        judge_probe(results, C, one, found)
+        return not any(text.startswith("probe, further: one") for text in found)
+
+    assert fits(WITHIN)
+    assert fits(0.99 * PUBLISHED) is wide
+    assert not fits(1.01 * PUBLISHED)

@@ -202,6 +202,10 @@ def test_a_run_fits_the_budget_of_all_runs_by_itself(
     # What is charged lies between what this run cost and the whole.
     assert said(whole, charged=whole) == "PASS"
     assert "is charged to it, more than the" in said(whole, charged=whole * 1.0001)
+    assert said(whole, charged=0.0) == (
+        "budget: 0 is said to be charged to it, less than this run cost"
+    )
+    assert "charged is not a number from 0" in said(whole, charged=-1.0)
     low = spent * (1.0 - RELATIVE) - ABSOLUTE
     assert said(whole, charged=low * 1.0001) == "PASS"
     assert "is said to be charged to it, less than this run cost" in said(whole, low * 0.9999)

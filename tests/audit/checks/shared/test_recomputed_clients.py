@@ -194,3 +194,17 @@ def test_a_local_training_that_is_off_by_its_bound_needs_no_kink(whole: Bundle) 
     # It takes long, and nothing here needs it.
     change = _off(off, bound=off, moved=lambda: pytest.fail("was asked what kinks move"))
     assert judge(whole, computed(whole, _local(whole, change))).reasons == []
+
+
+def test_a_client_that_learnt_nothing_has_a_norm_of_nothing(of_clients: Bundle) -> None:
+    norms = np.array(_client_round(of_clients).update_round(ROUND).raw_norms)
+    norms[-1] = 0.0
+    run = changed(of_clients, evidence={ROUND: {"raw_norms": norms}})
+    none = np.zeros(4, np.float32)
+    parts = _local(_client_round(of_clients))
+    still = replace(
+        _update(_client_round(of_clients), 0),
+        update=none, reference=none.astype(np.float64), taken=none, clipped=none, upload=none,
+    )  # fmt: skip
+    parts[-1] = replace(parts[-1], update=lambda: still)
+    assert judge(run, computed(run, parts)).reasons == []
