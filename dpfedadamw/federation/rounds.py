@@ -108,6 +108,7 @@ class Federation:
         state: ServerState,
         first_round: int,
         on_client: Callable[[int, int], None] | None = None,
+        message: bytes | None = None,
     ) -> Iterator[RoundResult]:
         """Run all rounds from ``first_round`` on, one at a time as the caller asks.
 
@@ -118,8 +119,8 @@ class Federation:
             state: The server's state before that round.
             first_round: t of the first round to run, from 0.
             on_client: Called with (clients done, clients of the round) after each client.
+            message: The serialised broadcast of the first of them, where the state lies in it.
         """
-        message: bytes | None = None
         for index in range(first_round, self.spec.federation.rounds):
             plan = self._plan_of_round(state, index) if self._allows(index) else None
             if plan is None:
@@ -223,12 +224,9 @@ class Federation:
         last = self._last(index)
         if last:
             state = replace(state, parameters=published(plan, state))
-        following = pack(state.parameters, state.state)
-        # The model is not held twice, in the server's state and in the message that it is sent in.
-        parameters, tensors = view(following, state.parameters)
-        state = replace(state, parameters=parameters, state=tensors)
-        # Nor does the module keep the message before.
-        self.worker.flat.let_go(parameters)
+        state, following = as_sent(state)
+        # The module does not keep the message before.
+        self.worker.flat.let_go(state.parameters)
         current = replace(
             current, uploads=tuple(uploads), state=state, following=following, last=last
         )
@@ -310,6 +308,16 @@ class Federation:
             "parameters_sha256": vector_digest(published(current.plan, current.state)).hex(),
             **noted,
         }
+
+
+def as_sent(state: ServerState) -> tuple[ServerState, bytes]:
+    """The state as it lies in the broadcast that sends it, and that broadcast, serialised.
+
+    So the model is not held twice, in the server's state and in the message.
+    """
+    message = pack(state.parameters, state.state)
+    parameters, tensors = view(message, state.parameters)
+    return replace(state, parameters=parameters, state=tensors), message
 
 
 def published(plan: PrivacyPlan, state: ServerState) -> torch.Tensor:

@@ -25,7 +25,7 @@ from dpfedadamw.evidence.records import write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.flower.required import require
-from dpfedadamw.federation.rounds import Federation, RoundResult, published
+from dpfedadamw.federation.rounds import Federation, RoundResult, as_sent, published
 from dpfedadamw.federation.runners import ClientRunner
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
@@ -359,7 +359,11 @@ def _train(
     experiment, run = training.experiment, training.run
     evaluation = None
     with determinism(experiment.spec):
-        for result in training.federation.run(training.state, training.completed, on_client):
+        # What the run was started with is not held beside the message of its first round.
+        training.state, message = as_sent(training.state)
+        rounds = training.federation.run(training.state, training.completed, on_client, message)
+        del message
+        for result in rounds:
             up, down = result.traffic
             numbers = RoundNumbers(result.learning_rate, up, down, result.last)
             state = checkpoints.pack_state(result.state, numbers)

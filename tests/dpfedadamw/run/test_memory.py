@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+import weakref
 
 import numpy as np
 import torch
@@ -37,6 +38,15 @@ def test_what_a_client_asked_and_got_is_let_go_of_before_the_next_one_works(tmp_
     with np.load(next(training.run.evidence.glob("upload-*.npz"))) as file:
         assert file["points"].size
         assert file["gradients"].size
+
+
+def test_what_a_run_starts_with_is_not_held_beside_the_message_of_its_first_round(tmp_path):
+    training = start(prepare(small_spec(rounds=1), torch.device("cpu")), tmp_path)
+    found, gone = weakref.ref(training.state.parameters), []
+    assert found() is not None
+    with training.lock:
+        train(training, on_client=lambda *_: gone.append(found() is None))
+    assert gone == [True] * 4
 
 
 def test_a_participation_leaves_less_than_seven_hundred_bytes_in_memory(tmp_path):
