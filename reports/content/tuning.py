@@ -56,8 +56,9 @@ def statement(source: RunSource) -> str:
     found = selection(source)
     if found == "unaccounted" and source.private:
         return (
-            " Its hyper-parameters were chosen by looking at the private records: no ε covers that "
-            "choice, and this one is that of settings which were chosen without looking."
+            " The run’s hyper-parameters were chosen by looking at the private records: no ε "
+            "covers that choice, and this one is that of settings which were chosen without "
+            "looking."
         )
     if is_selected(source):
         server = "; towards the server, which saw them all, it is larger"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reports import formatting
-from reports.content import attacker, findings, guarantee, scale
+from reports.content import attacker, findings, guarantee, scale, tuning
 from reports.content.findings import Verdict
 from reports.content.parts import (
     EMPTY,
@@ -152,7 +152,10 @@ def _promise(source: RunSource, audience: str, view: View | None) -> str:
     text = prefix + text if prefix else sentence(text)
     if scale.excludes_nothing(view.epsilon):
         text += _NO_LIMIT
-    return text + (_SEED if source.header.get("randomness") == "reproducible" else "")
+    if source.header.get("randomness") == "reproducible":
+        text += _SEED
+    # How hyper-parameters were chosen may lie outside of all numbers; it is told with the first.
+    return text + tuning.statement(source)
 
 
 def _blocks(report: Report) -> Iterator[Block]:
