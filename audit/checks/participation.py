@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from audit.checks.base import (
@@ -65,8 +66,7 @@ def _tests(
     )
     pairs = clients * (rounds // 2)
     p_total = binomial_p_value(int(by_round.sum()), rounds * clients, rate)
-    counts, place = np.unique(by_client, return_inverse=True)
-    p_clients = np.array([binomial_p_value(int(count), rounds, rate) for count in counts])[place]
+    p_clients = _p_values(by_client, rounds, rate)
     p_rounds = dispersion_p_value(by_round, clients, rate)
     p_scatter = dispersion_p_value(by_client, rounds, rate)
     p_overlap = binomial_p_value(together, pairs, rate * rate) if pairs else 1.0
@@ -87,6 +87,12 @@ def _tests(
         "client_scatter_p_value": p_scatter,
         "overlap_p_value": p_overlap,
     }
+
+
+def _p_values(counts: Integers, rounds: int, rate: float) -> NDArray[np.float64]:
+    """How odd each client's number of rounds is, [N]; worked out once for each number there is."""
+    different, place = np.unique(counts, return_inverse=True)
+    return np.array([binomial_p_value(int(one), rounds, rate) for one in different])[place]
 
 
 def _power(rounds: int, clients: int, rate: float) -> tuple[str, dict[str, object]]:
@@ -148,11 +154,10 @@ def _fixed(bundle: Bundle) -> Judgement:
     if chosen == clients:
         return Judgement(Verdict.PASS, "every client is in every round", details)
     counts = np.bincount(np.concatenate(cohorts), minlength=clients)
-    p_clients = [binomial_p_value(int(count), rounds, chosen / clients) for count in counts]
-    for client, p_value in enumerate(p_clients):
-        if p_value < FALSE_ALARM * _EACH_OF_FIXED / clients:
-            reasons.append(f"client {client}: it does not take part at rate l = S/N")
-    private: dict[str, object] = {"least_client_p_value": min(p_clients)}
+    p_clients = _p_values(counts, rounds, chosen / clients)
+    for client in np.flatnonzero(p_clients < FALSE_ALARM * _EACH_OF_FIXED / clients):
+        reasons.append(f"client {client}: it does not take part at rate l = S/N")
+    private: dict[str, object] = {"least_client_p_value": float(p_clients.min())}
     if rounds > 1:
         shared = sum(
             len(np.intersect1d(first, second, assume_unique=True))

@@ -268,3 +268,19 @@ def test_a_client_that_never_takes_part_is_found_at_its_exact_p_value(
         assert found.private["least_client_p_value"] == pytest.approx(p_value)
         told = "client 0: it does not take part at rate l = S/N" in found.measurement
         assert told is (rounds == least)
+
+
+def test_the_odds_of_a_number_of_rounds_are_worked_out_once_for_all_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, exact = [], participation.binomial_p_value
+
+    def counted(successes: int, trials: int, rate: float) -> float:
+        asked.append(successes)
+        return exact(successes, trials, rate)
+
+    monkeypatch.setattr(participation, "binomial_p_value", counted)
+    counts = np.arange(10_000) % 3
+    found = participation._p_values(counts, 50, 0.01)
+    assert asked == [0, 1, 2]
+    assert found[:4].tolist() == [exact(number, 50, 0.01) for number in (0, 1, 2, 0)]
