@@ -156,6 +156,8 @@ def _digest(spec: Spec, seed: int | None) -> str:
     mapping = same.to_mapping()
     # What is said of governance, and the report's paper, came later, and is nothing of the run.
     del mapping["report"]["governance"], mapping["report"]["paper"]
+    # So did where clients run, on which no result depends.
+    del mapping["federation"]["engine"], mapping["federation"]["workers"]
     # Cells that are no trials keep the digests that they had before there were searches.
     if same.tune == NotTuned():
         del mapping[TUNE]
