@@ -244,6 +244,25 @@ def test_one_client_by_itself_is_not_each_client(run: Bundle) -> None:
     assert each not in said(1, 1)
 
 
+def test_one_client_that_is_scaled_by_itself_is_not_each_client(run: Bundle) -> None:
+    many = run.header.clients
+
+    def said(own: int, numbers: int = 64) -> str:
+        means = np.where(np.arange(many + 1) < own, 0.0, 0.25)
+        found = replace(
+            run.moments(), reach=None, mean=means, deviation=np.ones(many + 1),
+            numbers=np.full(many + 1, numbers), varying=np.full(many + 1, numbers),
+        )  # fmt: skip
+        return says(changed(run, files={"moments": found}), "outside-budget")[1]
+
+    each = "each client's records have mean 0 and deviation 1 to the last digit"
+    assert said(many).startswith(each)
+    assert each not in said(many - 1)
+    assert each not in said(1)
+    # Clients with one number each have no deviation to be scaled by.
+    assert each not in said(many, numbers=1)
+
+
 def test_moments_of_other_clients_than_the_runs_are_found(run: Bundle) -> None:
     found = run.moments()
     fewer = replace(

@@ -384,3 +384,16 @@ def test_steps_and_noise_that_adapt_are_held_to_the_rule_and_not_to_the_header(
     text = says(changed(of_records, ledger=charged, header=header), "promise")[1]
     assert not any(fault in text for fault in faults)
     assert asked == ["declared", "turns", "affordable"]
+
+
+def test_a_step_of_two_queries_is_charged_for_both(of_records: Bundle) -> None:
+    ledger = of_records.readable_ledger
+    spends = tuple(replace(one, queries_per_step=2) for one in ledger.spends)
+
+    def said(queries: int) -> str:
+        rounds = tuple(replace(one, queries=(queries,) * len(one.clients)) for one in ledger.rounds)
+        return says(changed(of_records, ledger={"spends": spends, "rounds": rounds}), "promise")[1]
+
+    more = "made more queries than were charged"
+    assert more not in said(6)
+    assert more in said(7)

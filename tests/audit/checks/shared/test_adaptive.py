@@ -9,7 +9,7 @@ import pytest
 
 from audit.accounting.budget import Steps, budget
 from audit.checks.shared import adaptive
-from audit.checks.shared.adaptive import affordable, declared, turns
+from audit.checks.shared.adaptive import _decays, affordable, declared, turns
 from audit.reading.adaptation import Adaptation, Decay
 from audit.reading.bundle import Bundle
 from audit.untrusted.fields import FieldError
@@ -322,3 +322,8 @@ def test_the_limit_on_steps_is_what_the_target_pays_for(iterating: Bundle) -> No
     affordable({}, free.readable_ledger, free.header, reasons)
     affordable({}, replace(free.readable_ledger, spends=()), iterating.header, reasons)
     assert reasons == []
+
+
+def test_before_any_charge_noise_has_not_fallen(of_records: Bundle) -> None:
+    ledger = replace(of_records.readable_ledger, spends=())
+    assert _decays(DECAY, ledger) == [0]
