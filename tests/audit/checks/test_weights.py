@@ -162,3 +162,14 @@ def test_a_run_from_before_is_judged_as_far_as_it_goes(run: Path) -> None:
 def test_weights_that_cannot_be_read_are_not_verified(run: Path) -> None:
     (run / "model.safetensors").write_bytes(b"none")
     assert weights(run).verdict is Verdict.NOT_VERIFIED
+
+
+def test_a_list_of_more_than_sixteen_megabytes_is_not_read(run: Path) -> None:
+    with (run / "model.json").open("r+b") as file:
+        file.truncate(2**24 + 1)
+    found = weights(run)
+    assert (found.verdict, "16777216" in found.measurement) == (Verdict.NOT_VERIFIED, True)
+    # One byte less is read, and is no document.
+    with (run / "model.json").open("r+b") as file:
+        file.truncate(2**24)
+    assert "16777216" not in weights(run).measurement

@@ -195,6 +195,24 @@ def test_charges_are_accounted_with_the_noise_and_steps_that_the_course_allows(
     }
 
 
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        ("server_worst_case", "the server's worst case is claimed"),
+        ("third_party", "the third party's epsilon is claimed"),
+    ],
+)
+@pytest.mark.parametrize("times", [0.98, 1.1])
+def test_a_view_is_claimed_neither_too_low_nor_far_too_high(
+    of_records: Bundle, view: str, said: str, times: float
+) -> None:
+    def claim(c: Claim) -> None:
+        stated = c[view]["epsilon"]
+        stated["pld"] = stated["pld"] * times + (0.01 if times > 1.0 else 0.0)
+
+    assert faults(of_records, "views", claim).startswith(said)
+
+
 def test_what_a_view_claims_a_little_too_high_is_not_told(of_records: Bundle) -> None:
     def higher(claim: Claim) -> None:
         case = claim["server_worst_case"]["epsilon"]

@@ -59,12 +59,26 @@ def test_a_servers_setting_is_what_spec_and_ledger_say_of_its_round(of_records: 
     assert found.learning_rate == pytest.approx(
         uploads.learning_rate(algorithm, 2, of_records.header.rounds)
     )
+    # Steps are those of the first of its clients, as its charge is.
+    other = _conditions(of_records, replace(item, steps=(2, 3, 3)), spends, 6, None)
+    assert other.steps == 2
     part = _conditions(of_records, item, spends, 6, np.arange(0, 340, 2))
     assert (part.whole, len(part.partition.of_coordinate)) == (False, 170)
     # The charge of the first of its clients is the one that is asked for.
     del spends[2, item.clients[0]]
     with pytest.raises(UnverifiedError, match="round 2: was not charged"):
         _conditions(of_records, item, spends, 6, None)
+
+
+def test_a_sample_of_coordinates_needs_the_block_sums_of_the_gradients(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "recorded_coordinates", lambda *_: np.arange(340))
+    assert of_records.exchange(0, 1, 340).square_sums is None
+    assert says(of_records, NAME) == (
+        "NOT VERIFIED",
+        "round 0, client 1: the block sums of its gradients are not recorded",
+    )
 
 
 def exchanged(bundle: Bundle, index: int, row: int, change: Callable[[Any], Any]) -> Bundle:
