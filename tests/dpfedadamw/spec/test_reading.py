@@ -86,6 +86,8 @@ def test_defaults_are_those_of_the_vocabulary():
             "client_sampling": "fixed",
             "local_steps": 5,
             "max_epsilon": None,
+            "engine": "inline",
+            "workers": 1,
         },
         "privacy": {
             "unit": "record",
@@ -114,6 +116,20 @@ def test_defaults_are_those_of_the_vocabulary():
             "risks": None,
             "measures": None,
             "responsible": None,
+            "governance": dict.fromkeys(
+                (
+                    "controller",
+                    "data_categories",
+                    "collection",
+                    "access",
+                    "retention",
+                    "recipients",
+                    "other_releases",
+                    "reidentification",
+                    "trust_model",
+                )
+            ),
+            "paper": "a4",
         },
     }
 
