@@ -485,3 +485,11 @@ def test_a_tail_at_its_share_leaves_an_odd_shape_to_be_told(
     beyond = f"some coordinates get too {much} noise, over all releases of the run"
     assert said(share) == said(1.0) == [odd]
     assert said(np.nextafter(share, 0.0)) == [beyond]
+
+
+def test_what_the_finding_counts_is_told_by_name(of_records: Bundle) -> None:
+    details = judged(of_records, NAME).details
+    assert set(details) == {
+        "queries", "coordinates", "sampled_coordinates", "tests", "half_width_sigma", "quantiles",
+    }  # fmt: skip
+    assert (details["queries"], details["coordinates"]) == (36, 340)

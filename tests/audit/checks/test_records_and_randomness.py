@@ -261,6 +261,7 @@ def test_one_client_that_is_scaled_by_itself_is_not_each_client(run: Bundle) -> 
     assert each not in said(1)
     # Clients with one number each have no deviation to be scaled by.
     assert each not in said(many, numbers=1)
+    assert said(many, numbers=2).startswith(each)
 
 
 def test_moments_of_other_clients_than_the_runs_are_found(run: Bundle) -> None:

@@ -397,3 +397,24 @@ def test_a_step_of_two_queries_is_charged_for_both(of_records: Bundle) -> None:
     more = "made more queries than were charged"
     assert more not in said(6)
     assert more in said(7)
+
+
+def test_every_charge_is_held_to_the_header_also_behind_one_that_adapts(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("declared", "turns", "affordable"):
+        monkeypatch.setattr(adaptive, name, lambda *_: None)
+    spends = list(of_records.readable_ledger.spends)
+    spends[-1] = replace(spends[-1], clipping_norm=0.6)
+    header = {"adaptation": Adaptation(7, 40, False, None)}
+    run = changed(of_records, ledger={"spends": tuple(spends)}, header=header)
+    assert f"ledger.jsonl:{spends[-1].line}: clipping_norm differs" in says(run, "promise")[1]
+
+
+def test_a_charge_of_a_client_that_there_is_not_has_no_number_of_records(
+    of_records: Bundle,
+) -> None:
+    spends = list(of_records.readable_ledger.spends)
+    spends[0] = replace(spends[0], client=of_records.header.clients)
+    text = says(changed(of_records, ledger={"spends": tuple(spends)}), "promise")[1]
+    assert "made more queries than were charged" in text
