@@ -81,6 +81,14 @@ class RunDirectory:
         """Private evidence for the auditor (mode 0700)."""
         return self.path / "evidence"
 
+    @property
+    def stations(self) -> Path:
+        """Where clients in other processes note what they do; gone once training is over.
+
+        In the evidence, because it is as private.
+        """
+        return self.evidence / "stations"
+
 
 @contextlib.contextmanager
 def starting(

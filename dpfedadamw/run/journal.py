@@ -143,7 +143,13 @@ class Journal:
         self.tidy()
 
     def tidy(self) -> None:
-        """Delete the checkpoint of a run that has its claim: it holds clients' memories."""
+        """Delete the checkpoint of a run that has its claim: it holds clients' memories.
+
+        Also what clients in other processes noted, where the run was killed before it was removed:
+        no evidence has such files.
+        """
+        if self._disk.is_folder(self._run.stations):
+            self._disk.remove_tree(self._run.stations)
         folder = self._run.checkpoint
         if not self._disk.is_folder(folder):
             return

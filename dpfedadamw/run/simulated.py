@@ -31,7 +31,7 @@ from dpfedadamw.federation.recorded import answered, recorded
 from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.run.computing import determinism
-from dpfedadamw.run.stations import Opening, keys_of, open_station, scratch_of, source_of
+from dpfedadamw.run.stations import Opening, keys_of, open_station, source_of
 from dpfedadamw.run.workers import processors
 from dpfedadamw.rundir import RunDirectory, write_arrays
 from dpfedadamw.spec import Spec
@@ -90,7 +90,7 @@ class SimulatedClients:
                 raise FlowerError(f"a client of Flower's simulation: {failure['reason']}")
             message = message_of(reply.array_records["upload"], self._expected.size)
             self._expected.check(message, f"a client of round {current.index}")
-            path = _noted_by(scratch_of(self._run), Asked.of(part))
+            path = _noted_by(self._run.stations, Asked.of(part))
             arrays = _read(path)
             path.unlink()
             unit, device = self._worker.unit, self._worker.flat.vector.device
@@ -110,13 +110,13 @@ class SimulatedClients:
         if self._simulation is not None:
             self._simulation.__exit__(None, None, None)
             self._simulation = None
-        self._run.disk.remove_tree(scratch_of(self._run))
+        self._run.disk.remove_tree(self._run.stations)
 
     def _started(self) -> Simulation:
         if self._simulation is None:
             from dpfedadamw.federation.flower.simulation import Simulation
 
-            folder = scratch_of(self._run)
+            folder = self._run.stations
             # What a process left that was killed.
             self._run.disk.remove_tree(folder)
             self._run.disk.make_folder(folder)
@@ -144,7 +144,7 @@ class SimulatedClients:
 
     def _hand_memory(self, part: Participation) -> None:
         if part.memory:
-            path = _memory_of(scratch_of(self._run), Asked.of(part))
+            path = _memory_of(self._run.stations, Asked.of(part))
             write_atomically(path, packed(part.memory), PRIVATE_MODE, settle=False)
 
 
@@ -183,10 +183,10 @@ class _Opened:
 @functools.lru_cache(maxsize=1)
 def _opened(opening: str) -> _Opened:
     given = Opening(**json.loads(opening))
-    scratch = scratch_of(RunDirectory(Path(given.run))) / f"process-{os.getpid()}"
+    scratch = RunDirectory(Path(given.run)).stations / f"process-{os.getpid()}"
     scratch.mkdir(mode=0o700)
     station, spec = open_station(given, scratch)
-    return _Opened(station, spec, scratch_of(RunDirectory(Path(given.run))))
+    return _Opened(station, spec, RunDirectory(Path(given.run)).stations)
 
 
 def _answered(opening: str, content: Any) -> Any:

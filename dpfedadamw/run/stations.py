@@ -35,9 +35,6 @@ from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import FlatParameters
 
-# In ``evidence/``, while the run's rounds are at work: it is as private as what is noted there.
-FOLDER = "stations"
-
 
 @dataclass(frozen=True)
 class Opening:
@@ -100,11 +97,6 @@ def open_station(opening: Opening, scratch: Path) -> tuple[Station, Spec]:
     clients = len(experiment.plan.records)
     held = divided(experiment, experiment.dataset.train, experiment.owner, clients)
     return Station(plan=experiment.plan, worker=worker, clients=held), experiment.spec
-
-
-def scratch_of(run: RunDirectory) -> Path:
-    """Where stations of a run note what their clients do."""
-    return run.evidence / FOLDER
 
 
 def keys_of(part: Participation, source: RandomSource) -> dict[str, bytes]:

@@ -51,6 +51,14 @@ def test_it_goes_on_after_the_last_completed_round_and_forgets_what_came_later(r
     assert rounds_measured(run) == [0, 1, 2, 3]
 
 
+def test_what_other_processes_noted_of_clients_is_gone_once_there_is_a_claim(run):
+    (run.stations / "process-7").mkdir(parents=True)
+    (run.stations / "process-7" / "00000-00001.npz").write_bytes(b"what a client did")
+    Journal(run).tidy()
+    assert not run.stations.exists()
+    assert not run.checkpoint.exists()
+
+
 def test_the_last_two_states_are_kept_and_no_more(run):
     kept = sorted(path.name for path in run.checkpoint.glob("state-*"))
     assert kept == ["state-00002.safetensors", "state-00003.safetensors"]

@@ -12,7 +12,6 @@ import pytest
 from dpfedadamw.federation.arrivals import ArrivalError
 from dpfedadamw.federation.flower.required import FlowerError
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.stations import FOLDER
 from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
 from tests.runs import begin, call, small_spec
 
@@ -75,7 +74,7 @@ def test_flower_gives_the_same_model_to_the_last_bit_the_same_charges_and_a_sign
     assert content(found["flower"]) == content(found["inline"])
     names = {one.name for one in (found["inline"] / "evidence").iterdir()}
     assert {one.name for one in (found["flower"] / "evidence").iterdir()} == names
-    assert FOLDER not in names
+    assert "stations" not in names
 
 
 def test_a_process_that_fails_ends_the_run_in_one_line_and_what_was_charged_stays_charged(
@@ -90,7 +89,7 @@ def test_a_process_that_fails_ends_the_run_in_one_line_and_what_was_charged_stay
     spends = [entry for entry in training.ledger.entries if entry["kind"] == "spend"]
     assert [entry["round"] for entry in spends] == [0] * 4
     assert not training.ledger.of_kind("round")
-    assert not (training.run.evidence / FOLDER).exists()
+    assert not training.run.stations.exists()
     salt.write_bytes(kept)
     assert call("run", "--resume", str(training.run.path), "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"

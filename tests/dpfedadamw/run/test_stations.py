@@ -26,7 +26,7 @@ class ThroughAStation:
     def __init__(self, training, folder):
         worker = training.federation.worker
         self._worker = worker
-        self._folder = stations.scratch_of(training.run)
+        self._folder = training.run.stations
         self._folder.mkdir()
         opening = stations.Opening(
             run=str(training.run.path),
