@@ -43,7 +43,7 @@ from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import PoissonSampling
 from dpfedadamw.privacy.units.client import WholeClients
 from dpfedadamw.privacy.units.record import SingleRecords
-from dpfedadamw.run import checkpoints, training
+from dpfedadamw.run import checkpoints, computing, training
 from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
@@ -102,7 +102,9 @@ class Toy:
         spec = SimpleNamespace(
             name="toy",
             algorithm=SimpleNamespace(learning_rate=0.1, schedule="constant"),
-            federation=SimpleNamespace(rounds=self.rounds),
+            federation=SimpleNamespace(
+                rounds=self.rounds, engine="inline", workers=1, clients_per_round=1
+            ),
             evaluation=SimpleNamespace(every=1, training=False),
             budget=SimpleNamespace(file=None),
             randomness=SimpleNamespace(mode=self.mode, seed=1),
@@ -244,6 +246,8 @@ class _Flat:
 
     def assign(self, vector: Tensor) -> None:
         self.vector = vector
+
+    let_go = assign
 
 
 class _Randomness:
@@ -396,7 +400,12 @@ def _probe(opened: training.Training) -> None:
 @contextlib.contextmanager
 def toys() -> Iterator[None]:
     """Let the product train toys, in this process, until the end of the block."""
+
+    def unit_of(_: Any) -> Any:
+        return SimpleNamespace(rounds=_Records if WORLD.toy.unit == "record" else _Clients)
+
     replaced: dict[Any, dict[str, Any]] = {
+        computing: {"unit_of": unit_of},
         training: {
             "specs": SimpleNamespace(dump=lambda _: "toy: 1\n", load=lambda path: None),
             "prepare": lambda *_: WORLD.toy.experiment(),
@@ -413,7 +422,7 @@ def toys() -> Iterator[None]:
             "origin_of": lambda _: None,
             "recorded_origin": lambda _: None,
             "point_latest": lambda _: None,
-            "client_data": lambda *_: [SimpleNamespace(inputs=None)] * CLIENTS,
+            "divided": lambda *_: [SimpleNamespace(inputs=None)] * CLIENTS,
             "write_partition": lambda folder, *_: WORLD.write_evidence(
                 folder / "partition.npz", b"partition"
             ),
@@ -422,9 +431,7 @@ def toys() -> Iterator[None]:
             "write_environment": lambda *_: None,
             # Nobody goes on from a state in the evidence; the checkpoint has its own.
             "StateKeeper": lambda *_: SimpleNamespace(keep=lambda *_: None),
-            "unit_of": lambda plan: SimpleNamespace(
-                rounds=_Records if WORLD.toy.unit == "record" else _Clients
-            ),
+            "unit_of": unit_of,
             "Worker": _Worker,
             "_randomness": _source,
             "determinism": lambda _: contextlib.nullcontext(),

@@ -54,7 +54,7 @@ class ThroughAStation:
             yield here
 
     def close(self):
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def trained(spec, folder, elsewhere):
