@@ -31,6 +31,7 @@ from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.oracle import PrivateOracle
 from dpfedadamw.reexecution.rounds import Rerun
+from dpfedadamw.run import computing
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.training import Training
 from dpfedadamw.rundir import RunDirectory
@@ -240,12 +241,12 @@ def _more_records(patch: Patch) -> None:
 
 def _other_labels(patch: Patch) -> None:
     """Trained on labels that are not those of the data set whose digest is claimed."""
-    real = engine_run.client_data
+    real = computing.client_data
 
     def client_data(*arguments: Any) -> list[ClientData]:
         return [dataclasses.replace(one, labels=(one.labels + 1) % 10) for one in real(*arguments)]
 
-    patch.setattr(engine_run, "client_data", client_data)
+    patch.setattr(computing, "client_data", client_data)
 
 
 def _rewrite_round(

@@ -15,6 +15,7 @@ from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.ledger import Ledger, canonical
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.run import computing
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.spec import Spec
 from dpfedadamw.vectors.flat import FlatParameters
@@ -102,7 +103,7 @@ def the_best_round_by_training_loss(patch: Patch) -> None:
     """What is published is the round that did best on the clients' records, not the last."""
     pack_state = engine_run.checkpoints.pack_state
     write_weights = engine_run.checkpoints.write_weights
-    client_data = engine_run.client_data
+    client_data = computing.client_data
     rounds: list[torch.Tensor] = []
     clients: list[Any] = []
 
@@ -128,7 +129,7 @@ def the_best_round_by_training_loss(patch: Patch) -> None:
         flat.assign(min(rounds[:-1], key=loss))
         write_weights(path, model)
 
-    patch.setattr(engine_run, "client_data", holding)
+    patch.setattr(computing, "client_data", holding)
     patch.setattr(engine_run.checkpoints, "pack_state", keeping)
     patch.setattr(engine_run.checkpoints, "write_weights", publishing)
 

@@ -12,7 +12,7 @@ import torch
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.oracle import PrivateOracle
-from dpfedadamw.run import training as engine_run
+from dpfedadamw.run import computing
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.faults.client_level_faults import client_spec
 from tests.faults.fault import Fault, FaultGroup, Patch
@@ -76,7 +76,7 @@ def changing_values(change):
     """What is changed of all clients' records when they are divided, at both levels."""
 
     def patch(patch: Patch) -> None:
-        client_data = engine_run.client_data
+        client_data = computing.client_data
 
         def changed(records, owner, clients, device):
             inputs = records.inputs
@@ -90,7 +90,7 @@ def changing_values(change):
             inputs = dataclasses.replace(inputs, values=values)
             return client_data(dataclasses.replace(records, inputs=inputs), owner, clients, device)
 
-        patch.setattr(engine_run, "client_data", changed)
+        patch.setattr(computing, "client_data", changed)
 
     return patch
 

@@ -11,6 +11,7 @@ from dpfedadamw import experiment
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.accounting import record_level
+from dpfedadamw.run import computing
 from dpfedadamw.run import training as engine_run
 from tests.faults.client_level_faults import client_spec
 from tests.faults.fault import Fault, FaultGroup, Patch
@@ -57,7 +58,7 @@ def of_each_column(values):
 
 
 def each_client_by_its_own(patch: Patch) -> None:
-    client_data = engine_run.client_data
+    client_data = computing.client_data
 
     def own(*some):
         clients = client_data(*some)
@@ -70,12 +71,12 @@ def each_client_by_its_own(patch: Patch) -> None:
             changed.append(dataclasses.replace(one, inputs=inputs))
         return changed
 
-    patch.setattr(engine_run, "client_data", own)
+    patch.setattr(computing, "client_data", own)
 
 
 def shared_records(patch: Patch) -> None:
     """Client 1 works on a few records of client 0 in place of its own."""
-    client_data = engine_run.client_data
+    client_data = computing.client_data
 
     def overlapping(*some):
         clients = client_data(*some)
@@ -85,12 +86,12 @@ def shared_records(patch: Patch) -> None:
         clients[1] = dataclasses.replace(clients[1], inputs=inputs, labels=labels)
         return clients
 
-    patch.setattr(engine_run, "client_data", overlapping)
+    patch.setattr(computing, "client_data", overlapping)
 
 
 def exchanged(patch: Patch) -> None:
     """Clients 0 and 1, which hold equally many, work on each other's records."""
-    client_data = engine_run.client_data
+    client_data = computing.client_data
 
     def swapped(*some):
         clients = client_data(*some)
@@ -98,12 +99,12 @@ def exchanged(patch: Patch) -> None:
             clients[0], clients[1] = clients[1], clients[0]
         return clients
 
-    patch.setattr(engine_run, "client_data", swapped)
+    patch.setattr(computing, "client_data", swapped)
 
 
 def exchanged_in_a_round(patch: Patch) -> None:
     """The same, in the rounds alone: the evidence of the partition is that of before."""
-    client_data, take_part, held = engine_run.client_data, Worker.take_part, []
+    client_data, take_part, held = computing.client_data, Worker.take_part, []
 
     def holding(*some):
         clients = client_data(*some)
@@ -116,7 +117,7 @@ def exchanged_in_a_round(patch: Patch) -> None:
             part = dataclasses.replace(part, data=held[1 - part.client])
         return take_part(self, part)
 
-    patch.setattr(engine_run, "client_data", holding)
+    patch.setattr(computing, "client_data", holding)
     patch.setattr(Worker, "take_part", mistaken)
 
 
@@ -184,7 +185,7 @@ def clients_evenly():
 
 def oversampled(patch: Patch) -> None:
     """Each client draws its records with replacement, to as many as it had."""
-    client_data = engine_run.client_data
+    client_data = computing.client_data
 
     def drawn(*some):
         clients = []
@@ -194,7 +195,7 @@ def oversampled(patch: Patch) -> None:
             clients.append(dataclasses.replace(one, inputs=inputs, labels=one.labels[chosen]))
         return clients
 
-    patch.setattr(engine_run, "client_data", drawn)
+    patch.setattr(computing, "client_data", drawn)
 
 
 def publishing(number):
@@ -202,7 +203,7 @@ def publishing(number):
 
     def patch(patch: Patch) -> None:
         metrics_line, clients = engine_run.metrics_line, []
-        client_data, training = engine_run.client_data, engine_run._training
+        client_data, training = computing.client_data, engine_run._training
 
         def holding(*some):
             clients.extend(client_data(*some))
@@ -218,7 +219,7 @@ def publishing(number):
             line = metrics_line(*some, **more)
             return line | number(clients, opened[-1]) if opened else line
 
-        patch.setattr(engine_run, "client_data", holding)
+        patch.setattr(computing, "client_data", holding)
         patch.setattr(engine_run, "_training", opening)
         patch.setattr(engine_run, "metrics_line", telling)
 
@@ -239,7 +240,7 @@ def gradient_norm(clients, training):
 
 def running_statistics_in_the_model(patch: Patch) -> None:
     """Means of the clients' records travel in the model's file, as batch normalisation has them."""
-    write_weights, client_data = engine_run.checkpoints.write_weights, engine_run.client_data
+    write_weights, client_data = engine_run.checkpoints.write_weights, computing.client_data
     clients = []
 
     def holding(*some):
@@ -251,7 +252,7 @@ def running_statistics_in_the_model(patch: Patch) -> None:
         model.register_buffer("running_mean", mean)
         write_weights(path, model)
 
-    patch.setattr(engine_run, "client_data", holding)
+    patch.setattr(computing, "client_data", holding)
     patch.setattr(engine_run.checkpoints, "write_weights", writing)
 
 
