@@ -17,8 +17,6 @@ REPEAT = "repeat"
 REPLACED = "replaced"
 # Each counts for itself: with others beside it, a sum is longer by just what it is alone.
 ADDED = "added to others as it is alone"
-# A record that is zero everywhere, which float32 tells least of.
-ALL_ZERO = "all zero"
 # One more that takes no part: what the others get must not move at all.
 NOT_DRAWN = "held but not drawn"
 ABSENT = "of another client"

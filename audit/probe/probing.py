@@ -21,11 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from audit.errors import ProbeError, RunDirectoryError
-from audit.probe import probe_tally
 from audit.probe.probe_tally import (
     ABSENT,
     ADDED,
-    ALL_ZERO,
     ELSEWHERE,
     NOT_DRAWN,
     REPEAT,
@@ -39,7 +37,7 @@ from audit.reading.files import write_atomically
 BATCH_SIZE, LARGE_BATCH = 3, 7
 # Each is added to a batch, and replaced by the one that follows it.
 KINDS = (
-    ALL_ZERO,
+    "all zero",
     "ordinary",
     "opposite label",
     "scaled by 1e3",
@@ -53,7 +51,7 @@ KINDS = (
 # What is added to a large batch, leads one, or lies beside it.
 BESIDE = ("ordinary", "scaled by 1e3")
 # Of records that are stored as grey levels.
-LEVELS = (ALL_ZERO, "ordinary", "full scale")
+LEVELS = ("all zero", "ordinary", "full scale")
 PATH_KINDS = (ADDED, NOT_DRAWN, ABSENT, ELSEWHERE)
 _SEED = 20200229
 # Records of each client that no batch draws: what is computed over all of a client's records, or
@@ -370,7 +368,7 @@ def _record(probe: StepProbe, kind: str, step: _Step) -> tuple[NDArray[np.float3
             return np.full_like(fresh, np.nan), label
         case "minus 1e38":
             return np.full_like(fresh, -1e38), label
-        case probe_tally.ALL_ZERO:
+        case "all zero":
             return np.zeros_like(fresh), label
         case "full scale":
             return np.full_like(fresh, 4.0), label

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from audit.probe.probe_tally import ADDED, ALL_ZERO, ELSEWHERE, REPEAT, REPLACED, UNMOVED
+from audit.probe.probe_tally import ADDED, ELSEWHERE, REPEAT, REPLACED, UNMOVED
 from audit.probe.update_probing import CLIENT_KINDS
 from audit.reading.evidence import ProbeResults
 from audit.untrusted.arrays import Floats
@@ -18,9 +18,6 @@ TOLERANCE = 1e-4
 # Batches of different sizes are computed in another order, and a unit that is nearly at a kink may
 # fall on its other side; a record that really moves another's gradient moves it by far more.
 ALONE = 1e-3
-# On a record that is zero everywhere a group norm divides what rounding has left by nearly nothing,
-# so that float32 tells such a record's gradient to a few parts in a thousand (docs/detection.md).
-ALONE_IF_ZERO = 1e-2
 # A round's mean update is published with 16 significant bits, which leave an error of 2^-16 of it.
 PUBLISHED = 1e-3
 
@@ -73,7 +70,7 @@ def judge_probe(
             if difference == 0.0 and max(norms) > 0.0:
                 reasons.append(f"probe, {name}: the step does not depend on the model's parameters")
         elif kind == ADDED:
-            if difference > clip * (ALONE_IF_ZERO if name.startswith(ALL_ZERO) else ALONE):
+            if difference > clip * ALONE:
                 reasons.append(
                     f"probe, {name}: beside others one {one} moves the sum by other "
                     f"{difference / clip:.4g} C than alone"

@@ -108,17 +108,6 @@ def test_who_takes_no_part_moves_nothing_and_whoever_does_counts_for_itself(
     assert found.startswith(f"probe, further: {reason}")
 
 
-def test_a_record_of_zeros_alone_may_be_told_to_a_hundredth():
-    """On a constant image a group norm divides by what rounding has left."""
-    for name, within, beyond in (
-        ("all zero, added to others", 0.9e-2, 1.1e-2),
-        ("not all zero, added to others", 0.9e-3, 1.1e-3),
-    ):
-        for difference, expected in ((within, 0), (beyond, 1)):
-            results = more(ADDED, difference * C)
-            assert len(reasons(replace(results, names=(*results.names[:-1], name)))) == expected
-
-
 def test_a_step_that_contributes_nothing_says_nothing_about_its_parameters():
     assert reasons(more(ELSEWHERE, 0.0, norms=0.0)) == []
 
