@@ -90,6 +90,7 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
+    spec = spec.replace(model=models.MODELS[spec.model.name].pin(spec.model))
     dataset, owner = divide(spec)
     model = _built(spec, dataset, device)
     algorithm = algorithms.build(
@@ -150,8 +151,9 @@ def read_inputs(spec: Spec) -> None:
 def _built(spec: Spec, dataset: Dataset, device: torch.device) -> nn.Module:
     """The spec's model; on the device "meta" without weights of its own."""
     # Published weights are loaded all the same: without them, the spec cannot run.
-    fresh = models.MODELS[spec.model.name].without_weights(spec.model) == spec.model
-    with device if device.type == "meta" and fresh else contextlib.nullcontext():
+    entry = models.MODELS[spec.model.name]
+    shapes_alone = entry.on_meta and entry.without_weights(spec.model) == spec.model
+    with device if device.type == "meta" and shapes_alone else contextlib.nullcontext():
         return models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
 
 

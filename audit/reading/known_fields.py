@@ -40,6 +40,7 @@ MODEL: Shape = {
     "parameters": None,
     "tensors": dict.fromkeys(("name", "shape", "dtype", "trained", "sha256")),
     "base": None,
+    "source": None,
     "qualifications": None,
     "canaries": None,
 }

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
     from audit.verdict import Findings
     from dpfedadamw.federation.rounds import RoundResult
-    from dpfedadamw.filing.after_training import Filing
+    from dpfedadamw.filing.after_training import Filing, Trained
+    from dpfedadamw.filing.whole import Finished
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
+    from dpfedadamw.storage.lock import RunLock
     from reports.signatures.verification import VerificationResult
 
 RUNS = Path("runs")
+_HANDED_OVER = "model={name: module}"
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,15 @@ class Run:
 
     Args:
         path: The run's folder, or the link ``runs/latest``.
+        model: The module that the run was given, where it was given one: no file can build it.
 
     Raises:
         DpfedadamwError: If it is no run directory.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, model: nn.Module | None = None) -> None:
         self._directory = rundir.open_existing(Path(path))
+        self._given = model
 
     @property
     def path(self) -> Path:
@@ -146,7 +151,7 @@ class Run:
         Raises:
             DpfedadamwError: If training is not over, or the files do not fit each other.
         """
-        return load_model(self.path)
+        return load_model(self.path, self._given)
 
     def audit(self) -> Findings:
         """Judge the run's evidence anew, check by check; writes nothing.
@@ -250,6 +255,7 @@ class Run:
 def run(
     spec: specs.SpecLike,
     *,
+    model: nn.Module | None = None,
     changes: Sequence[str] = (),
     out: str | Path = RUNS,
     device: str = "auto",
@@ -266,6 +272,8 @@ def run(
 
     Args:
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
+        model: A module of your own, in place of the spec's model. A copy of it is trained, from
+            the weights that it has: these must not depend on the private records.
         changes: Fields to change, ``"federation.rounds=40"`` each.
         out: Folder that holds runs.
         device: "auto", "cpu" or "cuda".
@@ -285,25 +293,30 @@ def run(
         audit.errors.AuditError: If the run cannot be judged.
         reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
     """
-    wanted = specs.read(spec, changes)
+    wanted = specs.read(spec, changes if model is None else [_HANDED_OVER, *changes])
     from dpfedadamw.experiment import pick_device, prepare
+    from dpfedadamw.filing import whole
+    from dpfedadamw.models.own.fitting import handed_over
     from dpfedadamw.run.training import start
 
-    experiment = prepare(wanted, pick_device(device))
-    filing = _filing(trainer_key, auditor_key, timestamp)
-    kept = None if escrow is None else Path(escrow)
-    training = start(experiment, Path(out), engine, escrow=kept)
-    try:
-        with training.lock:
-            return _finished(training, callbacks, filing)
-    except BaseException as error:
-        rundir.mark_resumable(error, training.run.path, kept is not None)
-        raise
+    with handed_over(model):
+        experiment = prepare(wanted, pick_device(device))
+        filing = _filing(trainer_key, auditor_key, timestamp)
+        kept = None if escrow is None else Path(escrow)
+        training = start(experiment, Path(out), engine, escrow=kept)
+        try:
+            with training.lock:
+                finished = whole.finish(_trained(training, callbacks), filing)
+        except BaseException as error:
+            rundir.mark_resumable(error, training.run.path, kept is not None)
+            raise
+    return _told(finished, Run(training.run.path, model))
 
 
 def resume(
     run_dir: str | Path,
     *,
+    model: nn.Module | None = None,
     device: str = "auto",
     engine: str = "auto",
     escrow: str | Path | None = None,
@@ -314,57 +327,62 @@ def resume(
 ) -> Run:
     """Finish a run that was cut off, wherever that was, as ``dpfedadamw run --resume``.
 
-    A run that is finished is returned as it is. Arguments are those of `run`.
+    A run that is finished is returned as it is. Arguments are those of `run`; a run that was given
+    a module needs it again, with the weights that it had.
 
     Raises:
         DpfedadamwError: As `run`; or if somebody else writes to the run, or its files are not what
             it wrote.
     """
-    from dpfedadamw.filing import after_training, whole
-    from dpfedadamw.storage.lock import RunLock
+    from dpfedadamw.filing import whole
+    from dpfedadamw.models.own.fitting import handed_over
 
     found = rundir.open_existing(Path(run_dir))
-    after_training.refuse_erased(found)
     kept = None if escrow is None else Path(escrow)
-    try:
-        with RunLock(found.path) as lock:
-            trained = after_training.trained(found)
-            if trained is None:
-                from dpfedadamw.experiment import pick_device
-                from dpfedadamw.run import training as engine_run
 
-                filing = _filing(trainer_key, auditor_key, timestamp)
-                training = engine_run.resume(found, pick_device(device), engine, lock, kept)
-                return _finished(training, callbacks, filing)
-            if after_training.is_filed(found) and not lock.cut_off:
-                problems = after_training.problems(found)
-                changed = after_training.changed_since_training(problems)
-                if changed is not None:
-                    raise DpfedadamwError(f"{changed}; nothing was signed anew")
-                if not problems:
-                    return Run(found.path)
-            whole.finish(trained, _filing(trainer_key, auditor_key, timestamp))
-            return Run(found.path)
+    def train_the_rest(lock: RunLock) -> Trained:
+        from dpfedadamw.experiment import pick_device
+        from dpfedadamw.run.training import resume
+
+        return _trained(resume(found, pick_device(device), engine, lock, kept), callbacks)
+
+    try:
+        with handed_over(model):
+            finished = whole.resume(
+                found, train_the_rest, lambda: _filing(trainer_key, auditor_key, timestamp)
+            )
     except BaseException as error:
         rundir.mark_resumable(error, found.path, kept is not None)
         raise
+    return _told(finished, Run(found.path, model))
 
 
-def load_model(folder: str | Path) -> nn.Module:
-    """A trained model of the package's own kinds, in evaluation mode, on the CPU.
+def load_model(folder: str | Path, model: nn.Module | None = None) -> nn.Module:
+    """A trained model of the package's own kinds or of your own, in evaluation mode, on the CPU.
 
     Args:
         folder: A run's folder, or what ``export`` wrote of one (``model.safetensors`` and
             ``model.json``). Adapters and whole transformers are loaded by peft and transformers.
+        model: The module that the run was given, where it was given one; it is not changed.
 
     Raises:
         DpfedadamwError: If there is none, or the files do not fit each other.
     """
+    from dpfedadamw.models.own.fitting import handed_over
     from dpfedadamw.run.export import load_model as load
 
-    path = Path(folder)
+    with handed_over(model):
+        return load(_with_a_model(Path(folder)))
+
+
+def _with_a_model(path: Path) -> RunDirectory:
+    """A folder as one that a model can be loaded from.
+
+    Raises:
+        DpfedadamwError: If there is none, with what loads it.
+    """
     if (path / "ledger.jsonl").exists() or (path / "spec.yaml").exists():
-        return load(rundir.open_existing(path))
+        return rundir.open_existing(path)
     if (path / "adapter_config.json").exists():
         raise DpfedadamwError(
             f"{path}: holds low-rank pairs; load them with peft.PeftModel.from_pretrained"
@@ -378,7 +396,7 @@ def load_model(folder: str | Path) -> nn.Module:
             f"{path}: neither a run nor an exported model; give a run's folder, or one that "
             "dpfedadamw export wrote"
         )
-    return load(RunDirectory(path))
+    return RunDirectory(path)
 
 
 def _filing(
@@ -390,8 +408,8 @@ def _filing(
     return after_training.Filing(signers, after_training.authority(timestamp))
 
 
-def _finished(training: Training, callbacks: Iterable[Callback], filing: Filing) -> Run:
-    """Train what is left, and do all that follows; the caller holds the lock."""
+def _trained(training: Training, callbacks: Iterable[Callback]) -> Trained:
+    """Train what is left; the caller holds the lock."""
     from dpfedadamw.filing import whole
 
     called = tuple(callbacks)
@@ -402,10 +420,14 @@ def _finished(training: Training, callbacks: Iterable[Callback], filing: Filing)
         for callback in called:
             callback(told)
 
-    finished = whole.finish(whole.train(training, after_round if called else None), filing)
-    if finished.unstamped is not None:
+    return whole.train(training, after_round if called else None)
+
+
+def _told(finished: Finished | None, run: Run) -> Run:
+    """The run, unless a timestamp that was asked for is missing."""
+    if finished is not None and finished.unstamped is not None:
         raise DpfedadamwError(
             f"{finished.unstamped}; all is signed, but without a timestamp: add one with "
-            f"dpfedadamw sign {training.run.path} --timestamp URL"
+            f"dpfedadamw sign {run.path} --timestamp URL"
         )
-    return Run(training.run.path)
+    return run

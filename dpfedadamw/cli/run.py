@@ -39,9 +39,12 @@ from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
     from dpfedadamw.filing.after_training import Filing, Trained
+    from dpfedadamw.filing.whole import Finished
     from dpfedadamw.profiling import Profile
     from dpfedadamw.run.training import Training
+    from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec import Spec
+    from dpfedadamw.storage.lock import RunLock
 
 
 def run(
@@ -175,37 +178,37 @@ def _resume(
 ) -> None:
     """Finish a run that was cut off, wherever that was."""
     with within("start"):
-        from dpfedadamw.filing import after_training
+        from dpfedadamw.filing import after_training, whole
         from dpfedadamw.rundir import open_existing
-        from dpfedadamw.storage.lock import RunLock
 
     run = open_existing(run_dir)
-    after_training.refuse_erased(run)
-    with resumable(run.path, escrow is not None), RunLock(run.path) as lock:
-        trained = after_training.trained(run)
-        if trained is None:
-            from dpfedadamw.experiment import pick_device
-            from dpfedadamw.run.training import resume
 
-            filing = _filing(trainer_key, auditor_key, timestamp)
-            with status("reading data and dividing it among clients", quiet=as_json):
-                training = resume(run, pick_device(device), engine, lock, escrow)
-            _refuse_profile(training.experiment.spec, spent)
-            if training.note is not None:
-                err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
-            trained = _train(training, as_json)
-        else:
-            if after_training.is_filed(run) and not lock.cut_off:
-                found = after_training.problems(run)
-                changed = after_training.changed_since_training(found)
-                if changed is not None:
-                    stop(f"error: {changed}; nothing was signed anew", EXIT_NOT_PASSED)
-                if not found:
-                    err.print(Text("this run is finished; nothing was left to do", style="dim"))
-                    exit_by(after_training.filed_verdict(run))
-                    return
-            filing = _filing(trainer_key, auditor_key, timestamp)
-        _finish(trained, filing, as_json, spent)
+    def train_the_rest(lock: RunLock) -> Trained:
+        from dpfedadamw.experiment import pick_device
+        from dpfedadamw.run.training import resume
+
+        with status("reading data and dividing it among clients", quiet=as_json):
+            training = resume(run, pick_device(device), engine, lock, escrow)
+        _refuse_profile(training.experiment.spec, spent)
+        if training.note is not None:
+            err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
+        return _train(training, as_json)
+
+    with resumable(run.path, escrow is not None):
+        try:
+            finished = whole.resume(
+                run,
+                train_the_rest,
+                lambda: _filing(trainer_key, auditor_key, timestamp),
+                lambda what: status(what, quiet=as_json),
+            )
+        except whole.ChangedSinceTrainingError as error:
+            stop(f"error: {error}", EXIT_NOT_PASSED)
+        if finished is None:
+            err.print(Text("this run is finished; nothing was left to do", style="dim"))
+            exit_by(after_training.filed_verdict(run))
+            return
+        _show(finished, run, as_json, spent)
 
 
 def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | None) -> Filing:
@@ -248,8 +251,12 @@ def _finish(trained: Trained, filing: Filing, as_json: bool, spent: Profile | No
     """Attest, audit, report and sign, and say what the run came to."""
     from dpfedadamw.filing import whole
 
-    run = trained.run
     finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json))
+    _show(finished, trained.run, as_json, spent)
+
+
+def _show(finished: Finished, run: RunDirectory, as_json: bool, spent: Profile | None) -> None:
+    """Say what a run came to, and end with its verdict's exit code."""
     summary, found = finished.summary, finished.findings
     if spent is not None:
         summary["profile"] = spent.to_json()

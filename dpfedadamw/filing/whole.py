@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.filing import after_training
-from dpfedadamw.filing.after_training import Filing, Trained
+from dpfedadamw.filing.after_training import Filing, FilingError, Trained
+from dpfedadamw.storage.lock import RunLock
 
 if TYPE_CHECKING:
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
+    from dpfedadamw.rundir import RunDirectory
+
+
+class ChangedSinceTrainingError(FilingError):
+    """A file of a run was changed since it was trained, so nothing of it is signed anew."""
+
 
 Stage = Callable[[str], AbstractContextManager[None]]
 
@@ -58,6 +65,45 @@ def train(
 
     outcome = engine.train(training, on_round=on_round, before_claim=probed)
     return Trained(training.run, outcome.claim, outcome.accuracy, outcome.loss, outcome.engine)
+
+
+def resume(
+    run: RunDirectory,
+    train_the_rest: Callable[[RunLock], Trained],
+    filing: Callable[[], Filing],
+    stage: Stage | None = None,
+) -> Finished | None:
+    """Finish a run that was cut off, wherever that was; hold it for as long as that takes.
+
+    Args:
+        run: Its directory.
+        train_the_rest: Trains what is left under the lock, where the claim is not there yet.
+        filing: Loads what it is signed with: before training, and only if something is left to do.
+        stage: As of `finish`.
+
+    Returns:
+        What it came to; None where nothing was left to do.
+
+    Raises:
+        ChangedSinceTrainingError: If a file was changed since training; nothing is signed anew.
+        DpfedadamwError: As `finish`; or if somebody else writes to the run, or it was erased.
+    """
+    after_training.refuse_erased(run)
+    with RunLock(run.path) as lock:
+        trained = after_training.trained(run)
+        if trained is None:
+            signed_with = filing()
+            trained = train_the_rest(lock)
+        else:
+            if after_training.is_filed(run) and not lock.cut_off:
+                problems = after_training.problems(run)
+                changed = after_training.changed_since_training(problems)
+                if changed is not None:
+                    raise ChangedSinceTrainingError(f"{changed}; nothing was signed anew")
+                if not problems:
+                    return None
+            signed_with = filing()
+        return finish(trained, signed_with, stage or _unseen)
 
 
 def _unseen(_what: str) -> AbstractContextManager[None]:

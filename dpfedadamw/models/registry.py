@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -53,6 +53,11 @@ class ModelEntry(Registered[_Keys]):
         write: Writes a trained one into an empty folder as its library reads it, and returns
             "adapters" or "whole" and whether a backbone was written to ``base/``; None where it
             is written as tensors and `model.json`.
+        pin: Returns the keys with the digest of what they name filled in, and refuses them where
+            they pin another.
+        made_of: Digests of the source that builds it, by name, for who asks what has changed.
+        on_meta: Whether it can be built on torch's device "meta", which takes no memory.
+        rebuilt: Whether the keys are enough to build it again.
     """
 
     source: str
@@ -62,6 +67,10 @@ class ModelEntry(Registered[_Keys]):
     without_weights: Callable[[_Keys], _Keys] = _unchanged
     small: Callable[[_Keys, Path], ModelSpec] | None = None
     write: Callable[[_Keys, nn.Module, Path], tuple[str, bool]] | None = None
+    pin: Callable[[_Keys], _Keys] = _unchanged
+    made_of: Callable[[_Keys], Mapping[str, str]] | None = None
+    on_meta: bool = True
+    rebuilt: bool = True
 
 
 MODELS: Registry[ModelEntry[Any]] = Registry("model", "dpfedadamw.models", ModelEntry)
@@ -113,13 +122,20 @@ def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
     """
     import torch
 
-    vocabulary = getattr(model, "vocabulary", 0)
+    vocabulary = vocabulary_of(model)
     if not vocabulary:
         return values
     bits = values.contiguous().view(torch.int32).long() & 0x7FFFFFFF
     tokens = (bits * 2654435761 % 2**31 % vocabulary).to(torch.int32)
     tokens[:, 1] = 0
     return tokens
+
+
+def vocabulary_of(model: nn.Module) -> int:
+    """How many tokens a model knows; 0 where it reads numbers."""
+    # A module of somebody else may call something of its own ``vocabulary``.
+    found: int = getattr(model, "record_vocabulary", getattr(model, "vocabulary", 0))
+    return found
 
 
 def any_shape(_keys: ModelSpec, _input_shape: Sequence[int]) -> None:

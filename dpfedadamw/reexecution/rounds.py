@@ -50,6 +50,7 @@ from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.computing import determinism
 from dpfedadamw.run.environment import differences, environment, read_environments
 from dpfedadamw.run.evaluation import Evaluation, evaluated
+from dpfedadamw.run.header import refuse_changed_source
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.vectors.flat import FlatParameters
@@ -99,6 +100,7 @@ class Rerun:
         self.past = PastLedger(run.ledger)
         changes = [] if data is None else [f"data.path={data.resolve()}"]
         self.stated = specs.load(run.spec)
+        refuse_changed_source(run, self.stated)
         self.experiment = prepare(specs.load(run.spec, changes), device)
         if self.past.header.get("data_sha256") != self.experiment.dataset.sha256:
             raise ReexecutionError(

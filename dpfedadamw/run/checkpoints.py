@@ -114,6 +114,21 @@ def read_weights(path: Path, model: nn.Module) -> None:
     model.load_state_dict(tensors, strict=False)
 
 
+def check_weights(path: Path, listed: Any) -> None:
+    """Check that a file holds the tensors that `tensor_list` named, without a model.
+
+    Raises:
+        RunDirectoryError: If it cannot be read, or holds others.
+    """
+    try:
+        found = {name: list(value.shape) for name, value in load(path.read_bytes()).items()}
+        expected = {one["name"]: list(one["shape"]) for one in listed}
+    except Exception as error:
+        raise RunDirectoryError(f"{path}: not a readable safetensors file ({error})") from None
+    if found != expected:
+        raise RunDirectoryError(f"{path}: its tensors are not those that model.json names")
+
+
 def tensor_list(model: nn.Module) -> list[dict[str, Any]]:
     """What `write_weights` will write, tensor by tensor, said before training begins.
 

@@ -49,10 +49,13 @@ def load_model(run: RunDirectory) -> nn.Module:
         DpfedadamwError: If the run is not finished, its files do not fit each other, or published
             weights that it builds on are missing or have changed.
     """
-    return _load(run)[0]
+    model = _load(run)[0]
+    assert model is not None
+    return model
 
 
-def _load(run: RunDirectory) -> tuple[nn.Module, dict[str, Any]]:
+def _load(run: RunDirectory, build: bool = True) -> tuple[nn.Module | None, dict[str, Any]]:
+    """The model, with its config; None where its keys cannot build it and it need not be built."""
     if not run.weights.is_file() or not run.model_config.is_file():
         raise RunDirectoryError(
             f"{run.path}: the run has no model yet; finish it with `dpfedadamw run --resume`"
@@ -68,6 +71,9 @@ def _load(run: RunDirectory) -> tuple[nn.Module, dict[str, Any]]:
             f"{run.path}: is an audit run with planted canaries, and its model is not for release; "
             "export the run that it audits"
         )
+    if not build and not registry.MODELS[section.name].rebuilt:
+        checkpoints.check_weights(run.weights, config.get("tensors"))
+        return None, config
     model = registry.build(section, shape, classes, seed=0)
     base = config.get("base")
     if base != origin_of(model):
@@ -91,14 +97,14 @@ def export(run: RunDirectory, output: Path) -> Exported:
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RunDirectoryError(f"--output {output}: exists and is not empty; name a new folder")
-    model, config = _load(run)
+    model, config = _load(run, build=False)
     section = specs.model_of(config["model"])
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         write = registry.MODELS[section.name].write
-        if write is not None:
+        if write is not None and model is not None:
             form, with_base = write(section, model, partial)
         else:
             shutil.copyfile(run.weights, partial / "model.safetensors")

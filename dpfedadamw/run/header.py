@@ -15,6 +15,7 @@ from dpfedadamw import __version__
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.experiment import Experiment
+from dpfedadamw.models.registry import MODELS
 from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
 from dpfedadamw.privacy.units.registry import UNITS
@@ -166,14 +167,42 @@ def origin_of(model: nn.Module) -> dict[str, str] | None:
     return getattr(model, "origin", None) or None
 
 
+def source_of(spec: Spec) -> dict[str, str] | None:
+    """Digests of the source that builds a model of one's own, by name; None of any other."""
+    made_of = MODELS[spec.model.name].made_of
+    return None if made_of is None else dict(made_of(spec.model))
+
+
+def refuse_changed_source(run: RunDirectory, spec: Spec) -> None:
+    """Refuse to go on with another source of a model of one's own, by the names of its files.
+
+    Raises:
+        RunDirectoryError: If it is not what the run began with.
+    """
+    found = source_of(spec)
+    if found is None:
+        return
+    before = _recorded(run, "source") or {}
+    changed = sorted(name for name in {*before, *found} if before.get(name) != found.get(name))
+    if changed:
+        raise RunDirectoryError(
+            f"{run.path}: the model's source has changed since the run began "
+            f"({', '.join(changed)}); put it back, or start a new run"
+        )
+
+
 def recorded_origin(run: RunDirectory) -> dict[str, str] | None:
     """What `origin_of` said when the run began.
 
     Raises:
         RunDirectoryError: If the run's model.json cannot be read.
     """
+    return _recorded(run, "base")
+
+
+def _recorded(run: RunDirectory, key: str) -> dict[str, str] | None:
     try:
-        found: dict[str, str] | None = json.loads(run.model_config.read_bytes()).get("base")
+        found: dict[str, str] | None = json.loads(run.model_config.read_bytes()).get(key)
     except (OSError, ValueError, AttributeError) as error:
         raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
     return found
@@ -183,6 +212,7 @@ def write_model_config(
     experiment: Experiment, run: RunDirectory, order: CanaryOrder | None = None
 ) -> None:
     """Write what is needed to rebuild the model around its weights."""
+    source = source_of(experiment.spec)
     config = {
         "format": 1,
         "model": experiment.spec.to_mapping()["model"],
@@ -192,6 +222,8 @@ def write_model_config(
         "tensors": tensor_list(experiment.model),
         # Which published weights the file with the trained ones belongs to.
         "base": origin_of(experiment.model),
+        # By which source a model of one's own was built.
+        **({"source": source} if source is not None else {}),
         "qualifications": qualifications(experiment.spec, order),
         **({"canaries": order.count} if order is not None else {}),
     }

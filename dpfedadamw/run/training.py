@@ -49,6 +49,7 @@ from dpfedadamw.run.header import (
     metrics_line,
     origin_of,
     recorded_origin,
+    refuse_changed_source,
     write_model_config,
 )
 from dpfedadamw.run.journal import Journal, begin
@@ -285,7 +286,9 @@ def _resume(
     if "canaries" in course.header:
         raise RunError(f"{run.path}: an audit run is not continued; plant its canaries anew")
     course.check_spec()
-    experiment = prepare(specs.load(run.spec), device)
+    spec = specs.load(run.spec)
+    refuse_changed_source(run, spec)
+    experiment = prepare(spec, device)
     if course.header["data_sha256"] != experiment.dataset.sha256:
         raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
     if recorded_origin(run) != origin_of(experiment.model):

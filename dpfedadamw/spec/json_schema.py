@@ -183,6 +183,8 @@ def _type(annotation: Any) -> _Part:
             **found,
             **({"const": arguments[0]} if numbers_or_truth else {"enum": [*arguments]}),
         }
+    if origin is dict:
+        return {"type": "object"}
     if origin is tuple:
         return {"type": "array", "items": _leaf("item", FieldInfo.from_annotation(arguments[0]))}
     if origin in (Union, UnionType):

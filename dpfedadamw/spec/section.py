@@ -61,6 +61,8 @@ class Section(BaseModel):
 def _plain(value: Any) -> Any:
     if isinstance(value, Section):
         return value.to_mapping()
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -103,6 +105,11 @@ def key(
         json_schema_extra=extra,
         **constraints,
     )
+
+
+# Keys and values that somebody else's code is given, as YAML has them: nothing here knows them.
+# Lists in it are tuples, as in all sections, until `to_mapping` writes them out.
+Free = dict[str, Any]
 
 
 class Absent:

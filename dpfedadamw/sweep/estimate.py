@@ -87,7 +87,7 @@ def _counted(keys: ModelSpec, shape: tuple[int, ...], classes: int) -> float:
     from torch.utils.flop_counter import FlopCounterMode
 
     model = models.build(keys, shape, classes, 0).eval()
-    tokens = getattr(model, "vocabulary", 0)
+    tokens = models.vocabulary_of(model)
     record = torch.zeros((1, *shape), dtype=torch.int32 if tokens else torch.float32)
     if tokens:
         record[:, 0] = 5

@@ -88,6 +88,11 @@ def _of_type(name: str, part: Any) -> st.SearchStrategy[Any]:
         return st.none()
     if name == "boolean":
         return st.booleans()
+    if name == "object":
+        # Whatever YAML can hold: somebody else's code is given it.
+        plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | texts
+        names = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
+        return st.dictionaries(names, plain | st.lists(plain, max_size=3), max_size=3)
     if name == "string":
         return texts.filter(lambda text: len(text) >= part.get("minLength", 0))
     if name == "array":
@@ -128,6 +133,10 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if model["name"] == "cnn":
         groups = model["groups"] = min(model["groups"], 64)
         model["channels"] = [max(1, size // groups) * groups for size in model["channels"]]
+    if model.get("vocabulary"):
+        model["vocabulary"] = max(model["vocabulary"], 257)
+    if model["name"] == "module":
+        federation["workers"], federation["engine"] = 1, "inline"
     budgets = ("noise_multiplier", "target_epsilon")
     if privacy["unit"] != "none" and all(privacy[key] is None for key in budgets):
         privacy["noise_multiplier"] = 1.0
@@ -212,7 +221,7 @@ def fields(mapping: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
         if isinstance(value, dict):
             branch = pick_branch(part, value) if "oneOf" in part else part
             assert branch is not None
-            for key, child in branch["properties"].items():
+            for key, child in branch.get("properties", {}).items():
                 if key in value:
                     yield from walk(child, value[key], (*path, key))
         if isinstance(value, list):

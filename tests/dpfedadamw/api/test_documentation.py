@@ -28,7 +28,7 @@ def page(tmp_path_factory):
 
 def test_every_program_of_the_page_runs(page):
     _, printed = page
-    assert len(PROGRAMS) == 4
+    assert len(PROGRAMS) == 5
     verdict, accuracy, epsilon, delta = printed[0]
     assert verdict in ("PASS", "FAIL")
     assert accuracy > 0.85
@@ -36,8 +36,10 @@ def test_every_program_of_the_page_runs(page):
     assert printed[1][0] > epsilon
     assert 2.98 < printed[2][0] <= 3.0
     assert [line[0] for line in printed[3:8]] == [1, 2, 3, 4, 5]
-    assert "dp-fedadamw" in printed[8][0]
-    assert "dp-fedavg" in printed[8][0]
+    assert printed[8][0] == "PASS"
+    assert "GroupNorm" in str(printed[8][1])
+    assert "dp-fedadamw" in printed[9][0]
+    assert "dp-fedavg" in printed[9][0]
 
 
 def test_what_is_printed_of_a_run_is_what_its_files_hold(page):

@@ -9,7 +9,7 @@ from dpfedadamw.errors import DpfedadamwError, SpecError
 
 MODELS = (
     "mlp, cnn, simple-cnn, resnet18, vit, vit-tiny, vit-base, swin-tiny, swin-base, roberta-base, "
-    "transformers"
+    "transformers, python, module"
 )
 GOOD = """\
 version: 1

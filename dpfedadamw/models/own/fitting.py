@@ -1,0 +1,265 @@
+"""Modules that nobody here wrote, made fit for training by record: looked through, and mended.
+
+What is found here holds for any `torch.nn.Module`: dropout that a batch's neighbours move, running
+statistics, numbers drawn in the forward pass, outputs of another shape. How a module's clipped sums
+are formed is not asked here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import inspect
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.models.errors import ModelError
+
+GROUP_NORM = "group_norm"
+_MOST_GROUPS = 32
+_DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+
+@dataclass(frozen=True)
+class Mended:
+    """What was changed of a module before it is trained.
+
+    Attributes:
+        name: Of the layer.
+        before: What it was.
+        after: What it is, and why.
+    """
+
+    name: str
+    before: str
+    after: str
+
+
+_given: ContextVar[nn.Module | None] = ContextVar("module that was handed over", default=None)
+
+
+@contextlib.contextmanager
+def handed_over(module: nn.Module | None) -> Iterator[None]:
+    """Let specs of `model: {name: module}` mean this module, for as long as this lasts."""
+    token = _given.set(module)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def given() -> nn.Module:
+    """A copy of the module that was handed over, on the CPU, in training mode.
+
+    Raises:
+        ModelError: If none was.
+    """
+    module = _given.get()
+    if module is None:
+        raise ModelError(
+            "model: this run's module was handed over from Python, and no file can build it again; "
+            "give it again: api.resume(folder, model=net), api.Run(folder, model=net) or "
+            "api.load_model(folder, model=net)"
+        )
+    try:
+        copied = copy.deepcopy(module)
+    except Exception as error:
+        raise ModelError(
+            f"model: the module cannot be copied ({type(error).__name__}); give one whose outputs "
+            "were not kept in it"
+        ) from error
+    return copied.cpu().train()
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Sha256 (hexadecimal) of all tensors of a module: names, types, shapes and numbers."""
+    whole = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        if not isinstance(value, Tensor):
+            continue
+        if nn.parameter.is_lazy(value):
+            raise ModelError(
+                f"model: {name} has no shape yet; show the module one batch before it is given"
+            )
+        plain = value.detach().cpu().contiguous()
+        whole.update(f"{name} {plain.dtype} {tuple(plain.shape)}\n".encode())
+        whole.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return whole.hexdigest()
+
+
+def code_digest(module: nn.Module) -> str:
+    """Sha256 (hexadecimal) of what a module is made of: its layers, and the source of its classes.
+
+    Classes of torch are known by their names. A class whose source nobody has kept is, too.
+    """
+    classes = {type(one) for one in module.modules()}
+    texts = []
+    for one in sorted(classes, key=lambda each: (each.__module__, each.__qualname__)):
+        text = f"{one.__module__}.{one.__qualname__}"
+        if one.__module__.partition(".")[0] != "torch":
+            with contextlib.suppress(OSError, TypeError):
+                text += "\n" + inspect.getsource(one)
+        texts.append(text)
+    return hashlib.sha256("\n".join([repr(module), *texts]).encode()).hexdigest()
+
+
+def fit(
+    module: nn.Module,
+    place: str,
+    input_shape: Sequence[int],
+    outputs: int,
+    batch_norm: str,
+    vocabulary: int = 0,
+) -> nn.Module:
+    """Make a module fit for training by record, or refuse it with the reason.
+
+    Dropout is put out, and layers over the batch are replaced where that is asked for. What was
+    changed stands in the module's ``mended``.
+
+    Args:
+        module: Is changed in place.
+        place: What to call it in messages.
+        input_shape: Shape of one record.
+        outputs: Numbers that it must answer a record with.
+        batch_norm: `GROUP_NORM`, or anything else to refuse such layers.
+        vocabulary: How many tokens it knows, where it reads tokens; it is given them as int64
+            [b, length]. 0 where it reads numbers.
+
+    Raises:
+        ModelError: If it cannot be trained so; the message says what would be right.
+    """
+    module.train()
+    mended = [*_without_dropout(module), *_normed_by_group(module, batch_norm)]
+    module.mended = tuple(mended)  # type: ignore[assignment]  # a note that is no parameter
+    if not any(one.requires_grad for one in module.parameters()):
+        raise ModelError(f"{place}: no parameter of it is trained; unfreeze at least its head")
+    wrong = [name for name, one in module.named_parameters() if not one.is_floating_point()]
+    if wrong:
+        raise ModelError(f"{place}: the parameter {wrong[0]} does not hold real numbers")
+    _refuse_batch_norm(module, place)
+    module.record_vocabulary = vocabulary  # type: ignore[assignment]  # a note as well
+    if vocabulary:
+        module.register_forward_pre_hook(_tokens)
+    _try_out(module, place, input_shape, outputs)
+    return module
+
+
+def _refuse_batch_norm(module: nn.Module, place: str) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise ModelError(
+                f"{place}: layer {name!r} ({type(layer).__name__}) normalises over the batch, so a "
+                "record changes the gradients of all others and clipping bounds nothing; "
+                "model.replace_batch_norm: group_norm has it replaced by GroupNorm"
+            )
+
+
+def _tokens(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Token numbers int64 [b, length] of records [b, 2, length]; their second row is types."""
+    records, *others = given
+    return (records[:, 0].long(), *others)
+
+
+def _scores(_module: nn.Module, _inputs: object, answer: object) -> object:
+    """The scores of an answer that has more beside them, as those of transformers do."""
+    return getattr(answer, "logits", answer)
+
+
+def _without_dropout(module: nn.Module) -> Iterator[Mended]:
+    """Put out dropout: its masks move with who shares the batch; clipping would bound nothing."""
+    why = "off: a batch's neighbours would move its masks"
+    for name, layer in module.named_modules():
+        if isinstance(layer, _DROPOUTS) and layer.p:
+            before = f"{type(layer).__name__}({layer.p:g})"
+            layer.p = 0.0
+            yield Mended(name, before, why)
+        elif isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)) and layer.dropout:
+            before = f"{type(layer).__name__}, dropout {layer.dropout:g}"
+            layer.dropout = 0.0
+            yield Mended(name, before, f"dropout {why}")
+
+
+def _normed_by_group(module: nn.Module, batch_norm: str) -> Iterator[Mended]:
+    """Replace normalisation over the batch by that over groups of a record's own channels."""
+    if batch_norm != GROUP_NORM:
+        return
+    for name, layer in list(module.named_modules()):
+        if not isinstance(layer, nn.modules.batchnorm._BatchNorm) or isinstance(
+            layer, nn.modules.lazy.LazyModuleMixin
+        ):
+            continue
+        groups = groups_of(layer.num_features)
+        new = nn.GroupNorm(groups, layer.num_features, eps=layer.eps, affine=layer.affine)
+        if layer.affine:
+            new.weight, new.bias = layer.weight, layer.bias
+        parent, _, own = name.rpartition(".")
+        if not own:
+            raise ModelError("model: a module that is one BatchNorm layer has nothing to train")
+        setattr(module.get_submodule(parent), own, new)
+        after = f"GroupNorm({groups} groups): over a record's own channels"
+        yield Mended(name, f"{type(layer).__name__}({layer.num_features})", after)
+
+
+def groups_of(channels: int) -> int:
+    """Into how many groups channels are cut: at most 32, of two channels or more each."""
+    fitting = range(1, min(_MOST_GROUPS, channels // 2) + 1)
+    return max((groups for groups in fitting if channels % groups == 0), default=1)
+
+
+def _try_out(module: nn.Module, place: str, input_shape: Sequence[int], outputs: int) -> None:
+    """Ask it for a record of zeros, in training and in evaluation, and look at what that left."""
+    record = torch.zeros(1, *input_shape)
+    if module.record_vocabulary:
+        record = record.int()
+    before = {name: value.clone() for name, value in module.named_buffers()}
+    answers = []
+    try:
+        with torch.no_grad():
+            if hasattr(module(record), "logits"):
+                module.register_forward_hook(_scores)
+            answers = [module(record), module(record)]
+            module.eval()
+            answers.append(module(record))
+    except Exception as error:
+        raise ModelError(
+            f"{place}: its forward fails on a record of shape {tuple(input_shape)} "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); records come as "
+            f"[batch, {', '.join(map(str, input_shape))}]"
+        ) from error
+    finally:
+        module.train()
+    first, again, _ = answers
+    for answer in answers:
+        if not isinstance(answer, Tensor) or answer.shape != (1, outputs):
+            found = (
+                f"shape {tuple(answer.shape)}"
+                if isinstance(answer, Tensor)
+                else type(answer).__name__
+            )
+            raise ModelError(
+                f"{place}: answers one record with {found}; it must be a tensor of shape "
+                f"(1, {outputs}): a score for each class"
+            )
+    if not torch.equal(first, again):
+        raise ModelError(
+            f"{place}: answers the same record differently each time while it trains; what it "
+            "draws at random moves with who shares the batch: leave functional dropout out"
+        )
+    for name, value in module.named_buffers():
+        if not torch.equal(before[name], value):
+            raise ModelError(
+                f"{place}: its buffer {name} changes in the forward pass, and what private records "
+                "leave there is released without noise; keep it fixed, or leave it out"
+            )

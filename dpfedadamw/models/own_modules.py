@@ -1,0 +1,260 @@
+"""A model of one's own: named by its place in Python, or handed over as a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.own.tokens import plain_tokens
+from dpfedadamw.models.registry import ModelEntry, register
+from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
+from dpfedadamw.spec.model_section import ModelSpec
+from dpfedadamw.spec.section import Free, key
+from dpfedadamw.spec.values import Contradictions, Values
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
+_Digest = Annotated[
+    str | None,
+    key(
+        None,
+        "Digest (sha256) of the source that the model is built by; filled in when a run is "
+        "prepared. Another source is refused.",
+        title="Digest of the source",
+        pattern=r"^[0-9a-f]{64}$",
+        expected="64 hexadecimal digits, or null",
+        examples=(None, "0" * 64),
+    ),
+]
+
+
+class ForeignModelSpec(ModelSpec, title="Model of one's own"):
+    """What every model that is not of this package has."""
+
+    replace_batch_norm: Literal["never", "group_norm"] = key(
+        "never",
+        "What becomes of normalisation over the batch, through which one record changes the "
+        "gradients of all others: never (a model with such a layer is refused) or group_norm "
+        "(each is replaced by GroupNorm, whose groups are a record's own channels; scale and "
+        "shift are kept).",
+        title="Replace BatchNorm",
+        examples=("never", "group_norm"),
+    )
+    vocabulary: int = key(
+        0,
+        "How many tokens the model knows, where it reads texts or tokens: its forward is given "
+        "whole numbers [batch, length], and 0 is padding. 0 where it reads numbers or images.",
+        title="Vocabulary",
+        unit="tokens",
+        ge=0,
+        le=100_000_000,
+        examples=(0, 5000),
+    )
+    length: int = key(
+        128,
+        "Tokens of a record, where the model reads tokens: longer texts are cut, shorter ones "
+        "padded.",
+        title="Length",
+        unit="tokens",
+        ge=1,
+        le=1_000_000,
+        examples=(128, 64),
+    )
+    tokeniser: Literal["words", "bytes"] = key(
+        "words",
+        "How texts become tokens: words (lower case, each by its digest, so that nothing is "
+        "learned from the records) or bytes (of UTF-8, each plus 1; needs a vocabulary of 257). "
+        "Arrays may hold tokens of a tokeniser of your own.",
+        title="Tokeniser",
+        examples=("words", "bytes"),
+    )
+    sha256: _Digest = None
+
+
+class PythonModelSpec(ForeignModelSpec, title="Python module"):
+    """A `torch.nn.Module` of your own, named by its place in Python."""
+
+    name: Literal["python"] = "python"
+    target: str = key(
+        ...,
+        "Class or function that returns the module, package.module:Name. The module is looked for "
+        "as Python does, and then in the folder where the command is run.",
+        title="Target",
+        pattern=rf"^{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*$",
+        expected="package.module:Name, such as nets:Net",
+        examples=("nets:Net", "my_package.models:build"),
+    )
+    arguments: Free = key(
+        {},
+        "What the target is called with, by name: any YAML values. Where the target has parameters "
+        "called classes, num_classes or input_shape that are not given here, they are those of the "
+        "data.",
+        title="Arguments",
+        expected="a section of names and values",
+        examples=({}, {"width": 64, "layers": [1, 2]}),
+    )
+
+
+class ModuleSpec(ForeignModelSpec, title="Module from Python"):
+    """A `torch.nn.Module` that `api.run(spec, model=net)` is given.
+
+    No file can build it again: whoever takes the run up gives it again.
+    """
+
+    name: Literal["module"] = "module"
+    type: str | None = key(
+        None,
+        "Its class; filled in when a run is prepared.",
+        title="Class",
+        max_length=400,
+        examples=(None, "__main__:Net"),
+    )
+    weights_sha256: str | None = key(
+        None,
+        "Digest (sha256) of the weights that it came with, which training starts from; filled in "
+        "when a run is prepared. Other weights are refused.",
+        title="Digest of the weights",
+        pattern=r"^[0-9a-f]{64}$",
+        expected="64 hexadecimal digits, or null",
+        examples=(None, "0" * 64),
+    )
+
+
+def _build_python(keys: PythonModelSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    import inspect
+
+    from torch import nn
+
+    from dpfedadamw.models.own import fitting
+    from dpfedadamw.models.own.sources import load
+
+    _pinned(keys)
+    target, place = load(keys.target), f"model.target: {keys.target}"
+    arguments: dict[str, Any] = keys.to_mapping()["arguments"]
+    known = {"classes": classes, "num_classes": classes, "input_shape": tuple(input_shape)}
+    if not callable(target):
+        raise ModelError(f"{place}: is no class and no function that returns a module")
+    try:
+        wanted = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        wanted = {}  # type: ignore[assignment]  # an empty mapping of parameters
+    more = {name: value for name, value in known.items() if name in wanted}
+    try:
+        module = target(**{**more, **arguments})
+    except Exception as error:
+        raise ModelError(
+            f"{place}: cannot be built with model.arguments ({type(error).__name__}: "
+            f"{str(error).partition(chr(10))[0]})"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"{place}: returns {type(module).__name__}; it must be a torch.nn.Module")
+    return fitting.fit(
+        module, place, input_shape, classes, keys.replace_batch_norm, keys.vocabulary
+    )
+
+
+def _pinned(keys: PythonModelSpec) -> PythonModelSpec:
+    from dpfedadamw.models.own.sources import source_of
+
+    found = source_of(keys.target).sha256
+    if keys.sha256 not in (None, found):
+        raise ModelError(
+            f"model.sha256: the spec pins {keys.sha256}, but the source of {keys.target} has "
+            f"{found}; put the source back, or leave the key out for a new run"
+        )
+    return keys.replace(sha256=found)
+
+
+def _python_source(keys: PythonModelSpec) -> dict[str, str]:
+    from dpfedadamw.models.own.sources import source_of
+
+    return dict(source_of(keys.target).files)
+
+
+def _build_module(keys: ModuleSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+    from dpfedadamw.models.own import fitting
+
+    _pinned_module(keys)
+    return fitting.fit(
+        fitting.given(), "model", input_shape, classes, keys.replace_batch_norm, keys.vocabulary
+    )
+
+
+def _pinned_module(keys: ModuleSpec) -> ModuleSpec:
+    from dpfedadamw.models.own import fitting
+
+    module = fitting.given()
+    kind = f"{type(module).__module__}:{type(module).__qualname__}"
+    if keys.type not in (None, kind):
+        raise ModelError(f"model.type: the run's module is {keys.type}, and {kind} was given")
+    code, weights = fitting.code_digest(module), fitting.weights_digest(module)
+    if keys.sha256 not in (None, code):
+        raise ModelError(
+            f"model.sha256: the layers or the source of the module ({kind}) are not those that the "
+            "run began with; give the same module again, or start a new run"
+        )
+    if keys.weights_sha256 not in (None, weights):
+        raise ModelError(
+            "model.weights_sha256: the module that was given does not have the weights that the "
+            "run began with; build it as then, by the same seed or from the same file"
+        )
+    return keys.replace(type=kind, sha256=code, weights_sha256=weights)
+
+
+def _preprocessing(keys: ForeignModelSpec) -> Preprocessing:
+    if not keys.vocabulary:
+        return ImagePreprocessing()
+    return plain_tokens(keys.tokeniser, keys.vocabulary, keys.length)
+
+
+def _enough_tokens(get: Values) -> Contradictions:
+    """Bytes are 256 tokens, and padding is one more; words need one beside padding."""
+    vocabulary, least = get("model", "vocabulary"), 2
+    if get("model", "tokeniser") == "bytes":
+        least = 257
+    if vocabulary and vocabulary < least:
+        message = f"found {vocabulary}; {get('model', 'tokeniser')} need {least} or more"
+        yield ("model", "vocabulary"), message
+
+
+def _in_this_process(get: Values) -> Contradictions:
+    """A module that was handed over is in this process alone."""
+    yield from _enough_tokens(get)
+    instead = "a module that was handed over is in this process alone; give its place as"
+    if get("federation", "workers") not in (None, 1):
+        yield ("federation", "workers"), f"{instead} model.name python, or use 1"
+    if get("federation", "engine") == "flower":
+        yield ("federation", "engine"), f"{instead} model.name python, or use inline"
+
+
+register(
+    ModelEntry(
+        name="python",
+        keys=PythonModelSpec,
+        summary="a torch.nn.Module of your own: target: package.module:Name, and its arguments",
+        source="yours",
+        check=_enough_tokens,
+        build=_build_python,
+        preprocessing=_preprocessing,
+        pin=_pinned,
+        made_of=_python_source,
+        on_meta=False,
+        place=8,
+    ),
+    ModelEntry(
+        name="module",
+        keys=ModuleSpec,
+        summary="a torch.nn.Module that api.run(spec, model=net) is given",
+        source="yours",
+        check=_in_this_process,
+        build=_build_module,
+        preprocessing=_preprocessing,
+        pin=_pinned_module,
+        on_meta=False,
+        rebuilt=False,
+        place=9,
+    ),
+)

@@ -1,0 +1,241 @@
+"""Models of one's own: found, digested, looked through, mended or refused."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.own import sources
+from dpfedadamw.models.own.fitting import (
+    GROUP_NORM,
+    code_digest,
+    fit,
+    given,
+    groups_of,
+    handed_over,
+    weights_digest,
+)
+from dpfedadamw.models.own.tokens import plain_tokens
+from dpfedadamw.models.own_modules import PythonModelSpec
+from dpfedadamw.models.registry import MODELS, build, synthetic_records
+
+NETS = """
+from torch import nn
+from layers.widths import WIDTH
+
+class Net(nn.Module):
+    def __init__(self, classes, input_shape, hidden=WIDTH):
+        super().__init__()
+        self.body = nn.Linear(input_shape[0], hidden)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, records):
+        return self.head(self.body(records).relu())
+
+def number():
+    return 3
+
+def broken(classes):
+    raise RuntimeError("first line\\nsecond line")
+"""
+
+
+@pytest.fixture
+def nets(tmp_path, monkeypatch):
+    """A folder with a module of one's own, which imports a package beside it."""
+    (tmp_path / "own_nets.py").write_text(NETS)
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers" / "__init__.py").write_text("")
+    (tmp_path / "layers" / "widths.py").write_text("WIDTH = 5\n")
+    (tmp_path / "unused.py").write_text("raise RuntimeError('run')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def keys(target: str = "own_nets:Net", **more) -> PythonModelSpec:
+    return PythonModelSpec(name="python", target=target, **more)
+
+
+def test_a_target_of_the_current_folder_is_built_with_the_shapes_of_the_data(nets):
+    model = build(keys(arguments={"hidden": 7}), (4,), 3, seed=1)
+    assert (model.body.in_features, model.body.out_features) == (4, 7)
+    again, other = (build(keys(arguments={"hidden": 7}), (4,), 3, seed=seed) for seed in (1, 2))
+    assert torch.equal(model.body.weight, again.body.weight)
+    assert not torch.equal(model.body.weight, other.body.weight)
+    assert build(keys(), (4,), 3, seed=1).body.out_features == 5
+
+
+def test_the_digest_covers_what_is_imported_from_the_same_folder_and_nothing_else(nets):
+    found = sources.source_of("own_nets:Net")
+    assert sorted(found.files) == ["layers", "layers.widths", "own_nets"]
+    (nets / "unused.py").write_text("")
+    assert sources.source_of("own_nets:Net") == found
+    (nets / "layers" / "widths.py").write_text("WIDTH = 6\n")
+    changed = sources.source_of("own_nets:Net")
+    assert changed.sha256 != found.sha256
+    assert changed.changed_from(found.files) == ["layers.widths"]
+
+
+def test_a_file_that_was_edited_since_it_was_imported_is_imported_anew(nets):
+    assert build(keys(), (4,), 3, seed=1).body.out_features == 5
+    (nets / "layers" / "widths.py").write_text("WIDTH = 11\n")
+    assert build(keys(), (4,), 3, seed=1).body.out_features == 11
+
+
+def test_of_an_installed_package_its_module_and_version_are_digested():
+    found = sources.source_of("torch.nn.modules.linear:Linear").files
+    assert {"torch.nn.modules.linear", "torch (package)"} == set(found)
+    assert found["torch (package)"] == version("torch")
+
+
+def test_a_pinned_digest_is_filled_in_and_holds_the_source_to_it(nets):
+    pinned = MODELS["python"].pin(keys())
+    assert pinned.sha256 == sources.source_of("own_nets:Net").sha256
+    assert MODELS["python"].pin(pinned) == pinned
+    (nets / "own_nets.py").write_text(NETS + "\n# edited\n")
+    with pytest.raises(ModelError, match=r"model\.sha256: the spec pins .* put the source back"):
+        build(pinned, (4,), 3, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "message"),
+    [
+        ("nowhere_at_all:Net", {}, "there is no such module; it is looked for"),
+        ("own_nets:Nut", {}, "own_nets has no Nut"),
+        ("own_nets:Net", {"depth": 1}, r"cannot be built with model\.arguments \(TypeError.*depth"),
+        ("own_nets:broken", {}, r"\(RuntimeError: first line\)$"),
+        ("own_nets:number", {}, r"returns int; it must be a torch\.nn\.Module"),
+        ("own_nets:WIDTH", {}, "is no class and no function"),
+        ("unused:Net", {}, r"does not import \(RuntimeError: run\); mend the module"),
+    ],
+)
+def test_what_is_wrong_with_a_target_is_said_in_one_line(nets, target, arguments, message):
+    with pytest.raises(ModelError, match=message) as caught:
+        build(keys(target, arguments=arguments), (4,), 3, seed=1)
+    assert str(caught.value).startswith(f"model.target: {target}: ")
+    assert "\n" not in str(caught.value)
+
+
+class Functional(nn.Module):
+    """Drops entries where no layer shows it."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, records):
+        return self.head(functional.dropout(records + 1.0, 0.5, self.training))
+
+
+class Counting(nn.Module):
+    """Counts the batches that it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, records):
+        if self.training:
+            self.seen += 1
+        return self.head(records)
+
+
+def frozen() -> nn.Module:
+    return nn.Linear(4, 3).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (lambda: nn.Linear(4, 2), r"answers one record with shape \(1, 2\).*\(1, 3\)"),
+        (lambda: nn.Linear(5, 3), r"its forward fails on a record of shape \(4,\)"),
+        (frozen, "no parameter of it is trained; unfreeze"),
+        (Functional, "answers the same record differently each time"),
+        (Counting, "its buffer seen changes in the forward pass"),
+        (
+            lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)),
+            r"layer '0' \(BatchNorm1d\).*model\.replace_batch_norm: group_norm",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_trained_by_record_is_refused_with_the_reason(module, message):
+    with pytest.raises(ModelError, match=f"^model: {message}"):
+        fit(module(), "model", (4,), 3, "never")
+
+
+def test_batch_norm_becomes_group_norm_of_a_records_own_channels_on_request():
+    module = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.Flatten(), nn.LazyLinear(3))
+    weight = module[1].weight
+    fitted = fit(module, "model", (1, 5, 5), 3, GROUP_NORM)
+    assert isinstance(fitted[1], nn.GroupNorm)
+    assert fitted[1].weight is weight
+    (note,) = fitted.mended
+    assert (note.name, note.before) == ("1", "BatchNorm2d(6)")
+    records = torch.randn(3, 1, 5, 5)
+    assert torch.allclose(fitted(records)[:1], fitted(records[:1]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups"), [(1, 1), (2, 1), (6, 3), (7, 1), (64, 32), (96, 32)]
+)
+def test_groups_have_two_channels_or_more(channels, groups):
+    assert groups_of(channels) == groups
+
+
+def test_dropout_is_put_out_and_said():
+    module = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3), nn.Dropout(0.0))
+    fitted = fit(module, "model", (4,), 3, "never")
+    assert [note.before for note in fitted.mended] == ["Dropout(0.5)"]
+    assert torch.equal(fitted(torch.ones(1, 4)), fitted(torch.ones(1, 4)))
+
+
+def test_a_module_is_handed_over_as_a_copy_and_only_while_it_is():
+    module = nn.Linear(4, 3)
+    with handed_over(module):
+        copied = given()
+        assert copied is not module
+        assert weights_digest(copied) == weights_digest(module)
+        copied.weight.data.add_(1.0)
+    assert weights_digest(copied) != weights_digest(module)
+    with pytest.raises(ModelError, match=r"give it again: api\.resume\(folder, model=net\)"):
+        given()
+
+
+def test_a_module_without_shapes_has_no_digest():
+    with pytest.raises(ModelError, match="show the module one batch"):
+        weights_digest(nn.LazyLinear(3))
+
+
+def test_the_code_digest_knows_layers_and_sources():
+    assert code_digest(nn.Linear(4, 3)) == code_digest(nn.Linear(4, 3))
+    assert code_digest(nn.Linear(4, 3)) != code_digest(nn.Linear(4, 2))
+    assert code_digest(Counting()) != code_digest(Functional())
+
+
+@pytest.mark.parametrize("kind", ["words", "bytes"])
+def test_texts_become_tokens_without_anything_learned(kind):
+    form = plain_tokens(kind, 300, 6)
+    records = form.encode(["A word, a", "ä"], None)
+    assert records.shape == (2, 2, 6)
+    assert (records < 300).all()
+    assert (records[:, 1] == 0).all()
+    if kind == "words":
+        assert records[0, 0, 0] == records[0, 0, 3]
+        assert (records[0, 0] > 0).sum() == 4
+    else:
+        assert records[1, 0].tolist() == [ord("ä".encode()[:1]) + 1, 165, 0, 0, 0, 0]
+    assert torch.tensor(form.encode(["a"], ["b"])[0, 0, :2]).count_nonzero() == 2
+
+
+def test_a_model_of_tokens_is_given_whole_numbers_and_made_up_ones_that_it_knows():
+    module = nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(24, 3))
+    fitted = fit(module, "model", (2, 6), 3, "never", vocabulary=20)
+    made_up = synthetic_records(fitted, torch.randn(5, 2, 6))
+    assert int(made_up.max()) < 20
+    assert fitted(made_up).shape == (5, 3)
