@@ -56,6 +56,12 @@ def decade(value: float) -> str:
     return "1" if exponent == 0 else "10" + str(exponent).translate(_SUPERSCRIPT)
 
 
+def letters(index: int) -> str:
+    """Return the letters of a place, from 0: A to Z, then AA, AB and so on."""
+    before, last = divmod(index, 26)
+    return (letters(before - 1) if before else "") + chr(ord("A") + last)
+
+
 def count(value: float | None) -> str:
     """Format a whole number with thousands separated, or "unknown"."""
     return "unknown" if value is None else f"{round(value):,}"

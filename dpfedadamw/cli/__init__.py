@@ -31,6 +31,7 @@ from dpfedadamw.cli import (
     replay,
     run,
     signatures,
+    site,
     spec,
 )
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, name_the_resume, signals
@@ -99,6 +100,7 @@ for command in (
     compare.compare,
     figures.figures,
     export.export,
+    site.site,
     handing_over.bundle,
     handing_over.erase,
     cost.epsilon,

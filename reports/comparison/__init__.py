@@ -162,7 +162,9 @@ def arrange(
             span = (min(known), max(known)) if known else None
             drafts.append((agreed, span, chosen))
     drafts.sort(key=lambda draft: _order(*draft))
-    groups = tuple(_group(_letters(index), *draft, tolerance) for index, draft in enumerate(drafts))
+    groups = tuple(
+        _group(formatting.letters(index), *draft, tolerance) for index, draft in enumerate(drafts)
+    )
     return Comparison(
         audience,
         towards.value,
@@ -189,12 +191,6 @@ def _order(
         span or (0.0, 0.0),
         members[0].run,
     )
-
-
-def _letters(index: int) -> str:
-    """Return the letters of a place: A to Z, then AA, AB and so on."""
-    before, last = divmod(index, 26)
-    return (_letters(before - 1) if before else "") + chr(ord("A") + last)
 
 
 def _group(

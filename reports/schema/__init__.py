@@ -1,6 +1,6 @@
 """The JSON Schemas that travel with the package, and how those of reports are made.
 
-``python -m reports.schema`` writes the files of reports and comparisons anew, from their models.
+``python -m reports.schema`` writes the files of reports, comparisons and sites anew, from models.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Any
 
 from reports.comparison.data import comparison_schema
 from reports.content.schema import report_schema
+from reports.site import site_schema
 
 
 def files() -> dict[str, str]:
     """Return the text of each file that is made from models, by its name."""
-    made = {"report": report_schema(), "comparison": comparison_schema()}
+    made = {"report": report_schema(), "comparison": comparison_schema(), "site": site_schema()}
     return {f"{name}.schema.json": _text(schema) for name, schema in made.items()}
 
 

@@ -54,12 +54,12 @@ def copy(run_dir: Path, audience: Audience, target: Path) -> tuple[str, ...]:
         raise SourceError(f"{target}: exists and is never overwritten; choose another name")
     partial = target.with_name(f".{target.name}.partial")
     folder_mode, file_mode = (0o755, 0o644) if audience == "public" else (0o700, 0o600)
-    with _removed_if_it_fails(partial, target):
+    with removed_if_it_fails(partial, target):
         partial.mkdir(parents=True, mode=0o700)
         for name in names:
             place = partial / name
             place.parent.mkdir(exist_ok=True, mode=0o700)
-            _copy_file(run_dir, name, place, file_mode)
+            copy_file(run_dir, name, place, file_mode)
         partial.chmod(folder_mode)
         partial.rename(target)
     return names
@@ -71,7 +71,13 @@ def discard(target: Path) -> None:
 
 
 @contextmanager
-def _removed_if_it_fails(partial: Path, target: Path) -> Iterator[None]:
+def removed_if_it_fails(partial: Path, target: Path) -> Iterator[None]:
+    """Take away what a copy that was cut off left, before it begins and where it fails.
+
+    Args:
+        partial: The folder that it is made in.
+        target: Where it is to be; named in the error.
+    """
     shutil.rmtree(partial, ignore_errors=True)
     try:
         yield
@@ -83,7 +89,7 @@ def _removed_if_it_fails(partial: Path, target: Path) -> Iterator[None]:
         raise
 
 
-def _copy_file(run_dir: Path, name: str, place: Path, mode: int) -> None:
+def copy_file(run_dir: Path, name: str, place: Path, mode: int) -> None:
     """Copy one file piece by piece, through to the disk."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     try:
