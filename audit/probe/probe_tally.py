@@ -17,6 +17,12 @@ REPEAT = "repeat"
 REPLACED = "replaced"
 # Each counts for itself: with others beside it, a sum is longer by just what it is alone.
 ADDED = "added to others as it is alone"
+# The same where everything is computed in float64: asked for where float32 gives more than ALONE.
+ADDED_PRECISELY = "added to others as it is alone, in float64"
+# As a share of C. Batches of different sizes are computed in another order, and a unit that is
+# nearly at a kink may fall on its other side; a record that really moves another's gradient moves
+# it by far more.
+ALONE = 1e-3
 # One more that takes no part: what the others get must not move at all.
 NOT_DRAWN = "held but not drawn"
 ABSENT = "of another client"
@@ -35,14 +41,14 @@ class ProbeTally:
     """Rows of neighbouring pairs.
 
     Args:
-        clipping_norm: C of the probed step.
+        clipping_norm: C of the probed step, which is told again.
         parameters: d, length of a sum.
         rows: how many pairs there will be; decides whether the sums themselves are kept.
     """
 
     def __init__(self, clipping_norm: float, parameters: int, rows: int) -> None:
         """Start without rows."""
-        self._clipping_norm = clipping_norm
+        self.clipping_norm = clipping_norm
         self._keep = 2 * rows * parameters * 8 <= _MOST_STORED_BYTES
         self._names: list[str] = []
         self._kinds: list[str] = []
@@ -79,6 +85,11 @@ class ProbeTally:
             return
         # Long sums are not added up as a whole, which memory would be asked for each time.
         self._note(name, kind, size, together, parts)
+
+    @property
+    def last_difference(self) -> float:
+        """‖difference‖₂ of the pair that was added last."""
+        return self._measured[-1][0]
 
     def _note(
         self, name: str, kind: str, size: int, with_one: Numbers, without: Sequence[Numbers]
@@ -125,7 +136,7 @@ class ProbeTally:
         arrays: dict[str, NDArray[Any]] = {
             "names": np.asarray(self._names),
             "kind": np.asarray(self._kinds),
-            "clipping_norm": np.asarray(self._clipping_norm),
+            "clipping_norm": np.asarray(self.clipping_norm),
             "batch_size": np.asarray(self._sizes, dtype=np.int64),
             "difference_norm": numbers[:, 0].copy(),
             "norm_with": numbers[:, 1].copy(),

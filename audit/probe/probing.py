@@ -11,11 +11,12 @@ evidence and can be judged later where the engine is not installed.
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from audit.errors import ProbeError, RunDirectoryError
 from audit.probe.probe_tally import (
     ABSENT,
     ADDED,
+    ADDED_PRECISELY,
+    ALONE,
     ELSEWHERE,
     NOT_DRAWN,
     REPEAT,
@@ -100,7 +103,25 @@ class StepProbe(Protocol):
         ...
 
 
+@runtime_checkable
+class PreciseStepProbe(Protocol):
+    """A step that can also be computed in float64, for a second opinion on its rounding."""
+
+    def precise_sum_of_step(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """What `StepProbe.sum_of_step` tells where all is computed in float64, float64 [d]."""
+        ...
+
+
 Probe = StepProbe | UpdateProbe
+
+
+_Asked = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -121,12 +142,27 @@ class _Step:
 
     def of(self, probe: StepProbe, elsewhere: bool = False) -> Numbers:
         """The probe's answer, [d]."""
+        step = functools.partial(probe.sum_of_step, elsewhere=elsewhere)
+        return _call(probe, step, *self._asked())
+
+    def precisely(self, probe: StepProbe) -> Numbers | None:
+        """The answer in float64, [d]; None where the step cannot be computed in it."""
+        if not isinstance(probe, PreciseStepProbe):
+            return None
+        try:
+            return _call(probe, probe.precise_sum_of_step, *self._asked())
+        except ProbeError:
+            # A module that insists on float32 is no fault of the step's.
+            return None
+
+    def _asked(self) -> _Asked:
+        """Inputs and labels of everybody, whose they are, and which are drawn."""
         size, others = len(self.labels), len(self.others[1])
         labels = np.concatenate([self.labels, self.idle[1], self.others[1]])
         # Two further clients, of at least as many records each as may matter to anybody.
         clients = np.concatenate([np.zeros(size + len(self.idle[1]), np.int64), _turns(others)])
         inputs = np.concatenate([self.inputs, self.idle[0], self.others[0]])
-        return _call(probe, inputs, labels, clients, np.arange(size), elsewhere)
+        return inputs, labels, clients, np.arange(size)
 
     def empty(self) -> _Step:
         """The step that draws nobody."""
@@ -210,6 +246,7 @@ class _Joined:
 
     def __init__(self, tally: ProbeTally, size: int, without: Numbers, stored: str = "") -> None:
         self._tally = tally
+        self._clipping_norm = tally.clipping_norm
         self._stored = stored
         self._size = size
         self._without = without
@@ -225,10 +262,23 @@ class _Joined:
             self._tally.add(name, REPLACED, self._size, answer, self._before[1])
         self._before = (kind, answer)
 
-    def add_parts(self, kind: str, answer: Numbers, alone: Numbers) -> None:
-        """Compare what a record adds to others with what it is alone."""
+    def add_parts(self, kind: str, answer: Numbers, alone: Numbers) -> bool:
+        """Compare what a record adds to others with what it is alone.
+
+        Returns:
+            Whether they differ by so much that it is to be asked again in float64.
+        """
         name = f"{kind}, {ADDED}, batch of {self._size}"
         self._tally.add_parts(name, ADDED, self._size, answer, (self._without, alone))
+        return self._tally.last_difference > ALONE * self._clipping_norm
+
+    def add_precise_parts(
+        self, kind: str, answer: Numbers | None, without: Numbers | None, alone: Numbers | None
+    ) -> None:
+        """Compare the same in float64, where all of it could be computed."""
+        if answer is not None and without is not None and alone is not None:
+            name = f"{kind}, {ADDED}, batch of {self._size}"
+            self._tally.add_parts(name, ADDED_PRECISELY, self._size, answer, (without, alone))
 
 
 def _each_kind(
@@ -253,7 +303,13 @@ def _each_kind(
         beside.add(kind, answer)
         alone = known.pop(kind) if kind in known else empty.with_first(*record).of(probe)
         by_itself.add(kind, alone)
-        beside.add_parts(kind, answer, alone)
+        if beside.add_parts(kind, answer, alone):
+            beside.add_precise_parts(
+                kind,
+                step.with_first(*record).precisely(probe),
+                step.precisely(probe),
+                empty.with_first(*record).precisely(probe),
+            )
 
 
 def _large_batch(probe: StepProbe, tally: ProbeTally) -> dict[str, Numbers]:
@@ -267,7 +323,13 @@ def _large_batch(probe: StepProbe, tally: ProbeTally) -> dict[str, Numbers]:
         answer = step.with_last(*record).of(probe)
         joined.add(kind, answer)
         found[kind] = step.empty().with_last(*record).of(probe)
-        joined.add_parts(kind, answer, found[kind])
+        if joined.add_parts(kind, answer, found[kind]):
+            joined.add_precise_parts(
+                kind,
+                step.with_last(*record).precisely(probe),
+                step.precisely(probe),
+                step.empty().with_last(*record).precisely(probe),
+            )
     return found
 
 
@@ -382,16 +444,15 @@ def _record(probe: StepProbe, kind: str, step: _Step) -> tuple[NDArray[np.float3
 
 def _call(
     probe: StepProbe,
+    step: Callable[..., object],
     inputs: NDArray[Any],
     labels: NDArray[np.int64],
     clients: NDArray[np.int64],
     drawn: NDArray[np.int64],
-    elsewhere: bool,
 ) -> Numbers:
     try:
         # The arrays are made for this call, so that the step cannot alter another side of a pair.
-        answer = probe.sum_of_step(inputs, labels, clients, drawn, elsewhere)
-        given = np.asarray(answer)
+        given = np.asarray(step(inputs, labels, clients, drawn))
         if given.dtype == np.float32:
             total: Numbers = np.asarray(given, dtype=np.float32)
         else:

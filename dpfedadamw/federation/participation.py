@@ -14,6 +14,7 @@ from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
+from dpfedadamw.privacy.oracle import Inputs
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate
 
@@ -30,7 +31,7 @@ class ClientData:
     inputs: Tensor | StoredRecords
     labels: Tensor
 
-    def seen_with(self, views: Stream) -> Tensor | StoredRecords:
+    def seen_with(self, views: Stream) -> Inputs:
         """The records, whose random views are drawn from a stream where there are any."""
         if isinstance(self.inputs, StoredRecords):
             return replace(self.inputs, stream=views)

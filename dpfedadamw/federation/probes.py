@@ -28,6 +28,7 @@ from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.registry import synthetic_records
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness, Stream
+from dpfedadamw.privacy.oracle import Batch, Inputs
 from dpfedadamw.privacy.sampling import Indices
 from dpfedadamw.vectors.flat import in_pieces
 from dpfedadamw.vectors.sparsification import Sparsification
@@ -131,6 +132,43 @@ class _Alike(Stream):
         return np.full(n, np.random.default_rng([_SEED, self._calls]).integers(high), np.int64)
 
 
+@dataclass(frozen=True)
+class _Selected:
+    """The inputs of a step, read in float64 where they are numbers.
+
+    Attributes:
+        batch: The same as the run reads them.
+    """
+
+    batch: Batch
+
+    def __getitem__(self, part: slice) -> Tensor:
+        values = self.batch[part]
+        return values.double() if values.is_floating_point() else values
+
+
+@dataclass(frozen=True)
+class _ReadInFloat64:
+    """A client's inputs, read in float64 where they are numbers.
+
+    Attributes:
+        inputs: The same as the run reads them.
+    """
+
+    inputs: Inputs
+
+    def __getitem__(self, chosen: Tensor) -> _Selected:
+        return _Selected(self.inputs[chosen])
+
+
+@dataclass(frozen=True)
+class _InFloat64(ClientData):
+    """A client whose records are read in float64 where they are numbers."""
+
+    def seen_with(self, views: Stream) -> Inputs:
+        return _ReadInFloat64(super().seen_with(views))
+
+
 class StepProbe:
     """One step of one client: from the rows of all clients to the oracle's answer.
 
@@ -157,8 +195,8 @@ class StepProbe:
         clients: NDArray[np.int64],
         drawn: NDArray[np.int64],
         elsewhere: bool = False,
-    ) -> NDArray[np.float32]:
-        """B times the answer of client 0's step, float32 [d].
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """B times the answer of client 0's step, [d], in the precision of the run.
 
         Args:
             inputs: Records [n, …] of all clients.
@@ -167,6 +205,31 @@ class StepProbe:
             drawn: Which of client 0's records the step draws, [b].
             elsewhere: Whether to ask at other parameters than the model's.
         """
+        client = self._run.clients(inputs, labels, clients)[0]
+        return self._sum(client, drawn, self._run.parameters(elsewhere))
+
+    def precise_sum_of_step(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """The same sum where the same model, engine and rule compute in float64, float64 [d].
+
+        Only the arithmetic differs: what rounding alone moves is gone here, and whatever one record
+        does to another is not.
+        """
+        client = self._run.clients(inputs, labels, clients)[0]
+        with self._run.worker.flat.in_float64():
+            wide = _InFloat64(client.inputs, client.labels)
+            told = self._sum(wide, drawn, self._run.parameters(elsewhere=False).double())
+        return told.astype(np.float64)
+
+    def _sum(
+        self, client: ClientData, drawn: NDArray[np.int64], parameters: Tensor
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """B times the answer of the client's step at θ [d], [d]."""
         run, plan = self._run, self._run.experiment.plan
         divisor = plan.divisor(0)
         silent = replace(plan, sampling=_Given(drawn, divisor), noise_multiplier=0.0)
@@ -178,17 +241,17 @@ class StepProbe:
         oracle = run.worker.oracle(
             plan=silent,
             client=0,
-            data=run.clients(inputs, labels, clients)[0],
+            data=client,
             local_steps=1,
             stream=stream,
             evidence=None,
         )
         oracle.next_batch()
-        answer = oracle.gradient(run.parameters(elsewhere))
+        answer = oracle.gradient(parameters)
         # In place, and in its own precision: a long vector of another one costs memory each time.
         total = answer.detach()
         in_pieces(total, lambda part, _: total[part].mul_(divisor))
-        told: NDArray[np.float32] = total.cpu().numpy()
+        told: NDArray[np.float32] | NDArray[np.float64] = total.cpu().numpy()
         return told
 
 

@@ -7,6 +7,7 @@ moment is averaged.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -129,6 +130,32 @@ class FlatParameters:
         """
         if not self._is_own:
             self.hold(vector)
+
+    @contextlib.contextmanager
+    def in_float64(self) -> Iterator[None]:
+        """Let the module compute in float64 meanwhile, at the same values.
+
+        Afterwards it is bit for bit what it was, parameters that are not trained and buffers too.
+        """
+        before = self.vector, self._is_own
+        weights = [(weight, weight.data) for weight in self.module.parameters()]
+        buffers = [
+            (module, name, buffer)
+            for module in self.module.modules()
+            for name, buffer in module._buffers.items()
+        ]
+        try:
+            self.module.double()
+            self.vector, self._is_own = before[0].double(), True
+            self._point()
+            yield
+        finally:
+            for weight, values in weights:
+                weight.data = values
+            for module, name, buffer in buffers:
+                module._buffers[name] = buffer
+            self.vector, self._is_own = before
+            self._point()
 
     def _point(self) -> None:
         for part, parameter in self._parameters:

@@ -80,7 +80,8 @@ def test_whatever_befalls_a_run_at_any_operation(tmp_path, kind):
 
 # Where the run that is taken up again was killed: what is left to do differs.
 CUT_OFF = {
-    "in a round": ("open", ".upload-00001-"),
+    # Of the first client that takes part in round 1, or of the round, where clients are protected.
+    "in a round": ("open", ".upload-00001"),
     "between a round and its metrics": ("open", "metrics.jsonl"),
     "before the claim": ("open", ".probe.npz"),
     "after the claim": ("unlink", "spec.yaml"),

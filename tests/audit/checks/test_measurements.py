@@ -28,7 +28,7 @@ _QUANTILES = "quantiles." + " quantiles.".join(["levels", "expected", "low", "hi
 _OVER_ROUNDS = "over_rounds[].round over_rounds[].server over_rounds[].third_party"
 _PROBE = (
     "probe.pairs probe.largest_difference_over_clipping_norm "
-    "probe.largest_difference_of_a_replaced_one probe.tolerance"
+    "probe.largest_difference_of_a_replaced_one probe.tolerance probe.pairs_judged_in_float64"
 )
 _OUTSIDE = (
     "mean deviation as_printed_constants_would test_records_in_training "

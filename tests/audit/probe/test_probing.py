@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.probe.probe_tally import ABSENT, ADDED, NOT_DRAWN, REPLACED
+from audit.probe.probe_tally import ABSENT, ADDED, ADDED_PRECISELY, NOT_DRAWN, REPLACED
 from audit.probe.probing import run_probe
 from tests.audit.synthetic_run import SoftmaxProbe
 
@@ -55,3 +55,45 @@ def test_what_moves_a_sum_without_being_drawn_is_told_by_where_it_lies(wrong, wh
     assert largest(found, where) > 0.01 * CLIP
     if where == NOT_DRAWN:
         assert largest(found, ABSENT) == 0.0
+
+
+class Rounding(SoftmaxProbe):
+    """A step that rounds a record of zeros beside others, and tells how it is without rounding."""
+
+    def __init__(self, mixing: float = 0.0, insists: bool = False) -> None:
+        super().__init__(CLIP)
+        self.mixing, self.insists = mixing, insists
+        self.asked_precisely = 0
+
+    def _sum(self, share, inputs, labels, clients, drawn, elsewhere=False):
+        total = super().sum_of_step(inputs, labels, clients, drawn, elsewhere)
+        blank = ~np.any(inputs[clients == 0][drawn], axis=tuple(range(1, inputs.ndim)))
+        if len(drawn) > 1 and blank.any():
+            total[0] += share * CLIP
+        return total
+
+    def sum_of_step(self, *asked, elsewhere=False):
+        return self._sum(0.002 + self.mixing, *asked, elsewhere)
+
+    def precise_sum_of_step(self, *asked):
+        self.asked_precisely += 1
+        if self.insists:
+            raise RuntimeError("expected scalar type Float but found Double")
+        return self._sum(self.mixing, *asked)
+
+
+@pytest.mark.parametrize("mixing", [0.0, 0.003])
+def test_only_a_pair_that_counts_otherwise_is_asked_for_again_in_float64(mixing):
+    probe = Rounding(mixing)
+    found = run_probe(probe)
+    names = found["names"][found["kind"] == ADDED_PRECISELY]
+    assert list(names) == [f"all zero, {ADDED}, batch of 3"]
+    assert probe.asked_precisely == 3
+    assert largest(found, ADDED) == pytest.approx((0.002 + mixing) * CLIP)
+    assert largest(found, ADDED_PRECISELY) == pytest.approx(mixing * CLIP, abs=1e-12)
+
+
+def test_a_step_that_cannot_be_computed_in_float64_has_no_second_opinion():
+    found = run_probe(Rounding(insists=True))
+    assert ADDED_PRECISELY not in found["kind"]
+    assert largest(found, ADDED) > 0.001 * CLIP

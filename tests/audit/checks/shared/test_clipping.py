@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit.checks.shared.clipping import PUBLISHED, TOLERANCE, judge_probe, norm_faults
-from audit.probe.probe_tally import ADDED, ELSEWHERE, NOT_DRAWN, REPLACED
+from audit.probe.probe_tally import ADDED, ADDED_PRECISELY, ELSEWHERE, NOT_DRAWN, REPLACED
 from audit.probe.update_probing import CLIENT_KINDS
 from audit.reading.evidence import ProbeResults
 
@@ -142,6 +142,40 @@ def test_a_clipped_norm_is_a_finite_number_from_zero(bad):
     ]
 
 
+def with_second_opinion(single: float, double: float, name: str = "further") -> ProbeResults:
+    """A pair that differs by so much in float32, and by so much in float64, in units of C."""
+    results = more(ADDED, single * C)
+    return replace(
+        results,
+        names=(*results.names, name),
+        kinds=(*results.kinds, ADDED_PRECISELY),
+        batch_size=np.append(results.batch_size, 3),
+        difference_norm=np.append(results.difference_norm, double * C),
+        norm_with=np.append(results.norm_with, C),
+        norm_without=np.append(results.norm_without, C),
+    )
+
+
+def test_what_float64_shows_to_be_rounding_is_excused_up_to_a_hundredth():
+    assert reasons(with_second_opinion(9.9e-3, 0.9e-6)) == []
+    found = judge_probe(with_second_opinion(9.9e-3, 0.9e-6), C, "record", [])
+    assert found["pairs_judged_in_float64"] == 1
+    (reason,) = reasons(with_second_opinion(1.1e-2, 0.0))
+    assert reason.endswith("moves the sum by other 0.011 C than alone")
+
+
+@pytest.mark.parametrize("double", [1.1e-6, 1.5e-3, np.nan])
+def test_what_float64_shows_too_is_no_rounding(double):
+    first, second = reasons(with_second_opinion(1.5e-3, double))
+    assert first.endswith("moves the sum by other 0.0015 C than alone")
+    assert second.endswith("in float64" if np.isfinite(double) else "is not finite")
+
+
+def test_a_second_opinion_on_another_pair_excuses_nothing():
+    (reason,) = reasons(with_second_opinion(1.5e-3, 0.0, name="another"))
+    assert reason.startswith("probe, further: beside others")
+
+
 def test_the_largest_differences_are_told_over_c_added_and_replaced_apart():
     results = more(ADDED, 9.0 * C)
     results = replace(
@@ -158,6 +192,7 @@ def test_the_largest_differences_are_told_over_c_added_and_replaced_apart():
         "largest_difference_over_clipping_norm": 1.0,
         "largest_difference_of_a_replaced_one": 2.0,
         "tolerance": TOLERANCE,
+        "pairs_judged_in_float64": 0,
     }
     alone = replace(probe(), kinds=("gaussian", "gaussian", "repeat"))
     found = judge_probe(alone, C, "record", [])
