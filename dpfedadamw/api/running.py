@@ -277,7 +277,8 @@ def run(
         changes: Fields to change, ``"federation.rounds=40"`` each.
         out: Folder that holds runs.
         device: "auto", "cpu" or "cuda".
-        engine: How clipped sums are computed: "auto", "book-keeping", "vmap" or "loop".
+        engine: How clipped sums are computed: "auto", "book-keeping", "opacus", "vmap" or
+            "loop".
         escrow: A new file that keeps the noise key; whoever has it can subtract all noise.
         callbacks: Called after each round with a `Round`. What one raises ends the run, which
             `resume` takes up again.

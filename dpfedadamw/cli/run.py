@@ -58,8 +58,8 @@ def run(
     engine: Annotated[
         str,
         typer.Option(
-            help="Clipped-sum engine: auto, book-keeping, vmap or loop; or where clients run: "
-            "inline or flower, a short form of --set federation.engine=flower."
+            help="Clipped-sum engine: auto, book-keeping, opacus, vmap or loop; or where clients "
+            "run: inline or flower, a short form of --set federation.engine=flower."
         ),
     ] = "auto",
     resume: Annotated[

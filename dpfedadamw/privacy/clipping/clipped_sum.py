@@ -54,7 +54,7 @@ class ClippedSumEngine(Protocol):
     """Computes the clipped sum of any batch at the model's current parameters.
 
     Attributes:
-        name: "book-keeping", "vmap" or "loop".
+        name: "book-keeping", "opacus", "vmap" or "loop".
         layers: How each layer's per-record norm is found, by module name.
     """
 

@@ -6,7 +6,7 @@ engine answers changes the time that it takes, never the sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from dpfedadamw.privacy.clipping.clipped_sum import (
     refuse_mixing,
     trainable_parameters,
 )
+from dpfedadamw.privacy.clipping.grad_sample import GradSampleEngine, GradSampleError
 from dpfedadamw.privacy.clipping.precision import FLOAT32, PRECISIONS, EvenBatches
 from dpfedadamw.privacy.clipping.reference import LoopEngine, VmapEngine
 from dpfedadamw.privacy.clipping.rehearsal import rehearse
@@ -38,7 +39,7 @@ __all__ = [
     "flat_clip",
 ]
 
-ENGINES = ("auto", "book-keeping", "vmap", "loop")
+ENGINES = ("auto", "book-keeping", "opacus", "vmap", "loop")
 
 
 def choose(
@@ -53,8 +54,8 @@ def choose(
 ) -> ClippedSumEngine:
     """An engine that forms clipped sums of a model's per-record gradients.
 
-    "auto" takes book-keeping where it understands the model, else vmap, else the loop; it knows
-    after the first batch.
+    "auto" takes book-keeping where it understands the model, else Opacus, else vmap, else the loop;
+    it knows after the first batch.
 
     Args:
         model: Anything whose forward maps records [b, …] to outputs [b, …].
@@ -82,7 +83,7 @@ def choose(
             return LoopEngine(model, loss, clipping, precision)
         if engine == "vmap":
             return VmapEngine(model, loss, clipping, precision)
-        return _Rehearsed(model, loss, clipping, precision, fall_back=engine == "auto")
+        return _Rehearsed(model, loss, clipping, precision, engine)
 
     # The loop always has batches of one size: of one record.
     if precision == FLOAT32 or engine == "loop":
@@ -91,29 +92,24 @@ def choose(
 
 
 class _Rehearsed:
-    """Book-keeping after a rehearsal against the loop, and what else there is when that fails."""
+    """An engine that was compared with the loop before its first batch, and what else there is.
+
+    Book-keeping is the fastest and comes first, then Opacus, then vmap, then the loop, which any
+    model can be run by. The order is fixed and not measured: the same spec has the same rounding.
+    """
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        clipping: Clipping,
-        precision: str,
-        *,
-        fall_back: bool,
+        self, model: nn.Module, loss: Loss, clipping: Clipping, precision: str, wanted: str
     ) -> None:
         self._model = model
         self._loss = loss
         self._clipping = clipping
         self._precision = precision
-        self._fall_back = fall_back
-        self._rehearsed = False
-        self._reason = ""
-        self._engine: ClippedSumEngine
-        try:
-            self._engine = BookKeepingEngine(model, loss, clipping, precision)
-        except BookKeepingError as error:
-            self._engine = self._without(error)
+        self._wanted = wanted
+        self._left = list(_REHEARSED) if wanted == "auto" else [wanted]
+        self._tried = False
+        self._reasons: dict[str, str] = {}
+        self._engine: ClippedSumEngine = self._next()
 
     @property
     def name(self) -> str:
@@ -127,33 +123,53 @@ class _Rehearsed:
 
     def explain(self) -> str:
         """One line for the run's summary."""
-        reason = f" (no book-keeping: {self._reason})" if self._reason else ""
-        return self._engine.explain() + reason
+        refused = "; ".join(f"no {name}: {reason}" for name, reason in self._reasons.items())
+        return self._engine.explain() + (f" ({refused})" if refused else "")
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
         """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
-        if isinstance(self._engine, BookKeepingEngine) and len(targets):
+        while isinstance(self._engine, BookKeepingEngine | GradSampleEngine) and len(targets):
             try:
-                if not self._rehearsed:
+                if not self._tried:
                     refuse_mixing(self._model)
-                    pairs = self._precision == FLOAT32
-                    rehearse(self._model, self._loss, inputs, targets, pairs=pairs)
-                    self._rehearsed = True
+                    self._rehearse(self._engine.name, inputs, targets)
+                    self._tried = True
                 return self._engine(inputs, targets)
-            except BookKeepingError as error:
-                self._engine = self._without(error)
-        if isinstance(self._engine, VmapEngine) and not self._rehearsed and len(targets):
-            self._rehearsed = True
+            except (BookKeepingError, GradSampleError) as error:
+                self._refused(self._engine.name, error)
+                self._engine = self._next()
+        if isinstance(self._engine, VmapEngine) and not self._tried and len(targets):
+            self._tried = True
             self._engine = self._vmap_or_loop(inputs, targets)
         return self._engine(inputs, targets)
 
-    def _without(self, error: BookKeepingError) -> ClippedSumEngine:
-        if not self._fall_back:
-            raise ClippingError(
-                f"book-keeping cannot follow this model: {error}; use engine auto, vmap or loop"
-            ) from error
-        self._reason = str(error)
+    def _next(self) -> ClippedSumEngine:
+        """The next engine that can be made for the model."""
+        self._tried = False
+        while self._left:
+            name = self._left.pop(0)
+            try:
+                return _REHEARSED[name](self._model, self._loss, self._clipping, self._precision)
+            except (BookKeepingError, GradSampleError) as error:
+                self._refused(name, error)
         return VmapEngine(self._model, self._loss, self._clipping, self._precision)
+
+    def _rehearse(self, name: str, inputs: Tensor, targets: Tensor) -> None:
+        def make(model: nn.Module, clipping: Clipping) -> ClippedSumEngine:
+            if name == GradSampleEngine.name:
+                return GradSampleEngine(model, self._loss, clipping)
+            pairs = self._precision == FLOAT32
+            return BookKeepingEngine(model, self._loss, clipping, pairs=pairs)
+
+        rehearse(self._model, self._loss, inputs, targets, make, name)
+
+    def _refused(self, name: str, error: ClippingError) -> None:
+        if self._wanted != "auto":
+            others = ", ".join(one for one in ENGINES if one not in (name, "loop"))
+            raise ClippingError(
+                f"{name} cannot follow this model: {error}; use engine {others} or loop"
+            ) from error
+        self._reasons[name] = str(error)
 
     def _vmap_or_loop(self, inputs: Tensor, targets: Tensor) -> ClippedSumEngine:
         """Vmap if it can run the model at all, tried on one record."""
@@ -169,3 +185,10 @@ class _Rehearsed:
         finally:
             torch.set_rng_state(state)
         return self._engine
+
+
+# Engines that are held to the loop before the first batch, the fastest first.
+_REHEARSED: Mapping[str, Callable[[nn.Module, Loss, Clipping, str], ClippedSumEngine]] = {
+    BookKeepingEngine.name: BookKeepingEngine,
+    GradSampleEngine.name: GradSampleEngine,
+}

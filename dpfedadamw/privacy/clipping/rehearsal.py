@@ -1,21 +1,28 @@
-"""Whether book-keeping understands a model: a rehearsal against the plain per-record loop.
+"""Whether an engine understands a model: a rehearsal against the plain per-record loop.
 
-Book-keeping takes a layer's first dimension for the records'. A model may well use it otherwise
-(sequences first, windows folded into the batch, a parameter indexed by place), and a gradient that
-is charged to the wrong record is not clipped. So before the first batch a copy of the model, with
-its parameters shaken, answers a few made-up records in both ways.
+Book-keeping, and Opacus likewise, takes a layer's first dimension for the records'. A model may
+well use it otherwise (sequences first, windows folded into the batch, a parameter indexed by
+place), and a gradient that is charged to the wrong record is not clipped. So before the first batch
+a copy of the model, with its parameters shaken, answers a few made-up records in both ways.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from dpfedadamw.privacy.clipping.bookkeeping import BookKeepingEngine
-from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum, Clipping, Loss, trainable_parameters
+from dpfedadamw.privacy.clipping.clipped_sum import (
+    ClippedSum,
+    ClippedSumEngine,
+    Clipping,
+    Loss,
+    trainable_parameters,
+)
+from dpfedadamw.privacy.clipping.grad_sample import GradSampleError
 from dpfedadamw.privacy.clipping.reference import LoopEngine
 from dpfedadamw.privacy.clipping.sites import BookKeepingError, views_of
 
@@ -31,10 +38,13 @@ def _unequal(norms: Tensor, _: float) -> Tensor:
     return 1.0 / (1.0 + torch.arange(len(norms), dtype=norms.dtype, device=norms.device))
 
 
+Make = Callable[[nn.Module, Clipping], ClippedSumEngine]
+
+
 def rehearse(
-    model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, *, pairs: bool = True
+    model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, make: Make, name: str
 ) -> None:
-    """Compare book-keeping with the loop on made-up records of a batch's shape.
+    """Compare an engine with the loop on made-up records of a batch's shape.
 
     Inputs of floating point are drawn at random. Whole numbers are the batch's first record, moved
     around: nothing but "agrees" comes of it.
@@ -44,10 +54,11 @@ def rehearse(
         loss: Outputs and targets to one loss a record.
         inputs: A batch [b, …] with b ≥ 1, for its shape and dtype.
         targets: Its targets.
-        pairs: As the engine will have it.
+        make: Makes the engine for a copy of the model.
+        name: What messages call it.
 
     Raises:
-        BookKeepingError: If the two disagree, or if book-keeping fails.
+        BookKeepingError: If the two disagree, or if the engine fails.
     """
     try:
         # Frozen parameters stay as they are, so the copy shares them.
@@ -62,18 +73,17 @@ def rehearse(
         batch = _made_up(inputs, size, generator), targets[torch.arange(size) % len(targets)]
         expected = _by_the_loop(rehearsed, loss, *batch)
         try:
-            engine = BookKeepingEngine(rehearsed, loss, Clipping(1.0, _unequal), pairs=pairs)
-            found = engine(*batch)
-        except BookKeepingError:
+            found = make(rehearsed, Clipping(1.0, _unequal))(*batch)
+        except (BookKeepingError, GradSampleError):
             raise
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise BookKeepingError(f"its forward fails under book-keeping ({reason})") from error
+            raise BookKeepingError(f"its forward fails under {name} ({reason})") from error
         _compare(trainable_parameters(rehearsed), expected, found)
 
 
 def _by_the_loop(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> ClippedSum:
-    """What book-keeping should find with factors `_unequal`."""
+    """What an engine should find with factors `_unequal`."""
     engine = LoopEngine(model, loss, Clipping(math.inf))
     total: Tensor | None = None
     norms = []

@@ -10,9 +10,15 @@ from torch import Tensor, nn
 
 from dpfedadamw.privacy.clipping.bookkeeping import BookKeepingEngine
 from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum, Clipping
+from dpfedadamw.privacy.clipping.grad_sample import GradSampleEngine
 from dpfedadamw.privacy.clipping.reference import LoopEngine, VmapEngine
 
-ENGINES = {"book-keeping": BookKeepingEngine, "vmap": VmapEngine, "loop": LoopEngine}
+ENGINES = {
+    "book-keeping": BookKeepingEngine,
+    "opacus": GradSampleEngine,
+    "vmap": VmapEngine,
+    "loop": LoopEngine,
+}
 # All engines add up the same products in different orders; float64 rounding of sums over a few
 # thousand terms stays near 1e-14.
 EXACT = 1e-12

@@ -320,10 +320,10 @@ class Branching(nn.Module):
 
 
 FOLLOWED_OTHERWISE = {
-    "a parameter indexed by place": (FirstPlace, torch.randn(3, 4), "vmap"),
+    "a parameter indexed by place": (FirstPlace, torch.randn(3, 4), "opacus"),
     "sequences first": (PlacesFirst, torch.randn(3, 3, 4), "vmap"),
     "two places, two records": (PlacesFirst, torch.randn(2, 2, 4), "vmap"),
-    "tied weights": (Tied, torch.randint(0, 9, (3, 5)), "vmap"),
+    "tied weights": (Tied, torch.randint(0, 9, (3, 5)), "opacus"),
     "a forward that branches": (Branching, torch.randn(3, 4), "loop"),
 }
 

@@ -124,7 +124,7 @@ def test_norms_and_sums_agree_with_opacus(name: str) -> None:
     assert float((found.total - total).norm()) <= 3e-7 * float(total.norm())
 
 
-@pytest.mark.parametrize("engine", ["book-keeping", "vmap", "loop"])
+@pytest.mark.parametrize("engine", ["book-keeping", "opacus", "vmap", "loop"])
 def test_without_a_clipping_norm_the_sum_is_the_plain_gradient(engine: str) -> None:
     model, inputs, targets = build("cnn")
     model, inputs = model.double(), inputs.double()
@@ -135,7 +135,7 @@ def test_without_a_clipping_norm_the_sum_is_the_plain_gradient(engine: str) -> N
     torch.testing.assert_close(found.clipped_norms, found.raw_norms)
 
 
-@pytest.mark.parametrize("engine", ["book-keeping", "vmap", "loop"])
+@pytest.mark.parametrize("engine", ["book-keeping", "opacus", "vmap", "loop"])
 def test_the_sum_is_laid_out_as_the_flat_vector_is(engine: str) -> None:
     model, inputs, targets = build("vit")
     model.embedding.weight.requires_grad_(False)
@@ -150,7 +150,7 @@ def test_the_sum_is_laid_out_as_the_flat_vector_is(engine: str) -> None:
     assert float(cross_entropy(model(inputs), targets).sum()) < before
 
 
-@pytest.mark.parametrize("engine", ["book-keeping", "vmap", "loop"])
+@pytest.mark.parametrize("engine", ["book-keeping", "opacus", "vmap", "loop"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_call_leaves_model_and_gradients_as_they_were(name: str, engine: str) -> None:
     model, inputs, targets = build(name)
