@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dpfedadamw.rundir import RunDirectory
     from reports.signatures.trust.signer import SigningKey
     from reports.signatures.trust.timestamps import Authority
+    from reports.signatures.verification import VerificationResult
 
 
 def audit(
@@ -310,7 +311,7 @@ def report(
         bool,
         typer.Option(
             "--compare",
-            help="One report on all the runs named, ranked where claims agree; unsigned.",
+            help="One report on all the runs named, ranked where claims agree.",
         ),
     ] = False,
     output: Annotated[
@@ -328,15 +329,13 @@ def report(
 
     The same run gives the same bytes, up to the signature behind the PDF. With --compare
     RUN_DIR... one report on several runs: the table of `compare`, with every claim, its
-    assumptions and what may not be ranked with what.
+    assumptions and what may not be ranked with what; its signature names each run by its digests.
     """
     if compare:
         from dpfedadamw.cli.compare import file_comparison
 
-        if auditor_key is not None or timestamp is not None:
-            refuse("--auditor-key, --timestamp: a comparison is not signed; sign each run's report")
         target = output or (out_dir or Path()) / "comparison"
-        file_comparison(run_dirs or [], target, audience, as_json)
+        file_comparison(run_dirs or [], target, audience, auditor_key, timestamp, as_json)
         return
     if output is not None:
         refuse("--output: belongs to --compare; a run's report is written into its folder")
@@ -361,7 +360,9 @@ def report(
 def verify(
     run_dir: Annotated[
         Path,
-        typer.Argument(metavar="RUN_DIR", help="A run's folder, or one with its public files."),
+        typer.Argument(
+            metavar="RUN_DIR", help="A run's folder, one with its public files, or a comparison's."
+        ),
     ],
     trainer_key: Annotated[
         Path | None,
@@ -389,7 +390,7 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every signature, timestamp and hash of a run, offline.
+    """Check every signature, timestamp and hash of a run, or of a comparison of runs, offline.
 
     With the keys you trust it proves by whom the files were signed, also if the holder replaced
     them since; keys in your own key folder are yours. Revoked keys are refused: those in the lists
@@ -402,10 +403,17 @@ def verify(
     from dpfedadamw.rundir import open_existing
     from reports.reading.snapshot import Snapshot
     from reports.signatures.keys import default_directory
-    from reports.signatures.verification import remembered
+    from reports.signatures.verification import remembered, verify_comparison
     from reports.signatures.verification import verify as verify_run
+    from reports.signatures.verification.comparisons import is_comparison
     from reports.signatures.verification.public import is_public_alone
 
+    if is_comparison(Snapshot(run_dir)):
+        if trainer_key is not None:
+            refuse("--trainer-key: a comparison is signed by an auditor alone; leave it out")
+        result = verify_comparison(run_dir, auditor_key, revocations or (), tsa_root or ())
+        _tell_verified(f"comparison {run_dir.resolve().name}", result, as_json)
+        return
     public = is_public_alone(Snapshot(run_dir))
     path = run_dir.resolve() if public else open_existing(run_dir).path
     memory = default_directory() / remembered.FILE
@@ -418,10 +426,13 @@ def verify(
         memory,
         log_key or (),
     )
+    _tell_verified(f"{'public files in' if public else 'run'} {path.name}", result, as_json)
+
+
+def _tell_verified(what: str, result: VerificationResult, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        what = "public files in" if public else "run"
-        out.print(Text(f"{what} {path.name}", style="bold"))
+        out.print(Text(what, style="bold"))
         out.print(signatures.verification(result))
     signatures.exit_by(result, quiet=as_json)

@@ -113,21 +113,37 @@ def compare(
         out.print(Text(text, style="dim"))
 
 
-def file_comparison(run_dirs: list[Path], folder: Path, audience: Audience, as_json: bool) -> None:
-    """Write the report on several runs, and say where it is."""
+def file_comparison(
+    run_dirs: list[Path],
+    folder: Path,
+    audience: Audience,
+    auditor_key: str | None,
+    timestamp: str | None,
+    as_json: bool,
+) -> None:
+    """Write the report on several runs, signed as the auditor, and say where it is."""
+    from dpfedadamw.filing import after_training
     from reports import comparison
     from reports.errors import ReportError
     from reports.render import comparison_report
 
     with status("reading runs, checking signatures, writing the report", quiet=as_json):
         try:
-            files = comparison_report.write(comparison.compare(run_dirs, audience.value), folder)
+            found = comparison.compare(run_dirs, audience.value)
+            key = after_training.load_key("auditor", auditor_key, [])
+            authority = after_training.authority(timestamp)
+            files: dict[str, Path] = {}
+            unstamped = after_training.stamped(
+                lambda by: files.update(comparison_report.write(found, folder, key, by)), authority
+            )
         except ReportError as error:
             _refuse_all(error)
+    if unstamped is not None:
+        refuse(f"error: {unstamped}; the comparison is signed, but without a timestamp")
     if as_json:
         print_json({kind: str(path) for kind, path in files.items()})
         return
-    names = {"pdf": "report", "html": "web page", "json": "data"}
+    names = {"pdf": "report", "html": "web page", "json": "data", "signature": "signature"}
     out.print(display.facts([(name, str(files[kind])) for kind, name in names.items()]))
 
 

@@ -28,6 +28,7 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 TRAINING_TYPE = "https://dpfedadamw.org/attestation/training/v2"
 RUN_TYPE = "https://dpfedadamw.org/attestation/run/v2"
 PUBLIC_TYPE = "https://dpfedadamw.org/attestation/public/v1"
+COMPARISON_TYPE = "https://dpfedadamw.org/attestation/comparison/v1"
 # The form before sequence numbers, which is read but not written any more.
 _EARLIER = {
     TRAINING_TYPE: "https://dpfedadamw.org/attestation/training/v1",

@@ -276,12 +276,13 @@ def _timestamp(status: Any, roots: tuple[x509.Certificate, ...], where: str) -> 
     return from_status(validity, roots)
 
 
-def attached(data: bytes, where: str) -> bytes:
-    """Return the report's data that a PDF carries.
+def attached(data: bytes, where: str, name: str = ATTACHMENT) -> bytes:
+    """Return the data that a PDF carries.
 
     Args:
         data: The PDF, possibly hostile.
         where: Named in errors.
+        name: What the data are called in it.
 
     Raises:
         PdfSignatureError: It carries none.
@@ -290,9 +291,9 @@ def attached(data: bytes, where: str) -> bytes:
         reader = _reader(data)
         for entry in reader.root["/AF"]:
             file = entry.get_object()
-            if file["/F"] == ATTACHMENT:
+            if file["/F"] == name:
                 return bytes(file["/EF"]["/F"].data)
     # The parser meets hostile bytes here and has no common error.
     except Exception as error:
-        raise PdfSignatureError(f"{where}: its {ATTACHMENT} cannot be read") from error
-    raise PdfSignatureError(f"{where}: carries no {ATTACHMENT}")
+        raise PdfSignatureError(f"{where}: its {name} cannot be read") from error
+    raise PdfSignatureError(f"{where}: carries no {name}")

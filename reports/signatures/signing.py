@@ -237,7 +237,7 @@ def training_predicate(source: RunSource) -> dict[str, Any]:
     """Return what the trainer says; its schema is training-attestation.schema.json."""
     return {
         **_predicate(source, "trainer"),
-        "tools": {"package": clean(source.header.get("package"), 60), **_libraries("cryptography")},
+        "tools": {"package": clean(source.header.get("package"), 60), **libraries("cryptography")},
     }
 
 
@@ -248,7 +248,7 @@ def run_predicate(source: RunSource) -> dict[str, Any]:
         **_predicate(source, "auditor"),
         "verdict": findings.verdict(source, PUBLIC).value,
         "qualifications": findings.qualifications(source, PUBLIC),
-        "tools": {**found, **_libraries("cryptography", "pyhanko", "typst")},
+        "tools": {**found, **libraries("cryptography", "pyhanko", "typst")},
     }
 
 
@@ -256,7 +256,8 @@ def _predicate(source: RunSource, role: Role) -> dict[str, Any]:
     return {"run": source.run, "role": role, "claims": attested_claims(source)}
 
 
-def _libraries(*names: str) -> dict[str, str]:
+def libraries(*names: str) -> dict[str, str]:
+    """Return the versions of libraries that made a signature, by their names."""
     versions = {}
     for name in names:
         try:

@@ -69,16 +69,23 @@ _CAUTIONS = (
 _CHECKING = (
     "Each row’s signatures and hashes were checked when this comparison was made; the column "
     "“signed” tells the outcome.",
-    "This comparison is signed by nobody. Check each run by its own VERIFY.md and compare the "
-    "digests with those below.",
+    "Check each run by its own VERIFY.md, and compare its digests with those below.",
 )
+_SIGNED = (
+    "This comparison is signed by {key}, in comparison.attestation.json beside it (where it is the "
+    "public one, comparison-public.attestation.json), which names each run by its digests: "
+    "dpfedadamw verify FOLDER checks it. The signature says who set these runs side by side, and "
+    "nothing of the runs."
+)
+_UNSIGNED = "This comparison is signed by nobody."
 
 
-def document(comparison: Comparison) -> Document:
+def document(comparison: Comparison, signed_by: str | None = None) -> Document:
     """Return what the pages on a comparison show.
 
     Args:
         comparison: What `compare` found.
+        signed_by: Fingerprint of the key that is about to sign them; None leaves them unsigned.
     """
     data = as_report(comparison)
     runs = [run for _, entry in _entries(comparison) for run in entry.runs]
@@ -105,7 +112,7 @@ def document(comparison: Comparison) -> Document:
         front=(),
         summary=(("Side by side", (_overview(comparison), *_reading(comparison))),),
         glance=(),
-        sections=tuple(_sections(comparison, data, picture)),
+        sections=tuple(_sections(comparison, data, picture, signed_by)),
         pictures={} if picture is None else {picture.identifier: picture},
         footer="Internal comparison" if comparison.audience == INTERNAL else "Public comparison",
         attachment=ATTACHMENT,
@@ -163,7 +170,7 @@ def _reading(comparison: Comparison) -> list[Block]:
 
 
 def _sections(
-    comparison: Comparison, data: ComparisonData, picture: Picture | None
+    comparison: Comparison, data: ComparisonData, picture: Picture | None, signed_by: str | None
 ) -> Iterator[Section]:
     said: dict[str, str] = {}
     for group, shown in zip(comparison.groups, data.groups, strict=True):
@@ -176,7 +183,9 @@ def _sections(
     if picture is not None:
         yield Section("figures", "Accuracy and privacy spent", (blocks.figure(picture.identifier),))
     yield Section("hazards", "What this does not mean", (titled(_CAUTIONS),))
-    yield Section("verify", "The runs, and how to verify them", tuple(_verification(data)))
+    yield Section(
+        "verify", "The runs, and how to verify them", tuple(_verification(data, signed_by))
+    )
 
 
 def _group(group: Group, assumptions: Sequence[str], alike: str | None) -> Iterator[Block]:
@@ -201,8 +210,9 @@ def _group(group: Group, assumptions: Sequence[str], alike: str | None) -> Itera
         yield bullets([sentence(text) for text in assumptions], ordered=True)
 
 
-def _verification(data: ComparisonData) -> Iterator[Block]:
-    yield bullets(_CHECKING)
+def _verification(data: ComparisonData, signed_by: str | None) -> Iterator[Block]:
+    signed = _SIGNED.format(key=signed_by) if signed_by is not None else _UNSIGNED
+    yield bullets((*_CHECKING, signed))
     rows: list[list[Text]] = []
     for group in data.groups:
         for entry in group.entries:

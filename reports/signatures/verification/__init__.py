@@ -8,7 +8,7 @@ the check reaches: keys taken from the run itself prove integrity only. Nothing 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from reports.errors import SourceError, local
@@ -17,17 +17,24 @@ from reports.reading.snapshot import Snapshot
 from reports.reading.source import load
 from reports.signatures import signing
 from reports.signatures.dsse import Statement
-from reports.signatures.keys import ROLES, default_directory, load_public, refuse_open
+from reports.signatures.keys import ROLES, Role, default_directory, load_public, refuse_open
 from reports.signatures.trust.keyring import own_fingerprints
 from reports.signatures.trust.revocations import list_path, read_lists
 from reports.signatures.trust.timestamps import load_roots
 from reports.signatures.trust.transparency import load_log_keys
-from reports.signatures.verification import announcements, contents, envelopes, public, remembered
+from reports.signatures.verification import (
+    announcements,
+    comparisons,
+    contents,
+    envelopes,
+    public,
+    remembered,
+)
 from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.remembered import Seen
 from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
 
-__all__ = ["Outcome", "Signer", "VerificationResult", "verify"]
+__all__ = ["Outcome", "Signer", "VerificationResult", "verify", "verify_comparison"]
 
 
 def verify(
@@ -63,16 +70,8 @@ def verify(
             may write to the caller's key folder.
         EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
     """
-    pinned = {"trainer": trainer_key, "auditor": auditor_key}
-    folder = default_directory()
-    refuse_open(folder)
-    own = (list_path(folder, role) for role in ROLES)
-    trust = Trust(
-        pinned={role: load_public(path) for role in ROLES if (path := pinned[role]) is not None},
-        roots=load_roots(tsa_roots),
-        revoked=read_lists([*(path for path in own if os.path.lexists(path)), *revocations]),
-        own={role: own_fingerprints(role, folder) for role in ROLES},
-        logs=load_log_keys(log_keys),
+    trust = _trust(
+        {"trainer": trainer_key, "auditor": auditor_key}, revocations, tsa_roots, log_keys
     )
     known = remembered.read(memory) if memory is not None else {}
     found = Found()
@@ -103,6 +102,53 @@ def verify(
             remembered.remember(known, run, present, memory, found)
     _judge_signers(found)
     return found.result()
+
+
+def verify_comparison(
+    folder: Path,
+    auditor_key: Path | None = None,
+    revocations: Iterable[Path] = (),
+    tsa_roots: Iterable[Path] = (),
+) -> VerificationResult:
+    """Check a signed comparison of runs; the runs themselves are checked one by one, by `verify`.
+
+    Args:
+        folder: The folder of the comparison; it may hold the internal and the public one.
+        auditor_key: Public key that the signature must be by; see `verify`.
+        revocations: Lists of revoked keys.
+        tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
+
+    Returns:
+        Problems, statements and signers. Nothing in the folder makes this raise.
+
+    Raises:
+        KeyFileError: As `verify`.
+        EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
+    """
+    trust = _trust({"auditor": auditor_key}, revocations, tsa_roots, ())
+    found = Found()
+    comparisons.check(Snapshot(folder), trust, found)
+    _judge_signers(found)
+    return found.result()
+
+
+def _trust(
+    pinned: Mapping[Role, Path | None],
+    revocations: Iterable[Path],
+    tsa_roots: Iterable[Path],
+    log_keys: Iterable[Path],
+) -> Trust:
+    """Return what the caller brings along, and what lies in the caller's own key folder."""
+    folder = default_directory()
+    refuse_open(folder)
+    own = (list_path(folder, role) for role in ROLES)
+    return Trust(
+        pinned={role: load_public(path) for role, path in pinned.items() if path is not None},
+        roots=load_roots(tsa_roots),
+        revoked=read_lists([*(path for path in own if os.path.lexists(path)), *revocations]),
+        own={role: own_fingerprints(role, folder) for role in ROLES},
+        logs=load_log_keys(log_keys),
+    )
 
 
 def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import (
@@ -15,6 +17,7 @@ from reports.errors import (
 from reports.reading.snapshot import Snapshot
 from reports.signatures import bundles, pades, sequence, signing
 from reports.signatures.dsse import (
+    COMPARISON_TYPE,
     PUBLIC_TYPE,
     RUN_TYPE,
     TRAINING_TYPE,
@@ -24,7 +27,7 @@ from reports.signatures.dsse import (
     parse_statement,
     refuse_high_s,
 )
-from reports.signatures.keys import Role, fingerprint, parse_public
+from reports.signatures.keys import ROLES, Role, fingerprint, parse_public
 from reports.signatures.trust import timestamps
 from reports.signatures.trust.certificates import common_name, is_self_signed, issuer_name
 from reports.signatures.trust.statements import read_time, written_time
@@ -45,10 +48,12 @@ _RUN: tuple[Role, str, str] = ("auditor", signing.RUN_ENVELOPE, RUN_TYPE)
 _PUBLIC: tuple[Role, str, str] = ("auditor", signing.PUBLIC_ENVELOPE, PUBLIC_TYPE)
 
 
-def check_keys(files: Snapshot, trust: Trust, found: Found) -> Keys:
+def check_keys(files: Snapshot, trust: Trust, found: Found, roles: Iterable[Role] = ROLES) -> Keys:
     """Return by role the key that its signatures must be by, where there is one."""
     keys = {}
     for role, key_file, rotations in _KEY_FILES:
+        if role not in roles:
+            continue
         key = _key(files, role, key_file, rotations, trust, found)
         if key is not None:
             keys[role] = key
@@ -75,7 +80,7 @@ def check_envelopes(
         expected.append(_PUBLIC)
     statements = {}
     for role, envelope, kind in expected:
-        statement = _open(files, role, envelope, kind, keys.get(role), trust, found)
+        statement = open_envelope(files, role, envelope, kind, keys.get(role), trust, found)
         if statement is not None:
             statements[envelope] = statement
     return statements
@@ -99,7 +104,7 @@ def _key(
     return pinned
 
 
-def _open(
+def open_envelope(
     files: Snapshot,
     role: Role,
     name: str,
@@ -118,7 +123,9 @@ def _open(
         statement = parse_statement(envelope.payload, kind, name)
         if statement.is_numbered:
             refuse_high_s(envelope, name)
-        found.sequence[name] = sequence.number(statement, name)
+        # A comparison is made anew from runs, and supersedes nothing.
+        if kind != COMPARISON_TYPE:
+            found.sequence[name] = sequence.number(statement, name)
     except SourceError as error:
         missing = "" if files.holds(name) else f"; the {role}'s signature is missing"
         found.add(name, local(error, files.folder).removeprefix(f"{name}: ") + missing)
@@ -155,17 +162,22 @@ def stamp_beside(
 
 
 def check_pages(
-    files: Snapshot, auditor: ec.EllipticCurvePublicKey | None, trust: Trust, found: Found
+    files: Snapshot,
+    auditor: ec.EllipticCurvePublicKey | None,
+    trust: Trust,
+    found: Found,
+    names: Iterable[str] = signing.SIGNED_PAGES,
 ) -> None:
-    """Check the certification signature in each of the report's PDFs.
+    """Check the certification signature in each of the PDFs that are there.
 
     Args:
-        files: The run directory's files.
+        files: The directory's files.
         auditor: The key that it must be by; None if there is none, which is a problem by itself.
         trust: What the caller brings along.
         found: Gets what does not hold, and the signatures that do.
+        names: Names of the PDFs.
     """
-    for name in sorted(signing.SIGNED_PAGES):
+    for name in sorted(names):
         if not files.holds(name):
             continue
         try:

@@ -71,7 +71,9 @@ def test_several_runs_make_one_report(folder, tmp_path, capsys):
     runs = [str(run) for run in runs_in(folder)]
     assert call("report", "--compare", *runs, "--output", str(target), "--json") == 0
     files = json.loads(capsys.readouterr().out)
-    assert set(files) == {"json", "pdf", "html"}
+    assert set(files) == {"json", "pdf", "html", "signature"}
+    assert call("verify", str(target)) == 0
+    assert call("verify", str(target), "--trainer-key", "x.pub") == 2
     data = json.loads((target / "comparison.json").read_text("utf-8"))
     assert len(data["groups"]) == 2
     assert data["not_ranked_together"]
@@ -93,7 +95,7 @@ def test_a_comparison_lies_where_the_runs_do_and_not_in_the_working_directory(
         (("RUN", "RUN"), "a report on several runs needs --compare"),
         (("RUN", "--output", "x"), "--output: belongs to --compare"),
         (("--compare",), "nothing to compare"),
-        (("--compare", "RUN", "--auditor-key", "k.pem"), "a comparison is not signed"),
+        (("--compare", "RUN", "--auditor-key", "nowhere.pem"), "nowhere.pem"),
         (("--compare", "RUN", "nowhere"), "nowhere"),
         (("nowhere",), "nowhere"),
     ],

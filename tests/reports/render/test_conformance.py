@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from reports import build_report
+from reports.comparison import compare
+from reports.render import comparison_report
 from reports.signatures import pades
 from tests.reports.signing_keys import fresh
 
@@ -29,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "japanese": {"name": "連合学習のための差分プライバシー"},
     "large": {"clients": 120, "rounds": 40, "blocks": 90},
     "signed": {},
+    "compared": {},
 }
 
 
@@ -41,13 +44,18 @@ def opened(
 ) -> Iterator[Any]:
     audience, kind = request.param
     run = run_builder(tmp_path_factory.mktemp("conformance") / "run", **KINDS[kind])
-    path = build_report(run, audience).pdf
+    if kind == "compared":
+        found = comparison_report.write(compare([run]), run.parent / "out", fresh("auditor"))
+        path = found["pdf"]
+    else:
+        path = build_report(run, audience).pdf
     if kind == "signed":
         # The signature stands behind the file, and every rule must hold with it too.
         key = fresh("auditor")
         path.write_bytes(pades.sign(path.read_bytes(), key, path.name))
     with pikepdf.open(path) as document:
         document.source = path
+        document.is_comparison = kind == "compared"
         yield document
 
 
@@ -98,7 +106,8 @@ def test_colours_have_a_meaning(opened: Any) -> None:
 def test_every_figure_has_a_text_in_its_place(opened: Any) -> None:
     found = list(elements(opened.Root.StructTreeRoot))
     pictures = [element for element in found if element.S == "/Figure"]
-    assert pictures
+    # A comparison without a ranked run draws nothing.
+    assert bool(pictures) != opened.is_comparison
     for element in pictures:
         assert len(str(element.Alt)) > 40
 
@@ -159,10 +168,11 @@ def test_nothing_runs_hides_or_points_elsewhere(opened: Any) -> None:
 def test_what_is_attached_says_what_it_is_and_equals_the_file(opened: Any) -> None:
     path: Path = opened.source
     attached = dict(opened.attachments.items())
-    assert attached["report.json"].get_file().read_bytes() == path.with_suffix(".json").read_bytes()
+    data = "comparison.json" if opened.is_comparison else "report.json"
+    assert attached[data].get_file().read_bytes() == path.with_suffix(".json").read_bytes()
     relations = {str(entry.F): str(entry.AFRelationship) for entry in opened.Root.AF}
     assert set(relations) == set(attached)
-    assert relations.pop("report.json") == "/Data"
+    assert relations.pop(data) == "/Data"
     assert set(relations.values()) <= {"/Supplement"}
     for name, file in attached.items():
         assert file.get_file().mime_type == ("text/csv" if name.endswith("csv") else
@@ -173,6 +183,7 @@ def test_what_is_attached_says_what_it_is_and_equals_the_file(opened: Any) -> No
 def test_page_labels_and_contents_can_be_walked(opened: Any) -> None:
     with opened.open_outline() as outline:
         titles = [entry.title for entry in outline.root]
-    assert any("guarantee" in title.lower() for title in titles)
+    wanted = "group a" if opened.is_comparison else "guarantee"
+    assert any(wanted in title.lower() for title in titles)
     assert any("verify" in title.lower() for title in titles)
     assert io.BytesIO(opened.source.read_bytes()).read(8).startswith(b"%PDF-1.7")

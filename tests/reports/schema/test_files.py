@@ -14,7 +14,9 @@ from reports.content.schema import definitions, nested
 FOLDER = Path(reports.__file__).parent / "schema"
 
 
-@pytest.mark.parametrize("name", ["report.schema.json", "comparison.schema.json"])
+@pytest.mark.parametrize(
+    "name", ["report.schema.json", "comparison.schema.json", "site.schema.json"]
+)
 def test_file_and_models_say_the_same(name: str) -> None:
     """After a change of the models: python -m reports.schema."""
     assert (FOLDER / name).read_text("utf-8") == schema.files()[name]
