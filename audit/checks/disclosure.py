@@ -12,7 +12,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.base import (
+    AT_CLIENT_LEVEL,
+    AT_RECORD_LEVEL,
+    Check,
+    Judgement,
+    conclude,
+    register,
+)
 from audit.checks.shared.agreement import differs
 from audit.errors import AuditError, UntrustedFileError, UnverifiedError
 from audit.reading import leaks
@@ -27,6 +34,7 @@ from audit.reading.known_fields import (
     RUN_FILES,
     unknown_fields,
 )
+from audit.reading.units import LOOP
 from audit.replay.trajectory import learning_rate
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, parse_json
@@ -80,8 +88,10 @@ def _public(key: str, value: Any) -> bool:
 def _learning_rates(bundle: Bundle) -> Mapping[object, float]:
     """The spec's step size of every finished round, by how many rounds are then completed.
 
-    Compared so that no other number travels under the name.
+    Compared so that no other number travels under the name. A recorded loop publishes none.
     """
+    if bundle.header.unit is LOOP:
+        return {}
     rounds = bundle.header.rounds
     try:
         algorithm = fields.mapping(bundle.readable_spec, "algorithm")
@@ -214,6 +224,7 @@ def shown(name: str) -> str:
 DISCLOSURE = Check(
     name="disclosure",
     title="Does nothing outside the evidence tell more than it may?",
+    units=(*AT_RECORD_LEVEL, *AT_CLIENT_LEVEL, LOOP),
     place=100,
     claim="Training losses, gradient norms, realised batches and clean moments stay in evidence/. "
     "Outside it each file holds known fields alone, and the model no tensor but trained "

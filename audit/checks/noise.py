@@ -34,6 +34,7 @@ from audit.checks.shared.single_noise import (
     tails,
 )
 from audit.reading.bundle import Bundle
+from audit.reading.units import LOOP
 from audit.statistics.correlation import any_repeated, largest_correlation
 from audit.statistics.intervals import (
     FALSE_ALARM,
@@ -374,7 +375,7 @@ def _about_rounds(bundle: Bundle, reasons: list[str]) -> _Question:
 NOISE = Check(
     name="noise-scale",
     title="Is the noise as large as the ledger says, everywhere and every time?",
-    units=AT_RECORD_LEVEL,
+    units=(*AT_RECORD_LEVEL, LOOP),
     place=50,
     claim="Each query's clipped sum carries fresh Gaussian noise of standard deviation sigma C in "
     "every coordinate.",

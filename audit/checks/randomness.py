@@ -28,7 +28,7 @@ from audit.verdict import Verdict
 _DOMAIN = b"dpfedadamw release key commitment 1\x00"
 _KEY_BYTES, _SEEDS = 32, 4096
 
-_SEEDED = (
+SEEDED = (
     "release mode, but the noise is that of a generator seeded with a number that anybody would "
     "try first"
 )
@@ -62,7 +62,7 @@ def intents_in_words(seen: int, dropped: int) -> str:
     )
 
 
-def _drawn_again(bundle: Bundle) -> str | None:
+def drawn_again(bundle: Bundle) -> str | None:
     """Generator and seed that give some of the noise recorded; None where none does.
 
     Raises:
@@ -118,9 +118,9 @@ def _judge(bundle: Bundle) -> Judgement:
             reasons.append("release mode, but a seed is stored")
         if header.noise_multiplier is not None:
             try:
-                if _drawn_again(bundle) is not None:
+                if drawn_again(bundle) is not None:
                     # Which seed it is would tell the noise to whoever reads the finding.
-                    reasons.append(_SEEDED)
+                    reasons.append(SEEDED)
             except (UnverifiedError, UntrustedFileError) as error:
                 unreadable.append(f"whether the noise is that of a usual seed: {error}")
     elif seed is None or header.seed != seed:

@@ -16,11 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from audit.checks.base import Check, Judgement, conclude, register
+from audit.checks.base import (
+    AT_CLIENT_LEVEL,
+    AT_RECORD_LEVEL,
+    Check,
+    Judgement,
+    conclude,
+    register,
+)
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
 from audit.reading.files import read_bytes, refusals_of
 from audit.reading.ledger import Round
+from audit.reading.units import LOOP
 from audit.replay.participation import shown
 from audit.untrusted import fields
 from audit.untrusted.documents import canonical_json, parse_json
@@ -174,6 +182,7 @@ def _judged_without_a_list(bundle: Bundle, found: Mapping[str, Stored]) -> Judge
 WEIGHTS = Check(
     name="weights",
     title="Is the published model the one that the last round left?",
+    units=(*AT_RECORD_LEVEL, *AT_CLIENT_LEVEL, LOOP),
     place=65,
     claim="model.safetensors holds the tensors that were written down before training, and no "
     "others: the trained ones are the parameters after the last round, all others what they were.",

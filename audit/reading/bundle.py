@@ -31,6 +31,7 @@ from audit.reading.evidence import (
 from audit.reading.exchanges import Exchange, Release, read_exchange, read_release
 from audit.reading.files import hash_file, read_bytes, refusals_of
 from audit.reading.ledger import Header, Ledger, read_ledger
+from audit.reading.loop_evidence import LoopEnd, LoopEvidence, read_loop_end
 from audit.reading.record_evidence import (
     Holdings,
     Moments,
@@ -40,7 +41,7 @@ from audit.reading.record_evidence import (
     read_records,
 )
 from audit.reading.servers import ServerRound, read_server
-from audit.reading.units import CLIENT, RECORD, Unit
+from audit.reading.units import CLIENT, LOOP, RECORD, Unit
 from audit.reexecution.base import Replay
 from audit.untrusted.archives import read_archive
 from audit.untrusted.arrays import Arrays, Integers
@@ -144,8 +145,26 @@ class Bundle:
         Raises:
             UntrustedFileError: it cannot be read.
         """
-        evidence: RoundEvidence = self.evidence_of_round(index, RECORD)
+        header = self.ledger.header if self.ledger is not None else None
+        recorded = header is not None and header.unit is LOOP
+        evidence: RoundEvidence = self.evidence_of_round(index, LOOP if recorded else RECORD)
         return evidence
+
+    def loop_rounds(self) -> Iterator[tuple[int, LoopEvidence]]:
+        """Every file of a recorded loop, in order.
+
+        Raises:
+            UnverifiedError: one of them cannot be read.
+        """
+        return self._every(lambda index: self.evidence_of_round(index, LOOP))
+
+    def loop_end(self) -> LoopEnd:
+        """What was seen of a recorded loop after its last step.
+
+        Raises:
+            UntrustedFileError: it cannot be read.
+        """
+        return self._of_archive("evidence/end.npz", read_loop_end)
 
     def update_round(self, index: int) -> UpdateRound:
         """The evidence of round `index` (from 0) of a run at client level.

@@ -28,7 +28,7 @@ class Layout:
         beta2: decay of the second moment; None for rules without one.
         sample_coordinates: coordinates at which the noise itself is recorded.
         round_files: how many rounds left a file.
-        unit: whose evidence this is, "record" or "client".
+        unit: whose evidence this is, "record", "client" or "loop".
         tensors: name and length of each parameter tensor, in the vector's order.
         of_coordinate: block of each coordinate, [d].
     """
@@ -150,7 +150,7 @@ def read_layout(source: Any) -> Layout:
         beta2=beta2,
         sample_coordinates=np.asarray(sample, dtype=np.int64),
         round_files=fields.integer(source, "per_round_files"),
-        unit=fields.choice(source, "unit", ("record", "client")),
+        unit=fields.choice(source, "unit", ("record", "client", "loop")),
         tensors=tensors,
         of_coordinate=of_coordinate,
     )
@@ -232,11 +232,13 @@ class CoordinateSums:
 
     Attributes:
         rounds: over how many rounds.
-        squares: [d] in units of the variance charged.
+        squares: [d] in units of the variance charged, or [k] where k of them were chosen.
+        chosen: whether the coordinates are chosen ones.
     """
 
     rounds: int
     squares: Floats
+    chosen: bool = False
 
 
 def read_coordinate_sums(arrays: Arrays, layout: Layout) -> CoordinateSums:
@@ -245,11 +247,23 @@ def read_coordinate_sums(arrays: Arrays, layout: Layout) -> CoordinateSums:
     Raises:
         FieldError: an array is missing, or has another type, shape or range.
     """
+    if layout.unit == "loop":
+        return _chosen_sums(arrays, layout)
     before = floats(arrays, "before", (layout.parameters,))
     last = floats(arrays, "last", (layout.parameters,))
     if np.any(before < 0.0) or np.any(last < 0.0):
         raise FieldError("a sum of squares is negative")
     return CoordinateSums(int(integers(arrays, "rounds", ())), before + last)
+
+
+def _chosen_sums(arrays: Arrays, layout: Layout) -> CoordinateSums:
+    chosen = integers(arrays, "chosen", (None,))
+    squares = floats(arrays, "squares", chosen.shape)
+    if not len(chosen) or np.any(np.diff(chosen) <= 0) or chosen[-1] >= layout.parameters:
+        raise FieldError("chosen does not name coordinates in rising order")
+    if np.any(squares < 0.0):
+        raise FieldError("a sum of squares is negative")
+    return CoordinateSums(int(integers(arrays, "rounds", ())), squares, chosen=True)
 
 
 def read_probe(arrays: Arrays) -> ProbeResults:

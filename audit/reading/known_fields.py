@@ -85,6 +85,7 @@ LEDGER: Mapping[str, Shape] = {
         **_CHAIN,
         **dict.fromkeys(_HEADER),
         "accountant": dict.fromkeys(("library", "version")),
+        "producer": dict.fromkeys(("name", "version", "mode", "optimizer", "generator", "secure")),
         "sparsification": dict.fromkeys(("kind", "size", "kept", "seed")),
         "canaries": dict.fromkeys(("count", "kind", "audited")),
         "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
@@ -112,6 +113,7 @@ LEDGER: Mapping[str, Shape] = {
     "claim": {
         **_CHAIN,
         **dict.fromkeys(("view_headline", "delta", "adjacency", "assumptions", "profile")),
+        "accountant_history": None,
         "server": {
             **dict.fromkeys(_VIEW),
             "clients": dict.fromkeys(_CLIENT),
@@ -135,7 +137,7 @@ RUN_FILES = (
 )
 # What the engine and the auditor write into the evidence; of round and client, the numbers.
 EVIDENCE_FILES = (
-    r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records)\.npz)",
+    r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records|end)\.npz)",
     r"evidence/(round|server)-\d{5,}\.npz",
     r"evidence/upload-\d{5,}(-\d{5,})?\.npz",
     r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json)",

@@ -16,7 +16,7 @@ import numpy as np
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.files import read_bytes
-from audit.reading.units import UNITS
+from audit.reading.units import EVERY_UNIT
 from audit.untrusted.arrays import Floats
 
 MOST_NUMBERS = 20_000
@@ -98,7 +98,7 @@ def _private_numbers(bundle: Bundle) -> Iterator[tuple[str, str, int]]:
 def _arrays_of(bundle: Bundle, index: int) -> list[tuple[str, Floats]]:
     """What one round holds that no noise hides, and the noise, which would undo the hiding."""
     try:
-        unit = UNITS[bundle.layout().unit]
+        unit = EVERY_UNIT[bundle.layout().unit]
         named = unit.private_numbers(bundle.evidence_of_round(index, unit))
     except UntrustedFileError as error:
         if error.missing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from audit.errors import UnverifiedError
@@ -16,7 +16,7 @@ from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_
 from audit.reading.claims import read_claim
 from audit.reading.sparsification import Sparsification, read_sparsification
 from audit.reading.spends import RoundSpend, Spend, read_spend
-from audit.reading.units import UNITS, Unit
+from audit.reading.units import LOOP, RECORD, UNITS, Unit
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, canonical_json, parse_json
 from audit.untrusted.fields import FieldError
@@ -112,6 +112,27 @@ class PublicCoin:
 
 
 @dataclass(frozen=True)
+class Producer:
+    """Who trained where it was not the engine, as the header declares it.
+
+    Attributes:
+        name: such as "opacus".
+        version: its version.
+        mode: how it computes clipped sums.
+        optimizer: the update's name.
+        generator: what draws noise and batches.
+        secure: whether that is said to be a cryptographic generator.
+    """
+
+    name: str
+    version: str
+    mode: str
+    optimizer: str
+    generator: str
+    secure: bool
+
+
+@dataclass(frozen=True)
 class Stopped:
     """That a limit on ε ended the run, as its claim says.
 
@@ -129,7 +150,9 @@ class Header:
     """First line: what the run declares about itself.
 
     `tensors` is the sha256 (hex) of model.json's list of tensors, `selection` that of the key which
-    draws what evidence is kept; None in runs from before they were noted.
+    draws what evidence is kept; None in runs from before they were noted. A recorded loop has a
+    `producer`; how long it will be is not known when it begins, so that `rounds` is the number of
+    files that it left, and `local_steps` the most steps of one.
     """
 
     run: str
@@ -165,6 +188,7 @@ class Header:
     public_coin: PublicCoin | None = None
     selection: str | None = None
     tuning: Trial | None = None
+    producer: Producer | None = None
 
     @property
     def course(self) -> Course:
@@ -322,8 +346,11 @@ def read_ledger(raw: bytes) -> Ledger:
         except FieldError as error:
             faults.append(Fault(position, f"{kind}: {error}"))
     claim, stopped = found["claim"][-1] if found["claim"] else (None, None)
+    header = found["header"][-1] if found["header"] else None
+    if header is not None and header.producer is not None:
+        header = _of_its_length(header, found["round"])
     return Ledger(
-        header=found["header"][-1] if found["header"] else None,
+        header=header,
         spends=tuple(item for item in found["spend"] if isinstance(item, Spend)),
         rounds=tuple(found["round"]),
         resumes=tuple(found["resume"]),
@@ -333,6 +360,12 @@ def read_ledger(raw: bytes) -> Ledger:
         faults=tuple(faults),
         round_spends=tuple(item for item in found["spend"] if isinstance(item, RoundSpend)),
     )
+
+
+def _of_its_length(header: Header, rounds: list[Round]) -> Header:
+    """The header of a loop, whose length its files tell."""
+    most = max((steps for item in rounds for steps in item.steps), default=1)
+    return replace(header, rounds=max(1, len({item.round for item in rounds})), local_steps=most)
 
 
 def _entry(
@@ -372,6 +405,11 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
     if fields.integer(entry, "format") != 1:
         raise FieldError("format is not 1")
     unit = UNITS[fields.choice(entry, "unit", tuple(UNITS))]
+    producer = _optional(entry, "producer", lambda: _producer(fields.mapping(entry, "producer")))
+    if producer is not None:
+        if unit is not RECORD:
+            raise FieldError("a recorded loop protects single records")
+        unit = LOOP
 
     def given(key: str) -> bool:
         return key in unit.declared or entry.get(key) is not None
@@ -392,8 +430,10 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         unit=unit,
         adjacency=word("adjacency"),
         delta=number("delta", 1.0),
-        rounds=fields.integer(entry, "rounds", least=1, most=10_000_000),
-        local_steps=fields.integer(entry, "local_steps", least=1, most=10_000_000),
+        rounds=fields.integer(entry, "rounds", least=1, most=10_000_000) if unit is not LOOP else 1,
+        local_steps=fields.integer(entry, "local_steps", least=1, most=10_000_000)
+        if unit is not LOOP
+        else 1,
         clients=clients,
         clients_per_round=fields.integer(entry, "clients_per_round", least=1, most=clients),
         client_sampling=word("client_sampling"),
@@ -434,7 +474,14 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         ),
         selection=_digest(entry, "selection_sha256"),
         tuning=_optional(entry, "tuning", lambda: _trial(fields.mapping(entry, "tuning"))),
+        producer=producer,
     )
+
+
+def _producer(entry: Mapping[str, Any]) -> Producer:
+    texts = ("name", "version", "mode", "optimizer", "generator")
+    found = {name: fields.text(entry, name, pattern=r".{1,200}") for name in texts}
+    return Producer(**found, secure=fields.flag(entry, "secure"))
 
 
 def _trial(entry: Mapping[str, Any]) -> Trial:

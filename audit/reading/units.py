@@ -1,4 +1,4 @@
-"""What a run protects: single records, whole clients, or nothing at all.
+"""What a run protects: single records, whole clients, or nothing at all; and whose loop it is.
 
 The ledger's header names a unit, and all that differs between units in how a run is read hangs on
 the object that `named` returns. Which checks a unit has, the checks say themselves
@@ -13,6 +13,7 @@ from typing import Any
 
 from audit.reading.client_evidence import UpdateRound, read_update_round
 from audit.reading.evidence import Layout, RoundEvidence, read_round
+from audit.reading.loop_evidence import LoopEvidence, read_loop_round
 from audit.untrusted.arrays import Arrays, Floats
 
 
@@ -57,6 +58,16 @@ def _of_updates(evidence: UpdateRound) -> Mapping[str, Floats]:
     }
 
 
+def _of_loops(evidence: LoopEvidence) -> Mapping[str, Floats]:
+    return {
+        "raw_norms": evidence.raw_norms,
+        "noise_sum_squares": evidence.noise_sum_squares,
+        "noise_sample": evidence.noise_sample,
+        "clean_sum_squares": evidence.clean_sum_squares,
+        "clean_sample": evidence.clean,
+    }
+
+
 _MECHANISM = frozenset(
     {"adjacency", "client_sampling", "sampling", "delta", "clipping_norm", "noise_multiplier"}
 )
@@ -85,4 +96,14 @@ NONE = Unit(
     read_round=read_round,
     private_numbers=_of_records,
 )
+# Single records too, in a training loop that is not the engine's: its header names a producer.
+LOOP = Unit(
+    name="loop",
+    claims_privacy=True,
+    declared=RECORD.declared,
+    whole_clients=False,
+    read_round=read_loop_round,
+    private_numbers=_of_loops,
+)
 UNITS = {unit.name: unit for unit in (RECORD, CLIENT, NONE)}
+EVERY_UNIT = {**UNITS, LOOP.name: LOOP}

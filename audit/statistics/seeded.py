@@ -30,6 +30,8 @@ _FURTHEST, _COMPARED, _FEWEST = 1 << 17, 6, 3
 # Noise is recorded to a few millionths of its standard deviation, and torch draws in float32.
 _CLOSE = 2e-5
 _LANES = 16
+# Words that may be drawn before a batch, and how unlikely one must be to be recognised.
+_AHEAD, _FEWEST_BITS = 16, 48.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,34 @@ def find_seed(rows: Iterable[Floats], coordinates: Integers, starts: Sequence[in
         if any(_matches(drawn, values, places) for values, places in asked):
             return drawn.name
     return None
+
+
+def seeded_batch(rows: Integers, records: int, rate: float) -> bool:
+    """Whether a batch is what torch's generator with a usual seed draws first.
+
+    Opacus' sampler takes the records whose uniform number lies below the rate. A data loader may
+    draw a seed for its workers before.
+
+    Args:
+        rows: records of the batch, rising.
+        records: how many there are.
+        rate: q.
+    """
+    if not 0.0 < rate < 1.0 or not len(rows):
+        return False
+    asked = np.zeros(records, dtype=bool)
+    asked[rows] = True
+    # Below that many bits of surprise a batch may be anybody's.
+    surprise = len(rows) * -np.log2(rate) + (records - len(rows)) * -np.log2(1.0 - rate)
+    if surprise < _FEWEST_BITS:
+        return False
+    for seed in SEEDS:
+        words = np.random.RandomState(seed).randint(0, 1 << 32, records + _AHEAD, dtype=np.uint64)
+        uniform = (words & np.uint64((1 << 24) - 1)).astype(np.float32) * np.float32(2.0**-24)
+        below = uniform < np.float32(rate)
+        if any(np.array_equal(below[ahead : ahead + records], asked) for ahead in range(_AHEAD)):
+            return True
+    return False
 
 
 def _within(

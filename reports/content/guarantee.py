@@ -171,6 +171,9 @@ def _composition(source: RunSource) -> str:
             f"Rényi composition of {unit_of(source).words.queries} and private selection "
             "(Papernot & Steinke 2022, Theorem 2)"
         )
+    if source.recorded:
+        named = clean(source.accountant, 60)
+        return f"composition of {unit_of(source).words.queries} by its own accountant ({named})"
     library = mapping(source.header.get("accountant"))
     named = " ".join(clean(library.get(key), 60) for key in ("library", "version")).strip()
     return (

@@ -35,7 +35,13 @@ CHECK_MEANINGS = {
         "If it fails, a record is used by more than one client, more than once, or by another "
         "client than it is charged to: its losses add up, or are counted where they do not belong."
     ),
+    "sampling": (
+        "If it fails, batches were not drawn, or not used, as the stated loss takes for granted."
+    ),
     "sensitivity": "If it fails, one record can weigh more than the noise was made to hide.",
+    "steps": (
+        "If it fails, something moved the model that was never noised: the guarantee does not hold."
+    ),
     "noise-scale": "If it fails, the noise is not what the loss was computed for.",
     "reexecution": (
         "If it fails, the run is not what data and key make of it: somebody changed what was "

@@ -111,6 +111,11 @@ class RunSource:
         return self.header.get("unit") == "client"
 
     @property
+    def recorded(self) -> bool:
+        """Whether it is a training loop of somebody else's, which a recorder wrote down."""
+        return bool(mapping(self.header.get("producer")))
+
+    @property
     def accountant(self) -> str:
         """Name of the accountant that leads the claim."""
         leads = ("server", "third_party")
@@ -182,6 +187,12 @@ def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
         notes.append("ledger.jsonl: ends without a claim; the run did not finish.")
     if header.get("spec_sha256") not in (None, hashes["spec.yaml"]):
         notes.append("ledger.jsonl: was written for another spec.yaml than the one beside it.")
+    spends = [line for line in lines if line.get("kind") == "spend"]
+    completed = len({line.get("round") for line in lines if line.get("kind") == "round"})
+    if mapping(header.get("producer")):
+        # How long a loop would be nobody knew; each of its steps released a model.
+        completed = len(spends)
+        header = {**header, "rounds": completed, "local_steps": 1}
     metrics = optional("metrics.jsonl", parse_json_lines, [])
     model = mapping(optional("model.json", parse_json, {}))
     try:
@@ -193,8 +204,8 @@ def load(run_dir: Path, files: Snapshot | None = None) -> RunSource:
         spec=spec,
         header=header,
         claim=claim,
-        rounds_completed=len({line.get("round") for line in lines if line.get("kind") == "round"}),
-        spends=[line for line in lines if line.get("kind") == "spend"],
+        rounds_completed=completed,
+        spends=spends,
         participations=_participations(header, lines),
         metrics=metrics,
         audit=audit,

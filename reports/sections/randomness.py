@@ -52,13 +52,27 @@ def randomness(source: RunSource, audience: str) -> Randomness:
     unstated = "The ledger does not state how random numbers were made."
     return Randomness(
         mode=mode,
-        statement=_STATEMENTS.get(mode, unstated),
-        challenge=_challenge(header) if mode == "release" and source.private else None,
+        statement=_of_a_loop(header) if source.recorded else _STATEMENTS.get(mode, unstated),
+        challenge=_challenge(header)
+        if mode == "release" and source.private and not source.recorded
+        else None,
         announced=_announced(header),
         caveat=wording.SEED_CAVEAT if mode == "reproducible" and source.private else None,
         seed=integer(header.get("seed")) if internal else None,
         # Unguessable, so with it no one can confirm a guessed internal report by its public hash.
         commitment=(clean(header.get("commitment"), 128) or None) if internal else None,
+    )
+
+
+def _of_a_loop(header: dict[str, Any]) -> str:
+    """Return what a recorded loop declares of its generator."""
+    producer = mapping(header.get("producer"))
+    generator = clean(producer.get("generator"), 120) or "a generator that is not stated"
+    if producer.get("secure") is True:
+        return f"Sampling and noise come from {generator}, as the loop declares."
+    return (
+        f"Sampling and noise come from {generator}, which is not cryptographic: whoever learns its "
+        "state can draw them again."
     )
 
 

@@ -134,7 +134,7 @@ def evidence_faults(
         reasons: gets what contradicts the ledger.
         unreadable: gets what cannot be read.
     """
-    if not _layout_fits(bundle, header, reasons, unreadable):
+    if not layout_fits(bundle, header, reasons, unreadable):
         return
     for index in range(bundle.ledger.rounds_to_finish if bundle.ledger else header.rounds):
         try:
@@ -148,7 +148,7 @@ def evidence_faults(
     _note_unreadable_records(bundle, unreadable)
 
 
-def _layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> bool:
+def layout_fits(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> bool:
     """Whether the evidence's layout can be read; what contradicts the ledger becomes a reason."""
     try:
         layout = bundle.layout()

@@ -82,6 +82,8 @@ def by_coordinate(
         return None
     if sums.rounds != bundle.readable_ledger.rounds_to_finish:
         raise UnverifiedError("the sums by coordinate are not those of all rounds")
+    if sums.chosen:
+        return sums.squares, np.full(len(sums.squares), len(table), dtype=np.int64)
     blocks = np.bincount(layout.of_coordinate, weights=sums.squares, minlength=len(layout.sizes))
     total = table.squares.sum(axis=0)
     if np.any(np.abs(blocks - total) > _AGREEMENT * np.maximum(blocks, total) + _AGREEMENT):

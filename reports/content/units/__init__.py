@@ -1,17 +1,20 @@
-"""The two units of protection, records and clients, as what each says of a run."""
+"""The two units of protection, records and clients, and recorded loops: what each says of a run."""
 
 from __future__ import annotations
 
 from reports.content.units.base import ClientLoss, Reader, Unit, View
 from reports.content.units.client import CLIENT
+from reports.content.units.loop import LOOP
 from reports.content.units.record import BY_SAMPLER, RECORD
 from reports.reading.source import RunSource
 
-__all__ = ["CLIENT", "RECORD", "ClientLoss", "Reader", "Unit", "View", "unit_of"]
+__all__ = ["CLIENT", "LOOP", "RECORD", "ClientLoss", "Reader", "Unit", "View", "unit_of"]
 
 
 def unit_of(source: RunSource) -> Unit:
     """Return the unit that a run protects, and how its records are drawn."""
+    if source.recorded:
+        return LOOP
     if source.protects_clients:
         return CLIENT
     return BY_SAMPLER.get(str(source.header.get("sampling")), RECORD)

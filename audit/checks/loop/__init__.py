@@ -1,0 +1,1 @@
+"""Checks of training loops that are not the engine's, on evidence that a recorder wrote."""

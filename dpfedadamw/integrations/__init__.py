@@ -1,0 +1,1 @@
+"""Recorders and adapters for training loops that are not this package's own."""

@@ -1,0 +1,144 @@
+"""Asks the model and the optimiser of a recorded loop for clipped sums of synthetic records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import Tensor, nn
+
+from dpfedadamw.errors import DpfedadamwError
+
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+
+_BATCHWISE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+class LoopProbe:
+    """The clipped sum of a loop, without its noise; the auditor's `StepProbe`.
+
+    Args:
+        model: The model as the loop calls it.
+        inner: The module with the parameters.
+        optimizer: Opacus' optimiser.
+        parameters: The trained parameters, in the vector's order.
+        input_shape: Shape of one record; None where the model reads no single tensor of numbers.
+        criterion: The loss function; cross-entropy if None.
+
+    Raises:
+        DpfedadamwError: If the model cannot be asked with made-up records.
+    """
+
+    grey_levels = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inner: nn.Module,
+        optimizer: DPOptimizer,
+        parameters: Sequence[nn.Parameter],
+        input_shape: tuple[int, ...] | None,
+        criterion: Callable[..., Tensor] | None,
+    ) -> None:
+        if input_shape is None:
+            raise DpfedadamwError("the model reads no single tensor of numbers")
+        self._model = model
+        self._inner = inner
+        self._optimizer = optimizer
+        self._parameters = parameters
+        self.input_shape = input_shape
+        self.clipping_norm = float(optimizer.max_grad_norm)
+        self.parameters = sum(one.numel() for one in parameters)
+        self._criterion = getattr(criterion, "criterion", criterion) or nn.CrossEntropyLoss()
+        # Ghost clipping refuses another reduction than the loop's own.
+        self._ghost = isinstance(optimizer, DPOptimizerFastGradientClipping)
+        self._device = parameters[0].device
+        for module in model.modules():
+            if isinstance(module, _DROPOUT):
+                # Its chances would differ between two batches.
+                module.eval()
+        self.classes = self._classes()
+
+    def sum_of_step(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+        elsewhere: bool = False,
+    ) -> NDArray[np.float32]:
+        """The clipped sum of the records drawn; see the auditor's `StepProbe`."""
+        own = np.flatnonzero(clients == 0)[drawn]
+        records = torch.from_numpy(inputs[own].astype(np.float32)).to(self._device)
+        wanted = torch.from_numpy(labels[own]).to(self._device)
+        if not len(own):
+            # Opacus adds nothing for an empty batch, and not every layer reads one.
+            return np.zeros(self.parameters, np.float32)
+        if not elsewhere:
+            return self._alone(records, wanted) if len(own) == 1 else self._sum(records, wanted)
+        kept = [one.detach().clone() for one in self._inner.parameters()]
+        try:
+            with torch.no_grad():
+                for one in self._inner.parameters():
+                    one.mul_(0.5)
+            return self._sum(records, wanted)
+        finally:
+            with torch.no_grad():
+                for one, value in zip(self._inner.parameters(), kept, strict=True):
+                    one.copy_(value)
+
+    def _alone(self, record: Tensor, label: Tensor) -> NDArray[np.float32]:
+        """The sum of a batch of one, for which statistics of a batch do not exist."""
+        batchwise = [one for one in self._model.modules() if isinstance(one, _BATCHWISE)]
+        training = [one for one in batchwise if one.training]
+        for one in training:
+            one.eval()
+        try:
+            return self._sum(record, label)
+        finally:
+            for one in training:
+                one.train()
+
+    def _sum(self, records: Tensor, labels: Tensor) -> NDArray[np.float32]:
+        self._clear()
+        with torch.enable_grad():
+            if self._ghost:
+                loss = DPLossFastGradientClipping(
+                    self._model, self._optimizer, self._criterion, self._optimizer.loss_reduction
+                )(self._model(records), labels)
+            else:
+                loss = self._criterion(self._model(records), labels)
+            loss.backward()
+        if self._ghost:
+            found = [one.grad for one in self._parameters]
+        else:
+            self._optimizer.clip_and_accumulate()
+            found = [getattr(one, "summed_grad", None) for one in self._parameters]
+        parts = [
+            (torch.zeros(one.numel()) if value is None else value.detach()).reshape(-1).cpu()
+            for one, value in zip(self._parameters, found, strict=True)
+        ]
+        self._clear()
+        total: NDArray[np.float32] = torch.cat(parts).float().numpy().copy()
+        return total
+
+    def _clear(self) -> None:
+        self._optimizer._is_last_step_skipped = False
+        for one in self._parameters:
+            for name in ("grad", "grad_sample", "summed_grad"):
+                if hasattr(one, name):
+                    setattr(one, name, None)
+
+    def _classes(self) -> int:
+        """How many labels there are: the length of an answer."""
+        with torch.no_grad():
+            answer = self._model(torch.zeros(2, *self.input_shape, device=self._device))
+        self._clear()
+        if not isinstance(answer, Tensor) or answer.dim() != 2:
+            raise DpfedadamwError("the model does not answer with one row of numbers a record")
+        return int(answer.shape[1])
