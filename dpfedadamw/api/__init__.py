@@ -14,7 +14,7 @@ is printed.
 from __future__ import annotations
 
 from dpfedadamw.api.comparison import Comparison, compare
-from dpfedadamw.api.planning import Calibrated, Cost, calibrate, epsilon
+from dpfedadamw.api.planning import Calibrated, Cost, calibrate, epsilon, frontier
 from dpfedadamw.api.running import Round, Run, load_model, resume, run
 from dpfedadamw.api.sweeping import sweep
 from dpfedadamw.api.tables import Table
@@ -32,6 +32,7 @@ __all__ = [
     "calibrate",
     "compare",
     "epsilon",
+    "frontier",
     "load_model",
     "resume",
     "run",

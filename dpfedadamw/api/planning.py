@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.api import specs
 from dpfedadamw.api.tables import html_of, rounded_up
 from dpfedadamw.spec import Spec
+
+if TYPE_CHECKING:
+    from dpfedadamw.run.frontier import Frontier
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,37 @@ def calibrate(
             raise DpfedadamwError(f"{name} {value!r}: must be one of {', '.join(known)}")
     found = solve_for(wanted, target_epsilon, View(view), Solve(solve))
     return Calibrated(found.spec.to_mapping(), found.key, found.value, found.epsilon)
+
+
+def frontier(
+    spec: specs.SpecLike,
+    target_epsilon: float,
+    *,
+    view: str = "server",
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    changes: Sequence[str] = (),
+) -> Frontier:
+    """Show rounds, local steps and batches against each other at the same ε.
+
+    Args:
+        spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
+        target_epsilon: The ε that every combination keeps to, at the spec's δ.
+        view: Towards whom it holds: "server" or "third-party".
+        vary: Values by dotted key, ``{"federation.local_steps": [1, 5, 20]}``, every one with every
+            other; by default numbers around the spec's own.
+        changes: Fields to change first.
+
+    Returns:
+        Its `combinations` have each one's σ, noise, uploads and computed gradients; `refused` has
+        what cannot be, with the reason.
+
+    Raises:
+        DpfedadamwError: If the spec is wrong, or no combination keeps to the target.
+    """
+    from dpfedadamw.errors import DpfedadamwError
+    from dpfedadamw.run.calibrate import View
+    from dpfedadamw.run.frontier import frontier as solve_all
+
+    if view not in list(View):
+        raise DpfedadamwError(f"view {view!r}: must be one of {', '.join(View)}")
+    return solve_all(specs.read(spec, changes), target_epsilon, View(view), vary)

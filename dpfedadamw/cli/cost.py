@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.frontier import display_frontier
 from dpfedadamw.cli.options import (
     JsonOption,
     SetOption,
@@ -23,6 +25,9 @@ from dpfedadamw.cli.terminal import (
     status,
 )
 
+if TYPE_CHECKING:
+    from dpfedadamw.spec import Spec
+
 
 def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False) -> None:
     """Say what a spec will cost in privacy, before anything is trained.
@@ -30,6 +35,7 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     Every client is assumed to take part in every round; a run can only cost less.
     """
     from dpfedadamw import spec as specs
+    from dpfedadamw.algorithms.registry import measured_beta2
     from dpfedadamw.experiment import foresee
     from dpfedadamw.spec.matrix import load_private_selection
 
@@ -45,10 +51,13 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
         loaded = specs.load(spec, changes or ())
         plan = foresee(loaded)
         claim = plan.expected_claim(None if as_json else display.MOST_CLIENTS)
+    # Of rules that divide by a second moment: how much of it can be signal.
+    equal = plan.parameters_of_equal_signal() if measured_beta2(loaded.algorithm) else None
     if as_json:
-        print_json({**claim, "noise_multiplier": plan.noise_multiplier})
+        told = {} if equal is None else {"parameters_of_equal_signal": equal}
+        print_json({**claim, "noise_multiplier": plan.noise_multiplier, **told})
         return
-    summary, by_client = display.cost(loaded.name, plan, claim)
+    summary, by_client = display.cost(loaded.name, plan, claim, equal)
     out.print(summary)
     if by_client is not None:
         out.print(by_client)
@@ -69,6 +78,22 @@ def calibrate(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write the spec."),
     ] = None,
+    frontier: Annotated[
+        bool,
+        typer.Option(
+            "--frontier",
+            help="Show rounds, local steps and batches against each other at the same ε, and write "
+            "no spec.",
+        ),
+    ] = False,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=A,B,…",
+            help="With --frontier, values of a field: --vary federation.local_steps=1,5,20. "
+            "Repeatable; every value with every other.",
+        ),
+    ] = None,
     changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,6 +103,14 @@ def calibrate(
     within 0.5 % below the target, never above. An existing file is never overwritten.
     """
     from dpfedadamw import spec as specs
+
+    if frontier:
+        if output is not None or solve is not SolveName.noise:
+            refuse("--frontier: solves for noise and writes no spec; leave out --output, --solve")
+        _frontier(specs.load(spec, changes or ()), target_epsilon, view, vary or (), as_json)
+        return
+    if vary:
+        refuse("--vary: is for --frontier")
 
     loaded = specs.load(spec, changes or ())
     from dpfedadamw.run.calibrate import Solve, View
@@ -108,3 +141,44 @@ def calibrate(
             ]
         )
     )
+
+
+def _frontier(
+    spec: Spec, target_epsilon: float, view: ViewName, vary: Sequence[str], as_json: bool
+) -> None:
+    """Show what one budget buys."""
+    from dataclasses import asdict
+
+    from dpfedadamw.run.calibrate import View
+    from dpfedadamw.run.frontier import frontier as solve_all
+
+    values = dict(_values(one) for one in vary)
+    with status("inverting the accountant", quiet=as_json):
+        found = solve_all(spec, target_epsilon, View(view.value), values)
+    if as_json:
+        print_json(
+            {
+                "target_epsilon": found.target_epsilon,
+                "delta": found.delta,
+                "view": found.view.value,
+                "combinations": [asdict(one) for one in found.combinations],
+                "refused": [asdict(one) for one in found.refused],
+            }
+        )
+        return
+    for part in display_frontier(found):
+        out.print(part)
+
+
+def _values(text: str) -> tuple[str, list[Any]]:
+    """A key and its values, of the text KEY=A,B."""
+    import yaml
+
+    key, equals, values = text.partition("=")
+    try:
+        found = yaml.safe_load(f"[{values}]")
+    except yaml.YAMLError:
+        found = None
+    if not (key and equals and found and all(isinstance(one, int | float | str) for one in found)):
+        refuse(f"--vary {text}: must be a key and values, federation.local_steps=1,5,20")
+    return key.strip(), list(found)

@@ -263,7 +263,7 @@ def _composed_by(view: Mapping[str, Any]) -> str:
 
 
 def cost(
-    name: str, plan: Any, claim: Mapping[str, Any]
+    name: str, plan: Any, claim: Mapping[str, Any], equal_signal: float | None = None
 ) -> tuple[RenderableType, RenderableType | None]:
     """What a spec will cost: its views and mechanism, and a table by client at record level.
 
@@ -271,6 +271,8 @@ def cost(
         name: The spec's.
         plan: Its privacy plan.
         claim: The claim if every client is in every round, with what those spend that spend most.
+        equal_signal: Trained parameters up to which a second moment could hold as much signal as
+            noise; None where no rule divides by one.
     """
     rows: list[tuple[str, RenderableType]] = [("spec", name), *privacy_rows(claim)]
     noise, least = f"{plan.noise_multiplier:.6g}", plan.spending_bound.least_noise_multiplier
@@ -278,6 +280,14 @@ def cost(
         noise += f" in the first round, {least:.6g} in the last at the least"
     rows.append(("noise multiplier σ", noise))
     rows += plan.unit.cost(plan)
+    if equal_signal is not None:
+        rows.append(
+            (
+                "second moment",
+                f"its signal is at most {equal_signal:,.3g}/d of its noise, d trained parameters; "
+                "where that is small, dividing by it adapts to little but noise",
+            )
+        )
     clients = claim["server"]["clients"] if plan.unit.noises_gradients else ()
     return facts(rows), _cost_by_client(clients, len(plan.records)) if clients else None
 

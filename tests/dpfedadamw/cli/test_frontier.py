@@ -1,0 +1,64 @@
+"""`calibrate --frontier` and the second moment's line of `epsilon`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dpfedadamw.cli import terminal
+from tests.runs import call
+
+CALIBRATE = ("calibrate", "quickstart", "--target-epsilon", "7")
+BATCH = "privacy.sampling.expected_batch_size"
+VARIED = ("--frontier", "--vary", "federation.local_steps=1,5", "--vary", f"{BATCH}=40,120")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_frontier_is_shown_in_eighty_columns_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(terminal.out, "width", 80)
+    assert call(*CALIBRATE, *VARIED) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    rows = [line.split()[:4] for line in shown.splitlines() if line.strip().endswith("000")]
+    assert [row[:3] for row in rows] == [["20", "1", "40"], [">", "20", "5"]]
+    assert "not shown: local_steps 1, expected_batch_size 120; local_steps 5" in shown
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_frontier_as_json_has_every_row_and_what_was_refused(capsys):
+    assert call(*CALIBRATE, *VARIED, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["local_steps"] for one in found["combinations"]] == [1, 5]
+    assert [one["values"][BATCH] for one in found["refused"]] == [120, 120]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--frontier", "--vary", "federation.rounds"), "--vary federation.rounds: must be a key"),
+        (("--frontier", "--vary", "federation.rounds=["), "--vary federation.rounds=[: must be"),
+        (("--frontier", "--output", "new.yaml"), "--frontier: solves for noise and writes no spec"),
+        (("--vary", "federation.rounds=1,2"), "--vary: is for --frontier"),
+    ],
+)
+def test_what_a_frontier_cannot_take_is_one_line(tmp_path, capsys, more, said):
+    assert call(*CALIBRATE, *more) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "said"), [("dp-fedadamw", True), ("dp-fedavg", False)])
+def test_epsilon_says_how_much_of_a_second_moment_can_be_signal(name, said, capsys):
+    change = ("--set", f"algorithm={{name: {name}, learning_rate: 0.1}}")
+    assert call("epsilon", "quickstart", *change) == 0
+    assert (
+        "its signal is at most 209/d of its noise" in " ".join(capsys.readouterr().out.split())
+    ) is said
+    assert call("epsilon", "quickstart", *change, "--json") == 0
+    told = json.loads(capsys.readouterr().out).get("parameters_of_equal_signal")
+    assert told == (pytest.approx((40 / 2.8) ** 2 * (1 + 1 / 40)) if said else None)
