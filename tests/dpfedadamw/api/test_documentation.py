@@ -27,8 +27,9 @@ def page(tmp_path_factory):
 
 
 def test_every_program_of_the_page_runs(page):
-    _, printed = page
-    assert len(PROGRAMS) == 5
+    names, printed = page
+    assert len(PROGRAMS) == 6
+    assert names["noise"][1] < names["noise"][5]
     verdict, accuracy, epsilon, delta = printed[0]
     assert verdict in ("PASS", "FAIL")
     assert accuracy > 0.85
