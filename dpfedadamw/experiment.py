@@ -90,8 +90,25 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
+    return prepare_with(spec, *divide(spec), device)
+
+
+def prepare_with(
+    spec: Spec, dataset: Dataset, owner: NDArray[np.int64], device: torch.device
+) -> Experiment:
+    """As `prepare`, of data that are read and divided already, or of what of them is known here.
+
+    Args:
+        spec: What to prepare.
+        dataset: Training and test records; of those that are held elsewhere, their number, shape
+            and type are enough.
+        owner: The client of each training record, int64 [n].
+        device: Where tensors live.
+
+    Raises:
+        DpfedadamwError: If the spec cannot run; the message says what would be right.
+    """
     spec = spec.replace(model=models.MODELS[spec.model.name].pin(spec.model))
-    dataset, owner = divide(spec)
     model = _built(spec, dataset, device)
     algorithm = algorithms.build(
         spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm

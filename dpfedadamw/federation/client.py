@@ -97,7 +97,8 @@ class ClientLevel(Unprotected):
             )
         return "whole updates, each over all parameters as one vector; gradients are plain"
 
-    def charges(self, current: Round) -> list[dict[str, object]]:
+    @staticmethod
+    def charges(current: Round) -> list[dict[str, object]]:
         """One line for the round."""
         plan = current.plan
         shared = plan.noise_added_by == "clients" and current.chosen
@@ -180,24 +181,26 @@ class ClientLevel(Unprotected):
             **noted,
         }
 
-    def traffic(self, current: Round) -> tuple[int | None, int | None]:
+    @staticmethod
+    def traffic(current: Round) -> tuple[int | None, int | None]:
         """Bytes up and down of S clients.
 
         How many took part is drawn and not noised: real traffic would publish it, and void the
         claim towards a third party.
         """
-        each = (len(self._silent(current)), len(current.message))
+        each = (len(_silent(current)), len(current.message))
         up, down = (size * current.plan.clients_per_round for size in each)
         return up, down
 
-    def likeness(self, current: Round, _upload: Upload) -> bytes:
-        """A serialised upload of the types and shapes that a round's clients send."""
-        return self._silent(current)
-
     @staticmethod
-    def _silent(current: Round) -> bytes:
-        """An upload of zeros."""
-        plan, like = current.plan, current.broadcast.parameters
-        sparse = plan.sparsification
-        silent = like.new_zeros(sparse.released if sparse is not None else len(like))
-        return pack_update(silent, plan.private_coordinates)
+    def likeness(current: Round, _upload: Upload) -> bytes:
+        """A serialised upload of the types and shapes that a round's clients send."""
+        return _silent(current)
+
+
+def _silent(current: Round) -> bytes:
+    """An upload of zeros."""
+    plan, like = current.plan, current.broadcast.parameters
+    sparse = plan.sparsification
+    silent = like.new_zeros(sparse.released if sparse is not None else len(like))
+    return pack_update(silent, plan.private_coordinates)

@@ -87,7 +87,8 @@ class RecordLevel(Unprotected):
             batch=batch,
         )
 
-    def charges(self, current: Round) -> list[dict[str, object]]:
+    @staticmethod
+    def charges(current: Round) -> list[dict[str, object]]:
         """One line for each client of the round."""
         plan = current.plan
         return [

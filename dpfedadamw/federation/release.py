@@ -5,7 +5,8 @@ This is the one place where the server draws noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,8 +21,27 @@ from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
 from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 
-def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
-    """Sum a round's clipped updates, add noise and divide by the public number of clients.
+@dataclass(frozen=True, kw_only=True)
+class Combined:
+    """What whoever combines a round's uploads makes of them.
+
+    Attributes:
+        uploads: Each client's, float32 [d], or [k] at public coordinates.
+        noisy: Their sum with noise, float64.
+        released: The mean update as the server applies it, [d].
+        kept: The public coordinates, int64 [k]; None for all.
+        by_server: Whether noise was added here.
+    """
+
+    uploads: Sequence[Tensor]
+    noisy: Tensor
+    released: Tensor
+    kept: Tensor | None
+    by_server: bool
+
+
+def combine_updates(current: Round, noise: Stream | None) -> Combined:
+    """Sum a round's uploads, add noise and divide by the public number of clients.
 
     Args:
         current: The round, with its answers.
@@ -34,14 +54,12 @@ def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
     if noise is None and current.plan.noise_multiplier > 0.0:
         raise PrivacyError("the noise of a round is left out, though its plan has some")
     plan, broadcast, answers = current.plan, current.broadcast, current.answers
-    grid = plan.unit.grid
-    assert grid is not None
+    assert plan.unit.grid is not None
     whole, device = len(broadcast.parameters), broadcast.parameters.device
     kept = public_coordinates(plan.sparsification, current.index, broadcast.state, device)
     # What is off public coordinates is neither sent nor noised: there the release is 0.
     size = whole if kept is None else len(kept)
     uploads = [unpack_update(answer.message, size, broadcast.parameters) for answer in answers]
-    clipped = [answer.clipped for answer in answers if answer.clipped is not None]
     # Where the clients add the noise, an empty round still needs some: the server's.
     by_server = plan.noise_added_by == "server" or not uploads
     noisy, mean = release_mean(
@@ -51,21 +69,49 @@ def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
         noise if by_server else None,
         plan.gaussian_sampler,
     )
+    rounded = on_grid(mean.to(broadcast.parameters.dtype), plan.unit.grid.update)
+    return Combined(
+        uploads=uploads,
+        noisy=noisy,
+        released=spread(rounded, kept, whole),
+        kept=kept,
+        by_server=by_server,
+    )
+
+
+def release_mean_update(current: Round, noise: Stream | None) -> UpdateRelease:
+    """Combine a round's uploads, with what the evidence is to say of it.
+
+    Args:
+        current: The round, with its answers, as whoever has the clients' evidence knows them.
+        noise: As of `combine_updates`.
+
+    Raises:
+        PrivacyError: If the noise of a plan that has some is left out.
+    """
+    return evidence_of(current, combine_updates(current, noise))
+
+
+def evidence_of(current: Round, combined: Combined) -> UpdateRelease:
+    """A round's release with what lies behind it, from the clipped updates of all its clients."""
+    plan, answers = current.plan, current.answers
+    clipped = [answer.clipped for answer in answers if answer.clipped is not None]
+    size, device = len(combined.noisy), combined.noisy.device
     shares = [
         upload.double() - one.update.double()
-        for upload, one in zip(uploads, clipped, strict=True)
-        if not by_server
+        for upload, one in zip(combined.uploads, clipped, strict=True)
+        if not combined.by_server
     ]
     results = [answer.result.upload for answer in answers]
     return UpdateRelease(
         raw_norms=[one.raw_norm for one in clipped],
         clipped_norms=[one.clipped_norm for one in clipped],
         clean_sum=sum_of_updates([one.update for one in clipped], size, device),
-        noisy_sum=noisy,
+        noisy_sum=combined.noisy,
         upload_noise=shares,
         divisor=float(plan.clients_per_round),
-        released=spread(on_grid(mean.to(broadcast.parameters.dtype), grid.update), kept, whole),
-        kept=kept,
+        released=combined.released,
+        kept=combined.kept,
         kept_by_clients=[answer.kept for answer in answers if answer.kept is not None],
         commitments=[answer.commitment for answer in answers],
         deviation=plan.update_noise_standard_deviation,

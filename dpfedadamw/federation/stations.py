@@ -103,8 +103,24 @@ class Station:
         """
         unit = self.worker.unit.drawing_from(randomness)
         worker = replace(self.worker, randomness=randomness, unit=unit)
+        part = ParticipationWithData(
+            current=self.round_of(asked, message),
+            place=asked.place,
+            client=asked.client,
+            data=self.clients[asked.client],
+            memory=memory,
+        )
+        return worker.take_part(part)
+
+    def round_of(self, asked: Asked, message: bytes) -> Round:
+        """The round as a client knows it.
+
+        Args:
+            asked: What it is asked to do.
+            message: The round's broadcast.
+        """
         parameters, state = view(message, worker.flat.vector)
-        current = Round(
+        return Round(
             index=asked.round,
             attempt=asked.attempt,
             history=asked.history,
@@ -125,11 +141,3 @@ class Station:
             message=message,
             state=ServerState(parameters, state),
         )
-        part = ParticipationWithData(
-            current=current,
-            place=asked.place,
-            client=asked.client,
-            data=self.clients[asked.client],
-            memory=memory,
-        )
-        return worker.take_part(part)

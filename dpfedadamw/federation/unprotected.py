@@ -84,7 +84,8 @@ class Unprotected:
         """How sums are computed, one line for the run's summary."""
         return engine.explain()
 
-    def charges(self, _current: Round) -> list[dict[str, object]]:
+    @staticmethod
+    def charges(_current: Round) -> list[dict[str, object]]:
         """What the ledger is charged for a round, before it begins."""
         return []
 
@@ -107,7 +108,8 @@ class Unprotected:
         """What a client sends of what its local steps came to."""
         return Answer(message=pack(result.upload.update, result.upload.state), result=result)
 
-    def likeness(self, _current: Round, upload: Upload) -> bytes:
+    @staticmethod
+    def likeness(_current: Round, upload: Upload) -> bytes:
         """A serialised upload of the types and shapes that a round's clients send.
 
         Args:
@@ -128,7 +130,8 @@ class Unprotected:
         """Write a finished round's evidence; digests of what travelled in it, for the ledger."""
         return {}
 
-    def traffic(self, current: Round) -> tuple[int | None, int | None]:
+    @staticmethod
+    def traffic(current: Round) -> tuple[int | None, int | None]:
         """Bytes up and down of a round, as they may be published; None where they may not.
 
         Where clients are drawn independently, how many took part is no one's to know but the
