@@ -90,6 +90,7 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
+    spec = spec.replace(model=models.MODELS[spec.model.name].pin(spec.model))
     return prepare_with(spec, *divide(spec), device)
 
 
@@ -108,7 +109,6 @@ def prepare_with(
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
-    spec = spec.replace(model=models.MODELS[spec.model.name].pin(spec.model))
     model = _built(spec, dataset, device)
     algorithm = algorithms.build(
         spec.algorithm, model, spec.data.clients, spec.data.seed, spec.privacy.clipping_norm

@@ -62,7 +62,7 @@ _SPEND = (
 
 _ROUND = (
     "round", "clients", "steps", "queries", "broadcast_sha256", "uploads_sha256", "released_sha256",
-    "state_sha256", "parameters_sha256", "participations_sha256",
+    "state_sha256", "parameters_sha256", "participations_sha256", "dropped",
 )  # fmt: skip
 
 # A claim's numbers, also as they once stood; that ε holds numbers alone is for its readers.
@@ -90,6 +90,7 @@ LEDGER: Mapping[str, Shape] = {
         "canaries": dict.fromkeys(("count", "kind", "audited")),
         "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
         "tuning": dict.fromkeys(("trial", "trials", "commitment")),
+        "sites": dict.fromkeys(("keys",)),
         "grid": dict.fromkeys(("update", "vectors", "summaries", "weights")),
         "public_coin": {
             **dict.fromkeys(("run", "intent_sha256", "challenge_sha256", "challenger")),
@@ -140,7 +141,7 @@ EVIDENCE_FILES = (
     r"evidence/(salt|tuning|layout\.json|findings\.json|(partition|inputs|probe|canaries|coordinates|records|end)\.npz)",
     r"evidence/(round|server)-\d{5,}\.npz",
     r"evidence/upload-\d{5,}(-\d{5,})?\.npz",
-    r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json)",
+    r"evidence/(state-\d{5,}\.safetensors|environment-\d+\.json|client-\d{5,}\.jsonl)",
 )
 # What a run goes on from, while its ledger has no claim; a finished run keeps none of it.
 CHECKPOINT_FILES = (r"checkpoint/(spec\.yaml|paid|state-\d{5,}\.safetensors)",)

@@ -7,6 +7,7 @@ its line number. The checks judge the faults; nothing here raises for a bad ledg
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -152,7 +153,9 @@ class Header:
     `tensors` is the sha256 (hex) of model.json's list of tensors, `selection` that of the key which
     draws what evidence is kept; None in runs from before they were noted. A recorded loop has a
     `producer`; how long it will be is not known when it begins, so that `rounds` is the number of
-    files that it left, and `local_steps` the most steps of one.
+    files that it left, and `local_steps` the most steps of one. `sites`
+    are the public keys (hex) of clients that hold their records and evidence themselves, by client;
+    empty where one process has all.
     """
 
     run: str
@@ -189,6 +192,7 @@ class Header:
     selection: str | None = None
     tuning: Trial | None = None
     producer: Producer | None = None
+    sites: tuple[str, ...] = ()
 
     @property
     def course(self) -> Course:
@@ -235,6 +239,7 @@ class Round:
         line: line of the ledger, from 1.
         round: index of the round.
         clients: who took part.
+        dropped: who was asked and charged and gave no answer that could be used.
         steps: local steps of each.
         queries: gradients answered to each.
         broadcast: sha256 (hex) of the serialised broadcast; None where it is not noted.
@@ -258,6 +263,12 @@ class Round:
     parameters: str | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     pieces: Pieces | None = None
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Who was drawn for the round, whether or not an answer came."""
+        return (*self.clients, *self.dropped)
 
 
 @dataclass(frozen=True)
@@ -475,6 +486,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         selection=_digest(entry, "selection_sha256"),
         tuning=_optional(entry, "tuning", lambda: _trial(fields.mapping(entry, "tuning"))),
         producer=producer,
+        sites=_optional(entry, "sites", lambda: _sites(fields.mapping(entry, "sites"))) or (),
     )
 
 
@@ -490,6 +502,13 @@ def _trial(entry: Mapping[str, Any]) -> Trial:
         fields.integer(entry, "trials", least=1),
         fields.text(entry, "commitment", pattern=_HEX),
     )
+
+
+def _sites(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = fields.sequence(entry, "keys", most=100_000)
+    if not all(isinstance(key, str) and re.fullmatch(_HEX, key) for key in keys):
+        raise FieldError("sites.keys holds what is no public key")
+    return tuple(keys)
 
 
 def _grid(entry: Mapping[str, Any]) -> Grid:
@@ -540,6 +559,9 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
     steps, queries = fields.integers(entry, "steps"), fields.integers(entry, "queries")
     if not len(clients) == len(steps) == len(queries) == len(set(clients)):
         raise FieldError("clients, steps and queries do not have one entry a client")
+    dropped = fields.integers(entry, "dropped") if "dropped" in entry else ()
+    if len({*clients, *dropped}) != len(clients) + len(dropped):
+        raise FieldError("dropped names a client twice, or one that took part")
     uploads, mean = _digest(entry, "uploads_sha256"), _digest(entry, "released_sha256")
     return Round(
         line,
@@ -553,6 +575,7 @@ def _round(entry: Mapping[str, Any], line: int) -> Round:
         _digest(entry, "parameters_sha256"),
         {key: fields.text(entry, key, pattern=_HEX) for key in _DIGESTS if key in entry},
         _optional(entry, "pieces", lambda: _pieces(fields.mapping(entry, "pieces"))),
+        dropped,
     )
 
 

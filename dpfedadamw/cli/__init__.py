@@ -26,6 +26,7 @@ from dpfedadamw.cli import (
     cost,
     export,
     figures,
+    flower,
     handing_over,
     keys,
     replay,
@@ -83,6 +84,10 @@ challenge_app = typer.Typer(
     "FILE --escrow FILE (trainer), draw (auditor), open (trainer).",
     no_args_is_help=True,
 )
+flower_app = typer.Typer(
+    help="Federations of machines by Flower: each client holds its own records, ledger and key.",
+    no_args_is_help=True,
+)
 sweep_app = typer.Typer(
     cls=sweep.SweepCommands,
     help="Run every combination of a spec's matrix: dpfedadamw sweep SPEC.\n\nIts options: "
@@ -120,6 +125,11 @@ sweep_app.command("table")(tables.sweep_table)
 app.add_typer(budget_app, name="budget")
 budget_app.command("show")(budget.budget_show)
 app.add_typer(keys_app, name="keys")
+app.add_typer(flower_app, name="flower")
+flower_app.command("new")(flower.flower_new)
+flower_app.command("poc")(flower.flower_poc)
+flower_app.command("client")(flower.flower_client)
+flower_app.command("collect")(flower.flower_collect)
 app.add_typer(challenge_app, name="challenge")
 challenge_app.command("intent")(challenge.challenge_intent)
 challenge_app.command("new")(challenge.challenge_new)

@@ -316,11 +316,12 @@ class UpdateProbe:
             elsewhere: Whether they begin at other parameters than the model's.
         """
         run = self._run
-        assert isinstance(run.worker.unit, ClientLevel)
+        unit = run.worker.unit.probed()
+        assert isinstance(unit, ClientLevel)
         worker = replace(
             run.worker,
             # In an audit run, nothing is planted among the auditor's clients.
-            unit=replace(run.worker.unit, observer=None),
+            unit=replace(unit, observer=None),
             randomness=ReproducibleRandomness(_SEED),
         )
         held = run.clients(inputs, labels, clients)

@@ -119,7 +119,7 @@ class Station:
             asked: What it is asked to do.
             message: The round's broadcast.
         """
-        parameters, state = view(message, worker.flat.vector)
+        parameters, state = view(message, self.worker.flat.vector)
         return Round(
             index=asked.round,
             attempt=asked.attempt,

@@ -74,6 +74,10 @@ class Unprotected:
         """The same with its noise, where it draws any, from another source."""
         return self
 
+    def probed(self) -> Unprotected:
+        """The unit whose clients the auditor's probe lets work, in this process."""
+        return self
+
     @staticmethod
     def engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedSumEngine:
         """The engine that sums the gradients of a batch."""

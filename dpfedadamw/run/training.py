@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.flower.required import require
 from dpfedadamw.federation.rounds import Federation, RoundResult, as_sent, published
 from dpfedadamw.federation.runners import ClientRunner
-from dpfedadamw.federation.unprotected import UnitSetup
+from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
@@ -67,6 +67,24 @@ from dpfedadamw.spec import Spec
 from dpfedadamw.storage.disk import PRIVATE_MODE, PUBLIC_MODE, write_atomically
 from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.vectors.flat import FlatParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """What is different of a run whose clients hold their records and their evidence themselves.
+
+    Attributes:
+        experiment: What is run, as far as it is known here: without clients' records.
+        header: What the ledger's header says of the clients; it takes the place of what would be
+            noted of one who has all evidence.
+        unit: Opens what the rounds protect, without clients' evidence.
+        runner: Runs the clients of a round.
+    """
+
+    experiment: Experiment
+    header: Mapping[str, Any]
+    unit: Callable[[UnitSetup], Unprotected]
+    runner: Callable[[RunDirectory, Worker], ClientRunner]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +161,7 @@ def start(
     canaries: CanaryOrder | None = None,
     challenged: Challenged | None = None,
     trial: Trial | None = None,
+    apart: Apart | None = None,
 ) -> Training:
     """Open a new run directory, with the spec, the ledger's header and the layout in it.
 
@@ -157,13 +176,15 @@ def start(
         canaries: Makes it an audit run with planted canaries, which is named and marked as such.
         challenged: Intent, challenge and escrowed key of a run that an auditor knows of.
         trial: Which trial of a private selection the run is.
+        apart: What is different where clients hold their records themselves.
 
     Raises:
         DpfedadamwError: If there is no key to keep, canaries cannot be planted, or the directory
             cannot be made.
     """
     check_trial(experiment, trial)
-    _check_engine(experiment)
+    if apart is None:
+        _check_engine(experiment)
     performance = performance_of(experiment, engine)
     summing = engine_of(experiment, performance)
     created = created or datetime.now(UTC)
@@ -215,7 +236,8 @@ def start(
                 reserved,
                 challenged.header if challenged is not None else None,
                 trial,
-            ),
+            )
+            | dict(apart.header if apart is not None else {}),
             metrics_line(0, evaluation, None, _published(experiment, 0.0), canaries),
         )
     run = appeared(hidden)
@@ -234,6 +256,7 @@ def start(
             state=state,
             completed=0,
             drawn=drawn,
+            apart=apart,
         )
     except BaseException as error:
         lock.release()
@@ -248,6 +271,7 @@ def resume(
     engine: str = "auto",
     lock: RunLock | None = None,
     escrow: Path | None = None,
+    apart: Apart | None = None,
 ) -> Training:
     """Continue a run that was cut off, after its last completed round.
 
@@ -262,6 +286,7 @@ def resume(
         lock: The directory's, if the caller holds it already.
         escrow: The key's file, which a challenged run goes on with; the new key of any other is
             added to it.
+        apart: What is different where clients hold their records themselves.
 
     Raises:
         DpfedadamwError: If somebody else writes to the run, it has its claim already, or what it
@@ -269,14 +294,19 @@ def resume(
     """
     lock = lock or RunLock(run.path)
     try:
-        return _resume(run, device, engine, lock, escrow)
+        return _resume(run, device, engine, lock, escrow, apart)
     except BaseException:
         lock.release()
         raise
 
 
 def _resume(
-    run: RunDirectory, device: torch.device, engine: str, lock: RunLock, escrow: Path | None
+    run: RunDirectory,
+    device: torch.device,
+    engine: str,
+    lock: RunLock,
+    escrow: Path | None,
+    apart: Apart | None,
 ) -> Training:
     course = Journal(run)
     if course.claim is not None:
@@ -286,9 +316,14 @@ def _resume(
     if "canaries" in course.header:
         raise RunError(f"{run.path}: an audit run is not continued; plant its canaries anew")
     course.check_spec()
+    if (apart is not None) != ("sites" in course.header):
+        raise RunError(
+            f"{run.path}: this run's clients hold their records themselves; it is continued by its "
+            "project's own command: flwr run"
+        )
     spec = specs.load(run.spec)
     refuse_changed_source(run, spec)
-    experiment = prepare(spec, device)
+    experiment = apart.experiment if apart else prepare(spec, device)
     if course.header["data_sha256"] != experiment.dataset.sha256:
         raise RunError(f"{run.path}: the data set has changed since the run began; start a new run")
     if recorded_origin(run) != origin_of(experiment.model):
@@ -319,6 +354,7 @@ def _resume(
         randomness=randomness,
         state=state,
         completed=found.completed,
+        apart=apart,
     )
     training.note = found.note
     if numbers is not None and course.lacks_metrics(found.completed):
@@ -441,10 +477,13 @@ def _training(
     state: ServerState,
     completed: int,
     drawn: CanarySetup | None = None,
+    apart: Apart | None = None,
 ) -> Training:
     plan, dataset, algorithm = experiment.plan, experiment.dataset, experiment.algorithm
     clients = divided(experiment, dataset.train, experiment.owner, len(plan.records))
-    if plan.private:
+    if apart is not None:
+        write_environment(run, completed, experiment, performance.engine)
+    elif plan.private:
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(run.evidence, experiment.owner, held)
         write_records(run.evidence, dataset.train.inputs, dataset.train.labels, dataset.test.inputs)
@@ -457,7 +496,7 @@ def _training(
         randomness=randomness,
         commitments=commitments_of(journal.header),
     )
-    unit = unit_of(plan).rounds.open(setup)
+    unit = unit_of(plan).rounds.open(setup) if apart is None else apart.unit(setup)
     parts = RunParts(unit=unit, engine=engine, clients=clients)
     if drawn is not None:
         parts = drawn.plant(parts, experiment, run.evidence, flat)
@@ -469,6 +508,11 @@ def _training(
         randomness=randomness,
         performance=performance,
     )
+    if apart is not None:
+        elsewhere: ClientRunner | None = apart.runner(run, worker)
+    else:
+        # What is planted is watched in this process.
+        elsewhere = _elsewhere(run, experiment, worker, setup) if drawn is None else None
     federation = Federation(
         spec=experiment.spec,
         plan=plan,
@@ -478,8 +522,7 @@ def _training(
         clients=parts.clients,
         ledger=journal.ledger,
         charge=journal.charge,
-        # What is planted is watched in this process.
-        elsewhere=_elsewhere(run, experiment, worker, setup) if drawn is None else None,
+        elsewhere=elsewhere,
     )
     return Training(
         experiment=experiment,

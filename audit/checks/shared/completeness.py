@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from audit.checks.base import Judgement, conclude
+from audit.checks.shared.sites import sites_faults
 from audit.errors import UntrustedFileError
 from audit.reading.attested import attestation_faults
 from audit.reading.bundle import Bundle
@@ -52,6 +53,7 @@ def judge_run(
             reasons.append("spec.yaml: is not the spec whose sha256 the ledger's header names")
         rounds(ledger, header, reasons)
         evidence(bundle, header, reasons, unreadable)
+        sites_faults(bundle, ledger, header, reasons, unreadable)
     attested = attestation_faults(bundle.root, reasons, unreadable)
     if not attested:
         unreadable.insert(0, UNATTESTED)

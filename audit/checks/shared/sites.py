@@ -1,0 +1,192 @@
+"""Do clients on machines of their own say what the server's ledger says? Part of "integrity".
+
+Each client of a federation keeps a ledger of its own and signs each upload. What it hands in is
+held against the server's ledger: a participation that the server notes was charged by the client
+before it was sent, under the same noise, and the upload is the one that the client signed. A client
+that handed in nothing is named: for it the server's word stands alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from audit.errors import UntrustedFileError
+from audit.reading.bundle import Bundle
+from audit.reading.files import read_bytes, refusals_of
+from audit.reading.ledger import GENESIS, Header, Ledger
+from audit.reading.spends import RoundSpend, Spend, last_round_spends, last_spends
+from audit.untrusted import fields
+from audit.untrusted.documents import canonical_json, parse_json
+from audit.untrusted.fields import FieldError
+
+_MOST_BYTES = 1 << 28
+_HEX = r"[0-9a-f]{64}"
+_DOMAIN = b"dpfedadamw client statement 1\x00"
+_SIGNED = (
+    "run", "client", "round", "attempt", "broadcast_sha256", "upload_sha256", "participation",
+)  # fmt: skip
+
+# Round and attempt.
+Part = tuple[int, int]
+
+
+@dataclass
+class _Own:
+    """What one client's ledger says.
+
+    Attributes:
+        charged: how often it paid for each attempt at a round, and under which noise and norm.
+        sent: what it signed, by attempt.
+        unpaid: attempts that it sent before it had paid.
+    """
+
+    charged: dict[Part, list[Mapping[str, Any]]] = field(default_factory=dict)
+    sent: dict[Part, Mapping[str, Any]] = field(default_factory=dict)
+    unpaid: list[Part] = field(default_factory=list)
+
+
+def sites_faults(
+    bundle: Bundle, ledger: Ledger, header: Header, reasons: list[str], unreadable: list[str]
+) -> None:
+    """Hold the ledgers that clients handed in against the server's.
+
+    Args:
+        bundle: the run.
+        ledger: the server's.
+        header: of the server's ledger.
+        reasons: gets what contradicts it.
+        unreadable: gets which clients nothing is known of.
+    """
+    if not header.sites:
+        return
+    if len(header.sites) != header.clients:
+        reasons.append("ledger.jsonl:1: sites does not name one key a client")
+        return
+    owns: dict[int, _Own] = {}
+    asked = {client for item in ledger.rounds for client in (*item.clients, *item.dropped)}
+    for client in sorted(asked & set(range(header.clients))):
+        name = f"evidence/client-{client:05d}.jsonl"
+        try:
+            raw = read_bytes(bundle.root, name, _MOST_BYTES)
+            with refusals_of(name):
+                owns[client] = _read(raw, header, client)
+        except UntrustedFileError as error:
+            if error.missing:
+                unreadable.append(
+                    f"client {client} handed in no ledger: that it charged what the server notes, "
+                    "and sent what the server has, is not shown"
+                )
+            else:
+                reasons.append(str(error))
+    singles = last_spends(ledger.spends)
+    wholes = last_round_spends(ledger.round_spends)
+    for client, own in owns.items():
+        for index, attempt in own.unpaid:
+            reasons.append(
+                f"client {client}: it sent round {index}, attempt {attempt} before it had paid"
+            )
+        for item in ledger.rounds:
+            if client in item.clients:
+                charge = singles.get((item.round, client)) or wholes.get(item.round)
+                _participation(client, own, item.round, charge, reasons)
+    _uploads(ledger, owns, reasons)
+
+
+def _participation(
+    client: int, own: _Own, index: int, charge: Spend | RoundSpend | None, reasons: list[str]
+) -> None:
+    """One participation that the server notes stands in the client's ledger, at the same cost."""
+    where = f"client {client}, round {index}"
+    if charge is None:
+        return
+    part = (index, charge.attempt)
+    paid = own.charged.get(part, [])
+    if not paid:
+        reasons.append(f"{where}: its own ledger has no charge for it")
+    for line in paid:
+        given = (line.get("noise_multiplier"), line.get("clipping_norm"))
+        if given != (charge.noise_multiplier, charge.clipping_norm):
+            reasons.append(f"{where}: its own ledger charges another noise or clipping norm")
+    if part not in own.sent:
+        reasons.append(f"{where}: its own ledger says that it sent nothing")
+
+
+def _uploads(ledger: Ledger, owns: Mapping[int, _Own], reasons: list[str]) -> None:
+    """What clients signed is what the server notes of a round, where all its clients are here."""
+    attempts: dict[int, int] = {}
+    charges: list[Spend | RoundSpend] = [*ledger.spends, *ledger.round_spends]
+    for spend in charges:
+        attempts[spend.round] = max(attempts.get(spend.round, 0), spend.attempt)
+    for item in ledger.rounds:
+        part = (item.round, attempts.get(item.round, 1))
+        signed = [owns[one].sent.get(part) for one in item.clients if one in owns]
+        if None in signed or len(signed) != len(item.clients):
+            continue
+        known = [one for one in signed if one is not None]
+        if any(one["broadcast_sha256"] != item.broadcast for one in known):
+            reasons.append(f"round {item.round}: a client signed for another broadcast")
+        noted = item.digests.get("participations_sha256")
+        if noted is not None and noted != _together(known, "participation"):
+            reasons.append(f"round {item.round}: clients signed for other participations")
+        uploads = item.digests.get("uploads_sha256")
+        if uploads is not None and uploads != _together(known, "upload_sha256"):
+            reasons.append(f"round {item.round}: clients signed for other uploads")
+
+
+def _together(signed: list[Mapping[str, Any]], name: str) -> str:
+    return hashlib.sha256(b"".join(bytes.fromhex(one[name]) for one in signed)).hexdigest()
+
+
+def _read(raw: bytes, header: Header, client: int) -> _Own:
+    """A client's ledger, every link of its chain followed and every signature checked.
+
+    Raises:
+        FieldError: it is none.
+    """
+    own, previous = _Own(), GENESIS
+    if not raw.endswith(b"\n"):
+        raise FieldError("does not end with a complete line")
+    for number, line in enumerate(raw.split(b"\n")[:-1], start=1):
+        entry = parse_json(line)
+        if not isinstance(entry, dict):
+            raise FieldError(f"line {number} is not a JSON object")
+        unsigned = {key: value for key, value in entry.items() if key != "digest"}
+        digest = hashlib.sha256(canonical_json(unsigned)).hexdigest()
+        if entry.get("previous") != previous or entry.get("digest") != digest:
+            raise FieldError(f"line {number} breaks the hash chain")
+        previous = hashlib.sha256(line).hexdigest()
+        part = (fields.integer(entry, "round"), fields.integer(entry, "attempt", least=1))
+        if fields.text(entry, "run") != header.run:
+            raise FieldError(f"line {number} is of another run")
+        if fields.choice(entry, "kind", ("spend", "upload")) == "spend":
+            own.charged.setdefault(part, []).append(entry)
+            continue
+        if part in own.sent:
+            raise FieldError(f"line {number} sends a second upload for one attempt")
+        _check_signature(entry, header.sites[client], client, number)
+        own.sent[part] = entry
+        if part not in own.charged:
+            own.unpaid.append(part)
+    return own
+
+
+def _check_signature(entry: Mapping[str, Any], key: str, client: int, number: int) -> None:
+    for name in ("broadcast_sha256", "upload_sha256", "participation"):
+        fields.text(entry, name, pattern=_HEX)
+    if fields.integer(entry, "client") != client:
+        raise FieldError(f"line {number} is of another client")
+    signature = fields.text(entry, "signature", pattern=r"[0-9a-f]{128}")
+    shown = {name: entry[name] for name in _SIGNED}
+    content = _DOMAIN + json.dumps(shown, sort_keys=True, separators=(",", ":")).encode()
+    try:
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+        public.verify(bytes.fromhex(signature), content)
+    except (InvalidSignature, ValueError):
+        raise FieldError(f"line {number} is not signed by the key of client {client}") from None

@@ -1,0 +1,134 @@
+"""From folders that clients hand in to one run directory, which the auditor judges."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from dpfedadamw.deployment.errors import DeploymentError
+from dpfedadamw.filing import after_training
+from dpfedadamw.run import training as engine_run
+from tests.dpfedadamw.deployment.conftest import SPEC
+from tests.dpfedadamw.deployment.loops import judged
+from tests.runs import begin
+
+_OF_ONE_RUN = {
+    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "sites",
+    "participations_sha256",
+}  # fmt: skip
+
+
+def content(run):
+    model = hashlib.sha256((run.path / "model.safetensors").read_bytes()).hexdigest()
+    lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
+    return model, [{k: v for k, v in line.items() if k not in _OF_ONE_RUN} for line in lines]
+
+
+def audited(run):
+    after_training.attest_training(run, after_training.load_signers(None, None), None)
+    found = after_training.audit(run).to_json()
+    return found["verdict"], {one["name"]: one for one in found["checks"]}
+
+
+@pytest.fixture(autouse=True)
+def _keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
+
+
+def test_a_federation_has_the_model_and_the_charges_of_a_run_in_one_process_and_passes(
+    finished, tmp_path
+):
+    collected = judged(finished, tmp_path / "out")
+    assert collected.missing == ()
+    training = begin(SPEC, tmp_path / "inline")
+    with training.lock:
+        engine_run.train(training)
+    assert content(collected.run) == content(training.run)
+    verdict, checks = audited(collected.run)
+    assert (verdict, checks["integrity"]["verdict"]) == ("PASS", "PASS")
+
+
+def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(finished, tmp_path):
+    collected = judged(finished, tmp_path / "out", [finished.site(one).path for one in (0, 2)])
+    assert "client 1: nothing was handed in" in collected.missing
+    verdict, checks = audited(collected.run)
+    assert verdict == "NOT VERIFIED"
+    assert "client 1 handed in no ledger" in checks["integrity"]["measurement"]
+    assert checks["noise-scale"]["verdict"] == "NOT VERIFIED"
+
+
+def test_records_that_are_not_handed_in_are_named_and_noise_is_judged_without_them(
+    copied, tmp_path
+):
+    copied.site(1).share.unlink()
+    collected = judged(copied, tmp_path / "out")
+    assert collected.missing == ("client 1: its records were not handed in",)
+    verdict, checks = audited(collected.run)
+    assert verdict == "NOT VERIFIED"
+    assert checks["noise-scale"]["verdict"] == "PASS"
+    assert checks["partition"]["verdict"] == "NOT VERIFIED"
+
+
+def test_a_client_whose_noise_was_half_of_what_it_charged_is_caught(copied, tmp_path):
+    site = copied.site(1)
+    for index in (0, 1):
+        path = site.noted(index, 1)
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        arrays["noise_sample"] = arrays["noise_sample"] / 2
+        arrays["noise_sum_squares"] = arrays["noise_sum_squares"] / 4
+        before = hashlib.sha256(path.read_bytes()).hexdigest()
+        np.savez(path, **arrays)
+        rewrite(site.ledger, before, hashlib.sha256(path.read_bytes()).hexdigest())
+    verdict, checks = audited(judged(copied, tmp_path / "out").run)
+    assert verdict == "FAIL"
+    assert checks["noise-scale"]["verdict"] == "FAIL"
+    assert "client 1" in checks["noise-scale"]["measurement"]
+
+
+def rewrite(ledger, before, after):
+    """Put one text in another's place, and chain the ledger anew."""
+    from dpfedadamw.privacy.ledger import Ledger
+
+    lines = [json.loads(line) for line in ledger.read_text().replace(before, after).splitlines()]
+    ledger.unlink()
+    again = Ledger(ledger)
+    for line in lines:
+        again.append(
+            line["kind"], {k: v for k, v in line.items() if k not in ("digest", "previous")}
+        )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ('"noise_multiplier":2.0', '"noise_multiplier":1.0', "charges another noise"),
+        ('"kind":"upload"', '"kind":"spend"', "says that it sent nothing"),
+        ('"signature":"', '"signature":"00', "signature"),
+        ('"repetition":1,"round":1', '"repetition":1,"round":7', "has no charge for it"),
+    ],
+)
+def test_a_clients_ledger_that_says_something_else_fails(copied, tmp_path, before, after, told):
+    collected = judged(copied, tmp_path / "out")
+    ledger = collected.run.evidence / "client-00001.jsonl"
+    rewrite(ledger, before, after)
+    verdict, checks = audited(collected.run)
+    assert verdict == "FAIL"
+    assert told in checks["integrity"]["measurement"]
+
+
+def test_evidence_that_was_changed_after_it_was_named_is_not_taken(copied, tmp_path):
+    path = copied.site(0).noted(1, 1)
+    path.write_bytes(copied.site(0).noted(0, 1).read_bytes() + b"x")
+    collected = judged(copied, tmp_path / "out")
+    assert "round 1 and all after it" in collected.missing[0]
+
+
+def test_folders_of_another_federation_are_refused(finished, unused, tmp_path):
+    with pytest.raises(DeploymentError, match="belongs to another federation"):
+        judged(finished, tmp_path / "out", [unused.site(0).path])
+    with pytest.raises(DeploymentError, match="handed in twice"):
+        judged(finished, tmp_path / "out", [finished.site(0).path] * 2)
