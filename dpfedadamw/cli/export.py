@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from dpfedadamw.cli import display
-from dpfedadamw.cli.options import RUNS, JsonOption, OutOption, RunArgument
-from dpfedadamw.cli.terminal import EXIT_NOT_PASSED, find_run, out, print_json, status, stop
+from dpfedadamw.cli.options import RUNS, Audience, JsonOption, OutOption, RunArgument
+from dpfedadamw.cli.terminal import EXIT_NOT_PASSED, find_run, out, print_json, refuse, status, stop
 
 
 def export(
@@ -20,28 +20,57 @@ def export(
     licence: Annotated[
         str, typer.Option(metavar="NAME", help="Licence of the model, for its card: mit, ….")
     ] = "unknown",
+    audience: Annotated[
+        Audience,
+        typer.Option(
+            help="Whose bill of materials: public, or internal, with the digest of the data too."
+        ),
+    ] = Audience.public,
+    registry: Annotated[
+        bool,
+        typer.Option(
+            "--registry", help="Write an entry for OpenDP's registry of deployments too, a draft."
+        ),
+    ] = False,
+    statements: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="YAML with what the spec's section report leaves open, for --registry.",
+        ),
+    ] = None,
     out_dir: OutOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a run's model as transformers or peft load it, with a model card.
+    """Write a run's model as transformers or peft load it, with a card and a bill of materials.
 
     The run must be signed and its signatures must hold; it stays as it is. Low-rank pairs are
     written as a peft adapter, whole transformers as save_pretrained does, the package's own models
     as safetensors. The card tells what everybody may know: the claim towards a third party.
+    bom.cdx.json lists model, data and software, with the audit's findings as evidence for what is
+    claimed and against it (CycloneDX 1.7).
     """
+    if statements is not None and not registry:
+        refuse("--statements: is for --registry; give both")
     from dpfedadamw.filing.export import SignatureDoesNotHoldError
     from dpfedadamw.filing.export import export as export_model
 
     run = find_run(run_dir, out_dir)
     with status("writing the model", quiet=as_json):
         try:
-            written = export_model(run, output, licence)
+            internal = audience is Audience.internal
+            written = export_model(
+                run, output, licence, internal=internal, registry=registry, statements=statements
+            )
         except SignatureDoesNotHoldError as error:
             stop(str(error), EXIT_NOT_PASSED)
     if as_json:
         print_json({"folder": str(output), "form": written.form, "base": written.base})
     else:
         rows = [("model", str(output)), ("card", str(output / "README.md"))]
+        rows.append(("bill of materials", str(output / "bom.cdx.json")))
+        if registry:
+            rows.append(("registry", str(output / "registry_entry.yaml")))
         out.print(display.facts([*rows, ("form", _FORMS[written.form])]))
 
 

@@ -211,6 +211,27 @@ class GovernanceSpec(Section, title="Governance"):
         "Who is trusted with what, and why that is justified.",
         "Each hospital trusts its own machine alone.",
     )
+    region: str | None = _text(
+        "What region the data are of, or whose law applies.", "European Union."
+    )
+    sector: str | None = key(
+        None,
+        "Sector of the model's use, in the words of OpenDP's registry of deployments.",
+        pattern=r"^(Technology|Healthcare|Education|Government|Energy|Finance)$",
+        expected="Technology, Healthcare, Education, Government, Energy or Finance",
+        examples=("Healthcare",),
+    )
+    publication_date: str | None = key(
+        None,
+        "When the model is or was published.",
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+        expected="a date such as 2026-01-31",
+        examples=("2026-01-31",),
+    )
+    registry_authors: str | None = _text(
+        "Who writes the entry for the registry of deployments; names, with semicolons between.",
+        "A. Person; B. Person",
+    )
 
 
 class ReportSpec(Section, title="Report"):

@@ -250,10 +250,19 @@ GOVERNANCE = [
     ("governance.other_releases", "Other releases of the same data"),
     ("governance.reidentification", "What others know, and could link"),
     ("governance.trust_model", "Trust model"),
+    ("governance.region", "Region of the data, or whose law applies"),
+    ("governance.sector", "Sector"),
+    ("governance.publication_date", "Date of publication"),
+    ("governance.registry_authors", "Authors of an entry in a registry of deployments"),
     ("risks", "Risks to the people concerned"),
     ("measures", "Measures taken"),
     ("responsible", "Responsible for the processing"),
 ]
+
+# Asked for by a registry of deployments alone, so that a report leaves them out where open.
+FOR_A_REGISTRY = frozenset(
+    {"governance.sector", "governance.publication_date", "governance.registry_authors"}
+)
 
 VERIFICATION = [
     "VERIFY.md beside this report holds the exact commands. They need sed, sha256sum and openssl "

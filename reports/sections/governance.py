@@ -38,11 +38,12 @@ def governance(source: RunSource, _audience: str) -> Governance:
     said = mapping(source.spec.get("report"))
     inner = mapping(said.get("governance"))
     given = {**said, **{f"governance.{key}": text for key, text in inner.items()}}
+    found = (
+        GovernanceField(field=name, label=label, text=clean(given.get(name), 4_000) or None)
+        for name, label in wording.GOVERNANCE
+    )
     return Governance(
-        tuple(
-            GovernanceField(field=name, label=label, text=clean(given.get(name), 4_000) or None)
-            for name, label in wording.GOVERNANCE
-        )
+        tuple(one for one in found if one.text or one.field not in wording.FOR_A_REGISTRY)
     )
 
 

@@ -220,6 +220,37 @@ def test_the_card_holds_the_third_partys_claim_and_nothing_restricted(finished, 
         assert f"{entry['epsilon']['pld']:.4f}" not in text
 
 
+def test_a_bill_of_materials_lies_beside_and_the_internal_one_is_for_its_owner(finished, tmp_path):
+    header = json.loads((finished / "ledger.jsonl").read_text().splitlines()[0])
+    for audience, mode in (("public", 0o644), ("internal", 0o600)):
+        out = tmp_path / audience
+        assert call("export", str(finished), "--output", str(out), "--audience", audience) == 0
+        bill = out / "bom.cdx.json"
+        assert (header["data_sha256"] in bill.read_text()) == (audience == "internal")
+        assert bill.stat().st_mode & 0o777 == mode
+
+
+def test_an_entry_for_the_registry_takes_what_the_spec_leaves_open_from_a_file(
+    finished, tmp_path, capsys
+):
+    out, said = str(tmp_path / "out"), tmp_path / "said.yaml"
+    assert call("export", str(finished), "--output", out, "--registry") == 2
+    assert "report.governance.region" in capsys.readouterr().err
+    said.write_text("governance: {sector: Farming}")
+    wanted = ("export", str(finished), "--output", out, "--registry", "--statements", str(said))
+    assert call(*wanted) == 2
+    assert "sector" in capsys.readouterr().err
+    said.write_text(
+        "purpose: Reading.\n"
+        "governance: {controller: Us, region: EU, publication_date: '2026-01-31',"
+        " registry_authors: Me}"
+    )
+    assert call(*wanted) == 0
+    entry = yaml.safe_load((tmp_path / "out" / "registry_entry.yaml").read_text())
+    assert entry["deployment"]["basic"]["data_product_region"] == "EU"
+    assert call("export", str(finished), "--output", out, "--statements", str(said)) == 2
+
+
 def test_a_run_that_was_tampered_with_is_not_exported(finished, tmp_path, capsys):
     copy = tmp_path / finished.name
     shutil.copytree(finished, copy)

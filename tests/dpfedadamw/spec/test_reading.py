@@ -127,6 +127,10 @@ def test_defaults_are_those_of_the_vocabulary():
                     "other_releases",
                     "reidentification",
                     "trust_model",
+                    "region",
+                    "sector",
+                    "publication_date",
+                    "registry_authors",
                 )
             ),
             "paper": "a4",

@@ -84,3 +84,16 @@ def test_a_name_from_a_spec_cannot_break_the_header(public):
     header = header_of(model_card.write(report_of(odd), "own", "records", None, False, 'x"\n---'))
     assert header["model-index"][0]["name"] == "a: [b --- license: mit"
     assert header["license"] == 'x" ---'
+
+
+@pytest.mark.parametrize("form", ["adapters", "whole", "own"])
+def test_the_hubs_own_reader_understands_the_header(public, form):
+    """The hub publishes no schema of it; its client reads header and results, or refuses them."""
+    hub = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    text = model_card.write(report_of(public), form, "images", PINNED, False, "mit")
+    card = hub.ModelCard(text)
+    assert card.data.license == "mit"
+    assert card.data.base_model == "some/model"
+    results = {one.metric_type: one.metric_value for one in card.data.eval_results}
+    assert results["accuracy"] == pytest.approx(public["utility"]["final_accuracy"])
+    assert card.data.eval_results[0].dataset_name == public["identity"]["dataset"]
