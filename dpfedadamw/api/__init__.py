@@ -14,6 +14,7 @@ is printed.
 from __future__ import annotations
 
 from dpfedadamw.api.comparison import Comparison, compare
+from dpfedadamw.api.models import CheckedModel, check_model
 from dpfedadamw.api.planning import Calibrated, Cost, calibrate, epsilon, frontier
 from dpfedadamw.api.running import Round, Run, load_model, resume, run
 from dpfedadamw.api.sweeping import sweep
@@ -22,6 +23,7 @@ from dpfedadamw.errors import DpfedadamwError, SpecError
 
 __all__ = [
     "Calibrated",
+    "CheckedModel",
     "Comparison",
     "Cost",
     "DpfedadamwError",
@@ -30,6 +32,7 @@ __all__ = [
     "SpecError",
     "Table",
     "calibrate",
+    "check_model",
     "compare",
     "epsilon",
     "frontier",

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from reports.signatures.verification import VerificationResult
 
 RUNS = Path("runs")
-_HANDED_OVER = "model={name: module}"
+# What a spec says of its model where it is handed over.
+HANDED_OVER = "model={name: module}"
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,7 @@ def run(
         audit.errors.AuditError: If the run cannot be judged.
         reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
     """
-    wanted = specs.read(spec, changes if model is None else [_HANDED_OVER, *changes])
+    wanted = specs.read(spec, changes if model is None else [HANDED_OVER, *changes])
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import whole
     from dpfedadamw.models.own.fitting import handed_over

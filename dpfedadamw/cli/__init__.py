@@ -29,6 +29,7 @@ from dpfedadamw.cli import (
     flower,
     handing_over,
     keys,
+    model,
     replay,
     run,
     signatures,
@@ -76,6 +77,9 @@ app = typer.Typer(
 )
 spec_app = typer.Typer(help="Check, show and explain specs.", no_args_is_help=True)
 budget_app = typer.Typer(help="Show what all runs on the same data spend.", no_args_is_help=True)
+model_app = typer.Typer(
+    help="What training by record makes of a model, before a run.", no_args_is_help=True
+)
 keys_app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
 
 challenge_app = typer.Typer(
@@ -124,6 +128,8 @@ sweep_app.command("merge")(tables.sweep_merge)
 sweep_app.command("table")(tables.sweep_table)
 app.add_typer(budget_app, name="budget")
 budget_app.command("show")(budget.budget_show)
+app.add_typer(model_app, name="model")
+model_app.command("check")(model.model_check)
 app.add_typer(keys_app, name="keys")
 app.add_typer(flower_app, name="flower")
 flower_app.command("new")(flower.flower_new)

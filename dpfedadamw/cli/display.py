@@ -20,6 +20,7 @@ from dpfedadamw.rundir import LATEST
 
 if TYPE_CHECKING:
     from dpfedadamw.run.block_table import BlockTable
+    from dpfedadamw.run.model_check import LayerRow, ModelCheck
 
 VERDICT_STYLES = {
     "PASS": "bold green",
@@ -317,6 +318,53 @@ def block_table(found: BlockTable) -> Table:
         short = name[len(shared) + 1 :] if shared else name
         table.add_row(escape(short), *(f"{number:,}" for number in numbers))
     return table
+
+
+# Layers that are shown one by one; of more, those that are alike share a row.
+_MOST_LAYERS = 24
+
+
+def model_check(found: ModelCheck) -> RenderableType:
+    """The layers of a model, what is changed and refused of it, and what a clipped sum costs."""
+    frozen = f"; {found.frozen:,} more are frozen" if found.frozen else ""
+    rows = [("parameters", f"{found.trained:,} are trained{frozen}"), ("engine", found.explanation)]
+    if found.ratio is not None:
+        cost = (
+            f"{found.milliseconds:.1f} ms for {found.records} made-up records, "
+            f"{found.ratio:.1f} times a plain gradient ({found.plain_milliseconds:.1f} ms)"
+        )
+        rows.append(("a clipped sum", cost))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("layer", overflow="fold")
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("by record", overflow="fold")
+    table.add_column("note", overflow="fold")
+    for names, kind, parameters, how, note in _alike(found.layers):
+        style = "bold" if how == "refused" else ""
+        layer = Text.assemble(names, "\n", (kind, "dim"))
+        table.add_row(layer, f"{parameters:,}" if parameters else "", Text(how, style), note)
+    return Group(facts(rows, title=f"model: {found.model}"), table)
+
+
+def _alike(layers: Sequence[LayerRow]) -> list[tuple[str, str, int, str, str]]:
+    """Layers one by one; where they are many, those of one class and fate in one row."""
+    if len(layers) <= _MOST_LAYERS:
+        return [(one.name, one.kind, one.parameters, one.how, one.note) for one in layers]
+    groups: dict[tuple[str, str, str], list[LayerRow]] = {}
+    for one in layers:
+        kind = one.kind.partition("(")[0]
+        note = re.sub(r"\(\d+ groups\)", "", one.note)
+        groups.setdefault((kind, one.how, note), []).append(one)
+    return [
+        (
+            same[0].name if len(same) == 1 else f"{same[0].name} and {len(same) - 1} more",
+            kind,
+            sum(one.parameters for one in same),
+            how,
+            note,
+        )
+        for (kind, how, note), same in groups.items()
+    ]
 
 
 def _shared_module(names: Sequence[str]) -> str:

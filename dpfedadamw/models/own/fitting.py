@@ -32,6 +32,10 @@ _DROPOUTS = (
 )
 
 
+class BatchNormError(ModelError):
+    """A layer normalises over the batch, and nobody asked for it to be replaced."""
+
+
 @dataclass(frozen=True)
 class Mended:
     """What was changed of a module before it is trained.
@@ -159,7 +163,7 @@ def fit(
 def _refuse_batch_norm(module: nn.Module, place: str) -> None:
     for name, layer in module.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            raise ModelError(
+            raise BatchNormError(
                 f"{place}: layer {name!r} ({type(layer).__name__}) normalises over the batch, so a "
                 "record changes the gradients of all others and clipping bounds nothing; "
                 "model.replace_batch_norm: group_norm has it replaced by GroupNorm"

@@ -1,0 +1,68 @@
+"""What training by record makes of a model, before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from dpfedadamw.api import specs
+from dpfedadamw.api.running import HANDED_OVER
+from dpfedadamw.api.tables import Table, html_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """A model, layer by layer, as ``dpfedadamw model check`` shows it.
+
+    Attributes:
+        engine: How clipped sums will be formed: "book-keeping", "opacus", "vmap" or "loop";
+            "whole update" where whole clients are protected, "none" without privacy.
+        explanation: The same in one line, and why no faster one.
+        layers: A row a layer: name, kind, parameters, how, note.
+        ratio: How many times a plain gradient a clipped sum costs; None where none was timed.
+        refused: Why a run would be refused, with the mend; None where it would not.
+    """
+
+    engine: str
+    explanation: str
+    layers: Table = field(repr=False)
+    ratio: float | None
+    refused: str | None
+
+    def _repr_html_(self) -> str:
+        cost = "" if self.ratio is None else f"{self.ratio:.1f} times a plain gradient"
+        facts = [("engine", self.explanation), ("a clipped sum", cost)]
+        facts += [("refused", self.refused)] if self.refused is not None else []
+        return html_of((), facts) + self.layers._repr_html_()
+
+
+def check_model(
+    spec: specs.SpecLike,
+    *,
+    model: nn.Module | None = None,
+    changes: Sequence[str] = (),
+    engine: str = "auto",
+) -> CheckedModel:
+    """Look through a spec's model, or a module of your own, as its run would train it.
+
+    Args:
+        spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
+        model: A module in place of the spec's model.
+        changes: Fields to change, ``"model.replace_batch_norm=group_norm"`` each.
+        engine: The clipped-sum engine that would be asked for.
+
+    Raises:
+        DpfedadamwError: If the spec is wrong, or the model cannot be built.
+    """
+    wanted = specs.read(spec, changes if model is None else [HANDED_OVER, *changes])
+    from dpfedadamw.models.own.fitting import handed_over
+    from dpfedadamw.run.model_check import check_model as check
+
+    with handed_over(model):
+        found = check(wanted, engine)
+    rows = Table(asdict(one) for one in found.layers)
+    return CheckedModel(found.engine, found.explanation, rows, found.ratio, found.refused)

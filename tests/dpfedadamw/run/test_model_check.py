@@ -1,0 +1,108 @@
+"""What `model check` says of a model: layers, engine, cost, and what is refused with its mend."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from torch import nn
+
+from dpfedadamw import api
+from dpfedadamw.cli import display
+from dpfedadamw.models.own.fitting import handed_over
+from dpfedadamw.run.model_check import check_model
+from tests.runs import small_spec
+
+HANDED_OVER = ("model={name: module}",)
+
+
+def checked(module: nn.Module, *changes: str, **more):
+    with handed_over(module):
+        return check_model(small_spec(overrides=(*HANDED_OVER, *changes)), **more)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.Dropout(0.3),
+        nn.Flatten(),
+        nn.Linear(144, 10),
+    )
+
+
+def rows(found) -> dict[str, tuple[str, str]]:
+    return {one.name: (one.how, one.note) for one in found.layers}
+
+
+def test_a_layer_over_the_batch_is_refused_in_its_row_with_the_mend():
+    found = checked(network())
+    assert rows(found)["1"][0] == "refused"
+    assert "model.replace_batch_norm: group_norm" in found.refused
+    assert rows(found)["4"] == ("book-keeping", "")
+    mended = checked(network(), "model.replace_batch_norm=group_norm")
+    assert mended.refused is None
+    assert rows(mended)["1"][0] == "book-keeping"
+    assert rows(mended)["1"][1].startswith("becomes GroupNorm(2 groups)")
+    assert rows(mended)["2"] == ("", "off: a batch's neighbours would move its masks")
+    assert mended.trained == sum(one.parameters for one in mended.layers) == 40 + 8 + 1450
+    assert mended.ratio > 0
+    assert mended.records == 24
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.GRU(8, 4, batch_first=True)
+        self.head = nn.Linear(4, 10)
+
+    def forward(self, images):
+        return self.head(self.layer(images[:, 0])[0][:, -1])
+
+
+def test_every_engine_is_said_layer_by_layer():
+    found = checked(Recurrent())
+    assert (found.engine, rows(found)["layer"][0]) == ("opacus", "Opacus' cells")
+    assert "no book-keeping: " in found.explanation
+    assert {how for how, _ in rows(checked(Recurrent(), engine="loop")).values()} == {"loop"}
+
+
+@pytest.mark.parametrize(("algorithm", "engine"), [("blur", "whole update"), ("fedavg", "none")])
+def test_where_no_record_is_clipped_nothing_is_timed(algorithm, engine):
+    found = check_model(small_spec(algorithm))
+    assert (found.engine, found.ratio, found.records) == (engine, None, 0)
+
+
+def test_many_layers_share_rows_and_eighty_columns_hold_the_table():
+    deep = nn.Sequential(nn.Flatten(), *(nn.Linear(64, 64) for _ in range(30)), nn.Linear(64, 10))
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(display.model_check(checked(deep)))
+    text = console.export_text()
+    assert "1 and 30 more" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "times a plain" in text
+
+
+def test_the_command_and_the_function_agree(tmp_path, monkeypatch, capsys):
+    from dpfedadamw import cli
+
+    (tmp_path / "checked_nets.py").write_text(
+        "from torch import nn\n\ndef net(classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    spec = small_spec().to_mapping() | {"model": {"name": "python", "target": "checked_nets:net"}}
+    (tmp_path / "s.json").write_text(json.dumps(spec))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["model", "check", "s.json", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    found = api.check_model(spec)
+    assert ended.value.code == 2
+    assert (told["refused"], told["layers"]) == (found.refused, [dict(row) for row in found.layers])
+    assert "<th>refused</th>" in found._repr_html_()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["model", "check", "s.json", "--set", "model.replace_batch_norm=group_norm"])
+    assert ended.value.code == 0
+    assert "becomes GroupNorm" in capsys.readouterr().out.replace("\n", "")
