@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.rdp import RdpAccountant
 from scipy import optimize, stats
 
 import specs
@@ -15,6 +19,10 @@ from audit.checks import checks_of
 from audit.claims.claim import shipped
 from audit.reading.units import CLIENT, RECORD
 from dpfedadamw.algorithms.adaptive_iterations import best_local_steps
+from dpfedadamw.algorithms.base import Upload
+from dpfedadamw.algorithms.server import mean_update
+from dpfedadamw.privacy.accounting.rdp import divergence
+from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.spec.matrix import load_sweep
 
 ROOT = Path(__file__).parents[1]
@@ -89,6 +97,50 @@ def test_the_slip_in_ali_dpfl_moves_its_best_number_of_local_steps():
     without = math.sqrt(1 + (3 * square + 2 * gamma * total * mu + energy) / curve)
     assert least[False] == pytest.approx(without, rel=1e-4)
     assert least[True] > least[False]
+
+
+def test_a_sum_from_zero_to_t_charges_one_step_more_than_are_taken():
+    """ERRATA 33: eq. (12) and (16), as printed, against T steps by dp-accounting."""
+    steps, rate, noise, order = 20, 0.1, 1.5, 8
+
+    def one_step() -> float:
+        """A summand, with the logarithm that ERRATA 27 is about."""
+        terms = [
+            math.comb(order, k)
+            * (1 - rate) ** (order - k)
+            * rate**k
+            * math.exp((k * k - k) / (2 * noise**2))
+            for k in range(order + 1)
+        ]
+        return math.log(sum(terms)) / (order - 1)
+
+    accountant = RdpAccountant([order])
+    accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), steps)
+    spent = divergence([Composition(noise, rate, steps)], order)
+    assert spent == pytest.approx(accountant._rdp[0], rel=1e-9)
+    assert spent == pytest.approx(sum(one_step() for _ in range(1, steps + 1)), rel=1e-9)
+    as_printed = sum(one_step() for _ in range(steps + 1))
+    assert as_printed == pytest.approx(spent * (steps + 1) / steps, rel=1e-9)
+
+
+def test_weights_by_size_would_give_each_client_a_sensitivity_of_its_own():
+    """ERRATA 35: what the mean moves by when one client's update, of norm C, is taken out."""
+    sizes = torch.tensor([50.0, 100.0, 350.0])
+    updates = torch.eye(3) * 2.0
+    weights = sizes / sizes.sum()
+
+    def moved(mean) -> list[float]:
+        every = mean(updates)
+        return [float((every - mean(updates * keep[:, None])).norm()) for keep in 1 - torch.eye(3)]
+
+    ours = moved(lambda sent: mean_update([Upload(one, {}, {}) for one in sent]))
+    assert ours == pytest.approx([2.0 / 3] * 3)
+    by_size = moved(lambda sent: weights @ sent)
+    assert by_size == pytest.approx([0.2, 0.4, 1.4])
+    # Noise made for C/S protects the largest client by less than half of what is claimed.
+    assert max(by_size) > 2 * max(ours)
+    # And the weights themselves tell how many records a client has: an upload carries none.
+    assert {field.name for field in fields(Upload)} == {"update", "state", "memory"}
 
 
 def test_the_expected_rounds_of_the_review_are_exceeded_by_two_clients_in_five():
