@@ -16,7 +16,11 @@ from dpfedadamw.spec.matrix import Sweep, load_sweep
 NAMES = [name for name in specs.sweep_files() if name.startswith("replication-")]
 ALL = {"record": "replication-fashion-mnist", "client": "replication-fashion-mnist-clients"}
 # The one row that is at equal noise and not at equal ε says so.
-PARTS = ("replication-ablations", "replication-fashion-mnist-server-rate")
+PARTS = (
+    "replication-ablations",
+    "replication-fashion-mnist-server-rate",
+    "replication-frontier",
+)
 SERVER_RATE = "replication-fashion-mnist-server-rate"
 EQUAL_NOISE = "DP-FedSAM at DP-FedAvg's σ"
 
