@@ -42,8 +42,8 @@ FORMAT = 1
 STEPS_A_FILE = 64
 # Sampled coordinates, of which noise and parameters are kept value by value.
 MOST_SAMPLED = 256
-# Coordinates whose squared noise is added up over the run: 4 MiB of float32.
-MOST_SUMMED = 1 << 20
+# Coordinates whose squared noise is added up over the run: 1 MiB of float32.
+MOST_SUMMED = 1 << 18
 MODULUS = 1 << 53
 SETTINGS = (
     "learning_rate", "momentum", "dampening", "weight_decay", "nesterov", "beta1", "beta2", "eps",

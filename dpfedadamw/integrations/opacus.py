@@ -414,7 +414,9 @@ class _Attachment:
             noise_squares.append(_square_sum(noise))
             clean_squares.append(0.0 if before is None else _square_sum(before.reshape(-1)))
             silent += noise.numel() - int(torch.count_nonzero(noise))
-            largest = max(largest, float(noise.abs().max()))
+            # Without a copy of it.
+            least, most = noise.aminmax()
+            largest = max(largest, float(most), -float(least))
             sampled.append(noise[place].float().cpu())
             summed.append(noise[added].float().cpu())
         scale = float(self._optimizer.noise_multiplier * self._optimizer.max_grad_norm)
