@@ -24,6 +24,7 @@ from dpfedadamw.cli import (
     challenge,
     compare,
     cost,
+    evidence,
     export,
     figures,
     flower,
@@ -80,6 +81,7 @@ budget_app = typer.Typer(help="Show what all runs on the same data spend.", no_a
 model_app = typer.Typer(
     help="What training by record makes of a model, before a run.", no_args_is_help=True
 )
+evidence_app = typer.Typer(help="Check evidence that another program wrote.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make, show, replace and revoke signing keys.", no_args_is_help=True)
 
 challenge_app = typer.Typer(
@@ -130,6 +132,8 @@ app.add_typer(budget_app, name="budget")
 budget_app.command("show")(budget.budget_show)
 app.add_typer(model_app, name="model")
 model_app.command("check")(model.model_check)
+app.add_typer(evidence_app, name="evidence")
+evidence_app.command("check")(evidence.evidence_check)
 app.add_typer(keys_app, name="keys")
 app.add_typer(flower_app, name="flower")
 flower_app.command("new")(flower.flower_new)

@@ -78,7 +78,9 @@ def main() -> None:
         pairs = [(plain.step(), recorded.step()) for _ in range(given.repeats)]
     ratio = statistics.median(two / one for one, two in pairs) - 1.0
     shown = ", ".join(f"{one:.2f}/{two:.2f}" for one, two in pairs)
-    print(f"{_MODEL}, {given.mode}, B = {_BATCH}: +{ratio:.1%} (goal below {_GOAL:.0%}); s: {shown}")
+    print(
+        f"{_MODEL}, {given.mode}, B = {_BATCH}: +{ratio:.1%} (goal below {_GOAL:.0%}); s: {shown}"
+    )
 
 
 def _memory(mode: str, folder: Path | None) -> None:
