@@ -361,7 +361,8 @@ def verify(
     run_dir: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN_DIR", help="A run's folder, one with its public files, or a comparison's."
+            metavar="RUN_DIR",
+            help="A run's folder, one with its public files, a comparison's, or a signed annex.",
         ),
     ],
     trainer_key: Annotated[
@@ -388,9 +389,21 @@ def verify(
             metavar="FILE", help="Public key of a transparency log you trust. Repeatable."
         ),
     ] = None,
+    of: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR", help="Of a signed-off annex: the run whose report it is about."
+        ),
+    ] = None,
+    signer_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PEM", help="Of a signed-off annex: public key or certificate of who signed."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every signature, timestamp and hash of a run, or of a comparison of runs, offline.
+    """Check every signature, timestamp and hash of a run, of a comparison or an annex, offline.
 
     With the keys you trust it proves by whom the files were signed, also if the holder replaced
     them since; keys in your own key folder are yours. Revoked keys are refused: those in the lists
@@ -408,6 +421,16 @@ def verify(
     from reports.signatures.verification.comparisons import is_comparison
     from reports.signatures.verification.public import is_public_alone
 
+    if run_dir.is_file():
+        from reports.render import sign_off as annex
+
+        if trainer_key is not None or auditor_key is not None:
+            refuse("an annex is signed by whoever decides: give --signer-key")
+        result = annex.check(run_dir, of, signer_key, tsa_root or ())
+        _tell_verified(f"annex {run_dir.name}", result, as_json)
+        return
+    if of is not None or signer_key is not None:
+        refuse("--of, --signer-key: belong to an annex that somebody signed off, a PDF file")
     if is_comparison(Snapshot(run_dir)):
         if trainer_key is not None:
             refuse("--trainer-key: a comparison is signed by an auditor alone; leave it out")

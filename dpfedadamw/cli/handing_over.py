@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -113,23 +114,67 @@ def sign_off(
             help="The PDF to write; RUN_DIR-sign-off.pdf if left out.",
         ),
     ] = None,
+    decision: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What is decided, and on which conditions."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Name and office of who decides.")
+    ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML with what the spec's section report leaves open."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="Private key of who decides: a PEM file, or a pkcs11: address.",
+        ),
+    ] = None,
+    timestamp: TimestampOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write an annex on which a person signs off the report, with any program that signs PDF files.
+    """Write an annex on which a person signs off the report, here or with another program.
 
     The report is certified and allows no change. The annex names it by its digests, says what it
     promises and what is stated of the processing, and has boxes for what is open and for the
-    decision. It lies outside the run, and the run must hold: dpfedadamw verify.
+    decision: fill them in and sign with any program that signs PDF files, or give --decision,
+    --name, --answers and --key. It lies outside the run, and the run must hold: dpfedadamw verify,
+    which checks a signed annex too.
     """
+    from dpfedadamw.filing import after_training
+    from dpfedadamw.filing.export import read_statements
     from reports.render import sign_off as annex
     from reports.signatures.verification import Outcome, verify
 
+    if (decision is None) != (name is None):
+        refuse("--decision and --name: give both, or neither")
+    if key is not None and decision is None:
+        refuse("--key: signs a decision; give --decision and --name too")
+    if timestamp is not None and key is None:
+        refuse("--timestamp: belongs to --key")
     run = find_run(run_dir, out_dir)
+    decided = None
+    if decision is not None and name is not None:
+        decided = annex.Decision(decision, name, f"{datetime.now(UTC):%Y-%m-%d}")
+    answered = read_statements(run, answers) if answers is not None else {}
+    signer = after_training.load_key("auditor", key, []) if key is not None else None
+    authority = after_training.authority(timestamp)
     target = output or run.path.with_name(f"{run.identifier}-sign-off.pdf")
     with status("checking and writing", quiet=as_json):
         result = verify(run.path)
         if result.outcome is not Outcome.NOT_VALID:
-            annex.write(run.path, target, audience.value)
+            annex.write(
+                run.path,
+                target,
+                audience.value,
+                answers=answered,
+                decision=decided,
+                key=signer,
+                authority=authority,
+            )
     if result.outcome is Outcome.NOT_VALID:
         if not as_json:
             out.print(signatures.verification(result))
@@ -137,7 +182,8 @@ def sign_off(
     if as_json:
         print_json({"run": run.identifier, "file": str(target)})
         return
-    out.print(display.facts([("to be signed", str(relative(target.resolve())))]))
+    what = "to be signed" if signer is None else "signed"
+    out.print(display.facts([(what, str(relative(target.resolve())))]))
 
 
 def erase(

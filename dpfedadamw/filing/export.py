@@ -56,7 +56,7 @@ def export(
     report = build(run.path, PUBLIC)
     beside = {}
     if registry:
-        stated = _stated(run, statements) if statements is not None else {}
+        stated = read_statements(run, statements) if statements is not None else {}
         beside[registry_entry.FILE] = registry_entry.write(report, stated)
     listed = build(run.path, INTERNAL) if internal else report
     beside[bill_of_materials.FILE] = bill_of_materials.write(listed, licence)
@@ -71,7 +71,7 @@ def export(
     return written
 
 
-def _stated(run: RunDirectory, path: Path) -> dict[str, str]:
+def read_statements(run: RunDirectory, path: Path) -> dict[str, str]:
     """Read what people state besides the spec, by key of the spec's section report.
 
     Raises:

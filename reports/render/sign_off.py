@@ -1,24 +1,37 @@
-"""An annex on which a person signs off a report: unsigned, so that any PDF reader can sign it.
+"""An annex on which a person signs off a report, here or with any program that signs PDF files.
 
 The report itself is certified and allows no change, not even another signature. The annex names it
-by its digests, says what it promises, what is stated of the processing and what is still to be
-answered, and lies outside the run, whose files are all signed.
+by its digests, says what it promises, what is stated of the processing, what is answered or still
+open, and the decision; it lies outside the run, whose files are all signed. `check` says who signed
+it, and whether it is about the report at hand.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from reports.content.build import build
 from reports.content.findings import Qualifications, Verdict
 from reports.content.identity import Identity
-from reports.content.parts import INTERNAL, Report
+from reports.content.parts import INTERNAL, PUBLIC, Report
 from reports.content.serialise import as_json
 from reports.document import AUDIENCES_IN_WORDS, Document, Section, ended, sentence
-from reports.document.blocks import LEFT, Text, blank, code, fields, paragraph, table
-from reports.errors import SourceError
-from reports.reading.files import clean, mapping, parse_json, sequence, write_atomic
+from reports.document.blocks import (
+    LEFT,
+    Block,
+    Text,
+    blank,
+    bullets,
+    code,
+    fields,
+    paragraph,
+    table,
+)
+from reports.errors import PdfSignatureError, ReportError, SourceError, local
+from reports.reading.files import clean, mapping, parse_json, read_bytes, sequence, write_atomic
 from reports.reading.snapshot import Snapshot
 from reports.reading.source import Auditing
 from reports.render import pdf
@@ -26,10 +39,21 @@ from reports.render.pages import first
 from reports.render.pages.run import date_in_words
 from reports.sections.governance import Governance
 from reports.sections.meaning import Meaning
+from reports.signatures import pades
+from reports.signatures.keys import public_fingerprint
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.trust.statements import written_time
+from reports.signatures.trust.timestamps import Authority, load_roots
+from reports.signatures.verification.results import Found, Signer, VerificationResult
 
 ATTACHMENT = "sign-off.json"
-_FORMAT = 1
+_FORMAT = 2
 _MODEL = "model.safetensors"
+_REPORTS = ("report.pdf", "report.json", "report-public.pdf", "report-public.json")
+_TO_BE_SIGNED = (
+    "It is not signed yet: fill it in and sign it with whatever your office signs PDF files with."
+)
+_DECIDED = "It counts once it is signed; dpfedadamw verify says whether it is, and by whom."
 _DECISION = (
     "Decision (approved, approved with conditions, refused), and conditions",
     "Name and office",
@@ -37,13 +61,41 @@ _DECISION = (
 )
 
 
-def write(run_dir: Path, target: Path, audience: str = INTERNAL) -> None:
-    """Write the annex on a run's report.
+@dataclass(frozen=True)
+class Decision:
+    """What a person decides.
+
+    Attributes:
+        text: The decision, and its conditions.
+        name: Name and office of who decides.
+        date: The day, ISO 8601.
+    """
+
+    text: str
+    name: str
+    date: str
+
+
+def write(
+    run_dir: Path,
+    target: Path,
+    audience: str = INTERNAL,
+    *,
+    answers: Mapping[str, str] | None = None,
+    decision: Decision | None = None,
+    key: SigningKey | None = None,
+    authority: Authority | None = None,
+) -> None:
+    """Write the annex on a run's report, and sign it where there is a decision and a key.
 
     Args:
         run_dir: A run with its signed report.
         target: The PDF to write. It must not exist, and must not lie in the run.
         audience: Which report it is about: "internal" or "public".
+        answers: What the run's spec leaves open, by key of its section report.
+        decision: What is decided; None leaves boxes for it.
+        key: The key of who decides; None leaves it to be signed with another program.
+        authority: Timestamps the signature.
 
     Raises:
         SourceError: The target is taken or lies in the run, or a file of the run is missing.
@@ -53,12 +105,103 @@ def write(run_dir: Path, target: Path, audience: str = INTERNAL) -> None:
         raise SourceError(f"{target}: exists and is never overwritten; choose another name")
     if run_dir.resolve() in target.resolve().parents:
         raise SourceError(f"{target}: lies in the run, whose files are all signed; choose another")
+    pages = _pages(run_dir, audience, answers or {}, decision)
+    if key is not None and decision is not None:
+        pages = pades.sign_off(pages, key, decision.name, target.name, authority)
+    write_atomic(target, pages, 0o600 if audience == INTERNAL else 0o644)
+
+
+def _pages(
+    run_dir: Path, audience: str, answers: Mapping[str, str], decision: Decision | None
+) -> bytes:
+    """Return the annex unsigned; same run, same answers, same bytes."""
     files = Snapshot(run_dir)
     stem = "report" if audience == INTERNAL else f"report-{audience}"
     digests = {name: files.sha256(name) for name in (f"{stem}.pdf", f"{stem}.json", _MODEL)}
     signed = _auditing(files, f"{stem}.json")
-    pages = pdf.typeset(document(build(run_dir, audience, signed), digests))
-    write_atomic(target, pages, 0o600 if audience == INTERNAL else 0o644)
+    report = build(run_dir, audience, signed)
+    return pdf.typeset(document(report, digests, answers, decision))
+
+
+def check(
+    annex: Path, run_dir: Path | None, signer: Path | None, tsa_roots: Iterable[Path] = ()
+) -> VerificationResult:
+    """Check a signed annex: who signed it, and whether it is about the report at hand.
+
+    Args:
+        annex: The PDF, possibly hostile.
+        run_dir: The run whose report was signed off; None says nothing of the report.
+        signer: Public key or certificate, PEM, that one signature must be by; without it, nobody
+            knows whose it is.
+        tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
+
+    Returns:
+        Problems, statements and signers. Nothing in the files makes this raise.
+
+    Raises:
+        KeyFileError: What the caller gave cannot be read.
+    """
+    wanted = public_fingerprint(signer) if signer is not None else None
+    found, name = Found(), annex.name
+    try:
+        data = read_bytes(annex)
+        signatures = pades.check_sign_off(data, name, load_roots(tsa_roots))
+        stated = mapping(parse_json(pades.attached(data, name, ATTACHMENT), ATTACHMENT))
+    except (SourceError, PdfSignatureError) as error:
+        found.add(name, local(error, annex.parent).removeprefix(f"{name}: "))
+        return found.result()
+    for one in signatures:
+        own = wanted == one.fingerprint
+        time = written_time(one.timestamp.time) if one.timestamp is not None else None
+        found.signers.append(Signer("signer", one.fingerprint, name, own, time))
+        itself = one.name == one.issuer
+        issued = "by itself" if itself else f"by {one.issuer}"
+        when = f" on {one.claimed:%Y-%m-%d}, as the signer says" if one.claimed else ""
+        found.say(f"Signed by {one.name} (certificate issued {issued}){when}.")
+    if wanted is not None and not any(one.pinned for one in found.signers):
+        found.add(name, f"nobody signed it with the key you gave, {wanted}")
+    decision = mapping(stated.get("decision"))
+    said = clean(decision.get("text"), 400)
+    found.say(f"The decision: {said}" if said else "The decision stands on the pages alone.")
+    if run_dir is None:
+        found.say("No run was given, so that nothing is said of the report that it names.")
+    else:
+        _check_subject(data, name, stated, run_dir, found)
+    return found.result()
+
+
+def _check_subject(
+    data: bytes, name: str, stated: dict[str, Any], run_dir: Path, found: Found
+) -> None:
+    """Check that the annex is about this run's files, and that its pages say what its data say."""
+    files = Snapshot(run_dir)
+    named = mapping(stated.get("files"))
+    if not named or not set(named) <= {*_REPORTS, _MODEL}:
+        found.add(name, "names no report by its digests")
+    for file, digest in named.items():
+        try:
+            if file in {*_REPORTS, _MODEL} and files.sha256(file) != digest:
+                found.add(name, f"is about another {file} than the one here")
+        except SourceError as error:
+            found.add(file, local(error, run_dir).removeprefix(f"{file}: "))
+    if found.problems:
+        return
+    audience = PUBLIC if any("public" in file for file in named) else INTERNAL
+    decision = mapping(stated.get("decision"))
+    texts = {key: clean(decision.get(key), 4_000) for key in ("text", "name", "date")}
+    answers = {clean(k, 80): clean(v, 4_000) for k, v in mapping(stated.get("answered")).items()}
+    try:
+        again = _pages(run_dir, audience, answers, Decision(**texts) if texts["text"] else None)
+    except ReportError as error:
+        found.add(name, f"cannot be compared with the run: {local(error, run_dir)}")
+        return
+    if pades.made_as(data, name) == again:
+        found.say("Its pages are those that this run and these answers give, to the byte.")
+    else:
+        found.say(
+            "Its pages were not made by this version of dpfedadamw, or were filled in with another "
+            "program: read them; the data inside are not all that was signed."
+        )
 
 
 def _auditing(files: Snapshot, name: str) -> Auditing | None:
@@ -73,16 +216,31 @@ def _auditing(files: Snapshot, name: str) -> Auditing | None:
     return Auditing(keys[0], keys[1], one_hand=False)
 
 
-def document(report: Report, digests: dict[str, str]) -> Document:
+def document(
+    report: Report,
+    digests: dict[str, str],
+    answers: Mapping[str, str] | None = None,
+    decision: Decision | None = None,
+) -> Document:
     """Return what the annex shows.
 
     Args:
         report: The report on the run.
         digests: SHA-256 of what is signed off, by file.
+        answers: What the spec leaves open, by key of its section report.
+        decision: What is decided; None leaves boxes for it.
     """
     identity, verdict = report[Identity], report[Verdict]
     stated = {one.label: one.text for one in report[Governance].root if one.text is not None}
-    left = [one.label for one in report[Governance].root if one.text is None]
+    given = {name: text for name, text in (answers or {}).items() if text}
+    answered = {
+        one.label: given[one.field]
+        for one in report[Governance].root
+        if one.text is None and one.field in given
+    }
+    left = [
+        one.label for one in report[Governance].root if one.text is None and one.field not in given
+    ]
     data: dict[str, Any] = {
         "format": _FORMAT,
         "run": identity.run,
@@ -91,24 +249,26 @@ def document(report: Report, digests: dict[str, str]) -> Document:
         "audit": verdict.statement,
         "promise": report[Meaning].promise,
         "stated": stated,
+        "answered": given,
         "open": left,
+        "decision": None if decision is None else asdict(decision),
     }
     rows: list[list[Text]] = [[name, [code(digest)]] for name, digest in digests.items()]
     subject = (
         paragraph(
             "This annex is about these files and no others. Compare their digests (sha256sum) "
-            "before you sign. It is not signed yet: fill it in and sign it with whatever your "
-            "office signs PDF files with."
+            "before you sign. " + (_TO_BE_SIGNED if decision is None else _DECIDED)
         ),
         table("SHA-256 of what is signed off", ("File", "SHA-256"), rows, (LEFT, LEFT), (0, 1)),
     )
     sections = [
         Section("subject", "What is signed off", subject),
         Section("stated", "Stated before the run", (fields(list(stated.items())),)),
-        Section("open", "To be answered", (blank(left),)),
-        Section("decision", "Decision", (blank(_DECISION),)),
+        Section("answered", "Answered for this decision", (fields(list(answered.items())),)),
+        Section("open", "Left open" if decision else "To be answered", (_open(left, decision),)),
+        Section("decision", "Decision", (_decided(decision),)),
     ]
-    kept = {"stated": bool(stated), "open": bool(left)}
+    kept = {"stated": bool(stated), "answered": bool(answered), "open": bool(left)}
     return Document(
         title=f"Sign-off: {identity.name}",
         label="Annex to a privacy report",
@@ -128,7 +288,21 @@ def document(report: Report, digests: dict[str, str]) -> Document:
         glance=(),
         sections=tuple(one for one in sections if kept.get(one.identifier, True)),
         pictures={},
-        footer="Annex, to be signed",
+        footer="Annex, to be signed" if decision is None else "Annex, decided",
         attachment=ATTACHMENT,
         data=as_json(data),
+    )
+
+
+def _open(left: Sequence[str], decision: Decision | None) -> Block:
+    """Return boxes to answer in; once it is decided, what was left open."""
+    return blank(left) if decision is None else bullets(left)
+
+
+def _decided(decision: Decision | None) -> Block:
+    if decision is None:
+        return blank(_DECISION)
+    texts = (decision.text, decision.name, decision.date)
+    return fields(
+        list(zip(("Decision and conditions", "Name and office", "Date"), texts, strict=True))
     )

@@ -13,8 +13,9 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -273,6 +274,23 @@ def public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
 def fingerprint(public: ec.EllipticCurvePublicKey) -> str:
     """Return "SHA256:" and the unpadded base64 of the SHA-256 of the DER SubjectPublicKeyInfo."""
     return "SHA256:" + base64.b64encode(_digest(public)).decode("ascii").rstrip("=")
+
+
+def public_fingerprint(path: Path) -> str:
+    """Return the fingerprint of a public key of any kind, or of the key in a certificate.
+
+    Raises:
+        KeyFileError: The file is missing, or holds neither in PEM form.
+    """
+    data = _read(path, secret=False)
+    try:
+        if b"BEGIN CERTIFICATE" in data:
+            public: Any = x509.load_pem_x509_certificate(data).public_key()
+        else:
+            public = serialization.load_pem_public_key(data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise KeyFileError(f"{path}: holds no public key or certificate in PEM form") from error
+    return fingerprint(public)
 
 
 def fingerprint_digest(public: ec.EllipticCurvePublicKey) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import io
 import re
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from asn1crypto import x509
@@ -39,10 +41,31 @@ from reports.signatures.trust.timestamps import (
 )
 
 FIELD, ATTACHMENT = "Auditor", "report.json"
+SIGN_OFF_FIELD = "Signed off"
 _END = re.compile(rb"startxref\s{1,2}[0-9]{1,20}\s{1,2}%%EOF\s{0,2}\Z")
 _ALT_TEXT = "Certification signature of the auditor"
 _REASON = "Certifies this privacy report as the auditor filed it; no change is allowed"
+_SIGN_OFF_REASON = "Signs off the report that this annex names by its digests"
 _ESIC = "ESIC"
+
+
+@dataclass(frozen=True)
+class PersonsSignature:
+    """A signature on an annex that holds, by whatever program and kind of key it was made.
+
+    Attributes:
+        name: Whom the certificate is for.
+        issuer: Who issued it; the same where it is self-signed.
+        fingerprint: SHA-256 of the public key, as the keys' fingerprints here are.
+        claimed: When, as the signer says, or None.
+        timestamp: When, as an authority says, or None.
+    """
+
+    name: str
+    issuer: str
+    fingerprint: str
+    claimed: datetime | None
+    timestamp: Timestamp | None
 
 
 @dataclass(frozen=True)
@@ -116,7 +139,7 @@ def sign(data: bytes, key: SigningKey, where: str, authority: Authority | None =
         PdfSignatureError: The bytes are no such PDF.
         TimestampError: The authority does not answer as it should.
     """
-    metadata = signers.PdfSignatureMetadata(
+    certifying = signers.PdfSignatureMetadata(
         field_name=FIELD,
         certify=True,
         docmdp_permissions=fields.MDPPerm.NO_CHANGES,
@@ -125,10 +148,51 @@ def sign(data: bytes, key: SigningKey, where: str, authority: Authority | None =
         reason=_REASON,
         name=f"{key.role}, {key.fingerprint}",
     )
+    place = (FIELD, _ALT_TEXT)
+    return _signed(unsigned(data, where), key, certifying, place, where, authority)
+
+
+def sign_off(
+    data: bytes, key: SigningKey, name: str, where: str, authority: Authority | None = None
+) -> bytes:
+    """Return an annex with a person's signature behind it, which lets others sign too.
+
+    Args:
+        data: The annex, unsigned.
+        key: The person's key.
+        name: The person's name and office.
+        where: Named in errors.
+        authority: Adds a timestamp.
+
+    Raises:
+        PdfSignatureError: The bytes are no such PDF.
+        TimestampError: The authority does not answer as it should.
+    """
+    approving = signers.PdfSignatureMetadata(
+        field_name=SIGN_OFF_FIELD,
+        subfilter=fields.SigSeedSubFilter.PADES,
+        md_algorithm="sha256",
+        reason=_SIGN_OFF_REASON,
+        name=name,
+    )
+    place = (SIGN_OFF_FIELD, f"Signature of {name}")
+    return _signed(data, key, approving, place, where, authority)
+
+
+def _signed(
+    data: bytes,
+    key: SigningKey,
+    metadata: signers.PdfSignatureMetadata,
+    named: tuple[str, str],
+    where: str,
+    authority: Authority | None,
+) -> bytes:
+    """Return a PDF with an invisible signature behind it; named is its field, in words too."""
+    field, described = named
     place = fields.SigFieldSpec(
-        FIELD,
+        field,
         on_page=0,
-        readable_field_name=_ALT_TEXT,
+        readable_field_name=described,
         # Outside the page: PDF/UA asks no tag for what is not on it, PDF/A forbids to hide it.
         invis_sig_settings=fields.InvisSigSettings(box_out_of_bounds=True),
     )
@@ -137,7 +201,7 @@ def sign(data: bytes, key: SigningKey, where: str, authority: Authority | None =
         metadata, signer=_Signer(key), timestamper=client, new_field_spec=place
     )
     try:
-        writer = _Writer(io.BytesIO(unsigned(data, where)))
+        writer = _Writer(io.BytesIO(data))
         request = signer.async_sign_pdf(writer)
         result = authority.guard(request) if authority is not None else run(request)
     except ReportError:
@@ -234,6 +298,86 @@ async def _check(data: bytes, where: str, roots: tuple[x509.Certificate, ...]) -
     if "/DocMDP" not in reader.root.get("/Perms", {}) or permission != fields.MDPPerm.NO_CHANGES:
         raise PdfSignatureError(f"{where}: its signature does not forbid changes")
     return PdfSignature(key, chain, status.signer_reported_dt, _timestamp(status, roots, where))
+
+
+def check_sign_off(
+    data: bytes, where: str, roots: tuple[x509.Certificate, ...] = ()
+) -> tuple[PersonsSignature, ...]:
+    """Check every signature on an annex, by whatever program it was made.
+
+    Args:
+        data: The PDF, possibly hostile.
+        where: Named in errors.
+        roots: Certificates of time-stamping authorities that the reader trusts.
+
+    Returns:
+        The signatures, in the order in which they were made. Whose they are, the certificates say;
+        whether to believe that is the reader's to judge.
+
+    Raises:
+        PdfSignatureError: There is none, one does not hold, or something was added after the last.
+    """
+    try:
+        return run(_check_persons(data, where, roots))
+    except PdfSignatureError:
+        raise
+    # The parsers of PDF, CMS and ASN.1 meet hostile bytes here and have no common error.
+    except Exception as error:
+        raise PdfSignatureError(
+            f"{where}: its signature cannot be read ({clean(str(error), 100)})"
+        ) from error
+
+
+async def _check_persons(
+    data: bytes, where: str, roots: tuple[x509.Certificate, ...]
+) -> tuple[PersonsSignature, ...]:
+    signed = [one for one in _reader(data).embedded_signatures if one.sig_object_type == "/Sig"]
+    if not signed:
+        raise PdfSignatureError(f"{where}: nobody has signed it")
+    found = []
+    for one in signed:
+        certificates = [one.signer_cert, *one.other_embedded_certs]
+        status = await async_validate_pdf_signature(
+            one,
+            signer_validation_context=validation_context((one.signer_cert,), certificates),
+            ts_validation_context=validation_context(roots),
+        )
+        subject = clean(one.signer_cert.subject.human_friendly, 200)
+        if not (status.intact and status.valid):
+            raise PdfSignatureError(f"{where}: the signature of {subject} does not hold")
+        last = one is signed[-1]
+        if last and status.coverage != SignatureCoverageLevel.ENTIRE_FILE:
+            raise PdfSignatureError(f"{where}: something was added after it was signed")
+        if status.coverage < SignatureCoverageLevel.CONTIGUOUS_BLOCK_FROM_START:
+            raise PdfSignatureError(f"{where}: the signature of {subject} leaves something out")
+        _check_gap(data, one.byte_range, where)
+        digest = sha256(one.signer_cert.public_key.dump()).digest()
+        found.append(
+            PersonsSignature(
+                subject,
+                clean(one.signer_cert.issuer.human_friendly, 200),
+                "SHA256:" + b64encode(digest).decode("ascii").rstrip("="),
+                status.signer_reported_dt,
+                _timestamp(status, roots, where),
+            )
+        )
+    return tuple(found)
+
+
+def made_as(data: bytes, where: str) -> bytes:
+    """Return a PDF as it was before anybody filled it in or signed it.
+
+    Raises:
+        PdfSignatureError: The bytes are no PDF.
+    """
+    try:
+        reader = _reader(data)
+        first = reader.xrefs.get_startxref_for_revision(0)
+    # The parser meets hostile bytes here and has no common error.
+    except Exception as error:
+        raise PdfSignatureError(f"{where}: is no readable PDF") from error
+    end = re.search(rb"startxref\s+%d\s+%%%%EOF" % first, data)
+    return data[: end.end()] if end is not None else data
 
 
 def _check_gap(data: bytes, byte_range: Any, where: str) -> None:

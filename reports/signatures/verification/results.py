@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from reports.errors import ReportError
 from reports.signatures.inventory import Problem
@@ -24,7 +24,7 @@ class Signer:
     """Who signed what.
 
     Attributes:
-        role: "trainer" or "auditor".
+        role: "trainer", "auditor", or "signer" for whoever signs a report off.
         fingerprint: Of the key under which the signature holds.
         envelope: Name of the signed file.
         pinned: Whether the key was given by the caller rather than found in the run.
@@ -32,7 +32,7 @@ class Signer:
         own: Whether the key lies in the caller's own key folder.
     """
 
-    role: Role
+    role: Role | Literal["signer"]
     fingerprint: str
     envelope: str
     pinned: bool

@@ -168,3 +168,34 @@ def test_a_run_that_holds_can_be_signed_off_and_no_other(run, capsys):
     assert call("sign-off", str(run)) == 2
     assert "does not hold" in capsys.readouterr().err
     assert not annex.exists()
+
+
+def test_a_decision_is_signed_and_verify_says_what_it_is_about(run, tmp_path, capsys):
+    key = str(keys.default_directory() / "auditor.key")
+    annex, answers = tmp_path / "annex.pdf", tmp_path / "answers.yaml"
+    answers.write_text("governance: {retention: One year.}")
+    decided = ("--decision", "Approved.", "--name", "A. Person", "--answers", str(answers))
+    assert call("sign-off", str(run), "-o", str(annex), *decided, "--key", key) == 0
+    capsys.readouterr()
+    public = str(keys.default_directory() / "auditor.pub")
+    assert call("verify", str(annex), "--of", str(run), "--signer-key", public, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "The decision: Approved." in told["statements"]
+    assert any("to the byte" in text for text in told["statements"])
+    assert call("verify", str(annex)) == 3
+    annex.write_bytes(annex.read_bytes() + b"%")
+    assert call("verify", str(annex), "--of", str(run)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sign-off", "RUN", "--decision", "Approved."), "give both"),
+        (("sign-off", "RUN", "--key", "nowhere.pem"), "signs a decision"),
+        (("verify", "RUN", "--of", "RUN"), "belong to an annex"),
+    ],
+)
+def test_half_a_decision_is_refused(run, arguments, said, capsys):
+    assert call(*(str(run) if word == "RUN" else word for word in arguments)) == 2
+    assert said in capsys.readouterr().err
+    assert not list(run.parent.glob("*sign-off*"))

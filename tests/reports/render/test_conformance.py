@@ -17,7 +17,7 @@ import pytest
 
 from reports import build_report
 from reports.comparison import compare
-from reports.render import comparison_report
+from reports.render import comparison_report, sign_off
 from reports.signatures import pades
 from tests.reports.signing_keys import fresh
 
@@ -32,9 +32,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "large": {"clients": 120, "rounds": 40, "blocks": 90},
     "signed": {},
     "compared": {},
+    "signed off": {"spec_extra": {"report": {"purpose": "Reading."}}},
 }
 
 
+_DATA = {"compared": "comparison.json", "signed off": "sign-off.json"}
+_TITLES = {
+    "report.json": ("guarantee", "verify"),
+    "comparison.json": ("group a", "verify"),
+    "sign-off.json": ("signed off", "decision"),
+}
 CASES = [("public", "good"), *(("internal", kind) for kind in KINDS)]
 
 
@@ -44,7 +51,12 @@ def opened(
 ) -> Iterator[Any]:
     audience, kind = request.param
     run = run_builder(tmp_path_factory.mktemp("conformance") / "run", **KINDS[kind])
-    if kind == "compared":
+    if kind == "signed off":
+        build_report(run)
+        path = run.parent / "annex.pdf"
+        decision = sign_off.Decision("Approved.", "A. Person", "2026-11-22")
+        sign_off.write(run, path, decision=decision, key=fresh("auditor"))
+    elif kind == "compared":
         found = comparison_report.write(compare([run]), run.parent / "out", fresh("auditor"))
         path = found["pdf"]
     else:
@@ -55,7 +67,7 @@ def opened(
         path.write_bytes(pades.sign(path.read_bytes(), key, path.name))
     with pikepdf.open(path) as document:
         document.source = path
-        document.is_comparison = kind == "compared"
+        document.data = _DATA.get(kind, "report.json")
         yield document
 
 
@@ -107,7 +119,7 @@ def test_every_figure_has_a_text_in_its_place(opened: Any) -> None:
     found = list(elements(opened.Root.StructTreeRoot))
     pictures = [element for element in found if element.S == "/Figure"]
     # A comparison without a ranked run draws nothing.
-    assert bool(pictures) != opened.is_comparison
+    assert bool(pictures) == (opened.data == "report.json")
     for element in pictures:
         assert len(str(element.Alt)) > 40
 
@@ -168,8 +180,9 @@ def test_nothing_runs_hides_or_points_elsewhere(opened: Any) -> None:
 def test_what_is_attached_says_what_it_is_and_equals_the_file(opened: Any) -> None:
     path: Path = opened.source
     attached = dict(opened.attachments.items())
-    data = "comparison.json" if opened.is_comparison else "report.json"
-    assert attached[data].get_file().read_bytes() == path.with_suffix(".json").read_bytes()
+    data = opened.data
+    if data != "sign-off.json":  # It lies beside nothing: the annex alone carries it.
+        assert attached[data].get_file().read_bytes() == path.with_suffix(".json").read_bytes()
     relations = {str(entry.F): str(entry.AFRelationship) for entry in opened.Root.AF}
     assert set(relations) == set(attached)
     assert relations.pop(data) == "/Data"
@@ -183,7 +196,7 @@ def test_what_is_attached_says_what_it_is_and_equals_the_file(opened: Any) -> No
 def test_page_labels_and_contents_can_be_walked(opened: Any) -> None:
     with opened.open_outline() as outline:
         titles = [entry.title for entry in outline.root]
-    wanted = "group a" if opened.is_comparison else "guarantee"
-    assert any(wanted in title.lower() for title in titles)
-    assert any("verify" in title.lower() for title in titles)
+    wanted = _TITLES[opened.data]
+    for words in wanted:
+        assert any(words in title.lower() for title in titles)
     assert io.BytesIO(opened.source.read_bytes()).read(8).startswith(b"%PDF-1.7")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -14,7 +15,10 @@ from reports.content.build import build
 from reports.render import sign_off
 from reports.sections.meaning import Meaning
 from reports.signatures import pades
-from tests.reports.signing_keys import fresh
+from reports.signatures.trust import signer
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.verification import Outcome
+from tests.reports.signing_keys import create, fresh
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
 
@@ -58,6 +62,99 @@ def test_it_can_be_signed_where_the_report_cannot(run: Path, tmp_path: Path) -> 
     sign_off.write(run, target)
     signed = pades.sign(target.read_bytes(), fresh("auditor"), target.name)
     assert pades.check(signed, target.name).key is not None
+
+
+DECISION = sign_off.Decision("Approved, for one year.", "A. Person, privacy officer", "2026-11-22")
+
+
+@pytest.fixture
+def officer(tmp_path: Path) -> SigningKey:
+    return signer.load("auditor", create("auditor", tmp_path / "officer").private)
+
+
+@pytest.fixture
+def annex(run: Path, tmp_path: Path, officer: SigningKey) -> Path:
+    target = tmp_path / "annex.pdf"
+    answers = {"governance.retention": "One year.", "purpose": "ignored: the spec states it"}
+    sign_off.write(run, target, answers=answers, decision=DECISION, key=officer)
+    return target
+
+
+def problems(annex: Path, run: Path | None, key: Path | None = None) -> list[str]:
+    return [problem.reason for problem in sign_off.check(annex, run, key).problems]
+
+
+def test_a_person_signs_it_off_and_it_holds_for_who_knows_the_key(
+    run: Path, annex: Path, tmp_path: Path
+) -> None:
+    found = sign_off.check(annex, run, tmp_path / "officer" / "auditor.pub")
+    assert found.ok
+    assert "The decision: Approved, for one year." in found.statements
+    assert any("to the byte" in text for text in found.statements)
+    assert sign_off.check(annex, run, None).outcome is Outcome.SIGNER_UNKNOWN
+    with pikepdf.open(annex) as pages:
+        said = json.loads(pages.attachments["sign-off.json"].get_file().read_bytes())
+    assert said["decision"]["name"] == DECISION.name
+    assert "Retention" not in said["open"]
+    assert said["stated"]["Purpose of the processing"] == "Reading postal codes."
+
+
+def test_an_annex_that_is_not_signed_changed_or_of_somebody_else_does_not_hold(
+    run: Path, annex: Path, tmp_path: Path
+) -> None:
+    unsigned = tmp_path / "unsigned.pdf"
+    sign_off.write(run, unsigned)
+    assert problems(unsigned, run) == ["nobody has signed it"]
+    changed = tmp_path / "changed.pdf"
+    changed.write_bytes(annex.read_bytes().replace(b"/Title", b"/Titel", 1))
+    assert any("does not hold" in reason for reason in problems(changed, run))
+    more = tmp_path / "more.pdf"
+    with pikepdf.open(annex) as pages:
+        pages.docinfo["/Added"] = "later"
+        pages.save(more)
+    assert problems(more, run)
+    other = create("auditor", tmp_path / "other").private.with_name("auditor.pub")
+    assert any("nobody signed it with the key you gave" in r for r in problems(annex, run, other))
+
+
+def test_an_annex_on_another_report_is_told_apart(
+    run: Path, annex: Path, make_run: MakeRun
+) -> None:
+    other = Path(make_run("other", rounds=5))
+    build_report(other)
+    assert "is about another report.pdf than the one here" in problems(annex, other)
+    assert problems(annex, None) == []
+
+
+def test_pages_that_say_something_else_than_the_data_are_noticed(
+    run: Path, tmp_path: Path, officer: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has a person sign pages of which the data inside are not all."""
+    made = sign_off.document
+
+    def otherwise(*given: Any) -> Any:
+        shown = made(*given)
+        return dataclasses.replace(shown, title="Sign-off of something else")
+
+    target = tmp_path / "other.pdf"
+    with monkeypatch.context() as patch:
+        patch.setattr(sign_off, "document", otherwise)
+        sign_off.write(run, target, decision=DECISION, key=officer)
+    told = sign_off.check(target, run, tmp_path / "officer" / "auditor.pub").statements
+    assert any("read them" in text for text in told)
+    assert not any("to the byte" in text for text in told)
+
+
+def test_a_second_person_may_sign_too(
+    run: Path, annex: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = fresh("auditor")
+    monkeypatch.setattr(pades, "SIGN_OFF_FIELD", "Signed off too")
+    twice = tmp_path / "twice.pdf"
+    twice.write_bytes(pades.sign_off(annex.read_bytes(), second, "B. Person", "twice.pdf"))
+    found = sign_off.check(twice, run, tmp_path / "officer" / "auditor.pub")
+    assert len(found.signers) == 2
+    assert found.is_intact
 
 
 def test_it_lies_outside_the_run_and_replaces_nothing(run: Path, tmp_path: Path) -> None:
