@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 # What a spec says of its model where it is handed over.
 HANDED_OVER = "model={name: module}"
+DATA_HANDED_OVER = "data.dataset=given"
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,7 @@ def run(
     spec: specs.SpecLike,
     *,
     model: nn.Module | None = None,
+    data: Any = None,
     changes: Sequence[str] = (),
     out: str | Path = RUNS,
     device: str = "auto",
@@ -275,6 +277,9 @@ def run(
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
         model: A module of your own, in place of the spec's model. A copy of it is trained, from
             the weights that it has: these must not depend on the private records.
+        data: Records that Python holds already: a frame of pandas, polars, pyarrow or Hugging
+            Face, a pair (records, labels) of arrays, a data set of pairs as torch's, or a
+            dictionary with "train" and "test" of these. The spec's ``data`` says what columns mean.
         changes: Fields to change, ``"federation.rounds=40"`` each.
         out: Folder that holds runs.
         device: "auto", "cpu" or "cuda".
@@ -295,13 +300,16 @@ def run(
         audit.errors.AuditError: If the run cannot be judged.
         reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
     """
-    wanted = specs.read(spec, changes if model is None else [HANDED_OVER, *changes])
+    given = [HANDED_OVER] if model is not None else []
+    given += [DATA_HANDED_OVER] if data is not None else []
+    wanted = specs.read(spec, [*given, *changes])
+    from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import whole
     from dpfedadamw.models.own.fitting import handed_over
     from dpfedadamw.run.training import start
 
-    with handed_over(model):
+    with handed_over(model), holding(data):
         experiment = prepare(wanted, pick_device(device))
         filing = _filing(trainer_key, auditor_key, timestamp)
         kept = None if escrow is None else Path(escrow)
@@ -319,6 +327,7 @@ def resume(
     run_dir: str | Path,
     *,
     model: nn.Module | None = None,
+    data: Any = None,
     device: str = "auto",
     engine: str = "auto",
     escrow: str | Path | None = None,
@@ -330,12 +339,13 @@ def resume(
     """Finish a run that was cut off, wherever that was, as ``dpfedadamw run --resume``.
 
     A run that is finished is returned as it is. Arguments are those of `run`; a run that was given
-    a module needs it again, with the weights that it had.
+    a module or records needs them again, the module with the weights that it had.
 
     Raises:
         DpfedadamwError: As `run`; or if somebody else writes to the run, or its files are not what
             it wrote.
     """
+    from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.filing import whole
     from dpfedadamw.models.own.fitting import handed_over
 
@@ -349,7 +359,7 @@ def resume(
         return _trained(resume(found, pick_device(device), engine, lock, kept), callbacks)
 
     try:
-        with handed_over(model):
+        with handed_over(model), holding(data):
             finished = whole.resume(
                 found, train_the_rest, lambda: _filing(trainer_key, auditor_key, timestamp)
             )

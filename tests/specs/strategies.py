@@ -135,7 +135,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         model["channels"] = [max(1, size // groups) * groups for size in model["channels"]]
     if model.get("vocabulary"):
         model["vocabulary"] = max(model["vocabulary"], 257)
-    if model["name"] == "module":
+    if model["name"] == "module" or mapping["data"]["dataset"] == "given":
         federation["workers"], federation["engine"] = 1, "inline"
     budgets = ("noise_multiplier", "target_epsilon")
     if privacy["unit"] != "none" and all(privacy[key] is None for key in budgets):
@@ -194,11 +194,13 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
 def _make_data_coherent(data: dict[str, Any]) -> None:
     if "revision" in data and (data["path"] is None) == (data["revision"] is None):
         data["path"], data["revision"] = "records", None
+    if data["dataset"] == "given":
+        data["numbers"], data["records"] = [], None
     if data["dataset"] == "table":
         data["text"] = data["text"][:1] or ["words"]
         data["numbers"] = []
     if data["partition"]["kind"] == "column":
-        of_table = data["dataset"] == "table"
+        of_table = data["dataset"] in ("table", "given")
         data["partition"]["column"] = "owner" if of_table else None
         data["partition"]["file"] = None if of_table else "owners.txt"
     data["validation"]["public"] = True

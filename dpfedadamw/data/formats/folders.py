@@ -27,14 +27,20 @@ from dpfedadamw.spec.data_section import (
     TestFraction,
 )
 from dpfedadamw.spec.section import key
+from dpfedadamw.spec.values import Contradictions, Values
 
 _TINY_SIDE = 64
+# What a partition by column calls the folder that a client's images lie in.
+_FOLDER = "folder"
 # Images are larger than the records of other data sets.
 _CHUNK = 128
 
 
 class ImageFolderSpec(DataSpec, title="Image folder"):
-    """Image files of your own, a folder a class: CLASS/*, or train/CLASS/* and test/CLASS/*."""
+    """Image files of your own, a folder a class: CLASS/*, or train/CLASS/* and test/CLASS/*.
+
+    With partition {kind: column, column: folder}, a folder a client: CLIENT/CLASS/*.
+    """
 
     key_order: ClassVar[tuple[str, ...]] = ("dataset", "path", "size", "channels")
 
@@ -93,6 +99,37 @@ def image_folder(path: Path, form: ImageFormat) -> Source:
     return _source(root, items, len(classes), form, str(form))
 
 
+def client_folders(path: Path, form: ImageFormat) -> Source:
+    """``CLIENT/CLASS/*``: a folder a client, named by it; or ``train/CLIENT/…`` and ``test/…``."""
+    root = folder(path)
+    split = (root / "train").is_dir() and (root / "test").is_dir()
+    base = root / "train" if split else root
+    held = {
+        entry.name: _class_folders(entry)
+        for entry in sorted(folder(base).iterdir())
+        if entry.is_dir() and not entry.name.startswith(".")
+    }
+    held = {client: names for client, names in held.items() if names}
+    tested = _class_folders(root / "test") if split else {}
+    classes = sorted({name for names in (*held.values(), tested) for name in names})
+    if not held or len(classes) < 2:
+        raise DataError(
+            f"{where(root)}: holds {len(held)} client folders and {len(classes)} classes in them; "
+            "needed are one client or more, and two classes: CLIENT/CLASS/image.png, or "
+            "train/CLIENT/CLASS/… and test/CLASS/…"
+        )
+    numbers = {name: number for number, name in enumerate(classes)}
+    owners: list[str] = []
+    items: dict[str, list[tuple[Path, int]]] = {"train": []}
+    for client, names in held.items():
+        for name, files in names.items():
+            items["train"] += [(file, numbers[name]) for file in files]
+            owners += [client] * len(files)
+    if split:
+        items["test"] = [(file, numbers[name]) for name, files in tested.items() for file in files]
+    return _source(root, items, len(classes), form, f"{form} by client", owners)
+
+
 def tiny_imagenet(path: Path, form: ImageFormat) -> Source:
     """Tiny-ImageNet-200: ``train/WNID/images/*.JPEG``; its val folder is the test split."""
     root = folder(path)
@@ -142,18 +179,25 @@ def _source(
     classes: int,
     form: ImageFormat,
     options: str,
+    owners: Sequence[str] | None = None,
 ) -> Source:
     for part, files in items.items():
         if not files:
             raise DataError(f"{where(root)}: holds no {part} images; see docs/data.md")
 
     def read() -> Reading:
-        return Reading({part: _chunks(files, form) for part, files in items.items()}, classes)
+        parts = {
+            part: _chunks(files, form, owners if part == "train" else None)
+            for part, files in items.items()
+        }
+        return Reading(parts, classes)
 
     return Source(root, tuple(file for one in items.values() for file, _ in one), options, read)
 
 
-def _chunks(items: Sequence[tuple[Path, int]], form: ImageFormat) -> Iterator[Chunk]:
+def _chunks(
+    items: Sequence[tuple[Path, int]], form: ImageFormat, owners: Sequence[str] | None = None
+) -> Iterator[Chunk]:
     shape: tuple[int, ...] | None = None
     for start in range(0, len(items), _CHUNK):
         part = items[start : start + _CHUNK]
@@ -168,7 +212,8 @@ def _chunks(items: Sequence[tuple[Path, int]], form: ImageFormat) -> Iterator[Ch
                 )
             pictures.append(picture)
         labels = np.array([label for _, label in part], np.int64)
-        yield Chunk(Images(np.stack(pictures)), labels)
+        whose = None if owners is None else tuple(owners[start : start + _CHUNK])
+        yield Chunk(Images(np.stack(pictures)), labels, whose)
 
 
 def _wanted(preprocessing: Preprocessing) -> ImagePreprocessing:
@@ -178,9 +223,16 @@ def _wanted(preprocessing: Preprocessing) -> ImagePreprocessing:
 def _find_folder(path: Path, keys: ImageFolderSpec, preprocessing: Preprocessing) -> Source:
     form = _wanted(preprocessing)
     # The model's size, unless the spec asks for one.
-    return image_folder(
-        path, ImageFormat(keys.channels, keys.size or form.size, form.interpolation)
-    )
+    shaped = ImageFormat(keys.channels, keys.size or form.size, form.interpolation)
+    by_client = keys.partition.kind == "column" and keys.partition.column is not None
+    return (client_folders if by_client else image_folder)(path, shaped)
+
+
+def _check_column(get: Values) -> Contradictions:
+    """Of folders, only the folder that an image lies in can say whose it is."""
+    column = ("data", "partition", "column")
+    if get("data", "partition", "kind") == "column" and get(*column) not in (None, _FOLDER):
+        yield column, f'found {get(*column)}; image-folder has no column but "{_FOLDER}"'
 
 
 def _find_tiny(path: Path, _: PublishedImagesSpec, preprocessing: Preprocessing) -> Source:
@@ -207,10 +259,13 @@ register(
     DatasetEntry(
         name="image-folder",
         keys=ImageFolderSpec,
-        summary="your own image files in class folders: CLASS/*, or train/CLASS/* and test/CLASS/*",
+        summary="your own image files in class folders: CLASS/*, or train/CLASS/* and "
+        "test/CLASS/*; or CLIENT/CLASS/*, a folder a client",
         origin="yours",
         licence="yours",
         find=_find_folder,
+        check=_check_column,
+        has_columns=True,
         place=6,
     ),
 )

@@ -1,4 +1,4 @@
-"""Tables of your own: CSV or TSV whose columns hold texts or numbers, a label and a client."""
+"""Tables of your own, CSV, TSV, Parquet or Arrow: texts or numbers, a label and a client."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from dpfedadamw.data import columnar
 from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.files import where
 from dpfedadamw.data.lines import close_to, rows
@@ -30,9 +31,9 @@ _ClassName = Annotated[str, _name("A label as it stands in the table.", "Class",
 
 
 class TableSpec(DataSpec, title="Table"):
-    """A CSV or TSV file of your own: texts or numbers, and a label.
+    """A CSV, TSV, Parquet or Arrow file of your own: texts or numbers, and a label.
 
-    The first line names the columns.
+    The first line of a CSV or TSV file names the columns.
     """
 
     key_order: ClassVar[tuple[str, ...]] = (
@@ -138,6 +139,9 @@ def _names(files: Iterable[Path], columns: Columns) -> tuple[str, ...]:
 
 def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of the wanted columns, found by the header."""
+    if path.suffix.lower() in columnar.ENDINGS:
+        yield from columnar.selected(path, wanted)
+        return
     header: list[str] | None = None
     places: list[int] = []
     for number, cells in rows(path, quoting=True):
@@ -230,8 +234,8 @@ register(
     DatasetEntry(
         name="table",
         keys=TableSpec,
-        summary="your own CSV or TSV: one or two columns of text, or columns of numbers, and a "
-        "label",
+        summary="your own CSV, TSV, Parquet or Arrow file: one or two columns of text, or columns "
+        "of numbers, and a label",
         origin="yours",
         licence="yours",
         find=_find,

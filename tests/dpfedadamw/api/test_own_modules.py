@@ -92,6 +92,30 @@ def test_a_target_is_pinned_by_the_run_and_a_changed_source_is_named(tmp_path, m
     assert torch.equal(run.model[1].weight, api.load_model(run.export("out"))[1].weight)
 
 
+def test_records_that_python_holds_are_run_and_given_again_to_take_up_the_run(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 3
+    records = torch.randn(300, 4, generator=generator) + labels[:, None]
+    spec = SMALL | {
+        "data": {"clients": 5, "partition": {"kind": "iid"}, "dataset": "given"},
+        "federation": SMALL["federation"] | {"clients_per_round": 4},
+    }
+    with pytest.raises(KeyboardInterrupt):
+        api.run(spec, data=(records, labels), out=tmp_path, callbacks=[stop])
+    (path,) = (one for one in tmp_path.iterdir() if not one.is_symlink())
+    for other, message in (
+        (None, r"give them again: api\.run"),
+        ((records + 1.0, labels), "the data set has changed since the run began"),
+    ):
+        with pytest.raises(api.DpfedadamwError, match=message):
+            api.resume(path, data=other)
+    run = api.resume(path, data=(records, labels))
+    assert run.verdict == "PASS"
+    assert run.verify().outcome.value == "ALL HOLD"
+    with pytest.raises(api.SpecError, match="this process alone; give a file, or use 1"):
+        api.run(spec, data=(records, labels), changes=["federation.workers=2"], out=tmp_path)
+
+
 def test_a_module_cannot_be_run_in_other_processes(tmp_path):
     for change, message in (
         ("federation.workers=2", r"give its place as model\.name python, or use 1"),

@@ -1,0 +1,152 @@
+"""Records that Python holds already and that `api.run(spec, data=…)` is given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.data.cache import Part, Prepared
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.handed_over import Held, Named, given_parts, held
+from dpfedadamw.data.preparation import content_bytes, prepare
+from dpfedadamw.data.registry import DatasetEntry, register
+from dpfedadamw.preprocessing import Preprocessing
+from dpfedadamw.spec.data_section import Augmentation, DataSpec, TestFraction
+from dpfedadamw.spec.section import key
+from dpfedadamw.spec.values import Contradictions, Values
+
+_MOST_CLASSES = 1_000_000
+
+
+def _name(default: Any, description: str, title: str, *examples: Any) -> Any:
+    return key(default, description, title=title, min_length=1, max_length=200, examples=examples)
+
+
+_Column = Annotated[str, _name(..., "Name of a column.", "Column", "letter", "age")]
+_Class = Annotated[str, _name(..., "A label as it stands there.", "Class", "benign")]
+
+
+class GivenSpec(DataSpec, title="Given from Python"):
+    """Records that `api.run(spec, data=…)` is given: a frame, arrays, or a data set of pairs.
+
+    No file holds them: whoever takes the run up gives them again.
+    """
+
+    key_order: ClassVar[tuple[str, ...]] = ("dataset", "label", "text", "numbers", "records")
+
+    dataset: Literal["given"] = "given"
+    label: str = _name("label", "Column of the class, in a frame.", "Label column", "diagnosis")
+    text: tuple[_Column, ...] = key(
+        (),
+        "One column of text, or two whose texts form a pair. Where text, numbers and records say "
+        "nothing, all columns besides the label and the client's are read.",
+        title="Text columns",
+        max_length=2,
+        examples=((), ("letter",)),
+    )
+    numbers: tuple[_Column, ...] = key(
+        (),
+        "Columns of numbers, used as they stand: scale them before by constants that do not "
+        "depend on the records.",
+        title="Number columns",
+        max_length=10_000,
+        examples=((), ("age", "pressure")),
+    )
+    records: str | None = _name(
+        None, "Column of images or arrays, all of one shape.", "Record column", None, "image"
+    )
+    classes: tuple[_Class, ...] = key(
+        (),
+        "Labels that may occur, in their order. Empty takes whole numbers as they are, 0 to the "
+        "largest, and of names those that do occur, which then are public.",
+        max_length=10_000,
+        examples=((), ("benign", "malignant")),
+    )
+    test_fraction: TestFraction = 0.2
+    augmentation: Augmentation = ()
+
+
+def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
+    column = keys.partition.column if keys.partition.kind == "column" else None
+    parts = {}
+    for name, part in given_parts().items():
+        # Test records belong to nobody.
+        names = Named(
+            keys.label, keys.text, keys.numbers, keys.records, column if name == "train" else None
+        )
+        parts[name] = held(part, names, f"data ({name})")
+    classes = _classes(keys, parts)
+    whole = hashlib.sha256()
+    ready = {}
+    for name, one in parts.items():
+        labels = _numbered(one.labels, classes, f"data ({name})")
+        clients = None
+        if one.clients is not None:
+            clients = np.unique(one.clients, return_inverse=True)[1].astype(np.int64)
+            whole.update(repr(tuple(one.clients)).encode())
+        values = prepare(one.content, preprocessing)
+        whole.update(f"{name} {values.shape} {classes}\n".encode())
+        for content in (*content_bytes(one.content), labels.tobytes()):
+            whole.update(content)
+        ready[name] = Part(values, labels, clients)
+    count = classes if isinstance(classes, int) else len(classes)
+    return Prepared(ready, count, whole.hexdigest())
+
+
+def _classes(keys: GivenSpec, parts: dict[str, Held]) -> int | tuple[str, ...]:
+    """The names of the classes, or their number where labels are whole numbers."""
+    if keys.classes:
+        return keys.classes
+    found = {label for part in parts.values() for label in part.labels}
+    if found and all(isinstance(one, (int, np.integer)) for one in found):
+        if min(found) < 0 or max(found) >= _MOST_CLASSES:
+            raise DataError("data: labels that are whole numbers must be 0, 1, 2, …")
+        return max(2, int(max(found)) + 1)
+    if not all(isinstance(one, str) for one in found) or not 2 <= len(found) <= 10_000:
+        raise DataError(
+            "data.label: labels must be whole numbers 0, 1, 2, … or two or more names; give the "
+            "column of the class, and its classes"
+        )
+    return tuple(sorted(found))
+
+
+def _numbered(
+    labels: Sequence[Any], classes: int | tuple[str, ...], place: str
+) -> NDArray[np.int64]:
+    if isinstance(classes, int):
+        return np.array(labels, np.int64)
+    numbers = {name: number for number, name in enumerate(classes)}
+    for row, label in enumerate(labels):
+        if str(label) not in numbers:
+            raise DataError(f"{place}: row {row}: its label is not one of data.classes")
+    return np.array([numbers[str(label)] for label in labels], np.int64)
+
+
+def _check(get: Values) -> Contradictions:
+    said = [name for name in ("text", "numbers", "records") if get("data", name)]
+    if len(said) > 1:
+        yield ("data", said[1]), f"given beside {said[0]}; give one of text, numbers and records"
+    instead = "records that were handed over are in this process alone; give a file"
+    if get("federation", "workers") not in (None, 1):
+        yield ("federation", "workers"), f"{instead}, or use 1"
+    if get("federation", "engine") == "flower":
+        yield ("federation", "engine"), f"{instead}, or use inline"
+
+
+register(
+    DatasetEntry(
+        name="given",
+        keys=GivenSpec,
+        summary="records that api.run(spec, data=…) is given: a frame, arrays, or a data set",
+        origin="yours",
+        licence="yours",
+        bring=_bring,
+        check=_check,
+        has_columns=True,
+        place=9,
+    )
+)

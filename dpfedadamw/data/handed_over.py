@@ -1,0 +1,260 @@
+"""Data that Python holds already: frames, arrays and data sets, as columns or records.
+
+What is read here is private. No message shows a cell, a label or a record, nor what another library
+says of one: that may quote it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.lines import close_to
+from dpfedadamw.data.source import Images, Numbers, Texts
+
+_given: ContextVar[Any] = ContextVar("data that were handed over", default=None)
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@contextlib.contextmanager
+def handed_over(data: Any) -> Iterator[None]:
+    """Let specs of `data: {dataset: given}` mean these data, for as long as this lasts."""
+    token = _given.set(data)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def given_parts() -> dict[str, Any]:
+    """What was handed over: "train", and "test" where it was given by itself.
+
+    Raises:
+        DataError: If nothing was.
+    """
+    data = _given.get()
+    if data is None:
+        raise DataError(
+            "data: this run's records were handed over from Python, and no file holds them; give "
+            "them again: api.run(spec, data=…), api.resume(folder, data=…)"
+        )
+    if isinstance(data, Mapping) and "train" in data:
+        unknown = sorted(set(data) - {"train", "test"})
+        if unknown:
+            raise DataError(f"data: has the parts train and {unknown[0]}; use train and test")
+        return dict(data)
+    return {"train": data}
+
+
+@dataclass(frozen=True)
+class Named:
+    """Which columns of a frame mean what.
+
+    Attributes:
+        label: Column of the class.
+        text: One or two columns of text.
+        numbers: Columns of numbers.
+        records: Column of arrays or images.
+        client: Column that says whose a record is.
+    """
+
+    label: str
+    text: tuple[str, ...]
+    numbers: tuple[str, ...]
+    records: str | None
+    client: str | None
+
+
+@dataclass(frozen=True)
+class Held:
+    """One part of what was handed over.
+
+    Attributes:
+        content: The records.
+        labels: What stands there as their classes, n whole numbers or names.
+        clients: Whose each is, or None.
+    """
+
+    content: Images | Numbers | Texts
+    labels: Sequence[Any]
+    clients: Sequence[str] | None
+
+
+def held(part: Any, names: Named, place: str) -> Held:
+    """Read what was handed over.
+
+    Args:
+        part: A frame (pandas, polars, pyarrow, Hugging Face), a pair of arrays, or a sequence of
+            (record, label), as torch's data sets are.
+        names: What its columns mean.
+        place: What to call it in messages.
+
+    Raises:
+        DataError: If it cannot be read so; the message shows nothing of it but names of columns.
+    """
+    columns = _columns_of(part)
+    if columns is not None:
+        return _of_frame(part, columns, names, place)
+    if names.client is not None:
+        raise DataError(
+            f"{place}: has no columns, so data.partition.column cannot say whose a record is; give "
+            "a frame, or data.partition.file"
+        )
+    if isinstance(part, tuple) and len(part) == 2:
+        records, labels = (_array(one, place) for one in part)
+        if labels.ndim != 1 or records.ndim < 2 or len(records) != len(labels):
+            raise DataError(
+                f"{place}: has shapes {records.shape} and {labels.shape}; needed are records "
+                "[n, …] and as many labels [n]"
+            )
+        return Held(_content(records, place), labels.tolist(), None)
+    return _of_items(part, place)
+
+
+def _columns_of(part: Any) -> list[str] | None:
+    """The names of a frame's columns; None where it is no frame."""
+    for attribute in ("column_names", "columns"):
+        found = getattr(part, attribute, None)
+        if found is not None and not callable(found):
+            return [str(name) for name in found]
+    return None
+
+
+def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
+    # A data set of Hugging Face may be set to hand out tensors.
+    part = part.with_format(None) if hasattr(part, "with_format") else part
+    asked = [names.label, *names.text, *names.numbers]
+    asked += [one for one in (names.records, names.client) if one is not None]
+    for name in asked:
+        if name not in columns:
+            raise DataError(
+                f"{place}: has no column {name!r} among its {len(columns)}{close_to(name, columns)}"
+            )
+    labels = _cells(part, names.label)
+    clients = None if names.client is None else [str(one) for one in _cells(part, names.client)]
+    rest = [name for name in columns if name not in (names.label, names.client)]
+    if names.text:
+        texts = [_texts(_cells(part, name), name, place) for name in names.text]
+        content: Any = Texts(texts[0], texts[1] if len(texts) == 2 else None)
+    elif names.records is not None:
+        content = _stacked(_cells(part, names.records), place)
+    elif names.numbers:
+        content = _table([(name, _cells(part, name)) for name in names.numbers], place)
+    else:
+        content = _guessed([(name, _cells(part, name)) for name in rest], place)
+    return Held(content, labels, clients)
+
+
+def _guessed(cells: list[tuple[str, list[Any]]], place: str) -> Images | Numbers | Texts:
+    """What all columns besides label and client are, where the spec does not say."""
+    kinds = {
+        "text" if isinstance(one, str) else "number" if _is_number(one) else "records"
+        for _, column in cells
+        for one in column[:1]
+    }
+    if kinds == {"number"}:
+        return _table(cells, place)
+    if kinds == {"text"} and len(cells) <= 2:
+        first, *more = (_texts(column, name, place) for name, column in cells)
+        return Texts(first, more[0] if more else None)
+    if kinds == {"records"} and len(cells) == 1:
+        return _stacked(cells[0][1], place)
+    raise DataError(
+        f"{place}: say which columns are read: data.numbers, data.text or data.records; there are "
+        f"{', '.join(name for name, _ in cells[:20]) or 'none besides the label'}"
+    )
+
+
+def _is_number(cell: Any) -> bool:
+    return isinstance(cell, (bool, int, float, np.number, np.bool_))
+
+
+def _cells(part: Any, name: str) -> list[Any]:
+    """A column as Python values."""
+    column = part[name]
+    for way in ("to_pylist", "to_list", "tolist"):
+        if hasattr(column, way):
+            return list(getattr(column, way)())
+    return list(column)
+
+
+def _texts(cells: list[Any], name: str, place: str) -> tuple[str, ...]:
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, str):
+            raise DataError(f"{place}: row {row}: the column {name} holds no text there")
+    return tuple(cells)
+
+
+def _table(columns: list[tuple[str, list[Any]]], place: str) -> Numbers:
+    """Columns of numbers as records float32 [n, columns]."""
+    whole = np.empty((len(columns[0][1]), len(columns)), np.float32)
+    for number, (name, cells) in enumerate(columns):
+        for row, cell in enumerate(cells):
+            if not _is_number(cell) or not abs(float(cell)) <= _LARGEST:
+                raise DataError(
+                    f"{place}: row {row}: the column {name} holds no finite number there; give one"
+                )
+            whole[row, number] = cell
+    return Numbers(whole)
+
+
+def _array(value: Any, place: str) -> NDArray[Any]:
+    """A tensor, an array, or nested lists as an array of numbers."""
+    try:
+        plain = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    except Exception:
+        raise DataError(f"{place}: holds what is no array of numbers") from None
+    return np.asarray(plain)
+
+
+def _content(records: NDArray[Any], place: str) -> Images | Numbers:
+    if records.dtype.kind not in "biuf":
+        raise DataError(f"{place}: records of type {records.dtype}; needed are real numbers")
+    if records.dtype.kind == "f" and not np.isfinite(records).all():
+        raise DataError(f"{place}: records hold values that are not finite; clean them first")
+    if records.dtype == np.uint8 and records.ndim == 4:
+        return Images(records)
+    return Numbers(records)
+
+
+def _stacked(cells: Sequence[Any], place: str) -> Images | Numbers:
+    """Single records as one array; pictures, height x width x channels, as channels first."""
+    found: list[NDArray[Any]] = []
+    for row, cell in enumerate(cells):
+        one = _array(cell, f"{place}: row {row}")
+        if hasattr(cell, "getbands"):
+            one = one[None] if one.ndim == 2 else one.transpose(2, 0, 1)
+        if found and one.shape != found[0].shape:
+            raise DataError(
+                f"{place}: row {row}: has shape {one.shape}, others have {found[0].shape}; all "
+                "must have one"
+            )
+        found.append(one)
+    if not found:
+        raise DataError(f"{place}: holds no record")
+    return _content(np.stack(found), place)
+
+
+def _of_items(part: Any, place: str) -> Held:
+    """A sequence of (record, label)."""
+    if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
+        raise DataError(
+            f"{place}: {type(part).__name__} is neither a frame, a pair of arrays (records, "
+            "labels), nor a data set of (record, label)"
+        )
+    records, labels = [], []
+    for row in range(len(part)):
+        item = part[row]
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise DataError(f"{place}: row {row}: is no pair of a record and its label")
+        records.append(item[0])
+        label = item[1]
+        labels.append(label.item() if hasattr(label, "item") else label)
+    return Held(_stacked(records, place), labels, None)

@@ -1,0 +1,197 @@
+"""Data as people have them: frames, arrays, data sets of pairs, Parquet, and a folder a client."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dpfedadamw import spec as specs
+from dpfedadamw.data.datasets import load
+from dpfedadamw.data.errors import DataError
+from dpfedadamw.data.handed_over import handed_over
+from dpfedadamw.errors import SpecError
+from dpfedadamw.models.own.tokens import plain_tokens
+from tests.runs import small_spec
+
+SECRET = "Jane Doe's diagnosis"
+COLUMNS = {
+    "age": [0.5, 0.25, 0.125, 0.75],
+    "pressure": [1, 2, 3, 4],
+    "hospital": ["north", "south", "north", "south"],
+    "label": ["ill", "well", "ill", "well"],
+}
+BY_HOSPITAL = {"kind": "column", "column": "hospital"}
+
+
+def section(**data):
+    """The section `data` of a spec whose records are handed over."""
+    mapping = small_spec().to_mapping()
+    mapping["data"] = {"dataset": "given", "clients": 2, "test_fraction": 0.25, **data}
+    mapping["federation"]["clients_per_round"] = 1
+    return specs.from_mapping(mapping).data
+
+
+def read(data, preprocessing=None, **keys):
+    with handed_over(data):
+        return load(section(**keys), preprocessing)
+
+
+def frames():
+    """The same table as each library that is here has it."""
+    made = []
+    for library, make in (
+        ("pandas", lambda found: found.DataFrame(COLUMNS)),
+        ("polars", lambda found: found.DataFrame(COLUMNS)),
+        ("pyarrow", lambda found: found.table(COLUMNS)),
+        ("datasets", lambda found: found.Dataset.from_dict(COLUMNS)),
+    ):
+        made.append(pytest.param(library, make, id=library))
+    return made
+
+
+@pytest.mark.parametrize(("library", "make"), frames())
+def test_frames_of_every_library_are_the_same_records(library, make):
+    found = read(make(pytest.importorskip(library)), partition=BY_HOSPITAL)
+    assert found.input_shape == (2,)
+    assert found.classes == 2
+    assert sorted([*found.train.labels, *found.test.labels]) == [0, 0, 1, 1]
+    # North's are ill, south's are well: whose each is stays with it through the split.
+    assert found.clients.tolist() == found.train.labels.tolist()
+    rows = torch.cat([found.train.inputs[:], found.test.inputs[:]])
+    assert sorted(rows[:, 1].tolist()) == [1, 2, 3, 4]
+    reference = read(_Frame(COLUMNS), partition=BY_HOSPITAL)
+    assert found.sha256 == reference.sha256
+    assert found.sha256 != read(_Frame(COLUMNS), numbers=["age"], partition=BY_HOSPITAL).sha256
+
+
+class _Frame:
+    """The least that a frame has."""
+
+    def __init__(self, columns):
+        self._columns = columns
+
+    @property
+    def columns(self):
+        return list(self._columns)
+
+    def __getitem__(self, name):
+        return self._columns[name]
+
+
+def test_pairs_arrays_and_pictures_are_read_and_test_records_may_be_given():
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (6, 8, 8), dtype=np.uint8)
+    labels = [0, 1, 2, 0, 1, 2]
+    pairs = [(Image.fromarray(one), label) for one, label in zip(pixels, labels, strict=True)]
+    pictures = read(pairs)
+    assert (pictures.input_shape, pictures.classes) == ((1, 8, 8), 3)
+    assert float(pictures.train.inputs[:].max()) <= 1.0
+    tensors = torch.utils.data.TensorDataset(torch.randn(6, 4), torch.tensor(labels))
+    assert read(tensors).input_shape == (4,)
+    parts = {"train": (np.ones((5, 3)), [0, 1, 0, 1, 0]), "test": (torch.zeros(2, 3), [1, 1])}
+    both = read(parts)
+    assert (len(both.train), len(both.test), both.classes) == (5, 2, 2)
+
+
+def test_texts_become_a_models_tokens():
+    texts = _Frame({"letter": ["a good one", "a bad one", "good", "bad"], "label": [1, 0, 1, 0]})
+    assert read(texts, plain_tokens("words", 50, 5)).input_shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("data", "keys", "message"),
+    [
+        (None, {}, r"handed over from Python.*api\.resume\(folder, data=…\)"),
+        ({"train": [], "valid": []}, {}, "use train and test"),
+        (
+            _Frame(COLUMNS),
+            {"label": "lable"},
+            "no column 'lable' among its 4; did you mean",
+        ),
+        (
+            _Frame(COLUMNS),
+            {"classes": ["ill", "dead"], "numbers": ["age"]},
+            "row 1: its label is not one of",
+        ),
+        (_Frame(COLUMNS), {}, r"say which columns are read: data\.numbers"),
+        (
+            _Frame(COLUMNS | {"age": [0.5, SECRET, 1.0, 1.0]}),
+            {"numbers": ["age"]},
+            "row 1: the column age holds no finite number",
+        ),
+        (_Frame(COLUMNS | {"age": [SECRET, None, "", ""]}), {"text": ["age"]}, "row 1: the column"),
+        (_Frame(COLUMNS | {"label": [0, SECRET, 1, 0]}), {"numbers": ["age"]}, "labels must be"),
+        (_Frame(COLUMNS | {"label": [0, -1, 1, 0]}), {"numbers": ["age"]}, "must be 0, 1, 2"),
+        ((np.zeros(3), [0, 1, 0]), {}, r"has shapes \(3,\) and \(3,\)"),
+        ((np.full((2, 2), np.nan), [0, 1]), {}, "not finite"),
+        ((np.array([[SECRET], ["x"]]), [0, 1]), {}, "needed are real numbers"),
+        ([(np.zeros(2), 0), SECRET], {}, "row 1: is no pair"),
+        ([(np.zeros(2), 0), (np.zeros(3), 1)], {}, r"row 1: has shape \(3,\), others have \(2,\)"),
+        ([(object(), 0)], {}, "needed are real numbers"),
+        (SECRET.__iter__(), {}, "is neither a frame"),
+        ((np.zeros((2, 2)), [0, 1]), {"partition": BY_HOSPITAL}, "has no columns, so"),
+    ],
+)
+def test_what_cannot_be_read_is_said_without_a_record(data, keys, message):
+    with pytest.raises(DataError, match=message) as caught:
+        read(data, **keys)
+    assert "\n" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_parquet_and_arrow_are_tables_as_csv_is(tmp_path, ending):
+    arrow = pytest.importorskip("pyarrow")
+    path = tmp_path / f"t.{ending}"
+    table = arrow.table(COLUMNS)
+    if ending == "parquet":
+        importlib.import_module("pyarrow.parquet").write_table(table, path)
+    else:
+        with arrow.OSFile(str(path), "wb") as sink, arrow.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table)
+    keys = {
+        "dataset": "table",
+        "label": "label",
+        "numbers": ["age", "pressure"],
+        "partition": BY_HOSPITAL,
+        "cache": str(tmp_path / "cache"),
+    }
+    found = load(section(path=str(path), **keys))
+    assert found.classes == 2
+    assert found.clients.tolist() == found.train.labels.tolist()
+    with pytest.raises(DataError, match=r"'pressur' is there 0 times.*; did you mean 'pressure'"):
+        load(section(path=str(path), **{**keys, "numbers": ["pressur"]}))
+    path.write_bytes(SECRET.encode() * 10)
+    with pytest.raises(DataError, match=rf"not a readable {ending} file \(Arrow") as caught:
+        load(section(path=str(path), **keys))
+    assert SECRET not in str(caught.value)
+
+
+def test_a_folder_a_client_is_the_clients_own(tmp_path):
+    for client, grey in (("ada", 10), ("bob", 200)):
+        for name in ("cat", "dog"):
+            place = tmp_path / "images" / client / name
+            place.mkdir(parents=True)
+            for number in range(3):
+                Image.new("L", (4, 4), grey + number).save(place / f"{number}.png")
+    keys = {
+        "dataset": "image-folder",
+        "path": str(tmp_path / "images"),
+        "channels": 1,
+        "cache": str(tmp_path / "cache"),
+    }
+    found = load(section(partition={"kind": "column", "column": "folder"}, **keys))
+    assert found.classes == 2
+    bright = found.train.inputs[:].flatten(1).mean(1) > 0.5
+    assert found.clients.tolist() == bright.long().tolist()
+    with pytest.raises(SpecError, match='has no column but "folder"'):
+        section(partition=BY_HOSPITAL, **keys)
+    keys["path"] = str(tmp_path / "images" / "ada")
+    with pytest.raises(DataError, match="holds 0 client folders"):
+        load(section(partition={"kind": "column", "column": "folder"}, **keys))
