@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.filing.whole import Finished
+    from dpfedadamw.integrations.tracking import Tracking
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
     from dpfedadamw.storage.lock import RunLock
@@ -105,13 +108,9 @@ class Run:
         whole clients are, towards a third party, who sees the released models. Of a private
         selection, that of publishing the best. `claim` has the other views and what they assume.
         """
-        from dpfedadamw.privacy.accounting.registry import claimed
+        from dpfedadamw.privacy.accounting.registry import headline
 
-        claim = self.claim
-        if claim.get("view_headline") == "none":
-            return None
-        third = "tuning" in claim or claim.get("view_headline") == "third-party"
-        return claimed(claim["third_party" if third else "server_worst_case"])
+        return headline(self.claim)
 
     @property
     def delta(self) -> float | None:
@@ -265,6 +264,7 @@ def run(
     engine: str = "auto",
     escrow: str | Path | None = None,
     callbacks: Iterable[Callback] = (),
+    trackers: Sequence[str] = (),
     trainer_key: str | Path | None = None,
     auditor_key: str | Path | None = None,
     timestamp: str | None = None,
@@ -288,6 +288,8 @@ def run(
         escrow: A new file that keeps the noise key; whoever has it can subtract all noise.
         callbacks: Called after each round with a `Round`. What one raises ends the run, which
             `resume` takes up again.
+        trackers: Trackers that are told what is public of the run: "tensorboard", "mlflow",
+            "wandb" (offline), or others that are installed. They write to ``tracking`` in ``out``.
         trainer_key: Private key that signs what was run; your own by default, made on first use.
         auditor_key: The same for what was found.
         timestamp: Address of a time-stamping authority (RFC 3161).
@@ -306,17 +308,20 @@ def run(
     from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import whole
+    from dpfedadamw.integrations import tracking
     from dpfedadamw.models.own.fitting import handed_over
     from dpfedadamw.run.training import start
 
+    tracking.check(trackers)
     with handed_over(model), holding(data):
         experiment = prepare(wanted, pick_device(device))
         filing = _filing(trainer_key, auditor_key, timestamp)
         kept = None if escrow is None else Path(escrow)
         training = start(experiment, Path(out), engine, escrow=kept)
         try:
-            with training.lock:
-                finished = whole.finish(_trained(training, callbacks), filing)
+            with training.lock, _tracked(training, trackers) as told:
+                finished = whole.finish(_trained(training, callbacks, told), filing)
+                told.finish(tracking.outcome_of(finished.summary))
         except BaseException as error:
             rundir.mark_resumable(error, training.run.path, kept is not None)
             raise
@@ -332,6 +337,7 @@ def resume(
     engine: str = "auto",
     escrow: str | Path | None = None,
     callbacks: Iterable[Callback] = (),
+    trackers: Sequence[str] = (),
     trainer_key: str | Path | None = None,
     auditor_key: str | Path | None = None,
     timestamp: str | None = None,
@@ -347,8 +353,11 @@ def resume(
     """
     from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.filing import whole
+    from dpfedadamw.integrations import tracking
     from dpfedadamw.models.own.fitting import handed_over
 
+    tracking.check(trackers)
+    told: list[Tracking] = []
     found = rundir.open_existing(Path(run_dir))
     kept = None if escrow is None else Path(escrow)
 
@@ -356,13 +365,17 @@ def resume(
         from dpfedadamw.experiment import pick_device
         from dpfedadamw.run.training import resume
 
-        return _trained(resume(found, pick_device(device), engine, lock, kept), callbacks)
+        training = resume(found, pick_device(device), engine, lock, kept)
+        told.append(opened.enter_context(_tracked(training, trackers)))
+        return _trained(training, callbacks, told[0])
 
     try:
-        with handed_over(model), holding(data):
+        with handed_over(model), holding(data), contextlib.ExitStack() as opened:
             finished = whole.resume(
                 found, train_the_rest, lambda: _filing(trainer_key, auditor_key, timestamp)
             )
+            if finished is not None and told:
+                told[0].finish(tracking.outcome_of(finished.summary))
     except BaseException as error:
         rundir.mark_resumable(error, found.path, kept is not None)
         raise
@@ -420,7 +433,21 @@ def _filing(
     return after_training.Filing(signers, after_training.authority(timestamp))
 
 
-def _trained(training: Training, callbacks: Iterable[Callback]) -> Trained:
+@contextlib.contextmanager
+def _tracked(training: Training, trackers: Sequence[str]) -> Iterator[Tracking]:
+    """Trackers of a run in progress; what goes wrong in one is a warning."""
+    from dpfedadamw.integrations.tracking import of_training
+
+    told = of_training(training, trackers)
+    try:
+        yield told
+    finally:
+        told.close()
+        for problem in told.problems:
+            warnings.warn(problem, stacklevel=3)
+
+
+def _trained(training: Training, callbacks: Iterable[Callback], told: Tracking) -> Trained:
     """Train what is left; the caller holds the lock."""
     from dpfedadamw.filing import whole
 
@@ -428,11 +455,12 @@ def _trained(training: Training, callbacks: Iterable[Callback]) -> Trained:
     rounds = training.experiment.spec.federation.rounds
 
     def after_round(result: RoundResult, evaluation: Evaluation) -> None:
-        told = Round(result.completed, rounds, evaluation.accuracy, evaluation.loss)
+        told.round_is_over()
+        seen = Round(result.completed, rounds, evaluation.accuracy, evaluation.loss)
         for callback in called:
-            callback(told)
+            callback(seen)
 
-    return whole.train(training, after_round if called else None)
+    return whole.train(training, after_round)
 
 
 def _told(finished: Finished | None, run: Run) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,7 @@ from dpfedadamw.profiling import profiled, within
 if TYPE_CHECKING:
     from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.filing.whole import Finished
+    from dpfedadamw.integrations.tracking import Tracking
     from dpfedadamw.profiling import Profile
     from dpfedadamw.run.training import Training
     from dpfedadamw.rundir import RunDirectory
@@ -92,6 +94,14 @@ def run(
             help="Say at the end where the time went, by part: printed, and filed nowhere.",
         ),
     ] = False,
+    tracker: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Tell a tracker what is public of the run: tensorboard, mlflow or wandb "
+            "(offline). It writes to DIR/tracking. Repeatable.",
+        ),
+    ] = None,
     trial: Annotated[
         Path | None,
         typer.Option(hidden=True, metavar="FILE", help="Written by sweep for a trial."),
@@ -125,10 +135,23 @@ def run(
         changes, engine = [*(changes or ()), f"federation.engine={engine}"], "auto"
     # The spec is read before the engine is loaded, so that a wrong one is refused at once.
     wanted = specs.load(spec, changes or ()) if spec is not None else None
+    if tracker:
+        from dpfedadamw.integrations import tracking
+
+        tracking.check(tracker)
     with profiled() if profile else contextlib.nullcontext() as spent:
         if resume is not None:
             _resume(
-                resume, device, engine, escrow, trainer_key, auditor_key, timestamp, as_json, spent
+                resume,
+                device,
+                engine,
+                escrow,
+                trainer_key,
+                auditor_key,
+                timestamp,
+                as_json,
+                spent,
+                tracker or (),
             )
             return
         assert wanted is not None
@@ -151,7 +174,9 @@ def run(
             else:
                 training = start(experiment, out_dir, engine, escrow=escrow, trial=tried)
         with resumable(training.run.path, escrow is not None), training.lock:
-            _finish(_train(training, as_json), filing, as_json, spent)
+            with _tracked(training, tracker or ()) as told:
+                finished = _finish(_train(training, as_json, told), filing, as_json, told)
+            _show(finished, training.run, as_json, spent)
 
 
 def _refuse_profile(spec: Spec, spent: Profile | None) -> None:
@@ -175,10 +200,12 @@ def _resume(
     timestamp: str | None,
     as_json: bool,
     spent: Profile | None,
+    trackers: Sequence[str],
 ) -> None:
     """Finish a run that was cut off, wherever that was."""
     with within("start"):
         from dpfedadamw.filing import after_training, whole
+        from dpfedadamw.integrations.tracking import outcome_of
         from dpfedadamw.rundir import open_existing
 
     run = open_existing(run_dir)
@@ -192,9 +219,11 @@ def _resume(
         _refuse_profile(training.experiment.spec, spent)
         if training.note is not None:
             err.print(Text(f"note: {training.note}", style="yellow"), soft_wrap=True)
-        return _train(training, as_json)
+        told.append(opened.enter_context(_tracked(training, trackers)))
+        return _train(training, as_json, told[0])
 
-    with resumable(run.path, escrow is not None):
+    told: list[Tracking] = []
+    with resumable(run.path, escrow is not None), contextlib.ExitStack() as opened:
         try:
             finished = whole.resume(
                 run,
@@ -208,6 +237,8 @@ def _resume(
             err.print(Text("this run is finished; nothing was left to do", style="dim"))
             exit_by(after_training.filed_verdict(run))
             return
+        if told:
+            told[0].finish(outcome_of(finished.summary))
         _show(finished, run, as_json, spent)
 
 
@@ -221,7 +252,21 @@ def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | N
     return after_training.Filing(signers, after_training.authority(timestamp))
 
 
-def _train(training: Training, as_json: bool) -> Trained:
+@contextlib.contextmanager
+def _tracked(training: Training, trackers: Sequence[str]) -> Iterator[Tracking]:
+    """Trackers of a run in progress; what goes wrong in one is said, and the run goes on."""
+    from dpfedadamw.integrations.tracking import of_training
+
+    told = of_training(training, trackers)
+    try:
+        yield told
+    finally:
+        told.close()
+        for problem in told.problems:
+            err.print(Text(f"note: {problem}", style="yellow"), soft_wrap=True)
+
+
+def _train(training: Training, as_json: bool, told: Tracking) -> Trained:
     from dpfedadamw.filing import whole
 
     experiment, federation = training.experiment, training.experiment.spec.federation
@@ -235,6 +280,7 @@ def _train(training: Training, as_json: bool) -> Trained:
         progress.update(task, completed=training.completed)
 
         def after_round(result: Any, evaluation: Any) -> None:
+            told.round_is_over()
             lines.round_is_over(result.completed, evaluation.accuracy)
             text = "training"
             if evaluation.accuracy is not None:
@@ -247,12 +293,14 @@ def _train(training: Training, as_json: bool) -> Trained:
         return whole.train(training, after_round, before_probe)
 
 
-def _finish(trained: Trained, filing: Filing, as_json: bool, spent: Profile | None) -> None:
-    """Attest, audit, report and sign, and say what the run came to."""
+def _finish(trained: Trained, filing: Filing, as_json: bool, told: Tracking) -> Finished:
+    """Attest, audit, report and sign, and tell trackers what the run came to."""
     from dpfedadamw.filing import whole
+    from dpfedadamw.integrations.tracking import outcome_of
 
     finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json))
-    _show(finished, trained.run, as_json, spent)
+    told.finish(outcome_of(finished.summary))
+    return finished
 
 
 def _show(finished: Finished, run: RunDirectory, as_json: bool, spent: Profile | None) -> None:

@@ -144,6 +144,21 @@ def claimed(view: Mapping[str, Any]) -> float:
     return float(view["epsilon"][view["accountant"]])
 
 
+def headline(claim: Mapping[str, Any]) -> float | None:
+    """Return the ε that a run claims first, or None of a run without privacy.
+
+    Where single records are protected, towards the server, of a client in every round; where whole
+    clients are, towards a third party. Of a private selection, that of publishing the best.
+
+    Args:
+        claim: The ledger's claim.
+    """
+    if claim.get("view_headline") == "none":
+        return None
+    third = "tuning" in claim or claim.get("view_headline") == "third-party"
+    return claimed(claim["third_party" if third else "server_worst_case"])
+
+
 def label_of(name: str) -> str:
     """Return an accountant's name for people; an unknown name as it is."""
     return ACCOUNTANTS[name].label if name in ACCOUNTANTS else name
