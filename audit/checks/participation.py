@@ -42,11 +42,12 @@ _EACH_OF_FIXED, _SHARED_OF_FIXED = 0.5, 0.5
 
 
 def _cohorts(ledger: Ledger, rounds: int, clients: int) -> list[Integers]:
-    """Who was in each finished round; a round that was repeated counts as it ended."""
+    """Who was drawn for each finished round; a round that was repeated counts as it ended."""
     finished = {item.round: item for item in ledger.rounds}
     if not finished or set(finished) != set(range(rounds)):
         raise UnverifiedError("not every round was finished")
-    cohorts = [np.asarray(finished[index].clients, dtype=np.int64) for index in range(rounds)]
+    # Whoever was drawn, answer or none: that a client drops out is no draw.
+    cohorts = [np.asarray(finished[index].asked, dtype=np.int64) for index in range(rounds)]
     if any(len(cohort) and int(cohort.max()) >= clients for cohort in cohorts):
         raise UnverifiedError("a round names a client that does not exist")
     return cohorts

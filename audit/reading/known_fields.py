@@ -90,7 +90,7 @@ LEDGER: Mapping[str, Shape] = {
         "canaries": dict.fromkeys(("count", "kind", "audited")),
         "budget": dict.fromkeys(("epsilon", "delta", "reservation")),
         "tuning": dict.fromkeys(("trial", "trials", "commitment")),
-        "sites": dict.fromkeys(("keys",)),
+        "sites": dict.fromkeys(("keys", "drop_outs")),
         "grid": dict.fromkeys(("update", "vectors", "summaries", "weights")),
         "public_coin": {
             **dict.fromkeys(("run", "intent_sha256", "challenge_sha256", "challenger")),

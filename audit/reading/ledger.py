@@ -155,7 +155,7 @@ class Header:
     `producer`; how long it will be is not known when it begins, so that `rounds` is the number of
     files that it left, and `local_steps` the most steps of one. `sites`
     are the public keys (hex) of clients that hold their records and evidence themselves, by client;
-    empty where one process has all.
+    empty where one process has all; `drop_outs` of them may give no answer in a round.
     """
 
     run: str
@@ -193,6 +193,7 @@ class Header:
     tuning: Trial | None = None
     producer: Producer | None = None
     sites: tuple[str, ...] = ()
+    drop_outs: int = 0
 
     @property
     def course(self) -> Course:
@@ -487,6 +488,10 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         tuning=_optional(entry, "tuning", lambda: _trial(fields.mapping(entry, "tuning"))),
         producer=producer,
         sites=_optional(entry, "sites", lambda: _sites(fields.mapping(entry, "sites"))) or (),
+        drop_outs=_optional(
+            entry, "sites", lambda: fields.integer(fields.mapping(entry, "sites"), "drop_outs")
+        )
+        or 0,
     )
 
 

@@ -74,10 +74,14 @@ class Facts:
             kind = type(error).__name__
             raise DeploymentError(f"{path}: says nothing of a federation ({kind})") from None
 
-    @property
-    def header(self) -> dict[str, Any]:
-        """What the ledger's header says of clients that hold their records themselves."""
-        return {"selection_sha256": self.salt_sha256, "sites": {"keys": list(self.keys)}}
+    def header(self, drop_outs: int) -> dict[str, Any]:
+        """What the ledger's header says of clients that hold their records themselves.
+
+        Args:
+            drop_outs: How many of a round may give no answer.
+        """
+        sites = {"keys": list(self.keys), "drop_outs": drop_outs}
+        return {"selection_sha256": self.salt_sha256, "sites": sites}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,12 +50,16 @@ def open_led(home: Path, link: Link, patience: Patience) -> Training:
             f"{earlier.path}: this federation's run is finished. Its clients have spent what it "
             "cost; make a new project for another run"
         )
+    drop_outs = spec.federation.drop_outs
     nodes = meet(link, facts, digest, patience)
 
     def runner(run: RunDirectory, worker: Worker) -> RemoteClients:
-        return RemoteClients(run.identifier, facts, nodes, worker, link, patience)
+        return RemoteClients(
+            run.identifier, facts, nodes, worker, link, patience, drop_outs=drop_outs
+        )
 
-    apart = Apart(experiment=experiment, header=facts.header, unit=led_unit, runner=runner)
+    header = facts.header(drop_outs)
+    apart = Apart(experiment=experiment, header=header, unit=led_unit, runner=runner)
     if earlier is not None:
         return resume(earlier, torch.device("cpu"), apart=apart)
     return start(experiment, runs, apart=apart)

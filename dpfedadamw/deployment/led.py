@@ -137,6 +137,15 @@ class LedRecords(_Led):
         """One line for each client of the round."""
         return RecordLevel.charges(current)
 
+    @staticmethod
+    def traffic(current: Round) -> tuple[int | None, int | None]:
+        """Bytes up and down of all that were asked: who dropped out is not published."""
+        up, down = Unprotected.traffic(current)
+        if not current.answers or up is None or current.plan.participants_hidden:
+            return up, down
+        asked = len(current.chosen) + len(current.dropped)
+        return len(current.answers[0].message) * asked, len(current.message) * asked
+
     def close(self, current: Round) -> Mapping[str, object]:
         """Keep the broadcasts; digests of what travelled."""
         uploads = [answer.message for answer in current.answers]

@@ -33,6 +33,7 @@ from dpfedadamw.deployment.project import (
 _LOOK = 0.1
 _START_SECONDS = 120.0
 _END_SECONDS = 10.0
+_RESTART_SECONDS = 2.0
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _PARENT_DEATH = 1
 
@@ -62,11 +63,13 @@ class Started:
         name: What it is.
         process: Itself, the leader of its group.
         log: Where it writes.
+        since: When it was started, in seconds that only grow.
     """
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    since: float = field(default_factory=time.monotonic)
 
     def end(self, how: int = signal.SIGTERM) -> None:
         """Send a signal to all of its group."""
@@ -83,12 +86,14 @@ class Federation:
         addresses: Where processes listen.
         client_command: The command of one client's own process; that of the command line by
             default.
+        node_program: What is started in place of ``flower-supernode``, with its arguments.
         started: All that were started, by name.
     """
 
     project: Project
     addresses: Addresses
     client_command: Callable[[int], Sequence[str]] | None = None
+    node_program: Sequence[str] = ()
     started: dict[str, Started] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -143,12 +148,13 @@ class Federation:
     def start_supernode(self, client: int) -> None:
         """Start one client's SuperNode."""
         command = supernode_command(self.project, client, self.addresses)
+        command = [*(self.node_program or command[:1]), *command[1:]]
         home = self.project.site(client).path / "flower"
         home.mkdir(exist_ok=True)
         self._start(f"supernode-{client:02d}", command, home)
 
     def kill(self, name: str) -> None:
-        """Kill a process and all that it started, at once."""
+        """Kill a process and all that it started, at once; `run` starts it again."""
         one = self.started[name]
         one.end(signal.SIGKILL)
         one.process.wait()
@@ -179,7 +185,9 @@ class Federation:
             raise DeploymentError(f"the run has failed: {told['reason']}; logs: {self._logs}")
 
     def end(self) -> None:
-        """End all processes, clients first: politely, then not."""
+        """End all processes and what they started, clients first: politely, then not."""
+        # Flower gives some of its processes groups of their own.
+        further = _descendants([one.process.pid for one in self.started.values()])
         for how in (signal.SIGTERM, signal.SIGKILL):
             for one in reversed(list(self.started.values())):
                 one.end(how)
@@ -187,10 +195,27 @@ class Federation:
             for one in self.started.values():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     one.process.wait(max(0.1, last - time.monotonic()))
+        for process, began in further.items():
+            # Its number may be another's by now.
+            if _parent_and_start(process)[1] == began:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
         self.started.clear()
 
     def _check(self) -> None:
-        """Refuse to go on without the SuperLink; clients may come and go."""
+        """Refuse to go on without the SuperLink; start clients again that have ended.
+
+        Flower takes a SuperNode that was killed back only once it holds it to be gone, a minute
+        after it was last heard of; until then the new one ends too, and is started again.
+        """
+        for name, one in list(self.started.items()):
+            kind, _, number = name.partition("-")
+            over = one.process.poll() is not None
+            if not number or not over or time.monotonic() < one.since + _RESTART_SECONDS:
+                continue
+            # What it started may have outlived it.
+            one.end(signal.SIGKILL)
+            (self.start_client if kind == "client" else self.start_supernode)(int(number))
         one = self.started["superlink"]
         if one.process.poll() is not None:
             raise DeploymentError(f"the SuperLink has ended; its log is {one.log}")
@@ -254,6 +279,32 @@ def _found(command: Sequence[str]) -> list[str]:
     if found is None:
         raise DeploymentError(f"{program}: is not installed here; pip install 'dpfedadamw[flower]'")
     return [found, *rest]
+
+
+def _descendants(parents: Sequence[int]) -> dict[int, str]:
+    """Processes that others started, and those that these started, with when each began."""
+    children: dict[int, list[int]] = {}
+    began: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        process = int(folder.name)
+        parent, began[process] = _parent_and_start(process)
+        children.setdefault(parent, []).append(process)
+    found: dict[int, str] = {}
+    waiting = list(parents)
+    while waiting:
+        for process in children.get(waiting.pop(), ()):
+            found[process] = began[process]
+            waiting.append(process)
+    return found
+
+
+def _parent_and_start(process: int) -> tuple[int, str]:
+    """A process's parent and when it began, as Linux tells it; where it does not, nobody's."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # The name before it may hold anything.
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return int(words[1]), words[19]
+    return -1, ""
 
 
 def _end_with_parent() -> None:

@@ -89,9 +89,9 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
             "privacy.unit: none: clients on machines of their own would send what their records "
             "give in the clear; use record or client"
         )
-    if spec.tune.selection == "private":
+    if spec.budget.file is not None or spec.tune.selection == "private":
         raise DeploymentError(
-            "privacy.budget and tune: count what is spent on one machine's data; leave them out"
+            "budget and tune: count what is spent on one machine's data; leave them out"
         )
     clients, salt = len(plan.records), secrets.token_bytes(32)
     project = Project(path.resolve(), clients)

@@ -22,6 +22,7 @@ from dpfedadamw.deployment.client import statement
 from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.deployment.facts import Facts
 from dpfedadamw.deployment.identity import is_signed
+from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.federation.arrivals import ArrivalError, Likeness, expected
 from dpfedadamw.federation.links import Link, Reply
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation
@@ -143,6 +144,7 @@ class RemoteClients:
         worker: The server's: learns from its rule what an upload looks like.
         link: Carries the messages.
         patience: How long is waited.
+        drop_outs: How many of a round may give no answer, or none that can be used.
         clock: Seconds that only grow.
         rest: Waits for so many seconds.
     """
@@ -155,21 +157,23 @@ class RemoteClients:
         worker: Worker,
         link: Link,
         patience: Patience,
+        *,
+        drop_outs: int = 0,
         clock: Callable[[], float] = time.monotonic,
         rest: Callable[[float], None] = time.sleep,
     ) -> None:
         self._run, self._facts = run, facts
         self._worker, self._link, self._patience = worker, link, patience
-        self._clock, self._rest = clock, rest
+        self._clock, self._rest, self._drop_outs = clock, rest, drop_outs
         self._nodes = nodes
         self._expected: Likeness | None = None
 
-    def answers(self, parts: Sequence[Participation]) -> Iterator[Answer]:
-        """What each client's part comes to, in the order of ``parts``.
+    def answers(self, parts: Sequence[Participation]) -> Iterator[Answer | None]:
+        """What each client's part comes to, in the order of ``parts``; None where it dropped out.
 
         Raises:
-            DeploymentError: If a client gives no answer in time, or refuses.
-            ArrivalError: If what it sends is no upload.
+            DeploymentError: If more clients give no answer in time, or refuse, than may drop out.
+            ArrivalError: If what one more sends is no upload.
         """
         if not parts:
             return
@@ -182,7 +186,8 @@ class RemoteClients:
             part.place: _Waiting(part, now - self._patience.again, self._patience.again)
             for part in parts
         }
-        arrived: dict[int, Answer] = {}
+        arrived: dict[int, Answer | DpfedadamwError] = {}
+        dropped = 0
         for part in parts:
             while part.place not in arrived:
                 self._ask(waiting)
@@ -190,13 +195,21 @@ class RemoteClients:
                 if part.place in arrived:
                     break
                 if self._clock() > last:
-                    late = waiting[part.place]
-                    raise DeploymentError(
+                    late = waiting.pop(part.place)
+                    arrived[part.place] = DeploymentError(
                         f"client {part.client}, round {current.index}: {late.why} within "
                         f"{self._patience.answer:g} s; the round stays charged"
                     )
+                    break
                 self._rest(_LOOK)
-            yield arrived.pop(part.place)
+            found = arrived.pop(part.place)
+            if isinstance(found, Answer):
+                yield found
+                continue
+            dropped += 1
+            if dropped > self._drop_outs:
+                raise found
+            yield None
 
     def close(self) -> None:
         """Nothing is held."""
@@ -218,7 +231,9 @@ class RemoteClients:
             if known_by := self._link.send(node, values, one.part.current.message):
                 one.known_by.add(known_by)
 
-    def _take(self, waiting: dict[int, _Waiting], arrived: dict[int, Answer]) -> None:
+    def _take(
+        self, waiting: dict[int, _Waiting], arrived: dict[int, Answer | DpfedadamwError]
+    ) -> None:
         """Take what has come; what comes a second time is not looked at."""
         assert self._expected is not None
         place_of = {name: place for place, one in waiting.items() for name in one.known_by}
@@ -234,7 +249,10 @@ class RemoteClients:
                 # Its process may be starting; asked at once, it would be asked too often.
                 one.since = min(one.since, self._clock() - one.again + 2.0)
                 continue
-            arrived[one.part.place] = self._answer(one.part, reply)
+            try:
+                arrived[one.part.place] = self._answer(one.part, reply)
+            except DpfedadamwError as error:
+                arrived[one.part.place] = error
             del waiting[one.part.place]
 
     def _answer(self, part: Participation, reply: Reply) -> Answer:

@@ -156,6 +156,8 @@ def supernode_unit(folder: str, host: str, port: int) -> str:
 Description=SuperNode of client %i of a federation of dpfedadamw
 After=network-online.target dpfedadamw-client@%i.service
 Wants=network-online.target dpfedadamw-client@%i.service
+# Killed, it is taken back by the SuperLink only after a minute; until then each start fails.
+StartLimitIntervalSec=0
 
 [Service]
 User=dpfedadamw
@@ -164,7 +166,7 @@ Environment=FLWR_HOME={folder}/clients/%i/flower
 Environment=PATH=/opt/dpfedadamw/bin:/usr/bin
 ExecStart=/opt/dpfedadamw/bin/{command}
 Restart=always
-RestartSec=2
+RestartSec=5
 NoNewPrivileges=yes
 ProtectSystem=strict
 ReadWritePaths={folder}/clients/%i

@@ -100,7 +100,8 @@ class Round:
         attempt: 1, or more after a resume: a repeated round draws fresh noise.
         history: The ledger's once the round is charged, 32 bytes: what its noise is bound to.
         plan: The privacy plan under this round's steps and noise.
-        chosen: The clients that take part.
+        chosen: The clients that take part; once their answers are in, those that gave one.
+        dropped: Clients that were asked and charged and gave none that can be used.
         broadcast: The round's plain numbers, and what the server sends.
         message: The serialised broadcast.
         answers: What the clients' parts came to, in the order of ``chosen``; empty before.
@@ -117,6 +118,7 @@ class Round:
     chosen: tuple[int, ...]
     broadcast: Broadcast
     message: bytes
+    dropped: tuple[int, ...] = ()
     answers: tuple[Answer, ...] = ()
     uploads: tuple[Upload, ...] = ()
     state: ServerState

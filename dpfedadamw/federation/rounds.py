@@ -192,6 +192,7 @@ class Federation:
         self.charge(self.unit.charges(current))
         current = replace(current, history=self.ledger.history)
         answers: list[Answer] = []
+        dropped: list[int] = []
         memories = dict(state.memories)
         parts = [
             Participation(
@@ -203,6 +204,9 @@ class Federation:
         given = self.runner.answers(parts)
         for own in parts:
             answer = next(given)
+            if answer is None:
+                dropped.append(own.client)
+                continue
             if kept := answer.result.upload.memory:
                 memories[own.client] = kept
             self.unit.took_part(own, answer)
@@ -212,7 +216,12 @@ class Federation:
             del answer
             if on_client is not None:
                 on_client(own.place + 1, len(current.chosen))
-        current = replace(current, answers=tuple(answers))
+        current = replace(
+            current,
+            answers=tuple(answers),
+            chosen=tuple(client for client in current.chosen if client not in dropped),
+            dropped=tuple(dropped),
+        )
         # What clients computed in lies idle until the next round; messages are put together now.
         return_idle(len(state.parameters))
         uploads = self.unit.receive(current)
@@ -301,6 +310,7 @@ class Federation:
         return {
             "round": current.index,
             "clients": list(current.chosen),
+            **({"dropped": list(current.dropped)} if current.dropped else {}),
             "steps": [result.steps for result in results],
             "queries": [result.queries for result in results],
             # Ties the published weights to the last round, whatever else of it is kept: what would

@@ -23,12 +23,12 @@ from dpfedadamw.federation.worker import Worker
 class ClientRunner(Protocol):
     """Runs clients of a round."""
 
-    def answers(self, parts: Sequence[Participation]) -> Iterator[Answer]:
-        """What each client's part comes to, in the order of ``parts``.
+    def answers(self, parts: Sequence[Participation]) -> Iterator[Answer | None]:
+        """What each client's part comes to, in the order of ``parts``; None where it dropped out.
 
-        The caller takes them one by one, and has written down what belongs to one before it asks
-        for the next. It keeps their messages until the round is over, and nothing else that is as
-        long as the model.
+        No more drop out than the spec allows. The caller takes them one by one, and has written
+        down what belongs to one before it asks for the next. It keeps their messages until the
+        round is over, and nothing else that is as long as the model.
 
         Args:
             parts: Those of all clients of one attempt at one round, charged for.

@@ -32,6 +32,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _registered(get)
     yield from _sampling(get)
     yield from _adaptive(get)
+    yield from _drop_outs(get)
     yield from _spending(get)
     yield from _tuning(get)
     if get("privacy", "unit") in ("record", "client"):
@@ -41,6 +42,23 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
         noise, target = ("privacy", "noise_multiplier"), ("privacy", "target_epsilon")
         if not {noise, target} & bad and get(*noise) is None and get(*target) is None:
             yield (noise, "missing; give noise_multiplier, or target_epsilon to have it solved for")
+
+
+def _drop_outs(get: Values) -> Contradictions:
+    """Rounds that go on without some of their clients."""
+    path, away = ("federation", "drop_outs"), get("federation", "drop_outs")
+    drawn = get("federation", "clients_per_round")
+    if not away or path in get.bad:
+        return
+    if drawn is not None and away >= drawn:
+        message = f"found {away}, but of {drawn} clients a round at least one must answer"
+        yield path, f"{message}; use at most {drawn - 1}"
+    if get("privacy", "unit") == "client" and get("privacy", "noise_added_by") == "clients":
+        message = (
+            f"found {away}, but each client adds a share of the noise, and one that stays away "
+            "takes its share with it: the round would hold less than it is charged for"
+        )
+        yield path, f"{message}; use 0, or privacy.noise_added_by server"
 
 
 def _spending(get: Values) -> Contradictions:

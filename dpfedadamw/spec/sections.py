@@ -97,6 +97,17 @@ class FederationSpec(Section, title="Federation"):
         expected="an integer from 1 to 1024, or auto",
         examples=(1, "auto", 4),
     )
+    drop_outs: int = key(
+        0,
+        "Clients of a round that may give no answer, or none that can be used, before the round "
+        "fails; where clients are on machines of their own, elsewhere none does. The mean is over "
+        "those that answer, at client level still divided by S; whoever was asked stays charged. "
+        "Not with privacy.noise_added_by clients: what stays away takes its noise with it.",
+        unit="clients",
+        ge=0,
+        le=100_000,
+        examples=(0, 1),
+    )
 
 
 class BudgetSpec(Section, title="Budget"):

@@ -41,18 +41,22 @@ def _rounds(ledger: Ledger, header: Header, reasons: list[str]) -> None:
         numbers = attempts.get(item.round, [])
         if numbers != list(range(1, len(numbers) + 1)) or not numbers:
             reasons.append(f"{where} is not charged once for each of its attempts 1, 2, …")
-        elif set(charges[item.round].clients) != set(item.clients):
+        elif set(charges[item.round].clients) != set(item.asked):
             reasons.append(f"{where}: the clients charged are not the clients that took part")
 
 
 def _evidence(bundle: Bundle, header: Header, reasons: list[str], unreadable: list[str]) -> None:
     charges = last_round_spends(bundle.ledger.round_spends) if bundle.ledger is not None else {}
 
+    rounds = bundle.ledger.rounds if bundle.ledger is not None else ()
+    dropped = {item.round: item.dropped for item in rounds}
+
     def compare(index: int, evidence: UpdateRound) -> None:
         if index not in charges:
             return
         charge, where = charges[index], round_file(index)
-        if sorted(int(client) for client in evidence.clients) != sorted(charge.clients):
+        left = set(charge.clients) - set(dropped.get(index, ()))
+        if sorted(int(client) for client in evidence.clients) != sorted(left):
             reasons.append(f"{where}: its clients are not the ledger's")
         if evidence.attempt != charge.attempt:
             reasons.append(f"{where}: is not of the last attempt charged")

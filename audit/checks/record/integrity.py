@@ -45,15 +45,15 @@ def _round(
 ) -> None:
     where = f"ledger.jsonl:{item.line}: round {item.round}"
     by_chance = header.client_sampling == "poisson"
-    if not by_chance and len(item.clients) != header.clients_per_round:
+    if not by_chance and len(item.asked) != header.clients_per_round:
         reasons.append(f"{where} does not have {header.clients_per_round} clients")
-    if any(client >= header.clients for client in item.clients):
+    if any(client >= header.clients for client in item.asked):
         reasons.append(f"{where} names a client that does not exist")
     if not header.unit.claims_privacy:
         if attempts:
             reasons.append(f"{where} was charged although the run claims no privacy")
         return
-    if by_chance and not item.clients:
+    if by_chance and not item.asked:
         # Nothing was asked of anybody; what an attempt before it was charged still counts.
         return
     if sorted(attempts) != list(range(1, len(attempts) + 1)) or not attempts:
@@ -64,7 +64,7 @@ def _round(
         if len(set(clients)) != len(clients):
             reasons.append(f"{where}, attempt {number}: a client is charged twice")
         # An earlier attempt may have been cut short by the crash that ended it.
-        if number == len(attempts) and set(clients) != set(item.clients):
+        if number == len(attempts) and set(clients) != set(item.asked):
             reasons.append(f"{where}: the clients charged are not the clients that took part")
 
 

@@ -97,7 +97,7 @@ def judge_round(bundle: Bundle, item: Round, again: RoundAgain, tally: Recompute
     evidence: RoundEvidence | UpdateRound
     evidence = bundle.evidence_of_round(item.round, bundle.header.unit)
     same = _digests(where, item, again, evidence, tally)
-    if again.cohort is not None and sorted(again.cohort) != sorted(item.clients):
+    if again.cohort is not None and sorted(again.cohort) != sorted(item.asked):
         tally.reasons.append(f"{where}: its clients are not those that the key draws")
     if again.whole:
         _server(bundle, where, item, again, same, tally)

@@ -64,6 +64,14 @@ def sites_faults(
         reasons: gets what contradicts it.
         unreadable: gets which clients nothing is known of.
     """
+    for item in ledger.rounds:
+        if len(item.dropped) > header.drop_outs:
+            reasons.append(
+                f"round {item.round}: {len(item.dropped)} clients gave no answer, and the run "
+                f"declares {header.drop_outs} at most"
+            )
+    if header.drop_outs:
+        _declared(bundle, header, reasons)
     if not header.sites:
         return
     if len(header.sites) != header.clients:
@@ -97,6 +105,19 @@ def sites_faults(
                 charge = singles.get((item.round, client)) or wholes.get(item.round)
                 _participation(client, own, item.round, charge, reasons)
     _uploads(ledger, owns, reasons)
+
+
+def _declared(bundle: Bundle, header: Header, reasons: list[str]) -> None:
+    """What the header declares of clients that drop out is the spec's, and takes no noise away."""
+    federation = (bundle.spec or {}).get("federation")
+    said = federation.get("drop_outs") if isinstance(federation, Mapping) else None
+    if said != header.drop_outs:
+        reasons.append(f"ledger.jsonl:1: lets {header.drop_outs} clients drop out, not the spec's")
+    if header.noise_added_by == "clients":
+        reasons.append(
+            "ledger.jsonl:1: clients that add the noise may drop out: what stays away takes its "
+            "noise with it"
+        )
 
 
 def _participation(

@@ -158,6 +158,8 @@ def _digest(spec: Spec, seed: int | None) -> str:
     del mapping["report"]["governance"], mapping["report"]["paper"]
     # So did where clients run, on which no result depends.
     del mapping["federation"]["engine"], mapping["federation"]["workers"]
+    # Clients of a sweep are all on one machine, where none drops out.
+    del mapping["federation"]["drop_outs"]
     # Cells that are no trials keep the digests that they had before there were searches.
     if same.tune == NotTuned():
         del mapping[TUNE]

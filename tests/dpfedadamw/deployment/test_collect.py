@@ -10,6 +10,7 @@ import pytest
 
 from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.filing import after_training
+from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.run import training as engine_run
 from tests.dpfedadamw.deployment.conftest import SPEC
 from tests.dpfedadamw.deployment.loops import judged
@@ -91,8 +92,6 @@ def test_a_client_whose_noise_was_half_of_what_it_charged_is_caught(copied, tmp_
 
 def rewrite(ledger, before, after):
     """Put one text in another's place, and chain the ledger anew."""
-    from dpfedadamw.privacy.ledger import Ledger
-
     lines = [json.loads(line) for line in ledger.read_text().replace(before, after).splitlines()]
     ledger.unlink()
     again = Ledger(ledger)
@@ -118,6 +117,23 @@ def test_a_clients_ledger_that_says_something_else_fails(copied, tmp_path, befor
     verdict, checks = audited(collected.run)
     assert verdict == "FAIL"
     assert told in checks["integrity"]["measurement"]
+
+
+def test_a_run_that_declares_no_drop_outs_may_have_none(copied, tmp_path):
+    collected = judged(copied, tmp_path / "out")
+    lines = [json.loads(line) for line in collected.run.ledger.read_text().splitlines()]
+    (first, *_) = (line for line in lines if line["kind"] == "round")
+    names = ("clients", "steps", "queries")
+    left = {name: first[name][:2] for name in names} | {"dropped": first["clients"][2:]}
+    chain = ("digest", "previous", "kind")
+    collected.run.ledger.unlink()
+    again = Ledger(collected.run.ledger)
+    for line in lines:
+        changed = {**line, **left} if line is first else line
+        again.append(line["kind"], {k: v for k, v in changed.items() if k not in chain})
+    verdict, checks = audited(collected.run)
+    assert verdict == "FAIL"
+    assert "the run declares 0 at most" in checks["integrity"]["measurement"]
 
 
 def test_evidence_that_was_changed_after_it_was_named_is_not_taken(copied, tmp_path):

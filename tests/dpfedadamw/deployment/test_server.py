@@ -13,8 +13,10 @@ from dpfedadamw.deployment.leading import led_run
 from dpfedadamw.deployment.server import Patience
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.federation.links import Reply
+from dpfedadamw.filing import after_training
 from dpfedadamw.vectors.packing import packed, views
-from tests.dpfedadamw.deployment.loops import led, opened
+from tests.dpfedadamw.deployment.loops import judged, led, made, opened
+from tests.runs import small_spec
 
 SHORT = Patience(again=0.0, answer=0.3, meeting=0.3)
 
@@ -131,3 +133,53 @@ def test_the_server_keeps_no_key_no_salt_of_the_clients_and_no_clean_value(finis
     evidence = led_run(finished.server).evidence
     names = {path.name.split("-")[0] for path in evidence.iterdir()}
     assert names == {"salt", "environment", "probe.npz", "received", "state"}
+
+
+def may_drop_out(tmp_path, *changes, algorithm="dp-fedadamw"):
+    overrides = ("data.clients=3", "federation.drop_outs=1", *changes)
+    spec = small_spec(algorithm, rounds=2, clients_per_round=3, overrides=overrides)
+    return made(spec, tmp_path / "project")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [("dp-fedadamw", ()), ("blur", ("privacy.noise_added_by=server",))],
+)
+def test_a_round_goes_on_without_a_client_that_stays_charged_and_the_audit_passes(
+    algorithm, changes, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
+    project = may_drop_out(tmp_path, *changes, algorithm=algorithm)
+    clients, rounds = opened(project), []
+
+    def spoil(node, reply):
+        rounds.append(node)
+        # In its first round, client 1 sends what cannot be used.
+        return with_upload(reply, nan) if node == 101 and rounds.count(101) == 1 else reply
+
+    led(project, clients, spoil)
+    lines = [json.loads(line) for line in led_run(project.server).ledger.read_text().splitlines()]
+    over = [(one["clients"], one.get("dropped", [])) for one in lines if one["kind"] == "round"]
+    assert over == [([0, 2], [1]), ([0, 1, 2], [])]
+    paid = [one.get("client", one.get("clients")) for one in lines if one["kind"] == "spend"]
+    assert paid == ([0, 1, 2] * 2 if algorithm == "dp-fedadamw" else [[0, 1, 2]] * 2)
+    collected = judged(project, tmp_path / "out")
+    assert collected.missing == ()
+    after_training.attest_training(collected.run, after_training.load_signers(None, None), None)
+    found = after_training.audit(collected.run).to_json()
+    assert found["verdict"] == "PASS"
+    for one in clients.values():
+        one.close()
+
+
+def test_more_clients_than_may_drop_out_end_the_run(tmp_path):
+    project = may_drop_out(tmp_path)
+    clients = opened(project)
+
+    def spoil(node, reply):
+        return with_upload(reply, nan) if node in (101, 102) else reply
+
+    with pytest.raises(DpfedadamwError, match=r"client 2, round 0: .* not finite"):
+        led(project, clients, spoil)
+    for one in clients.values():
+        one.close()

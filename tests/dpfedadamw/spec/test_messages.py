@@ -155,7 +155,8 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
             "federation: {rounds: 2}",
             "federation: 2",
             "6:13: federation: found 2; must be a section with the keys rounds, "
-            "clients_per_round, client_sampling, local_steps, max_epsilon, engine, workers",
+            "clients_per_round, client_sampling, local_steps, max_epsilon, engine, workers, "
+            "drop_outs",
         ),
         # Keys
         (
@@ -685,3 +686,17 @@ def test_a_shipped_spec_is_called_as_the_user_called_it():
     with pytest.raises(SpecError) as caught:
         spec.load("quickstart", ["data.clients=3"])
     assert str(caught.value).startswith("quickstart:")
+
+
+def test_drop_outs_leave_a_client_that_answers_and_take_no_noise_with_them():
+    away = "federation.drop_outs: found {}, but"
+    whole = "{unit: client, clipping_norm: 1.0, noise_multiplier: 2.5, delta: 1.0e-5, "
+    text = GOOD[: GOOD.index("privacy:")].replace("dp-fedadamw", "blur")
+    text = text.replace("rounds: 2", "rounds: 2, drop_outs: 1")
+    (one,) = problems_of(text + "privacy: " + whole + "noise_added_by: clients}\n")
+    assert one.startswith(f"a.yaml:6:36: {away.format(1)}"), one
+    assert "takes its share with it" in one
+    (one,) = problems_of(replaced("rounds: 2", "rounds: 2, drop_outs: 10"))
+    assert "but of 10 clients a round at least one must answer; use at most 9" in one
+    fine = text + "privacy: " + whole + "noise_added_by: server}\n"
+    assert spec.loads(fine).federation.drop_outs == 1

@@ -88,6 +88,7 @@ def test_defaults_are_those_of_the_vocabulary():
             "max_epsilon": None,
             "engine": "inline",
             "workers": 1,
+            "drop_outs": 0,
         },
         "privacy": {
             "unit": "record",
