@@ -125,6 +125,10 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     privacy = mapping["privacy"]
     drawn = federation["clients_per_round"]
     federation["clients_per_round"] = min(drawn, mapping["data"]["clients"])
+    most = federation["clients_per_round"] - 1
+    if privacy.get("noise_added_by") == "clients":
+        most = 0
+    federation["drop_outs"] = min(federation["drop_outs"], most)
     _make_data_coherent(mapping["data"])
     if model["name"] == "vit":
         model["width"] = model["heads"] * max(1, min(model["width"] // model["heads"], 65536))

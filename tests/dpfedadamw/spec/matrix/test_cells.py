@@ -107,7 +107,8 @@ def test_a_trial_keeps_the_digest_that_it_had_before_searches_had_seeds_of_their
     (cell,) = load_sweep(path).cells
     # What came later, and is nothing of what is run, changes no digest.
     earlier, count = re.subn(
-        r"^  engine: inline\n  workers: 1\n  drop_outs: 0\n|^  governance:\n(    .*\n)*  paper: a4\n",
+        r"^  engine: inline\n  workers: 1\n  drop_outs: 0\n"
+        r"|^  governance:\n(    .*\n)*  paper: a4\n",
         "",
         text,
         flags=re.MULTILINE,
