@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.filing.whole import Finished
     from dpfedadamw.integrations.tracking import Tracking
+    from dpfedadamw.models.own.fitting import Loss
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
     from dpfedadamw.storage.lock import RunLock
@@ -257,6 +258,7 @@ def run(
     spec: specs.SpecLike,
     *,
     model: nn.Module | None = None,
+    loss: Loss | None = None,
     data: Any = None,
     changes: Sequence[str] = (),
     out: str | Path = RUNS,
@@ -277,6 +279,8 @@ def run(
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
         model: A module of your own, in place of the spec's model. A copy of it is trained, from
             the weights that it has: these must not depend on the private records.
+        loss: What the module is trained by: outputs [b, classes] and labels [b] to one loss a
+            record, [b]; cross-entropy by default.
         data: Records that Python holds already: a frame of pandas, polars, pyarrow or Hugging
             Face, a pair (records, labels) of arrays, a data set of pairs as torch's, or a
             dictionary with "train" and "test" of these. The spec's ``data`` says what columns mean.
@@ -302,6 +306,7 @@ def run(
         audit.errors.AuditError: If the run cannot be judged.
         reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
     """
+    _refuse_lone_loss(model, loss)
     given = [HANDED_OVER] if model is not None else []
     given += [DATA_HANDED_OVER] if data is not None else []
     wanted = specs.read(spec, [*given, *changes])
@@ -313,7 +318,7 @@ def run(
     from dpfedadamw.run.training import start
 
     tracking.check(trackers)
-    with handed_over(model), holding(data):
+    with handed_over(model, loss), holding(data):
         experiment = prepare(wanted, pick_device(device))
         filing = _filing(trainer_key, auditor_key, timestamp)
         kept = None if escrow is None else Path(escrow)
@@ -332,6 +337,7 @@ def resume(
     run_dir: str | Path,
     *,
     model: nn.Module | None = None,
+    loss: Loss | None = None,
     data: Any = None,
     device: str = "auto",
     engine: str = "auto",
@@ -370,7 +376,7 @@ def resume(
         return _trained(training, callbacks, told[0])
 
     try:
-        with handed_over(model), holding(data), contextlib.ExitStack() as opened:
+        with handed_over(model, loss), holding(data), contextlib.ExitStack() as opened:
             finished = whole.resume(
                 found, train_the_rest, lambda: _filing(trainer_key, auditor_key, timestamp)
             )
@@ -431,6 +437,14 @@ def _filing(
 
     signers = after_training.load_signers(trainer_key, auditor_key)
     return after_training.Filing(signers, after_training.authority(timestamp))
+
+
+def _refuse_lone_loss(model: nn.Module | None, loss: Loss | None) -> None:
+    if loss is not None and model is None:
+        raise DpfedadamwError(
+            "loss: belongs to a module, model=net; beside a spec's model.target, say "
+            "model.loss: package.module:function"
+        )
 
 
 @contextlib.contextmanager

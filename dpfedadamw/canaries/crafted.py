@@ -40,8 +40,7 @@ from dpfedadamw.canaries.engine import MAGNITUDE, Canaries
 from dpfedadamw.data.augmentation import Views
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.federation.participation import ClientData
-from dpfedadamw.federation.unprotected import record_loss
-from dpfedadamw.models.registry import synthetic_records
+from dpfedadamw.models.registry import loss_of, synthetic_records
 from dpfedadamw.vectors.flat import FlatParameters
 
 # Share of a pattern's numbers that are not 0, one of them for each candidate.
@@ -116,7 +115,7 @@ def record_gradients(flat: FlatParameters, inputs: Tensor, labels: Tensor) -> Te
     found = torch.zeros(len(labels), flat.layout.size, device=flat.vector.device)
     for index in range(len(labels)):
         one = slice(index, index + 1)
-        loss = record_loss(flat.module(inputs[one]), labels[one]).sum()
+        loss = loss_of(flat.module)(flat.module(inputs[one]), labels[one]).sum()
         parts = torch.autograd.grad(loss, weights)
         found[index] = torch.cat([part.reshape(-1) for part in parts])
     return found

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from dpfedadamw.algorithms.base import GradientOracle
 from dpfedadamw.canaries.crafted import (
@@ -34,6 +33,7 @@ from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.models.networks.dropout import drops
+from dpfedadamw.models.registry import loss_of
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.vectors.flat import FlatParameters
@@ -171,7 +171,7 @@ class GradientCanaryObserver:
         module.eval()
         with torch.no_grad():
             found = [
-                float(cross_entropy(module(self._record(index)), self._label(index)))
+                float(loss_of(module)(module(self._record(index)), self._label(index)))
                 for index in range(len(self._canaries.client))
             ]
         module.train()

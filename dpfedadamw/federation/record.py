@@ -18,7 +18,8 @@ from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
-from dpfedadamw.federation.unprotected import UnitSetup, Unprotected, record_loss
+from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
+from dpfedadamw.models.registry import loss_of
 from dpfedadamw.models.transformers.padding import keep_padding
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.privacy.clipping.precision import FLOAT32
@@ -80,7 +81,7 @@ class RecordLevel(Unprotected):
         )
         return choose(
             experiment.model,
-            record_loss,
+            loss_of(experiment.model),
             plan.clipping_norm,
             engine=performance.engine,
             precision=performance.precision,

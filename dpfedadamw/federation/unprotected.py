@@ -21,6 +21,7 @@ from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
+from dpfedadamw.models.registry import loss_of
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.noise.randomness import RandomSource
@@ -81,7 +82,7 @@ class Unprotected:
     @staticmethod
     def engine(experiment: Experiment, performance: PerformanceOptions) -> ClippedSumEngine:
         """The engine that sums the gradients of a batch."""
-        return PlainSum(experiment.model, record_loss, performance.precision)
+        return PlainSum(experiment.model, loss_of(experiment.model), performance.precision)
 
     @staticmethod
     def explain(engine: ClippedSumEngine, _plan: PrivacyPlan) -> str:

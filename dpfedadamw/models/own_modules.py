@@ -16,6 +16,8 @@ from dpfedadamw.spec.values import Contradictions, Values
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpfedadamw.models.own.sources import PythonSource
+
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 _Digest = Annotated[
     str | None,
@@ -42,6 +44,16 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
         "shift are kept).",
         title="Replace BatchNorm",
         examples=("never", "group_norm"),
+    )
+    loss: str | None = key(
+        None,
+        "Function of the outputs [b, classes] and labels [b] that gives one loss a record, [b]; "
+        "package.module:function. Null for cross-entropy. It is pinned with the source, and what "
+        "is published as test_loss.",
+        title="Loss",
+        pattern=rf"^{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*$",
+        expected="package.module:function, such as losses:focal, or null",
+        examples=(None, "losses:focal"),
     )
     vocabulary: int = key(
         0,
@@ -122,6 +134,16 @@ class ModuleSpec(ForeignModelSpec, title="Module from Python"):
         examples=(None, "0" * 64),
     )
 
+    loss_sha256: str | None = key(
+        None,
+        "Digest (sha256) of the source of its loss; filled in when a run is prepared, null for "
+        "cross-entropy.",
+        title="Digest of the loss",
+        pattern=r"^[0-9a-f]{64}$",
+        expected="64 hexadecimal digits, or null",
+        examples=(None, "0" * 64),
+    )
+
 
 def _build_python(keys: PythonModelSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
     import inspect
@@ -151,15 +173,14 @@ def _build_python(keys: PythonModelSpec, input_shape: Sequence[int], classes: in
         ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(f"{place}: returns {type(module).__name__}; it must be a torch.nn.Module")
+    loss = load(keys.loss) if keys.loss is not None else None
     return fitting.fit(
-        module, place, input_shape, classes, keys.replace_batch_norm, keys.vocabulary
+        module, place, input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss
     )
 
 
 def _pinned(keys: PythonModelSpec) -> PythonModelSpec:
-    from dpfedadamw.models.own.sources import source_of
-
-    found = source_of(keys.target).sha256
+    found = _source(keys).sha256
     if keys.sha256 not in (None, found):
         raise ModelError(
             f"model.sha256: the spec pins {keys.sha256}, but the source of {keys.target} has "
@@ -169,21 +190,36 @@ def _pinned(keys: PythonModelSpec) -> PythonModelSpec:
 
 
 def _python_source(keys: PythonModelSpec) -> dict[str, str]:
-    from dpfedadamw.models.own.sources import source_of
+    return dict(_source(keys).files)
 
-    return dict(source_of(keys.target).files)
+
+def _source(keys: PythonModelSpec) -> PythonSource:
+    """The source of the module, and of its loss."""
+    from dpfedadamw.models.own.sources import PythonSource, source_of
+
+    found = source_of(keys.target)
+    if keys.loss is None:
+        return found
+    return PythonSource({**found.files, **source_of(keys.loss).files})
 
 
 def _build_module(keys: ModuleSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
     from dpfedadamw.models.own import fitting
 
-    _pinned_module(keys)
+    _checked_module(keys)
+    loss = fitting.given_loss()
+    if keys.loss is not None and loss is None:
+        from dpfedadamw.models.own.sources import load
+
+        loss = load(keys.loss)
+    module = fitting.given()
     return fitting.fit(
-        fitting.given(), "model", input_shape, classes, keys.replace_batch_norm, keys.vocabulary
+        module, "model", input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss
     )
 
 
-def _pinned_module(keys: ModuleSpec) -> ModuleSpec:
+def _checked_module(keys: ModuleSpec) -> ModuleSpec:
+    """The keys with what the module is filled in; refuses another than they say."""
     from dpfedadamw.models.own import fitting
 
     module = fitting.given()
@@ -202,6 +238,25 @@ def _pinned_module(keys: ModuleSpec) -> ModuleSpec:
             "run began with; build it as then, by the same seed or from the same file"
         )
     return keys.replace(type=kind, sha256=code, weights_sha256=weights)
+
+
+def _pinned_module(keys: ModuleSpec) -> ModuleSpec:
+    """The same before training, which the loss matters to."""
+    from dpfedadamw.models.own import fitting
+    from dpfedadamw.models.own.sources import source_of
+
+    given = fitting.given_loss()
+    if keys.loss is not None:
+        found: str | None = source_of(keys.loss).sha256
+    else:
+        found = None if given is None else fitting.loss_digest(given)
+    begun = keys.weights_sha256 is not None
+    if found != keys.loss_sha256 and (begun or keys.loss_sha256 is not None):
+        raise ModelError(
+            "model.loss_sha256: the loss is not the one that the run began with; give it again as "
+            "loss=, or start a new run"
+        )
+    return _checked_module(keys).replace(loss_sha256=found)
 
 
 def _preprocessing(keys: ForeignModelSpec) -> Preprocessing:

@@ -138,6 +138,21 @@ def vocabulary_of(model: nn.Module) -> int:
     return found
 
 
+def loss_of(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """What a model is trained by: outputs [b, …] and labels [b] to the loss of each record, [b].
+
+    Cross-entropy, unless the model came with a loss of its own.
+    """
+    own: Callable[[Tensor, Tensor], Tensor] | None = getattr(model, "own_record_loss", None)
+    return _cross_entropy if own is None else own
+
+
+def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(outputs, labels, reduction="none")
+
+
 def any_shape(_keys: ModelSpec, _input_shape: Sequence[int]) -> None:
     """Records of any shape can be read."""
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.models import registry as models
@@ -76,7 +75,7 @@ class PlainModel:
             experiment.spec.model, experiment.dataset.input_shape, experiment.dataset.classes, 0
         )
         _take_frozen(model, experiment.model)
-        self._kind = kind
+        self._kind, self._loss = kind, models.loss_of(model)
         self._precision = experiment.spec.compute.precision if kind == torch.float32 else "float32"
         self._model = model.to(experiment.device, kind).train()
         self._flat = FlatParameters(self._model)
@@ -93,7 +92,7 @@ class PlainModel:
         with torch.enable_grad():
             with computing_in(self._precision, given.device):
                 outputs = self._model(given)
-            loss = cross_entropy(outputs.to(self._kind), label)
+            loss = self._loss(outputs.to(self._kind), label).sum()
         if not loss.requires_grad:
             return torch.zeros_like(self._flat.vector)
         gradients = torch.autograd.grad(loss, self._trainable, allow_unused=True)

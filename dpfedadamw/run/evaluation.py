@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.experiment import Experiment
+from dpfedadamw.models.registry import loss_of
 from dpfedadamw.profiling import part
 
 # Numbers in the inputs of one batch: 64 MiB of them.
@@ -135,11 +135,12 @@ def measure(
     most = next(batch for parameters, batch in _BATCHES if size > parameters or not parameters)
     batch = max(1, min(most, _NUMBERS // math.prod(inputs.shape)))
     right, loss = np.zeros(len(records), dtype=np.bool_), 0.0
+    of_records = loss_of(model)
     with torch.no_grad():
         for start in range(0, len(records), batch):
             part = slice(start, start + batch)
             labels = torch.from_numpy(records.labels[part]).to(device)
             outputs = model(inputs[part])
             right[part] = (outputs.argmax(1) == labels).cpu().numpy()
-            loss += float(cross_entropy(outputs, labels, reduction="sum"))
+            loss += float(of_records(outputs, labels).sum())
     return right, loss / len(records)

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.experiment import Experiment, prepare
-from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.models.own.fitting import GROUP_NORM, BatchNormError
-from dpfedadamw.models.registry import synthetic_records
+from dpfedadamw.models.registry import loss_of, synthetic_records
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.spec import Spec
 
@@ -125,7 +124,7 @@ def _looked_through(experiment: Experiment, engine: str, refused: str | None) ->
         records = max(2, min(wanted, spec.compute.physical_batch_size, _MOST_RECORDS))
         summed = choose(
             model,
-            record_loss,
+            loss_of(model),
             plan.clipping_norm,
             engine=engine,
             precision=spec.compute.precision,
@@ -159,7 +158,7 @@ def _times(
     trained = [one for one in model.parameters() if one.requires_grad]
 
     def plain() -> None:
-        loss = record_loss(model(batch), targets).sum()
+        loss = loss_of(model)(model(batch), targets).sum()
         torch.autograd.grad(loss, trained, allow_unused=True)
 
     def private() -> None:

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import cross_entropy
 
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.figures.charts import Chart, Drawing, Floats, Line, Panel, Table
@@ -24,6 +23,7 @@ from dpfedadamw.figures.errors import FigureError
 from dpfedadamw.figures.publication import TESTED
 from dpfedadamw.figures.reading import FinishedRun
 from dpfedadamw.figures.registry import Measured, MechanismFigure, Settings, register
+from dpfedadamw.models.registry import loss_of
 from dpfedadamw.vectors.flat import layout_of
 
 # Vectors of Lanczos' method are all kept, in float64: 130 MB at the most.
@@ -101,7 +101,7 @@ def lanczos(
 def hessian_product(
     model: nn.Module, records: Records, device: torch.device
 ) -> Callable[[Tensor], Tensor]:
-    """The Hessian of the mean cross-entropy over records, times a vector [d].
+    """The Hessian of the mean loss over records (`loss_of`), times a vector [d].
 
     Args:
         model: In evaluation mode and float64; d trainable parameters.
@@ -120,7 +120,7 @@ def hessian_product(
             labels = torch.from_numpy(records.labels[part]).to(device)
             # Fused attention has no second derivative.
             with sdpa_kernel(SDPBackend.MATH):
-                loss = cross_entropy(model(batch), labels, reduction="sum")
+                loss = loss_of(model)(model(batch), labels).sum()
                 slopes = torch.autograd.grad(loss, parameters, create_graph=True)
                 along = torch.cat([one.reshape(-1) for one in slopes]) @ vector
                 found = torch.autograd.grad(along, parameters, materialize_grads=True)

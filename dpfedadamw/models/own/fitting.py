@@ -11,9 +11,10 @@ import contextlib
 import copy
 import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,17 +52,30 @@ class Mended:
     after: str
 
 
+Loss = Callable[[Tensor, Tensor], Tensor]
 _given: ContextVar[nn.Module | None] = ContextVar("module that was handed over", default=None)
+_given_loss: ContextVar[Loss | None] = ContextVar("loss that was handed over", default=None)
 
 
 @contextlib.contextmanager
-def handed_over(module: nn.Module | None) -> Iterator[None]:
-    """Let specs of `model: {name: module}` mean this module, for as long as this lasts."""
-    token = _given.set(module)
+def handed_over(module: nn.Module | None, loss: Loss | None = None) -> Iterator[None]:
+    """Let specs of `model: {name: module}` mean this module, for as long as this lasts.
+
+    Args:
+        module: The module; None for none.
+        loss: What it is trained by, where that is no cross-entropy.
+    """
+    tokens = _given.set(module), _given_loss.set(loss)
     try:
         yield
     finally:
-        _given.reset(token)
+        _given.reset(tokens[0])
+        _given_loss.reset(tokens[1])
+
+
+def given_loss() -> Loss | None:
+    """The loss that was handed over with a module; None for cross-entropy."""
+    return _given_loss.get()
 
 
 def given() -> nn.Module:
@@ -109,14 +123,22 @@ def code_digest(module: nn.Module) -> str:
     Classes of torch are known by their names. A class whose source nobody has kept is, too.
     """
     classes = {type(one) for one in module.modules()}
-    texts = []
-    for one in sorted(classes, key=lambda each: (each.__module__, each.__qualname__)):
-        text = f"{one.__module__}.{one.__qualname__}"
-        if one.__module__.partition(".")[0] != "torch":
-            with contextlib.suppress(OSError, TypeError):
-                text += "\n" + inspect.getsource(one)
-        texts.append(text)
-    return hashlib.sha256("\n".join([repr(module), *texts]).encode()).hexdigest()
+    parts = sorted(classes, key=lambda each: (each.__module__, each.__qualname__))
+    return hashlib.sha256("\n".join([repr(module), *map(_source_text, parts)]).encode()).hexdigest()
+
+
+def loss_digest(loss: Loss) -> str:
+    """Sha256 (hexadecimal) of the source of a loss, or of its name where nobody has kept that."""
+    return hashlib.sha256(_source_text(loss).encode()).hexdigest()
+
+
+def _source_text(part: Any) -> str:
+    place = getattr(part, "__module__", None) or type(part).__module__
+    text = f"{place}.{getattr(part, '__qualname__', type(part).__qualname__)}"
+    if place.partition(".")[0] != "torch":
+        with contextlib.suppress(OSError, TypeError):
+            text += "\n" + inspect.getsource(part)
+    return text
 
 
 def fit(
@@ -126,6 +148,7 @@ def fit(
     outputs: int,
     batch_norm: str,
     vocabulary: int = 0,
+    loss: Loss | None = None,
 ) -> nn.Module:
     """Make a module fit for training by record, or refuse it with the reason.
 
@@ -140,6 +163,7 @@ def fit(
         batch_norm: `GROUP_NORM`, or anything else to refuse such layers.
         vocabulary: How many tokens it knows, where it reads tokens; it is given them as int64
             [b, length]. 0 where it reads numbers.
+        loss: Outputs [b, outputs] and labels [b] to one loss a record; None for cross-entropy.
 
     Raises:
         ModelError: If it cannot be trained so; the message says what would be right.
@@ -157,7 +181,37 @@ def fit(
     if vocabulary:
         module.register_forward_pre_hook(_tokens)
     _try_out(module, place, input_shape, outputs)
+    if loss is not None:
+        _try_loss(loss, outputs)
+        module.own_record_loss = loss  # type: ignore[assignment]  # a note as well
     return module
+
+
+def _try_loss(loss: Loss, outputs: int) -> None:
+    """Ask a loss for made-up answers: one value a record, whoever shares the batch."""
+    answers = torch.linspace(-1.0, 1.0, 3 * outputs).reshape(3, outputs).requires_grad_()
+    labels = torch.arange(3) % outputs
+    try:
+        together = loss(answers, labels)
+        apart = [loss(answers[one : one + 1], labels[one : one + 1]) for one in range(3)]
+    except Exception as error:
+        raise ModelError(
+            f"model.loss: fails on outputs of shape (3, {outputs}) and labels of shape (3,) "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        ) from error
+    if not isinstance(together, Tensor) or together.shape != (3,):
+        found = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
+        raise ModelError(
+            f"model.loss: gives {found} for 3 records; it must give one value a record, shape (3,) "
+            '(reduction="none")'
+        )
+    if not together.requires_grad:
+        raise ModelError("model.loss: has no gradient; compute it of the outputs by torch alone")
+    if not torch.allclose(together, torch.cat([one.reshape(1) for one in apart])):
+        raise ModelError(
+            "model.loss: a record's loss changes with who shares the batch, so that clipping would "
+            "bound nothing; make it of each record alone"
+        )
 
 
 def _refuse_batch_norm(module: nn.Module, place: str) -> None:

@@ -57,6 +57,29 @@ def test_a_module_is_run_from_the_weights_that_it_has_and_is_left_as_it_was(tmp_
         api.load_model(folder, model=network(seed=2))
 
 
+def brier(outputs, labels):
+    """The squared distance of a record's scores to its class."""
+    wanted = nn.functional.one_hot(labels, outputs.shape[1])
+    return (outputs.softmax(1) - wanted).square().sum(1)
+
+
+def test_a_module_is_trained_by_a_loss_of_its_own_and_taken_up_with_it_alone(tmp_path):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with pytest.raises(KeyboardInterrupt):
+        api.run(SMALL, model=net, loss=brier, out=tmp_path, callbacks=[stop])
+    (path,) = (one for one in tmp_path.iterdir() if not one.is_symlink())
+    for other in (None, nn.functional.nll_loss):
+        with pytest.raises(api.DpfedadamwError, match="the loss is not the one"):
+            api.resume(path, model=net, loss=other)
+    run = api.resume(path, model=net, loss=brier)
+    assert run.verdict == "PASS"
+    # A Brier score of ten classes; cross-entropy of as many begins at 2.3.
+    assert 0.5 < run.metrics[0]["test_loss"] < 1.1
+    assert run.model[1].weight.shape == (10, 64)
+    with pytest.raises(api.DpfedadamwError, match="belongs to a module, model=net"):
+        api.run(SMALL, loss=brier, out=tmp_path)
+
+
 def test_a_run_of_a_module_is_taken_up_with_the_same_module_alone(tmp_path):
     changes = ["model.replace_batch_norm=group_norm"]
     cut = cut_off(tmp_path, model=network(), changes=changes)
@@ -72,12 +95,14 @@ def test_a_run_of_a_module_is_taken_up_with_the_same_module_alone(tmp_path):
 
 def test_a_target_is_pinned_by_the_run_and_a_changed_source_is_named(tmp_path, monkeypatch):
     place = tmp_path / "notebook_nets.py"
-    text = "from torch import nn\n\ndef net(classes):\n    return "
+    text = "from torch import nn\n\ndef loss(outputs, labels):\n"
+    text += "    return nn.functional.cross_entropy(outputs, labels, reduction='none')\n\n"
+    text += "def net(classes):\n    return "
     place.write_text(f"{text}nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n")
     monkeypatch.chdir(tmp_path)
     runs = tmp_path / "runs"
     runs.mkdir()
-    chosen = ["model={name: python, target: 'notebook_nets:net'}"]
+    chosen = ["model={name: python, target: 'notebook_nets:net', loss: 'notebook_nets:loss'}"]
     cut = cut_off(runs, changes=chosen)
     kept = place.read_text()
     place.write_text(kept.replace("64", "8 * 8"))

@@ -18,11 +18,12 @@ from dpfedadamw.models.own.fitting import (
     given,
     groups_of,
     handed_over,
+    loss_digest,
     weights_digest,
 )
 from dpfedadamw.models.own.tokens import plain_tokens
 from dpfedadamw.models.own_modules import PythonModelSpec
-from dpfedadamw.models.registry import MODELS, build, synthetic_records
+from dpfedadamw.models.registry import MODELS, build, loss_of, synthetic_records
 
 NETS = """
 from torch import nn
@@ -205,6 +206,33 @@ def test_a_module_is_handed_over_as_a_copy_and_only_while_it_is():
     assert weights_digest(copied) != weights_digest(module)
     with pytest.raises(ModelError, match=r"give it again: api\.resume\(folder, model=net\)"):
         given()
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (functional.cross_entropy, r"gives \(\) for 3 records.*reduction"),
+        (lambda outputs, labels: outputs[:, 9], r"fails on outputs of shape \(3, 3\).*IndexError"),
+        (lambda outputs, labels: labels.float(), "has no gradient"),
+        (lambda outputs, labels: (outputs - outputs.mean(0)).sum(1), "who shares the batch"),
+    ],
+)
+def test_a_loss_that_is_not_of_single_records_is_refused(loss, message):
+    with pytest.raises(ModelError, match=rf"^model\.loss: .*{message}"):
+        fit(nn.Linear(4, 3), "model", (4,), 3, "never", loss=loss)
+
+
+def test_a_module_is_trained_by_its_own_loss_and_others_by_cross_entropy():
+    def brier(outputs, labels):
+        wanted = functional.one_hot(labels, outputs.shape[1])
+        return (outputs.softmax(1) - wanted).square().sum(1)
+
+    module = fit(nn.Linear(4, 3), "model", (4,), 3, "never", loss=brier)
+    assert loss_of(module) is brier
+    outputs, labels = torch.randn(5, 3), torch.arange(5) % 3
+    expected = functional.cross_entropy(outputs, labels, reduction="none")
+    assert torch.equal(loss_of(nn.Linear(4, 3))(outputs, labels), expected)
+    assert loss_digest(brier) != loss_digest(functional.cross_entropy)
 
 
 def test_a_module_without_shapes_has_no_digest():
