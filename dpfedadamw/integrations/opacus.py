@@ -15,6 +15,7 @@ import contextlib
 import functools
 import hashlib
 import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -191,10 +192,16 @@ class Recorder:
         try:
             with attached.undisturbed():
                 after_training.record_probe(run, attached.probe())
-        except Exception:
+        except Exception as error:
             # Whatever a stranger's model answers to synthetic records: without results the check
             # "sensitivity" says that there are none.
             (run.evidence / "probe.npz").unlink(missing_ok=True)
+            cause = error.__cause__ or error
+            warnings.warn(
+                "the model could not be asked with made-up records, so that whether it clips is "
+                f"NOT VERIFIED ({type(cause).__name__}: {cause})",
+                stacklevel=2,
+            )
         writer.close(
             stated, _digest(attached.parameters), fingerprint=fingerprint,
             unused=left[0], skipped=left[1],
@@ -254,6 +261,7 @@ class _Attachment:
         self._gathered = _Gathered()
         self._pending: _Pending | None = None
         self._template: tuple[Tensor, ...] = ()
+        self._modes: list[tuple[nn.Module, bool]] = []
         self._undo: list[Callable[[], None]] = []
         writer.attach(self._groups())
         self._listen()
@@ -270,6 +278,9 @@ class _Attachment:
     def probe(self) -> LoopProbe:
         """The loop's own step, to be asked with synthetic records."""
         shape = tuple(self._template[0].shape[1:]) if self._template else None
+        # As in training, whatever was evaluated since.
+        for module, training in self._modes:
+            module.training = training
         return LoopProbe(
             self._model, self.inner, self._optimizer, self.parameters, shape, self._criterion
         )
@@ -394,6 +405,7 @@ class _Attachment:
 
     def _around_noise(self, draw: Callable[[], Any]) -> Any:
         self._writer.charge(self._charge())
+        self._modes = [(module, module.training) for module in self._model.modules()]
         clean = self._at_sample([_sum_of(one) for one in self.parameters], self._places)
         answer = draw()
         self._pending = self._look(clean)

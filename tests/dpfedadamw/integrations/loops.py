@@ -114,7 +114,17 @@ def recorded(folder: Path, parts: Parts, train: Callable[[], None] | None = None
 
 
 def hooks(folder: Path) -> Path:
-    return recorded(folder, private())
+    parts = private()
+
+    def train() -> None:
+        for _ in range(EPOCHS):
+            parts.model.train()
+            epoch(parts)
+            # On records of its own, and closed in this mode.
+            parts.model.eval()
+            parts.model(torch.randn(50, 6))
+
+    return recorded(folder, parts, train)
 
 
 def ghost_clipping(folder: Path) -> Path:
