@@ -193,26 +193,32 @@ class EvidenceWriter:
     Args:
         run_dir: The directory, which must be new or empty; the run is named after it.
         loop: What the loop declares.
+        continued: Whether to go on with a recording that was paused there, where there is one: a
+            federated client's, whose rounds are processes of their own.
 
     Attributes:
-        loop: The same.
+        loop: What the loop declares.
         sample: Coordinates whose values are kept, int64 [m], rising.
         summed: Coordinates whose squared noise is added up over the run, int64 [k], rising.
+        squares: Their sums so far, float32 [k]; zeros in a new recording.
 
     Raises:
         EvidenceError: If the directory cannot be used, or a declaration is out of range.
         LockedError: If another process writes to it.
     """
 
-    def __init__(self, run_dir: Path | str, loop: Loop) -> None:
+    def __init__(self, run_dir: Path | str, loop: Loop, *, continued: bool = False) -> None:
         _check(loop)
         self.loop = loop
-        self._run = _fresh(Path(run_dir))
+        path = Path(run_dir)
+        goes_on = continued and (path / "ledger.jsonl").is_file()
+        self._run = RunDirectory(path.resolve()) if goes_on else _fresh(path)
         self._lock = RunLock(self._run.path)
         self._ledger: Ledger | None = None
         self._file: _File | None = None
         self._files = self._steps = 0
         self._attachment = 0
+        self._left = (0, 0)
         self._charged: Charge | None = None
         self._closed = False
         self._squares: NDArray[np.float32] | None = None
@@ -221,8 +227,16 @@ class EvidenceWriter:
         size = loop.parameters
         self.sample = _chosen(generator, size, MOST_SAMPLED)
         self.summed = _chosen(generator, size, MOST_SUMMED)
+        self.squares = np.zeros(len(self.summed), np.float32)
         self._group_of = np.zeros(len(self.sample), np.int64)
-        write_atomically(self._run.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE)
+        if goes_on:
+            try:
+                self._go_on()
+            except BaseException:
+                self._lock.release()
+                raise
+        else:
+            write_atomically(self._run.evidence / "salt", secrets.token_bytes(32), PRIVATE_MODE)
 
     @property
     def steps(self) -> int:
@@ -311,21 +325,71 @@ class EvidenceWriter:
                 f"{self._run.path}: no step was recorded; attach the recorder before training"
             )
         self._flush(parameters_sha256)
-        end = {
-            "fingerprint": np.asarray(-1 if fingerprint is None else fingerprint, np.int64),
-            "unused": np.asarray(unused, np.int64),
-            "skipped": np.asarray(skipped, np.int64),
-        }
-        write_arrays(self._run.evidence / "end.npz", end)
+        self._write_end(fingerprint, unused, skipped)
         self._write_layout()
         self._ledger.append("claim", self._claim(stated))
         self.release()
         return self._run
 
+    def pause(self, *, unused: int = 0, skipped: int = 0) -> None:
+        """Write what is left, and let another process go on; there is no claim until one closes it.
+
+        Args:
+            unused: Batches put through the model since the last step, of which none was made.
+            skipped: Batches that were passed over since the last step.
+        """
+        self._flush()
+        self._write_end(None, unused, skipped)
+        self._write_layout()
+        self.release()
+
     def release(self) -> None:
         """Let others write to the folder; a loop that was not closed has no claim."""
         self._closed = True
         self._lock.release()
+
+    def _go_on(self) -> None:
+        """Take up what an earlier process paused.
+
+        Raises:
+            EvidenceError: If it is closed, or another loop's.
+        """
+        path = self._run.path
+        ledger = Ledger(self._run.ledger)
+        header = ledger.entries[0] if ledger.entries else {}
+        if ledger.of_kind("claim"):
+            raise EvidenceError(f"{path}: is closed; a new recording needs a new folder")
+        known = (header.get("parameters"), header.get("records"), header.get("delta"))
+        if known != (self.loop.parameters, [self.loop.records], self.loop.delta):
+            raise EvidenceError(
+                f"{path}: holds the recording of another loop: parameters, records or delta differ"
+            )
+        try:
+            layout = json.loads((self._run.evidence / "layout.json").read_bytes())
+            self.sample = np.asarray(layout["sample_coordinates"], np.int64)
+            with np.load(self._run.evidence / "coordinates.npz") as file:
+                self.summed, self.squares = file["chosen"], file["squares"]
+            with np.load(self._run.evidence / "end.npz") as file:
+                self._left = int(file["unused"]), int(file["skipped"])
+        except (OSError, ValueError, KeyError) as error:
+            raise EvidenceError(
+                f"{path}: was not paused, and cannot be gone on with ({error}); record into a new "
+                "folder"
+            ) from None
+        self._ledger = ledger
+        self._files = len(ledger.of_kind("round"))
+        self._steps = len(ledger.of_kind("spend"))
+        # No stretch of this process has the number of an earlier one's.
+        self._attachment = self._files
+
+    def _write_end(self, fingerprint: int | None, unused: int, skipped: int) -> None:
+        self._left = (self._left[0] + unused, self._left[1] + skipped)
+        end: dict[str, NDArray[Any]] = {
+            "fingerprint": np.asarray(-1 if fingerprint is None else fingerprint, np.int64),
+            "unused": np.asarray(self._left[0], np.int64),
+            "skipped": np.asarray(self._left[1], np.int64),
+        }
+        write_arrays(self._run.evidence / "end.npz", end)
 
     def _begin(self, charge: Charge) -> Ledger:
         """The files that say what is recorded, and the ledger's header."""

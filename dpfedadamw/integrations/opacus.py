@@ -105,11 +105,15 @@ class Recorder:
     Args:
         run_dir: A folder that is new or empty; the run is named after it.
         delta: δ of the guarantee, in (0, 1) and below one over the number of records.
+        continued: Whether to go on with what an earlier process recorded there and paused: a
+            federated client has one folder for all of its rounds.
     """
 
-    def __init__(self, run_dir: str | Path, delta: float) -> None:
+    def __init__(self, run_dir: str | Path, delta: float, *, continued: bool = False) -> None:
         self._path = Path(run_dir)
         self._delta = delta
+        self._continued = continued
+        self._left = (0, 0)
         self._writer: EvidenceWriter | None = None
         self._attached: _Attachment | None = None
         self._squares = torch.zeros(0)
@@ -146,8 +150,8 @@ class Recorder:
             self._accountants.append(accountant)
         loop = _declared(optimizer, data_loader, inner, self._delta)
         if self._writer is None:
-            self._writer = EvidenceWriter(self._path, loop)
-            self._squares = torch.zeros(len(self._writer.summed))
+            self._writer = EvidenceWriter(self._path, loop, continued=self._continued)
+            self._squares = torch.from_numpy(self._writer.squares.copy())
         elif (loop.tensors, loop.records) != (self._writer.loop.tensors, self._writer.loop.records):
             raise RecorderError(
                 "the model's parameters or the number of records are others than at the first "
@@ -159,8 +163,25 @@ class Recorder:
 
     def detach(self) -> None:
         """Stop recording until the next `attach`; the loop's objects are as they were."""
-        if self._attached is not None:
-            self._attached.release()
+        if self._attached is not None and self._attached.release():
+            unused, skipped = self._attached.left_over()
+            self._left = (self._left[0] + unused, self._left[1] + skipped)
+
+    def pause(self) -> Path:
+        """Write down what was seen, for a later process that goes on (``continued=True``).
+
+        Returns:
+            The run directory, which has no claim until a recorder is closed.
+
+        Raises:
+            RecorderError: If nothing was attached.
+        """
+        if self._writer is None:
+            raise RecorderError("nothing was attached: call attach before training, and pause once")
+        self.detach()
+        self._writer.pause(unused=self._left[0], skipped=self._left[1])
+        path, self._attached, self._writer = self._writer.path, None, None
+        return path
 
     def close(self, epsilon: float | None = None, accountant: str = "stated") -> Path:
         """End the recording: probe the model, write it, and state what the loop prints.
@@ -179,9 +200,9 @@ class Recorder:
         attached, writer = self._attached, self._writer
         if attached is None or writer is None:
             raise RecorderError("nothing was attached: call attach before training, and close once")
-        attached.release()
-        left = attached.left_over()
-        history = _history(self._accountants)
+        self.detach()
+        # What accountants of earlier processes counted is not known here.
+        history = None if self._continued else _history(self._accountants)
         stated = Stated(epsilon=epsilon, accountant=accountant, history=history)
         if epsilon is None:
             stated = self._of_the_accountant(history)
@@ -204,7 +225,7 @@ class Recorder:
             )
         writer.close(
             stated, _digest(attached.parameters), fingerprint=fingerprint,
-            unused=left[0], skipped=left[1],
+            unused=self._left[0], skipped=self._left[1],
         )  # fmt: skip
         self._attached = None
         return run.path
@@ -270,10 +291,12 @@ class _Attachment:
         """A copy of the model hangs on this listener too; there is one recording."""
         return self
 
-    def release(self) -> None:
-        """Take all wrappers off again."""
+    def release(self) -> bool:
+        """Take all wrappers off again; returns whether there were any."""
+        listening = bool(self._undo)
         while self._undo:
             self._undo.pop()()
+        return listening
 
     def probe(self) -> LoopProbe:
         """The loop's own step, to be asked with synthetic records."""

@@ -62,6 +62,7 @@ class LoopProbe:
             if isinstance(module, _DROPOUT):
                 # Its chances would differ between two batches.
                 module.eval()
+        self._forget()
         self.classes = self._classes()
 
     def sum_of_step(
@@ -133,6 +134,14 @@ class LoopProbe:
             for name in ("grad", "grad_sample", "summed_grad"):
                 if hasattr(one, name):
                     setattr(one, name, None)
+
+    def _forget(self) -> None:
+        """Let Opacus forget passes of the loop that no backward pass followed."""
+        for module in self._model.modules():
+            vars(module).pop("activations", None)
+        for one in self._parameters:
+            if hasattr(one, "_forward_counter"):
+                one._forward_counter = 0
 
     def _classes(self) -> int:
         """How many labels there are: the length of an answer."""

@@ -180,6 +180,43 @@ def _rounds(folder: Path, engine: PrivacyEngine | None) -> Path:
     return recorder.close()
 
 
+def federated_client(folder: Path, *, keeps_its_accountant: bool = True) -> Path:
+    """A client whose rounds are processes: nothing lasts from one to the next but its files."""
+    dataset, state, history = data(), network().state_dict(), None
+    for place in range(3):
+        model = network()
+        model.load_state_dict(state)
+        engine = PrivacyEngine(accountant="rdp")
+        if history is not None and keeps_its_accountant:
+            engine.accountant.load_state_dict(history)
+        parts = private(model=model, dataset=dataset, engine=engine)
+        recorder = Recorder(folder, delta=DELTA, continued=True)
+        recorder.attach(parts.optimizer, parts.loader, parts.model)
+        epoch(parts)
+        history, state = engine.accountant.state_dict(), parts.model._module.state_dict()
+        run = recorder.pause() if place < 2 else recorder.close()
+    return run
+
+
+def forgetful_federated_client(folder: Path) -> Path:
+    """Makes an engine in every fit(), and reports what that says."""
+    return federated_client(folder, keeps_its_accountant=False)
+
+
+def evaluation_between_rounds(folder: Path) -> Path:
+    """A client that says how accurate it is on its own training records, after its round."""
+    recorder, dataset, model = Recorder(folder, delta=DELTA), data(), network()
+    engine = PrivacyEngine(accountant="rdp")
+    for _ in range(2):
+        parts = private(model=model, dataset=dataset, engine=engine)
+        recorder.attach(parts.optimizer, parts.loader, parts.model)
+        epoch(parts)
+        for inputs, _labels in parts.loader:
+            parts.model(inputs)
+        model = anew(parts)
+    return recorder.close()
+
+
 def anew(parts: Parts) -> nn.Module:
     """Another model with the same parameters, without Opacus' hooks."""
     model = network()
@@ -408,6 +445,7 @@ CORRECT = (
     virtual_steps,
     noise_that_changes,
     several_rounds,
+    federated_client,
 )
 BROKEN = {
     batch_mean_clipped: "sensitivity",
@@ -423,6 +461,8 @@ BROKEN = {
     batch_norm_swapped_back_in: "sensitivity",
     evaluation_through_the_private_loader: "sampling",
     last_short_batch_dropped: "sampling",
+    forgetful_federated_client: "accounting",
+    evaluation_between_rounds: "sampling",
     sampler_with_a_fixed_seed: "sampling",
     accumulation_without_noise: "steps",
 }

@@ -217,6 +217,27 @@ def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path) -> No
         Recorder(tmp_path, delta=1e-5).attach(parts.optimizer, parts.loader, parts.model)
 
 
+def test_a_recording_of_another_loop_is_not_gone_on_with(tmp_path: Path) -> None:
+    parts = loops.private()
+    recorder = Recorder(tmp_path / "run", delta=1e-5)
+    recorder.attach(parts.optimizer, parts.loader, parts.model)
+    loops.epoch(parts)
+    recorder.pause()
+    other = loops.private(model=loops.network(nn.Linear(12, 12)))
+    with pytest.raises(EvidenceError, match="another loop"):
+        Recorder(tmp_path / "run", delta=1e-5, continued=True).attach(
+            other.optimizer, other.loader, other.model
+        )
+    again = Recorder(tmp_path / "run", delta=1e-5, continued=True)
+    again.attach(parts.optimizer, parts.loader, parts.model)
+    loops.epoch(parts)
+    again.close()
+    with pytest.raises(EvidenceError, match="closed"):
+        Recorder(tmp_path / "run", delta=1e-5, continued=True).attach(
+            parts.optimizer, parts.loader, parts.model
+        )
+
+
 def test_closing_what_was_never_attached_says_so(tmp_path: Path) -> None:
     with pytest.raises(RecorderError, match="attach"):
         Recorder(tmp_path / "run", delta=1e-5).close()
