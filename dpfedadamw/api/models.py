@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.api import specs
-from dpfedadamw.api.running import HANDED_OVER
+from dpfedadamw.api.running import handing_over
 from dpfedadamw.api.tables import Table, html_of
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from dpfedadamw.models.own.fitting import Loss
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ def check_model(
     spec: specs.SpecLike,
     *,
     model: nn.Module | None = None,
+    loss: Loss | None = None,
+    data: Any = None,
     changes: Sequence[str] = (),
     engine: str = "auto",
 ) -> CheckedModel:
@@ -52,17 +56,20 @@ def check_model(
     Args:
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
         model: A module in place of the spec's model.
+        loss: What the module is trained by; as of `run`.
+        data: Records that Python holds already; as of `run`. They are read for their shape alone.
         changes: Fields to change, ``"model.replace_batch_norm=group_norm"`` each.
         engine: The clipped-sum engine that would be asked for.
 
     Raises:
         DpfedadamwError: If the spec is wrong, or the model cannot be built.
     """
-    wanted = specs.read(spec, changes if model is None else [HANDED_OVER, *changes])
+    wanted = specs.read(spec, [*handing_over(model, loss, data), *changes])
+    from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.models.own.fitting import handed_over
     from dpfedadamw.run.model_check import check_model as check
 
-    with handed_over(model):
+    with handed_over(model, loss), holding(data):
         found = check(wanted, engine)
     rows = Table(asdict(one) for one in found.layers)
     return CheckedModel(found.engine, found.explanation, rows, found.ratio, found.refused)

@@ -306,10 +306,7 @@ def run(
         audit.errors.AuditError: If the run cannot be judged.
         reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
     """
-    _refuse_lone_loss(model, loss)
-    given = [HANDED_OVER] if model is not None else []
-    given += [DATA_HANDED_OVER] if data is not None else []
-    wanted = specs.read(spec, [*given, *changes])
+    wanted = specs.read(spec, [*handing_over(model, loss, data), *changes])
     from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import whole
@@ -439,12 +436,19 @@ def _filing(
     return after_training.Filing(signers, after_training.authority(timestamp))
 
 
-def _refuse_lone_loss(model: nn.Module | None, loss: Loss | None) -> None:
+def handing_over(model: nn.Module | None, loss: Loss | None, data: Any) -> list[str]:
+    """What a spec says of a module and of records that are handed over, as changes of it.
+
+    Raises:
+        DpfedadamwError: If a loss is given without a module.
+    """
     if loss is not None and model is None:
         raise DpfedadamwError(
             "loss: belongs to a module, model=net; beside a spec's model.target, say "
             "model.loss: package.module:function"
         )
+    given = [HANDED_OVER] if model is not None else []
+    return [*given, *([DATA_HANDED_OVER] if data is not None else [])]
 
 
 @contextlib.contextmanager

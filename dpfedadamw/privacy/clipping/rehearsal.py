@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -73,7 +74,10 @@ def rehearse(
         batch = _made_up(inputs, size, generator), targets[torch.arange(size) % len(targets)]
         expected = _by_the_loop(rehearsed, loss, *batch)
         try:
-            found = make(rehearsed, Clipping(1.0, _unequal))(*batch)
+            with warnings.catch_warnings():
+                # That something is slow here is said by what is chosen.
+                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                found = make(rehearsed, Clipping(1.0, _unequal))(*batch)
         except (BookKeepingError, GradSampleError):
             raise
         except Exception as error:
