@@ -34,7 +34,12 @@ _LOOK = 0.1
 _START_SECONDS = 120.0
 _END_SECONDS = 10.0
 _RESTART_SECONDS = 2.0
-_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+# Also how often Flower looks for a message that has come, in seconds, where that can be set.
+_FLOWER = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+}
 _PARENT_DEATH = 1
 
 
@@ -237,7 +242,7 @@ class Federation:
     def _environment(self, home: Path) -> dict[str, str]:
         # Flower starts its own commands by name.
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        return {**os.environ, **_QUIET, "FLWR_HOME": str(home), "PATH": places}
+        return {**os.environ, **_FLOWER, "FLWR_HOME": str(home), "PATH": places}
 
     def _wait_for_superlink(self) -> None:
         last = time.monotonic() + _START_SECONDS

@@ -16,7 +16,7 @@ FROM python:3.11-slim
 #   docker build -f PROJECT/Dockerfile -t dpfedadamw-flower DPFEDADAMW
 COPY . /src
 RUN pip install --no-cache-dir -c /src/constraints-flower.txt '/src[flower]'
-ENV FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+ENV FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
 """
 
 
@@ -161,7 +161,7 @@ StartLimitIntervalSec=0
 
 [Service]
 User=dpfedadamw
-Environment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+Environment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
 Environment=FLWR_HOME={folder}/clients/%i/flower
 Environment=PATH=/opt/dpfedadamw/bin:/usr/bin
 ExecStart=/opt/dpfedadamw/bin/{command}

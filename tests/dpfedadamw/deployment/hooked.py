@@ -15,7 +15,7 @@ from dpfedadamw.deployment.listening import serve
 from dpfedadamw.deployment.site import Site
 from dpfedadamw.federation.stations import Station
 
-_WAIT = 1.0
+_WAIT = 1.5
 
 
 def main(site: str, truth: str, mode: str) -> None:

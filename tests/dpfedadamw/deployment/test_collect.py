@@ -7,14 +7,16 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 from dpfedadamw.deployment.errors import DeploymentError
+from dpfedadamw.deployment.leading import led_run
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.run import training as engine_run
 from tests.dpfedadamw.deployment.conftest import SPEC
-from tests.dpfedadamw.deployment.loops import judged
-from tests.runs import begin
+from tests.dpfedadamw.deployment.loops import judged, led, made, opened
+from tests.runs import begin, small_spec
 
 _OF_ONE_RUN = {
     "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "sites",
@@ -50,6 +52,25 @@ def test_a_federation_has_the_model_and_the_charges_of_a_run_in_one_process_and_
     assert content(collected.run) == content(training.run)
     verdict, checks = audited(collected.run)
     assert (verdict, checks["integrity"]["verdict"]) == ("PASS", "PASS")
+
+
+def test_what_clients_keep_from_round_to_round_stays_with_them_and_changes_nothing(tmp_path):
+    spec = small_spec("dp-scaffold", 3, 2, overrides=("data.clients=3",))
+    project = made(spec, tmp_path / "project")
+    clients = opened(project)
+    led(project, clients)
+    run = judged(project, tmp_path / "out").run
+    training = begin(spec, tmp_path / "inline")
+    with training.lock:
+        engine_run.train(training)
+    assert content(run)[0] == content(training.run)[0]
+    # The server keeps in their place which participation a client goes on from.
+    states = sorted(led_run(project.server).evidence.glob("state-*.safetensors"))
+    kept = {name: one for name, one in load_file(states[-1]).items() if name.startswith("client.")}
+    assert kept
+    assert {tuple(one.shape) for one in kept.values()} == {(2,)}
+    for client in clients.values():
+        client.close()
 
 
 def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(finished, tmp_path):
