@@ -25,6 +25,7 @@ from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.deployment.client import shared_of
 from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.deployment.facts import Facts, Share, experiment_of
+from dpfedadamw.deployment.leading import is_finished
 from dpfedadamw.deployment.led import Received
 from dpfedadamw.deployment.site import Site, read_noted
 from dpfedadamw.evidence.commitments import commitments_of
@@ -75,6 +76,8 @@ def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) 
     target = RunDirectory(parent.resolve() / led.identifier)
     if target.path.exists():
         raise DeploymentError(f"{target.path}: is there already; remove it, or give another --out")
+    if not is_finished(led):
+        raise DeploymentError(f"{led.path}: the run is not finished; go on with: flwr run app")
     facts, spec = Facts.read(home / "federation.json"), specs.load(led.spec)
     found = _by_client(sites, facts)
     missing = [
@@ -91,16 +94,20 @@ def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) 
     parent.mkdir(parents=True, exist_ok=True)
     hidden = RunDirectory(parent.resolve() / f".{led.identifier}.collecting")
     shutil.rmtree(hidden.path, ignore_errors=True)
-    hidden.path.mkdir(mode=0o700)
-    hidden.evidence.mkdir(mode=0o700)
-    for name in _FILES:
-        if not (led.path / name).is_file():
-            raise DeploymentError(f"{led.path / name}: is missing: the run is not finished")
-        shutil.copyfile(led.path / name, hidden.path / name)
-    _copy_evidence(led, hidden)
-    if found:
-        missing += _Writer(hidden, led, home, spec, facts, found, shares).write()
-    hidden.path.rename(target.path)
+    try:
+        hidden.path.mkdir(mode=0o700)
+        hidden.evidence.mkdir(mode=0o700)
+        for name in _FILES:
+            if not (led.path / name).is_file():
+                raise DeploymentError(f"{led.path / name}: is missing; put it back")
+            shutil.copyfile(led.path / name, hidden.path / name)
+        _copy_evidence(led, hidden)
+        if found:
+            missing += _Writer(hidden, led, home, spec, facts, found, shares).write()
+        hidden.path.rename(target.path)
+    except BaseException:
+        shutil.rmtree(hidden.path, ignore_errors=True)
+        raise
     return Collected(target, tuple(missing))
 
 

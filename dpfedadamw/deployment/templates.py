@@ -161,7 +161,8 @@ StartLimitIntervalSec=0
 
 [Service]
 User=dpfedadamw
-Environment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
+Environment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+Environment=FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
 Environment=FLWR_HOME={folder}/clients/%i/flower
 Environment=PATH=/opt/dpfedadamw/bin:/usr/bin
 ExecStart=/opt/dpfedadamw/bin/{command}
