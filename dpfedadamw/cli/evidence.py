@@ -1,4 +1,4 @@
-"""``evidence check``: whether ledger and evidence have the form that the auditor reads."""
+"""``evidence check`` and ``merge``: the form of evidence, and several clients' folders together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli.options import JsonOption
-from dpfedadamw.cli.terminal import EXIT_WRONG_INPUT, err, out, print_json
+from dpfedadamw.cli.terminal import (
+    EXIT_WRONG_INPUT,
+    err,
+    exit_by,
+    out,
+    print_json,
+    status,
+)
 
 
 def evidence_check(
@@ -35,3 +42,45 @@ def evidence_check(
             err.print(Text(fault), soft_wrap=True)
     if found:
         raise typer.Exit(EXIT_WRONG_INPUT)
+
+
+def evidence_merge(
+    run_dirs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="The folders of a training's clients."),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Audit the folders of several clients, and say what holds for all of them; reads only.
+
+    Each client of a federated training that noises its own steps is audited by itself. With
+    disjoint records the largest ε holds for everybody; the verdict is the worst of the clients'.
+    Exit code 0 for PASS, else 1.
+    """
+    from audit.auditor import audit_run
+    from audit.evidence.clients import Client, merge
+    from audit.reading.bundle import open_bundle
+
+    audited = []
+    for run_dir in run_dirs:
+        with status(f"auditing {run_dir.name}", quiet=as_json):
+            ledger = open_bundle(run_dir).ledger
+            header = ledger.header if ledger is not None else None
+            audited.append(Client(run_dir.name, header, audit_run(run_dir)))
+    merged = merge(audited)
+    if as_json:
+        print_json(merged.to_json())
+    else:
+        for one in merged.clients:
+            shown = "" if one["epsilon"] is None else f"  costs epsilon {one['epsilon']:.4g}"
+            failed = f"  {', '.join(one['failed'])}" if one["failed"] else ""
+            out.print(Text(f"{one['folder']}: {one['verdict']}{shown}{failed}"), soft_wrap=True)
+        for reason in merged.reasons:
+            out.print(Text(reason), soft_wrap=True)
+        if merged.epsilon is not None and merged.delta is not None:
+            text = f"all clients: epsilon {merged.epsilon:.4g} at delta = {merged.delta:g}"
+            out.print(Text(text), soft_wrap=True)
+        out.print(Text(f"overall: {merged.verdict.value}", style="bold"))
+        for text in merged.qualifications:
+            out.print(Text(f"  {text}"), soft_wrap=True)
+    exit_by(merged.verdict.value)

@@ -613,6 +613,11 @@ def _refuse(optimizer: Any, loader: Any, model: Any) -> None:
             "clipping per layer, or by a norm that adapts, is not recorded: the auditor judges one "
             'norm over all parameters; use clipping="flat"'
         )
+    if not optimizer.noise_multiplier > 0.0:
+        raise RecorderError(
+            "the noise multiplier is 0: nothing is private and there is nothing to record; give "
+            "make_private one above 0"
+        )
     if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
         raise RecorderError("the data loader draws no batches; attach what make_private returned")
     if isinstance(model, nn.parallel.DistributedDataParallel):

@@ -11,6 +11,7 @@ import pytest
 from audit.evidence import faults
 from audit.evidence.schema import NAMES, path, text
 from dpfedadamw import cli
+from tests.audit.corruptions import attest
 from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger
 from tests.dpfedadamw.integrations import numpy_loop
 
@@ -90,3 +91,36 @@ def test_the_command_prints_a_line_a_fault_and_ends_with_2(run: Path, capsys) ->
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, capsys) -> None:
     assert _call("evidence", "check", tmp_path / "nowhere") == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def _clients(folder: Path, *noises: float) -> list[Path]:
+    return [
+        attest(numpy_loop.train(folder / f"client-{place}", seed=10 + place, charged=noise))
+        for place, noise in enumerate(noises)
+    ]
+
+
+def test_the_largest_epsilon_of_clients_holds_for_all_of_them(tmp_path: Path, capsys) -> None:
+    folders = _clients(tmp_path, numpy_loop.NOISE, numpy_loop.NOISE)
+    # They have no probe, and so are NOT VERIFIED.
+    assert _call("evidence", "merge", *folders, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "NOT VERIFIED"
+    assert found["reasons"] == []
+    assert found["epsilon"] == max(one["epsilon"] for one in found["clients"])
+    assert "no record is held by two clients" in found["qualifications"][0]
+
+
+def test_a_client_that_fails_fails_all_of_them(tmp_path: Path, capsys) -> None:
+    folders = _clients(tmp_path, numpy_loop.NOISE, 2.0)
+    assert _call("evidence", "merge", *folders) == 1
+    printed = capsys.readouterr().out
+    assert "client-1: FAIL" in printed
+    assert "noise-scale" in printed
+    assert "overall: FAIL" in printed
+
+
+def test_folders_of_no_one_training_fail(tmp_path: Path, capsys) -> None:
+    folder = _clients(tmp_path, numpy_loop.NOISE)[0]
+    assert _call("evidence", "merge", folder, folder, "--json") == 1
+    assert "twice" in json.loads(capsys.readouterr().out)["reasons"][0]

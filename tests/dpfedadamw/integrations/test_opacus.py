@@ -188,8 +188,9 @@ def test_a_loop_may_leave_the_loader_early(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"clipping": "per_layer", "max_grad_norm": [0.1] * 4}, "clipping per layer"),
+        ({"max_grad_norm": [0.1] * 4}, "clipping per layer"),
         ({"distributed": True}, "distributed"),
+        ({"noise_multiplier": 0.0}, "above 0"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused_with_the_reason(change, said, tmp_path: Path) -> None:
@@ -197,7 +198,8 @@ def test_what_cannot_be_recorded_is_refused_with_the_reason(change, said, tmp_pa
     if "distributed" in change:
         parts.optimizer.__class__ = type("DistributedLoop", (type(parts.optimizer),), {})
     else:
-        parts.optimizer.max_grad_norm = change["max_grad_norm"]
+        for name, value in change.items():
+            setattr(parts.optimizer, name, value)
     with pytest.raises(RecorderError, match=said):
         Recorder(tmp_path / "run", delta=1e-5).attach(parts.optimizer, parts.loader, parts.model)
     assert not (tmp_path / "run").exists()
