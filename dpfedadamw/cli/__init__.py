@@ -29,6 +29,7 @@ from dpfedadamw.cli import (
     figures,
     flower,
     handing_over,
+    init,
     keys,
     model,
     replay,
@@ -102,8 +103,11 @@ sweep_app = typer.Typer(
 )
 
 for command in (
+    init.init,
     run.run,
     audit.audit,
+    audit.claim,
+    audit.canaries,
     replay.replay,
     audit.report,
     audit.verify,

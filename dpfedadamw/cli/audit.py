@@ -285,6 +285,50 @@ def _judge_claim(source: str, as_json: bool) -> None:
         raise typer.Exit(EXIT_NOT_PASSED)
 
 
+def claim(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="CLAIM", help="A YAML file, or a shipped claim's name."),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a printed privacy claim without a run, as `audit --paper-claim`.
+
+    What epsilon follows from the settings that a paper states, under each way of reading them, and
+    which of those the printed one covers. Exit code 1 where it does not hold.
+    """
+    _judge_claim(file, as_json)
+
+
+def canaries(
+    subject: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN_DIR|SPEC", help="What is trained again; the newest run if left out."
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="Records planted.")] = 100,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="gradient (the strongest), or input: crafted records, through the whole engine."
+        ),
+    ] = "gradient",
+    out_dir: OutOption = RUNS,
+    device: DeviceOption = "auto",
+    auditor_key: AuditorKeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a spec again with planted records and bound epsilon from below, as `audit --canaries`.
+
+    The audit run is written to DIR/canaries, and the run that is audited stays as it is. Exit code
+    0 for PASS, 1 for FAIL and NOT VERIFIED.
+    """
+    from dpfedadamw.cli.canaries import audit_with_canaries
+
+    audit_with_canaries(subject, out_dir, count, kind, device, auditor_key, as_json)
+
+
 def report(
     run_dirs: Annotated[
         list[Path] | None,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfedadamw.errors import SpecError, SpecProblem
+from dpfedadamw.spec import aliases
 from dpfedadamw.spec.crosschecks import contradictions
 from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, bad_character, dotted
 from dpfedadamw.spec.vocabulary import (
@@ -272,25 +273,19 @@ def _closed(value: Any, schema: Schema) -> Iterator[ValidationError]:
             yield _error(_UNKNOWN, path=[name], schema=schema)
 
 
-# What papers and other libraries call a key.
-_ALSO_CALLED = {
-    "q": "rate",
-    "sample_rate": "rate",
-    "sampling_rate": "rate",
-    "sampling_probability": "rate",
-    "dataset_size": "reference_size",
-    "num_examples": "reference_size",
-}
-
-
 def _hint(path: KeyPath, schema: Schema) -> str:
     """What may have been meant by an unknown key of a section with this schema."""
     name, known = str(path[-1]), list(schema["properties"])
     near = difflib.get_close_matches(name, known, 1)
-    if _ALSO_CALLED.get(name) in known:
-        near = [_ALSO_CALLED[name]]
+    meant = aliases.key_of(name)
+    if meant in known:
+        return f"did you mean {meant}{aliases.remark(name)}?"
     if near:
         return f"did you mean {near[0]}?"
+    if meant is not None and meant != "name":
+        elsewhere = sorted(paths_of(meant) - {dotted(path)})
+        if 0 < len(elsewhere) <= 3:
+            return f"did you mean {' or '.join(elsewhere)}{aliases.remark(name)}?"
     # Where another choice of this section has the key, it is not meant elsewhere.
     elsewhere = sorted(paths_of(name) - {dotted(path)})
     if elsewhere:

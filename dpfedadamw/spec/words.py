@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from dpfedadamw.spec import aliases
 from dpfedadamw.spec.document import one_line
 from dpfedadamw.spec.vocabulary import Schema, discriminators, resolve_reference, types_of
 
@@ -18,7 +19,8 @@ def mismatch(value: Any, schema: Schema) -> str:
     choices = [choice for choice in schema.get("enum", []) if isinstance(choice, str)]
     types = types_of(schema)
     if isinstance(value, str) and choices:
-        near = difflib.get_close_matches(value.lower(), choices, 1)
+        known = aliases.choice_of(value, choices)
+        near = [known] if known else difflib.get_close_matches(value.lower(), choices, 1)
         if near and len(choices) > 1:
             message += f"; did you mean {near[0]}?"
     elif isinstance(value, str) and {"integer", "number"} & types:
