@@ -22,7 +22,7 @@ _TEXT = {"type": "string", "minLength": 1}
 _COUNT = {"type": "integer", "minimum": 0}
 _POSITIVE = {"type": "number", "exclusiveMinimum": 0}
 _RATE = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
-_SAMPLING = {"enum": ["poisson", "fixed-size", "shuffled"]}
+_SAMPLING = {"enum": ["poisson", "fixed-size"]}
 _ADJACENCY = {"enum": ["add-remove", "replace-one"]}
 _CHAIN = {"previous": _HEX, "digest": _HEX}
 

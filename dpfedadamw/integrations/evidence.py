@@ -75,7 +75,7 @@ class Loop:
         optimizer: The update's name, "sgd", "adam" or "adamw"; any other is not judged.
         records: R, how many records the loop trains on; at least 1.
         delta: δ, in (0, 1).
-        sampling: "poisson", "fixed-size" or "shuffled".
+        sampling: "poisson", or "fixed-size" under replace-one.
         tensors: Name and number of coordinates of each trained tensor, in the vector's order.
         model_tensors: model.json's list of all tensors of the model.
     """
@@ -496,8 +496,11 @@ def _check(loop: Loop) -> None:
         raise EvidenceError(f"delta is {loop.delta:g}; it must lie between 0 and 1, such as 1e-5")
     if not loop.parameters:
         raise EvidenceError("the model has no parameter that is trained")
-    if loop.sampling not in ("poisson", "fixed-size", "shuffled"):
-        raise EvidenceError(f"sampling is {loop.sampling!r}; poisson, fixed-size or shuffled")
+    if loop.sampling not in ("poisson", "fixed-size"):
+        raise EvidenceError(
+            f"sampling is {loop.sampling!r}; poisson or fixed-size can be judged (epochs of "
+            "shuffled records cannot, step by step)"
+        )
 
 
 def _fresh(path: Path) -> RunDirectory:
@@ -544,7 +547,7 @@ def _spec(name: str, loop: Loop, charge: Charge) -> bytes:
             "noise_multiplier": charge.noise_multiplier,
             "delta": loop.delta,
             "sampling": {
-                "kind": {"fixed-size": "fixed"}.get(loop.sampling, loop.sampling),
+                "kind": "poisson" if loop.sampling == "poisson" else "fixed",
                 "expected_batch_size": charge.expected_batch_size,
                 "rate": charge.sampling_rate,
             },

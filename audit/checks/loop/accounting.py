@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.accounting.budget import Budget, budget, epsilon_curve, merge, methods
-from audit.accounting.comparison import Comparison, understates
+from audit.accounting.comparison import Comparison, overstates, understates
 from audit.accounting.sampling import cost_of
 from audit.accounting.steps import Steps
 from audit.checks.base import Check, Judgement, register
@@ -66,8 +66,12 @@ def _stated(claim: Mapping[str, Any], spent: Budget, comparison: Comparison) -> 
     if not view:
         raise UnverifiedError(NOTHING_STATED)
     name, epsilon = next(iter(epsilons(view).items()))
-    if name in _KNOWN and _KNOWN[name] in spent.by_accountant:
-        comparison.compare(f"epsilon by {name}", epsilon, spent.by_accountant[_KNOWN[name]])
+    known = spent.by_accountant.get(_KNOWN.get(name, ""))
+    # A number that is too high protects nobody less.
+    if known is not None and overstates(epsilon, known.most, 0.05):
+        comparison.high.append(
+            f"epsilon by {name} is overstated ({epsilon:.4g} for {known.most:.4g})"
+        )
     if understates(epsilon, spent.headline):
         comparison.reasons.append(
             f"epsilon by {name} is stated as {epsilon:.4g} and the steps cost {spent.headline:.4g}"
@@ -133,9 +137,9 @@ ACCOUNTING = Check(
     place=70,
     claim="The stated epsilon covers every step that was recorded, and the loop's own accountant "
     "counted these steps, at their noise and rate.",
-    tolerance="A stated number may lie below the auditor's by 0.5 % and 0.001; by an accountant "
-    "that the auditor has too, also above it by 5 % and 0.01. What the loop's accountant counted "
-    "is compared exactly.",
+    tolerance="A stated number may lie below the auditor's tight one by 0.5 % and 0.001. One that "
+    "is more than 5 % and 0.01 too high, by an accountant that the auditor has too, is told and "
+    "does not fail. What the loop's accountant counted is compared exactly.",
     power="steps that were not counted, or counted twice; another noise, rate or formula, where "
     "it changes epsilon by about 1 %",
     limits="What is composed are the charges as the recorder wrote them; other checks tie them to "

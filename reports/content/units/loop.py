@@ -67,7 +67,14 @@ class RecordedLoop(RecordLevel):
                 if epsilon is not None
                 else "",
             ),
-            *holders(source, "single records"),
+            holders(source, "single records")[0],
+            Reader(
+                who="Whoever learns the state of the generator that drew noise and batches",
+                protected=False,
+                epsilon=None,
+                why="All noise can be drawn again and subtracted.",
+                unless="",
+            ),
         ]
 
     def mechanism(self, source: RunSource) -> str:

@@ -162,6 +162,16 @@ def test_evidence_whose_arrays_do_not_fit_together_is_not_verified(tmp_path: Pat
     assert found.named("steps").verdict is Verdict.NOT_VERIFIED
 
 
+def test_a_stated_epsilon_that_is_too_high_is_told_and_does_not_fail(tmp_path: Path) -> None:
+    parts = loops.private()
+    recorder = Recorder(tmp_path / "run", delta=1e-5)
+    recorder.attach(parts.optimizer, parts.loader, parts.model)
+    loops.epoch(parts)
+    found = audit_run(recorder.close(epsilon=9.5, accountant="rdp")).named("accounting")
+    assert found.verdict is Verdict.PASS
+    assert "overstated" in found.measurement
+
+
 def test_a_loop_that_states_no_epsilon_is_not_verified(tmp_path: Path) -> None:
     parts = loops.private()
     parts.optimizer.step_hook = None
