@@ -262,6 +262,9 @@ class ReportSpec(Section, title="Report"):
     )
     governance: GovernanceSpec = GovernanceSpec()
     paper: Literal["a4", "letter"] = key("a4", "Paper of report.pdf.")
+    language: Literal["en", "de", "fr"] = key(
+        "en", "Language of report.pdf and report.html: English, German or French."
+    )
 
 
 class Spec(Section, title="Experiment"):

@@ -71,6 +71,7 @@ class Identity(Part):
         data_sha256: SHA-256 of the data as the ledger's header states it; internal only, because
             it would confirm a guess at the data.
         paper: Paper of the PDF.
+        language: Of the pages; the data are English.
     """
 
     run: NonEmpty
@@ -89,6 +90,7 @@ class Identity(Part):
     hashes: tuple[FileDigest, ...]
     data_sha256: str | None
     paper: Literal["a4", "letter"]
+    language: Literal["en", "de", "fr"]
 
     def digest(self, file: str) -> str | None:
         """Return the SHA-256 of a file, or None where it is not here."""
@@ -126,6 +128,8 @@ def identity(source: RunSource, audience: str) -> Identity:
     spec, header = source.spec, source.header
     data = mapping(spec.get("data"))
     shape = [integer(side) for side in sequence(source.model.get("input_shape"))]
+    said = mapping(spec.get("report"))
+    language = said.get("language")
     data_digest = clean(header.get("data_sha256"), 64) or None
     return Identity(
         run=source.run,
@@ -146,5 +150,6 @@ def identity(source: RunSource, audience: str) -> Identity:
             FileDigest(file=name, sha256=digest)
             for name, digest in hashes(source, audience).items()
         ),
-        paper="letter" if mapping(spec.get("report")).get("paper") == "letter" else "a4",
+        paper="letter" if said.get("paper") == "letter" else "a4",
+        language=language if language in ("de", "fr") else "en",
     )

@@ -12,6 +12,13 @@ from typing import Any
 
 from reports.document.blocks import Block
 
+# What a renderer puts beside the texts that it is given.
+WORDS = (
+    "PASS", "FAIL", "NOT VERIFIED", "NOT AUDITED", "NO CLAIM", "NOT APPLICABLE", "Run",
+    "Qualification", "Figure", "Setting", "Value", "The audit at a glance", "Contents",
+    "Skip to the content", "Numbers of figure", "The guarantee in short", "Contradicted",
+    "more rows are in the data beside this page.",
+)  # fmt: skip
 # As many rows of a figure as somebody would read on a page.
 SHOWN_ROWS = 200
 AUDIENCES_IN_WORDS = {
@@ -118,6 +125,8 @@ class Document:
         footer: What stands on every page.
         attachment: Name of the embedded data.
         data: The embedded data.
+        language: Of the texts: "en", "de" or "fr".
+        words: What the renderers say themselves, by the English for it.
     """
 
     title: str
@@ -141,6 +150,8 @@ class Document:
     footer: str
     attachment: str
     data: bytes = field(repr=False)
+    language: str = "en"
+    words: Mapping[str, str] = field(default_factory=lambda: {word: word for word in WORDS})
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything but drawings and files, as JSON types."""

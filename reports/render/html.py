@@ -12,6 +12,7 @@ from importlib import resources
 
 from reports.content.parts import Report
 from reports.document import Document
+from reports.languages import WRITING
 from reports.render.html_blocks import badge, blocks, code, mark, paragraphs, tone
 from reports.render.pages.run import document
 
@@ -34,7 +35,8 @@ def typeset(shown: Document) -> bytes:
     """Return a document's web page as bytes; same document, same bytes."""
     style = resources.files("reports.render").joinpath("templates/report.css").read_text("utf-8")
     parts = [
-        '<!DOCTYPE html>\n<html lang="en-GB">\n<head>\n<meta charset="utf-8">',
+        f'<!DOCTYPE html>\n<html lang="{WRITING[shown.language].tag}">\n<head>\n'
+        '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
@@ -42,7 +44,7 @@ def typeset(shown: Document) -> bytes:
         f'<meta name="keywords" content="{escape(", ".join(shown.keywords))}">',
         f"<title>{escape(shown.label)}: {escape(shown.title)}</title>",
         f"<style>\n{style}</style>\n</head>\n<body>",
-        '<a class="skip" href="#content">Skip to the content</a>',
+        f'<a class="skip" href="#content">{escape(shown.words["Skip to the content"])}</a>',
         _header(shown),
         _contents(shown),
         '<main id="content">',
@@ -56,7 +58,7 @@ def typeset(shown: Document) -> bytes:
 
 
 def _header(shown: Document) -> str:
-    run = f"Run {code(shown.identifier)} · " if shown.identifier else ""
+    run = f"{escape(shown.words['Run'])} {code(shown.identifier)} · " if shown.identifier else ""
     masthead = (
         f'<p class="label"><span>{escape(shown.label)}</span> '
         f"<span>{escape(shown.audience)}</span></p>\n"
@@ -76,12 +78,12 @@ def _band(shown: Document) -> str:
     kind = "alarm" if band.alarming else "calm"
     texts = [
         f'<div class="band {kind} {tone(band.value)}">'
-        f"<strong>{mark(band.value)} {escape(band.value)}</strong> "
+        f"<strong>{mark(band.value)} {escape(shown.words[band.value])}</strong> "
         f"<span>{escape(band.statement)}</span></div>"
     ]
     if shown.qualifications:
         inner = "".join(
-            f"<p><strong>Qualification.</strong> {escape(text)}</p>"
+            f"<p><strong>{escape(shown.words['Qualification'])}.</strong> {escape(text)}</p>"
             for text in shown.qualifications
         )
         texts.append(f'<div class="qualifications">{inner}</div>')
@@ -93,19 +95,21 @@ def _contents(shown: Document) -> str:
         f'<li><a href="#{escape(section.identifier)}">{escape(section.title)}</a></li>'
         for section in shown.sections
     )
-    return f'<nav aria-label="Contents"><ol>{items}</ol></nav>'
+    name = escape(shown.words["Contents"])
+    return f'<nav aria-label="{name}"><ol>{items}</ol></nav>'
 
 
 def _first_page(shown: Document) -> str:
     parts = []
     if shown.introduction:
-        parts.append(f'<div class="quote">{paragraphs(shown.introduction)}</div>')
+        parts.append(f'<div class="quote">{paragraphs(shown.introduction, shown.words)}</div>')
     if shown.claim is not None:
         numbers = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in shown.claim.numbers
         )
-        parts.append('<section class="claim" aria-label="The guarantee in short">')
+        name = escape(shown.words["The guarantee in short"])
+        parts.append(f'<section class="claim" aria-label="{name}">')
         if shown.claim.headline:
             parts.append(f'<p class="headline">{escape(shown.claim.headline)}</p>')
         parts.append(f"<p>{escape(shown.claim.statement)}</p>")
@@ -124,12 +128,11 @@ def _first_page(shown: Document) -> str:
         parts.append(f'<div class="summary">{columns}</div>')
     if shown.glance:
         rows = "".join(
-            f"<li><span>{escape(title)}</span> {badge(verdict)}</li>"
+            f"<li><span>{escape(title)}</span> {badge(verdict, shown.words)}</li>"
             for verdict, title in shown.glance
         )
-        parts.append(
-            f'<section><h2>The audit at a glance</h2><ul class="glance">{rows}</ul></section>'
-        )
+        name = escape(shown.words["The audit at a glance"])
+        parts.append(f'<section><h2>{name}</h2><ul class="glance">{rows}</ul></section>')
     return "\n".join(part for part in parts if part)
 
 

@@ -6,6 +6,7 @@ Used by `html`, which puts them together.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -20,6 +21,7 @@ _MARKS = {
     "NO CLAIM": "–",
     "NOT APPLICABLE": "–",
 }
+_MORE = "more rows are in the data beside this page."
 # A table of more columns scrolls on a small screen instead of being squeezed.
 _NARROW = 3
 
@@ -31,22 +33,30 @@ def blocks(shown: Document, given: tuple[Block, ...]) -> str:
         shown: The document, which has the figures.
         given: The blocks.
     """
-    return "\n".join(_block(shown, block) for block in given)
+    return "\n".join(_spoken(shown, block) for block in given)
+
+
+def _spoken(shown: Document, block: Block) -> str:
+    """Return a block; one that is in another language than the page says so."""
+    made = _block(shown, block)
+    return f'<div lang="{block["language"]}">{made}</div>' if "language" in block else made
 
 
 def _block(shown: Document, block: Block) -> str:
     kind = block["kind"]
     if kind == "paragraph":
         name = "" if block["style"] == "plain" else f' class="{escape(block["style"])}"'
-        return f"<div{name}>{paragraphs(block['text'])}</div>"
+        return f"<div{name}>{paragraphs(block['text'], shown.words)}</div>"
     if kind == "subheading":
         return f"<h3>{escape(block['text'])}</h3>"
     if kind == "note":
         loud = " loud" if block["loud"] else ""
-        return f'<p class="note{loud} {tone(block["tone"])}">{_rich(block["text"])}</p>'
+        return (
+            f'<p class="note{loud} {tone(block["tone"])}">{_rich(block["text"], shown.words)}</p>'
+        )
     if kind == "list":
         tag = "ol" if block["ordered"] else "ul"
-        items = "".join(f"<li>{_rich(item)}</li>" for item in block["items"])
+        items = "".join(f"<li>{_rich(item, shown.words)}</li>" for item in block["items"])
         return f"<{tag}>{items}</{tag}>"
     if kind == "titled":
         return "".join(
@@ -62,10 +72,11 @@ def _block(shown: Document, block: Block) -> str:
             small=block["small"],
             # One column of text beside three numbers needs no more room than three columns do.
             narrow=len(block["head"]) == _NARROW + 1 and sum(map(bool, block["widths"])) == 1,
+            words=shown.words,
         )
     if kind == "settings":
         rows = "".join(
-            f"<div><dt>{escape(name)}</dt><dd>{_rich(value)}</dd></div>"
+            f"<div><dt>{escape(name)}</dt><dd>{_rich(value, shown.words)}</dd></div>"
             for name, value in block["rows"]
         )
         return f'<dl class="settings">{rows}</dl>'
@@ -77,9 +88,9 @@ def _block(shown: Document, block: Block) -> str:
     if kind == "scale":
         return _scale(block)
     if kind == "checks":
-        return "\n".join(_check(entry) for entry in block["items"])
+        return "\n".join(_check(entry, shown.words) for entry in block["items"])
     if kind == "fields":
-        return "".join(_field(label, text) for label, text in block["items"])
+        return "".join(_field(label, text, shown.words) for label, text in block["items"])
     if kind == "blank":
         return "".join(
             f'<div class="field"><h3>{escape(label)}</h3><p class="blank"></p></div>'
@@ -96,10 +107,11 @@ def _table(
     *,
     small: bool = False,
     narrow: bool = False,
+    words: Mapping[str, str],
 ) -> str:
     def cells(tag: str, values: list[Any], scope: str = "") -> str:
         return "".join(
-            f'<{tag} class="{side}"{scope}>{_rich(value)}</{tag}>'
+            f'<{tag} class="{side}"{scope}>{_rich(value, words)}</{tag}>'
             for value, side in zip(values, align, strict=True)
         )
 
@@ -119,22 +131,20 @@ def _figure(shown: Document, identifier: str) -> str:
     picture = shown.pictures[identifier]
     number = 1 + list(shown.pictures).index(identifier)
     title = escape(ended(picture.title))
-    more = (
-        f"<p>{picture.omitted} more rows are in the data beside this page.</p>"
-        if picture.omitted
-        else ""
-    )
+    more = f"<p>{picture.omitted} {escape(shown.words[_MORE])}</p>" if picture.omitted else ""
+    figure, below = escape(shown.words["Figure"]), escape(shown.words["Numbers of figure"])
     numbers = _table(
-        f"Numbers of figure {number}: {picture.title}",
+        f"{shown.words['Numbers of figure']} {number}: {picture.title}",
         list(picture.head),
         [list(row) for row in picture.rows],
         ["left"] * len(picture.head),
+        words=shown.words,
     )
     return (
         f'<figure id="figure-{identifier}"><div class="scroll paper" role="region" tabindex="0" '
-        f'aria-label="Figure {number}: {escape(picture.title)}">{_drawing(picture)}</div>'
-        f"<figcaption>Figure {number}. <strong>{title}</strong> {escape(picture.caption)}"
-        f"</figcaption><details><summary>Numbers of figure {number}</summary>{numbers}{more}"
+        f'aria-label="{figure} {number}: {escape(picture.title)}">{_drawing(picture)}</div>'
+        f"<figcaption>{figure} {number}. <strong>{title}</strong> {escape(picture.caption)}"
+        f"</figcaption><details><summary>{below} {number}</summary>{numbers}{more}"
         "</details></figure>"
     )
 
@@ -194,42 +204,42 @@ def _branch(node: dict[str, Any]) -> str:
     return f"<li>{escape(node['text'])}{f'<ul>{inner}</ul>' if inner else ''}</li>"
 
 
-def _check(entry: dict[str, Any]) -> str:
+def _check(entry: dict[str, Any], words: Mapping[str, str]) -> str:
     parts = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
         for name, text in entry["parts"]
     )
     return (
         f'<article class="check"><h3>{escape(entry["title"])} <span class="severity">'
-        f"{escape(entry['severity'])}</span> {badge(entry['verdict'])}</h3>"
+        f"{escape(entry['severity'])}</span> {badge(entry['verdict'], words)}</h3>"
         f'<dl class="settings">{parts}</dl></article>'
     )
 
 
-def _field(label: str, text: str) -> str:
-    return f'<div class="field"><h3>{escape(label)}</h3>{paragraphs(text)}</div>'
+def _field(label: str, text: str, words: Mapping[str, str]) -> str:
+    return f'<div class="field"><h3>{escape(label)}</h3>{paragraphs(text, words)}</div>'
 
 
-def paragraphs(text: Text) -> str:
+def paragraphs(text: Text, words: Mapping[str, str]) -> str:
     """Return a text as paragraphs, parted where its lines are."""
     if isinstance(text, str):
         return "".join(f"<p>{escape(part)}</p>" for part in text.split("\n") if part)
-    return f"<p>{_rich(text)}</p>"
+    return f"<p>{_rich(text, words)}</p>"
 
 
-def _rich(text: Text) -> str:
+def _rich(text: Text, words: Mapping[str, str]) -> str:
     if isinstance(text, str):
         return escape(text)
-    return "".join(_span(span) for span in text)
+    return "".join(_span(span, words) for span in text)
 
 
-def _span(span: str | dict[str, str]) -> str:
+def _span(span: str | dict[str, str], words: Mapping[str, str]) -> str:
     if isinstance(span, str):
         return escape(span)
     (kind, text), *_ = span.items()
     if kind == "strong":
         return f"<strong>{escape(text)}</strong>"
-    return code(text) if kind == "code" else badge(text)
+    return code(text) if kind == "code" else badge(text, words)
 
 
 def code(text: str) -> str:
@@ -237,9 +247,10 @@ def code(text: str) -> str:
     return f"<code>{escape(text)}</code>" if text else ""
 
 
-def badge(verdict: str) -> str:
-    """Return a verdict on its colour."""
-    return f'<span class="badge {tone(verdict)}">{mark(verdict)} {escape(verdict)}</span>'
+def badge(verdict: str, words: Mapping[str, str]) -> str:
+    """Return a verdict on its colour, in the words of the document."""
+    shown = escape(words.get(verdict, verdict))
+    return f'<span class="badge {tone(verdict)}">{mark(verdict)} {shown}</span>'
 
 
 def mark(verdict: str) -> str:

@@ -22,15 +22,12 @@ from reports.document import (
     sentence,
 )
 from reports.errors import ReportError
+from reports.languages import WRITING, Language, translate
 from reports.reading.files import clean
 from reports.render.pages import first
+from reports.render.translation import translated
 from reports.sections.mechanism import short_description
 from reports.sections.randomness import Randomness
-
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip
 
 
 def document(report: Report) -> Document:
@@ -49,7 +46,7 @@ def document(report: Report) -> Document:
     ]
     parts = tuple(section for front, section in made if section.blocks and not front)
     digest = identity.digest("model.safetensors")
-    return Document(
+    shown = Document(
         title=identity.name,
         label="Privacy report",
         audience=AUDIENCES_IN_WORDS[report.audience],
@@ -62,7 +59,7 @@ def document(report: Report) -> Document:
         ),
         identifier=identity.run,
         created=identity.created,
-        date=date_in_words(identity.created),
+        date=date_in_words(identity.created, identity.language),
         paper=identity.paper,
         band=first.band(report),
         qualifications=tuple(ended(sentence(text)) for text in report[Qualifications].root),
@@ -77,6 +74,7 @@ def document(report: Report) -> Document:
         attachment=ATTACHMENT,
         data=as_json(report.data()),
     )
+    return translated(shown, identity.language)
 
 
 def _footer(report: Report) -> str:
@@ -125,9 +123,15 @@ def moment_of(created: str) -> datetime | None:
     return moment.replace(microsecond=0) if moment.year >= 1970 else None
 
 
-def date_in_words(created: str) -> str:
-    """Return a stated time as "21 November 2026, 09:21 UTC"."""
+def date_in_words(created: str, language: Language = "en") -> str:
+    """Return a stated time as "21 November 2026, 09:21 UTC", or as another language has it."""
     moment = moment_of(created)
     if moment is None:
-        return "date not stated"
-    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}, {moment:%H:%M} UTC"
+        return translate("date not stated", language) or ""
+    writing = WRITING[language]
+    return writing.date.format(
+        day=moment.day,
+        month=writing.months[moment.month - 1],
+        year=moment.year,
+        time=f"{moment:%H:%M}",
+    )

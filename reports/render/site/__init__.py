@@ -204,7 +204,10 @@ def _row(index: int, run: SiteRun) -> str:
             _key(run.accuracy),
             "–" if run.accuracy is None else escape(formatting.percent(run.accuracy)),
         ),
-        (run.audit, badge(run.audit) + (f" <small>{escape(auditor)}</small>" if auditor else "")),
+        (
+            run.audit,
+            badge(run.audit, {}) + (f" <small>{escape(auditor)}</small>" if auditor else ""),
+        ),
         (
             run.signatures,
             f'<span class="state {tone}"><span aria-hidden="true">{mark}</span> {word}</span>',

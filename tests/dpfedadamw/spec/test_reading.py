@@ -135,6 +135,7 @@ def test_defaults_are_those_of_the_vocabulary():
                 )
             ),
             "paper": "a4",
+            "language": "en",
         },
     }
 

@@ -34,6 +34,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "large": {"clients": 500, "rounds": 100, "blocks": 200, "name": "Long-name-without-end" * 12},
     "clients": {},
     "compared": {},
+    "german": {"spec_extra": {"report": {"language": "de", "purpose": "Lesen."}}},
 }
 
 
