@@ -10,7 +10,7 @@ from reports.content import wording
 from reports.content.identity import Identity
 from reports.content.parts import ATTACHMENT, Report, part
 from reports.content.sections import ReportSection, register
-from reports.document.blocks import LEFT, Block, Text, bullets, code, paragraph, table
+from reports.document.blocks import LEFT, Block, Text, bullets, code, table
 from reports.reading.source import RunSource
 
 
@@ -26,18 +26,18 @@ def verification(_source: RunSource, _audience: str) -> Verification:
 
 def _blocks(report: Report) -> Iterator[Block]:
     identity = report[Identity]
-    yield bullets(report[Verification].root)
+    # Before the table: behind it, it would now and then stand on a page of its own.
+    forms = (
+        f"This report comes as a PDF (PDF/A-3a, PDF/UA-1) and as a web page that say the same. The "
+        f"PDF holds {ATTACHMENT}, the report as data, and the numbers behind each figure as CSV."
+    )
+    yield bullets([*report[Verification].root, forms])
     rows: list[list[Text]] = [[entry.file, [code(entry.sha256)]] for entry in identity.hashes]
     if identity.data_sha256 is not None:
         rows.append(["the data", [code(identity.data_sha256)]])
     if rows:
         caption = "SHA-256 of the files that this report was made from"
         yield table(caption, ("File", "SHA-256"), rows, (LEFT, LEFT), (0, 1))
-    yield paragraph(
-        f"This report comes as a PDF (PDF/A-3a, PDF/UA-1) and as a web page that say the same. The "
-        f"PDF holds {ATTACHMENT}, the report as data, and the numbers behind each figure as CSV.",
-        "small",
-    )
 
 
 register(ReportSection(identifier="verify", title="How to verify", place=1100, blocks=_blocks))

@@ -37,6 +37,7 @@ from reports.document.blocks import (
 from reports.errors import ReportError
 from reports.render.pages.first import ALARMING
 from reports.render.pages.run import date_in_words
+from reports.signatures.comparisons import ENVELOPES
 
 ATTACHMENT = "comparison.json"
 _FIGURE = "accuracy-and-privacy"
@@ -72,10 +73,9 @@ _CHECKING = (
     "Check each run by its own VERIFY.md, and compare its digests with those below.",
 )
 _SIGNED = (
-    "This comparison is signed by {key}, in comparison.attestation.json beside it (where it is the "
-    "public one, comparison-public.attestation.json), which names each run by its digests: "
-    "dpfedadamw verify FOLDER checks it. The signature says who set these runs side by side, and "
-    "nothing of the runs."
+    "This comparison is signed by {key}, in {envelope} beside it, which names each run by its "
+    "digests: dpfedadamw verify FOLDER checks it. The signature says who set these runs side by "
+    "side, and nothing of the runs."
 )
 _UNSIGNED = "This comparison is signed by nobody."
 
@@ -211,7 +211,9 @@ def _group(group: Group, assumptions: Sequence[str], alike: str | None) -> Itera
 
 
 def _verification(data: ComparisonData, signed_by: str | None) -> Iterator[Block]:
-    signed = _SIGNED.format(key=signed_by) if signed_by is not None else _UNSIGNED
+    signed = _UNSIGNED
+    if signed_by is not None:
+        signed = _SIGNED.format(key=signed_by, envelope=ENVELOPES[data.audience])
     yield bullets((*_CHECKING, signed))
     rows: list[list[Text]] = []
     for group in data.groups:

@@ -363,7 +363,7 @@ def test_governance_is_blank_unless_the_spec_fills_it(make_run: MakeRun) -> None
         entry["field"]: entry["text"] for entry in data_of(make_run(spec_extra=given))["governance"]
     }
     assert fields.pop("purpose") == "Recognise digits."
-    assert len(fields) == 14
+    assert len(fields) == 15
     assert set(fields.values()) == {None}
 
 
