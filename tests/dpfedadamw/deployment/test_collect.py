@@ -73,15 +73,6 @@ def test_what_clients_keep_from_round_to_round_stays_with_them_and_changes_nothi
         client.close()
 
 
-def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(finished, tmp_path):
-    collected = judged(finished, tmp_path / "out", [finished.site(one).path for one in (0, 2)])
-    assert "client 1: nothing was handed in" in collected.missing
-    verdict, checks = audited(collected.run)
-    assert verdict == "NOT VERIFIED"
-    assert "client 1 handed in no ledger" in checks["integrity"]["measurement"]
-    assert checks["noise-scale"]["verdict"] == "NOT VERIFIED"
-
-
 def test_records_that_are_not_handed_in_are_named_and_noise_is_judged_without_them(
     copied, tmp_path
 ):

@@ -17,7 +17,9 @@ def _keys(tmp_path, monkeypatch):
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
 
 
-def test_collect_judges_and_names_what_it_did_not_see(finished, tmp_path, capsys):
+def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(
+    finished, tmp_path, capsys
+):
     sites = [str(finished.site(one).path) for one in (0, 1)]
     out = tmp_path / "out"
     command = ("flower", "collect", str(finished.server), *sites, "--out", str(out), "--json")
@@ -27,6 +29,10 @@ def test_collect_judges_and_names_what_it_did_not_see(finished, tmp_path, capsys
     assert "client 2: nothing was handed in" in told["not_seen"]
     (run,) = out.iterdir()
     assert (run / "report.pdf").is_file()
+    found = json.loads((run / "audit.json").read_bytes())["checks"]
+    checks = {one["name"]: one for one in found}
+    assert "client 2 handed in no ledger" in checks["integrity"]["measurement"]
+    assert checks["noise-scale"]["verdict"] == "NOT VERIFIED"
     # A second one finds the first.
     assert call(*command) == 2
     assert "is there already" in capsys.readouterr().out
