@@ -23,6 +23,8 @@ from audit.untrusted.arrays import Integers
 
 # Two batches that are equal by chance less often than this, over all pairs, were not drawn anew.
 _BY_CHANCE = 1e-6
+# A count for each record must fit into memory, whatever a ledger says.
+_MOST_RECORDS = 10**8
 _LOOKED_AT = (
     "batches of the private loader went through the model and no noised step was made of them: "
     "what was computed of them, such as an accuracy, is a release that nothing pays for"
@@ -86,6 +88,8 @@ def _file(
 ) -> None:  # fmt: skip
     if evidence.rows is None:
         raise UnverifiedError("which records each batch held is not recorded")
+    if charge.records > _MOST_RECORDS:
+        raise UnverifiedError("there are too many records to count how often each was used")
     where = f"file {index}"
     sizes = np.diff(evidence.row_offsets)
     if evidence.rows.max(initial=0) >= charge.records:
@@ -129,7 +133,8 @@ def _judge(bundle: Bundle) -> Judgement:
         reasons.append(_PASSED_OVER)
     private: dict[str, object] = {"looked_at": unused, "passed_over": skipped}
     private |= batches.judge(reasons) if batches.steps else {}
-    draws.judge(reasons)
+    if not unreadable:
+        draws.judge(reasons)
     return conclude(
         f"batches of {batches.steps} steps: {LAWS[sampling]}; every batch drawn became one noised "
         "step, of all of its records; no batch was drawn twice, and none is that of a usual seed",

@@ -14,6 +14,7 @@ from audit.verdict import Finding, Verdict
 from dpfedadamw.integrations.evidence import Charge, EvidenceError, EvidenceWriter
 from reports.content.build import build
 from tests.audit.corruptions import attest
+from tests.audit.synthetic_run import rewrite_ledger
 from tests.dpfedadamw.integrations import numpy_loop
 
 
@@ -93,6 +94,20 @@ def test_a_charge_without_noise_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="noise_multiplier"):
         writer.charge(charge)
     writer.release()
+
+
+def test_a_ledger_of_more_records_than_can_be_counted_is_not_verified(tmp_path: Path) -> None:
+    run = numpy_loop.train(tmp_path / "run", seed=6)
+
+    def inflate(entries) -> None:
+        for entry in entries:
+            if entry["kind"] == "spend":
+                entry["records"] = 10**12
+
+    rewrite_ledger(run, inflate)
+    found = audit_run(run)
+    assert found.named("sampling").verdict is Verdict.NOT_VERIFIED
+    assert found.named("promise").verdict is Verdict.FAIL
 
 
 def test_a_recording_that_was_cut_off_is_not_verified(tmp_path: Path) -> None:
