@@ -28,6 +28,7 @@ from dpfedadamw import __version__
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.rundir import RunDirectory, new_identifier, write_arrays
+from dpfedadamw.spec.reading import RECORDED
 from dpfedadamw.storage.disk import (
     PRIVATE_MODE,
     PUBLIC_MODE,
@@ -536,6 +537,7 @@ def _spec(name: str, loop: Loop, charge: Charge) -> bytes:
     """What was declared, in the form that reports read."""
     spec = {
         "version": 1,
+        RECORDED: f"{loop.producer} {loop.version}",
         "name": name,
         "description": f"A training loop of {loop.producer} {loop.version}, recorded.",
         "data": {"dataset": "of the loop", "clients": 1},

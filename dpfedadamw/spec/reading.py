@@ -21,6 +21,12 @@ from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, TUNE_KEYS, Document, KeyP
 from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.sections import Spec
 
+# Stands in what a recorder declares of a training loop of somebody else's.
+RECORDED = "recorded"
+_OF_A_LOOP = (
+    "this folder is a recorded training loop of another program, which cannot be run again; sign, "
+    "audit, report, verify, bundle and erase take it"
+)
 # The reader in C, where PyYAML was built with it.
 _FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -95,6 +101,10 @@ def specified(document: Document) -> Spec:
         SpecError: With all that is wrong; also where it means several runs.
     """
     whole: Any = document.value if isinstance(document.value, dict) else {}
+    if isinstance(whole.get(RECORDED), str):
+        # What a recorder declares of somebody else's loop is no experiment that can be run.
+        place = document.place((RECORDED,), key=True)
+        raise SpecError([place.problem((RECORDED,), _OF_A_LOOP)])
     tune = whole.get(TUNE)
     searched: Any = tune if isinstance(tune, dict) else {}
     several: list[KeyPath] = [(name,) for name in SWEEP_KEYS if whole.get(name) is not None]

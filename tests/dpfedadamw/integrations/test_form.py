@@ -124,3 +124,10 @@ def test_folders_of_no_one_training_fail(tmp_path: Path, capsys) -> None:
     folder = _clients(tmp_path, numpy_loop.NOISE)[0]
     assert _call("evidence", "merge", folder, folder, "--json") == 1
     assert "twice" in json.loads(capsys.readouterr().out)["reasons"][0]
+
+
+def test_commands_that_run_a_spec_again_refuse_a_recorded_loop(run: Path, capsys) -> None:
+    assert _call("figures", run) == 2
+    said = capsys.readouterr().err
+    assert "recorded training loop of another program" in said
+    assert said.count("\n") == 1
