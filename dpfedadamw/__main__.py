@@ -9,6 +9,12 @@ from typing import NoReturn
 
 def start() -> NoReturn:
     """The command, which may be interrupted while it is still being loaded."""
+    from dpfedadamw.errors import taken_name
+
+    taken = taken_name()
+    if taken is not None:
+        sys.stderr.write(f"error: {taken}\n")
+        sys.exit(2)
     try:
         from dpfedadamw.cli import main
     except KeyboardInterrupt:

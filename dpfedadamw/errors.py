@@ -7,14 +7,35 @@ writes its text and leaves with exit code 2. A traceback that reaches a user is 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 _SHOWN = 50
 
 
 class DpfedadamwError(Exception):
     """Base of every error that a user can cause: what is wrong, where, and what would be right."""
+
+
+def taken_name() -> str | None:
+    """Say which of this distribution's further packages is hidden by another of its name, if any.
+
+    Their names are words that others use as well. Nothing is imported to find out.
+    """
+    ours = Path(__file__).resolve().parents[1]
+    for name in ("audit", "reports", "specs"):
+        found = importlib.util.find_spec(name)
+        if found is None:
+            return f"the package {name} of dpfedadamw is missing; install dpfedadamw anew"
+        places = [*(found.submodule_search_locations or ()), str(found.origin)]
+        if Path(places[0]).resolve().parent != ours:
+            return (
+                f"the package {name} of dpfedadamw is hidden by another of that name "
+                f"({places[0]}); remove that, or install dpfedadamw in an environment of its own"
+            )
+    return None
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,17 @@ is printed.
 
 from __future__ import annotations
 
+from dpfedadamw.errors import DpfedadamwError, SpecError, taken_name
+
+if (_taken := taken_name()) is not None:
+    raise ImportError(_taken)
+
 from dpfedadamw.api.comparison import Comparison, compare
 from dpfedadamw.api.models import CheckedModel, check_model
 from dpfedadamw.api.planning import Calibrated, Cost, calibrate, epsilon, frontier
 from dpfedadamw.api.running import Round, Run, load_model, resume, run
 from dpfedadamw.api.sweeping import sweep
 from dpfedadamw.api.tables import Table
-from dpfedadamw.errors import DpfedadamwError, SpecError
 
 __all__ = [
     "Calibrated",

@@ -282,6 +282,31 @@ def test_folders_of_the_user_are_not_taken_for_our_packages(tmp_path):
     assert done.stderr.startswith("error: audit: neither ledger.jsonl nor spec.yaml is in it")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-c", "from dpfedadamw.__main__ import start; start()"], "error: the package reports of"),
+        (["-c", "import dpfedadamw.api"], "ImportError: the package reports of"),
+    ],
+)
+def test_another_package_of_a_name_of_ours_is_told_in_one_line(arguments, said, tmp_path):
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "__init__.py").touch()
+    here = str(Path(cli.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=tmp_path / "reports",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), here])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == (2 if said.startswith("error") else 1)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(said)
+    assert f"hidden by another of that name ({tmp_path / 'reports'})" in last
+    assert len(done.stderr.splitlines()) == 1 or said.startswith("ImportError")
+
+
 def test_a_working_directory_that_is_gone_is_told(tmp_path, monkeypatch, capsys):
     here = Path.cwd()
     folder = tmp_path / "gone"
