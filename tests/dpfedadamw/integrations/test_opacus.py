@@ -215,6 +215,19 @@ def test_what_cannot_be_recorded_is_refused_with_the_reason(change, said, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+def test_models_that_are_not_wrapped_are_recorded_but_under_ghost_clipping(tmp_path: Path) -> None:
+    model = loops.network()
+    parts = loops.private(model=model, wrap_model=False)
+    parts.model = model
+    found = audit_run(attest(loops.recorded(tmp_path / "run", parts)))
+    assert found.verdict is Verdict.PASS
+    model = loops.network()
+    parts = loops.private(model=model, mode="ghost", wrap_model=False)
+    with pytest.raises(RecorderError, match="wrap_model"):
+        Recorder(tmp_path / "other", delta=1e-5).attach(parts.optimizer, parts.loader, model)
+    assert not (tmp_path / "other").exists()
+
+
 def test_an_optimiser_that_is_not_private_is_refused(tmp_path: Path) -> None:
     parts = loops.private()
     plain = parts.optimizer.original_optimizer
