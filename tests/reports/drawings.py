@@ -20,6 +20,7 @@ from reports.content.sections import Figure, figures
 
 Draw = Callable[[Report, str], bytes]
 DRAW = drawings.draw
+_EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9" width="9" height="9"></svg>'
 
 
 class _Watched:
@@ -76,4 +77,12 @@ def each_figure_once() -> Iterator[None]:
     """Equal numbers are drawn once in a test process; for a conftest.py to take over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawings, "draw", _DRAWN)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def undrawn() -> Iterator[None]:
+    """No figure is drawn, for modules that look at other things; they take this fixture over."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawings, "draw", lambda *_: _EMPTY)
         yield

@@ -18,11 +18,13 @@ from reports.signatures import pades
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import Outcome
+from tests.reports import drawings
 from tests.reports.signing_keys import create, fresh
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
 
 MakeRun = Any  # the builder that conftest gives
+undrawn = drawings.undrawn
 
 
 @pytest.fixture

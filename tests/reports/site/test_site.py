@@ -20,11 +20,13 @@ from reports.signatures.trust import signer
 from reports.site import SiteData, SiteRun
 from reports.site.reading import Keys, SeenRun, read_all, run_folders
 from reports.site.spending import spent
+from tests.reports import drawings
 from tests.reports.conftest import write_ledger
 from tests.reports.content.test_leaks import change_participation
 from tests.reports.signing_keys import create
 
 MakeRun = Callable[..., Path]
+undrawn = drawings.undrawn
 WHERE = Path("study") / "hospital-floor"
 
 
