@@ -13,6 +13,7 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -212,8 +213,9 @@ def _signed(
     return bytes(result.getvalue())
 
 
+@lru_cache(maxsize=2)
 def _reader(data: bytes) -> PdfFileReader:
-    """Open a PDF that may be hostile.
+    """Open a PDF that may be hostile; the same bytes are parsed once for signature and attachment.
 
     Raises:
         ValueError: It does not end as a PDF does; pyHanko would look for the end byte by byte.
