@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dpfedadamw.cli import display, signatures
+from dpfedadamw.cli import completion, display, signatures
 from dpfedadamw.cli.options import (
     RUNS,
     Audience,
@@ -46,6 +46,7 @@ def audit(
         typer.Argument(
             metavar="RUN_DIR",
             help="A run's folder; the newest run if left out. With --canaries also a SPEC.",
+            autocompletion=completion.runs,
         ),
     ] = None,
     out_dir: OutOption = RUNS,

@@ -8,15 +8,25 @@ from typing import Annotated
 
 import typer
 
+from dpfedadamw.cli import completion
+
 RUNS = Path("runs")
 
 SpecArgument = Annotated[
     str,
-    typer.Argument(metavar="SPEC", help="A YAML file, or a shipped spec's name: quickstart."),
+    typer.Argument(
+        metavar="SPEC",
+        help="A YAML file, or a shipped spec's name: quickstart.",
+        autocompletion=completion.specs,
+    ),
 ]
 RunArgument = Annotated[
     Path | None,
-    typer.Argument(metavar="RUN_DIR", help="A run's folder; the newest run if left out."),
+    typer.Argument(
+        metavar="RUN_DIR",
+        help="A run's folder; the newest run if left out.",
+        autocompletion=completion.runs,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -24,6 +34,7 @@ SetOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Change one field: --set federation.rounds=40. Repeatable.",
+        autocompletion=completion.keys,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dpfedadamw.cli import display
+from dpfedadamw.cli import completion, display
 from dpfedadamw.cli.options import (
     RUNS,
     AuditorKeyOption,
@@ -52,7 +52,11 @@ if TYPE_CHECKING:
 def run(
     spec: Annotated[
         str | None,
-        typer.Argument(metavar="SPEC", help="A YAML file, or a shipped spec's name: quickstart."),
+        typer.Argument(
+            metavar="SPEC",
+            help="A YAML file, or a shipped spec's name: quickstart.",
+            autocompletion=completion.specs,
+        ),
     ] = None,
     out_dir: OutOption = RUNS,
     changes: SetOption = None,
@@ -66,7 +70,11 @@ def run(
     ] = "auto",
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN_DIR", help="Finish a run that was cut off, wherever that was."),
+        typer.Option(
+            metavar="RUN_DIR",
+            help="Finish a run that was cut off, wherever that was.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     escrow: Annotated[
         Path | None,
