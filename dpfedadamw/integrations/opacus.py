@@ -626,6 +626,13 @@ def _refuse(optimizer: Any, loader: Any, model: Any) -> None:
         raise RecorderError(
             f"{type(model).__name__} is no module; attach the model that is trained"
         )
+    ghost = isinstance(optimizer, DPOptimizerFastGradientClipping)
+    if ghost and not hasattr(model, "get_norm_sample"):
+        raise RecorderError(
+            "ghost clipping of a model that is not wrapped is not recorded, for its wrapper alone "
+            "knows the records' norms; leave out wrap_model=False, and attach what make_private "
+            "returned"
+        )
 
 
 def _declared(
