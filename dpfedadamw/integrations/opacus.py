@@ -35,7 +35,7 @@ from opacus.optimizers import (
 )
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.filing import after_training
@@ -625,6 +625,11 @@ def _refuse(optimizer: Any, loader: Any, model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise RecorderError(
             f"{type(model).__name__} is no module; attach the model that is trained"
+        )
+    if not isinstance(loader.batch_sampler, Sampler):
+        raise RecorderError(
+            f"the data loader takes its batches from a {type(loader.batch_sampler).__name__}, "
+            "which cannot be listened to; use a sampler of torch, as make_private does"
         )
     ghost = isinstance(optimizer, DPOptimizerFastGradientClipping)
     if ghost and not hasattr(model, "get_norm_sample"):

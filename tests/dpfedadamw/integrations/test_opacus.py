@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from audit.auditor import audit_run
 from audit.reading.bundle import open_bundle
@@ -226,6 +227,14 @@ def test_models_that_are_not_wrapped_are_recorded_but_under_ghost_clipping(tmp_p
     with pytest.raises(RecorderError, match="wrap_model"):
         Recorder(tmp_path / "other", delta=1e-5).attach(parts.optimizer, parts.loader, model)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_loader_whose_batches_are_a_list_is_refused(tmp_path: Path) -> None:
+    parts = loops.private()
+    loader = DataLoader(parts.loader.dataset, batch_sampler=[[0, 1], [2]])
+    with pytest.raises(RecorderError, match="list, which cannot be listened to"):
+        Recorder(tmp_path / "run", delta=1e-5).attach(parts.optimizer, loader, parts.model)
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_optimiser_that_is_not_private_is_refused(tmp_path: Path) -> None:
