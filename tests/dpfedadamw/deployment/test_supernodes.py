@@ -225,7 +225,9 @@ def test_a_client_that_draws_half_its_noise_is_caught_and_without_its_evidence_n
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_poc_leaves_no_process_when_it_is_stopped(how, tmp_path):
     path = tmp_path / "spec.yaml"
-    path.write_text(specs.dump(small_spec(rounds=50, overrides=("data.clients=3",))))
+    path.write_text(
+        specs.dump(small_spec(rounds=50, clients_per_round=3, overrides=("data.clients=3",)))
+    )
     place = tmp_path / "p"
     command = [sys.executable, "-m", "dpfedadamw", "flower", "poc", path, "--clients", "3"]
     one = subprocess.Popen([*command, "--project", place, "--out", tmp_path / "out"])
