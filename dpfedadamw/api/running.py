@@ -155,6 +155,10 @@ class Run:
         """
         return load_model(self.path, self._given)
 
+    def resume(self, **options: Any) -> Run:
+        """Finish this run if it was cut off, as the function `resume`, whose options it takes."""
+        return resume(self.path, **{"model": self._given, **options})
+
     def audit(self) -> Findings:
         """Judge the run's evidence anew, check by check; writes nothing.
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from dpfedadamw.federation.rounds import Federation, RoundResult, as_sent, publi
 from dpfedadamw.federation.runners import ClientRunner
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.models.own.faults import own_code
 from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import (
@@ -221,7 +222,7 @@ def start(
         write_model_config(experiment, hidden, canaries)
         for name, content in challenged.files.items() if challenged is not None else ():
             write_atomically(hidden.path / name, content, PUBLIC_MODE, hidden.disk)
-        evaluation = evaluate(*evaluated(experiment))
+        evaluation = _evaluated(experiment)
         reserved = spending.reserve(appeared(hidden))
         begin(
             hidden,
@@ -402,7 +403,7 @@ def _train(
         training.state, message = as_sent(training.state)
         rounds = training.federation.run(training.state, training.completed, on_client, message)
         del message
-        for result in rounds:
+        for result in _guarded(rounds, experiment):
             up, down = result.traffic
             numbers = RoundNumbers(result.learning_rate, up, down, result.last)
             state = checkpoints.pack_state(result.state, numbers)
@@ -423,7 +424,7 @@ def _train(
         training.finish_canaries()
     if evaluation is None:
         # All rounds were over before the run was cut off.
-        evaluation = evaluate(*evaluated(experiment))
+        evaluation = _evaluated(experiment)
     if before_claim is not None:
         before_claim(training)
     return Outcome(
@@ -435,13 +436,30 @@ def _train(
     )
 
 
+def _guarded(rounds: Iterator[RoundResult], experiment: Experiment) -> Iterator[RoundResult]:
+    """The rounds; what a model's own code raises in one is told without a record."""
+    while True:
+        with own_code(experiment.spec.model):
+            result = next(rounds, None)
+        if result is None:
+            return
+        yield result
+        # Else it would stay while the next round is run.
+        del result
+
+
+def _evaluated(experiment: Experiment) -> Evaluation:
+    with own_code(experiment.spec.model):
+        return evaluate(*evaluated(experiment))
+
+
 def _measure(training: Training, numbers: RoundNumbers, seconds: float | None) -> Evaluation:
     """Evaluate the state after a round, where that is due, and write the round's metrics."""
     experiment, completed = training.experiment, training.completed
     evaluation = Evaluation(None, None)
     if is_due(experiment, completed, numbers.last):
         training.flat.assign(training.state.parameters)
-        evaluation = evaluate(*evaluated(experiment))
+        evaluation = _evaluated(experiment)
     shown = _published(experiment, seconds)
     training.journal.measure(metrics_line(completed, evaluation, numbers, shown, training.canaries))
     return evaluation

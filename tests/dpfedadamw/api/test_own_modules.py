@@ -63,6 +63,7 @@ def brier(outputs, labels):
     return (outputs.softmax(1) - wanted).square().sum(1)
 
 
+@pytest.mark.slow
 def test_a_module_is_trained_by_a_loss_of_its_own_and_taken_up_with_it_alone(tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     with pytest.raises(KeyboardInterrupt):
@@ -139,6 +140,27 @@ def test_records_that_python_holds_are_run_and_given_again_to_take_up_the_run(tm
     assert run.verify().outcome.value == "ALL HOLD"
     with pytest.raises(api.SpecError, match="this process alone; give a file, or use 1"):
         api.run(spec, data=(records, labels), changes=["federation.workers=2"], out=tmp_path)
+
+
+class Quoting(nn.Module):
+    """Raises on a record of the data set, and quotes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, images):
+        if self.training and float(images.sum()) > 200:
+            raise ValueError(f"bad record {images[0].flatten().tolist()}")
+        return self.head(images.flatten(1))
+
+
+def test_what_a_modules_own_code_says_of_a_record_is_not_shown(tmp_path):
+    message = r"its own code failed on records.*test_own_modules\.py:\d+ in forward \(ValueError;"
+    with pytest.raises(api.DpfedadamwError, match=message) as caught:
+        api.run(SMALL, model=Quoting(), out=tmp_path)
+    assert "bad record" not in str(caught.value)
+    assert caught.value.__suppress_context__
 
 
 def test_a_module_cannot_be_run_in_other_processes(tmp_path):

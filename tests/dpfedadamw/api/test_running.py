@@ -50,7 +50,7 @@ def test_a_callback_that_raises_leaves_a_run_that_is_resumed(tmp_path):
         cut.report()
     assert "audit" in cut._repr_html_()
     more = []
-    run = api.resume(path, callbacks=[more.append])
+    run = cut.resume(callbacks=[more.append])
     assert (run.verdict, [one.completed for one in more]) == ("PASS", [2])
 
 

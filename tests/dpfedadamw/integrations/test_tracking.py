@@ -89,6 +89,7 @@ def test_where_who_takes_part_is_hidden_all_is_told_at_the_end(heard, tmp_path):
     assert all("seconds" not in values for _, values in heard[1].rounds)
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_is_left_behind_and_the_run_goes_on(heard, tmp_path):
     class Broken(Heard):
         def round(self, completed, values):
@@ -101,6 +102,7 @@ def test_a_tracker_that_fails_is_left_behind_and_the_run_goes_on(heard, tmp_path
     assert len(heard[2].rounds) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_is_taken_up_tells_the_rounds_that_are_left(heard, tmp_path):
     def stop(_done):
         raise KeyboardInterrupt
@@ -135,6 +137,7 @@ def test_an_unknown_tracker_or_one_without_its_library_is_refused_at_once(
     assert "--tracker diary: unknown" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_tells_trackers_as_well(heard, tmp_path, capsys):
     path = tmp_path / "s.yaml"
     path.write_text(specs.dump(SMALL))
