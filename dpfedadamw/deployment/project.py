@@ -116,7 +116,8 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
 def _write_certificates(project: Project, addresses: Addresses) -> None:
     authority = Authority.new()
     authority.write(project.server / "ca.crt")
-    hosts = tuple(dict.fromkeys((addresses.host, *LOCAL)))
+    # The last is its name among the containers of compose.yaml.
+    hosts = tuple(dict.fromkeys((addresses.host, *LOCAL, "superlink")))
     authority.certify(hosts, project.server / "superlink.crt", project.server / "superlink.key")
     make_folders(project.server / "nodes")
     for client in range(project.clients):

@@ -10,6 +10,11 @@ SERVER_APP = PACKAGE + (
     "\nfrom dpfedadamw.filing.federated import server_app\n\napp = server_app()\n"
 )
 
+# What of a client's folder its SuperNode has no business with: files that are there from the
+# beginning, and what is written later.
+_SECRETS = ("share.npz", "key", "salt")
+_NOTES = ("evidence", "ledger.jsonl")
+
 DOCKERFILE = """\
 FROM python:3.11-slim
 # Build it where dpfedadamw's own folder is:
@@ -150,7 +155,10 @@ WantedBy=multi-user.target
 
 def supernode_unit(folder: str, host: str, port: int) -> str:
     """A systemd unit for a client's SuperNode."""
-    command = " ".join(supernode(f"{folder}/clients/%i", f"{host}:{port}", 9100))
+    words = supernode(f"{folder}/clients/%i", f"{host}:{port}", 9100)
+    # Systemd takes quotes away unless they are quoted.
+    command = " ".join(f"'{word}'" if '"' in word else word for word in words)
+    hidden = " ".join(f"-{folder}/clients/%i/{name}" for name in (*_SECRETS, *_NOTES))
     return f"""\
 [Unit]
 Description=SuperNode of client %i of a federation of dpfedadamw
@@ -169,6 +177,9 @@ ExecStart=/opt/dpfedadamw/bin/{command}
 Restart=always
 RestartSec=5
 NoNewPrivileges=yes
+# It runs code that the server sends: that sees the socket, and none of what lies behind it.
+InaccessiblePaths={hidden}
+SystemCallFilter=~@debug
 ProtectSystem=strict
 ReadWritePaths={folder}/clients/%i
 PrivateTmp=yes
@@ -190,6 +201,7 @@ def compose(host: str, port: int, clients: int) -> str:
     ports: ["{port}:{port}"]
 """
     ]
+    covered = [f"/dev/null:/client/{name}:ro" for name in _SECRETS]
     for client in range(clients):
         name = f"{client:02d}"
         node = supernode("/client", f"superlink:{port}" if _local(host) else f"{host}:{port}", 9100)
@@ -206,12 +218,15 @@ def compose(host: str, port: int, clients: int) -> str:
     command: {_list(node)}
     environment: {{FLWR_HOME: /client/flower}}
     restart: always
-    volumes: ["./clients/{name}:/client"]
+    # It runs code that the server sends: that sees the socket, and none of what lies behind it.
+    volumes: {_list(["./clients/" + name + ":/client", *covered])}
+    tmpfs: ["/client/evidence"]
 """
         )
     return (
         "# All on one machine, for a first try. On machines of their own, each takes its two\n"
-        "# services, and supernode's --superlink names the SuperLink's machine.\n"
+        "# services, and supernode's --superlink names the SuperLink's machine. The run begins with\n"
+        "#   flwr run app federation --run-config 'home=\"/server\"'\n"
         "services:\n" + "".join(services)
     )
 

@@ -49,6 +49,14 @@ def test_instructions_name_every_client_and_never_switch_tls_off(unused):
         "superlink", *(f"{kind}-0{one}" for kind in ("client", "supernode") for one in range(3)),
     }  # fmt: skip
     assert services["client-00"]["network_mode"] == "none"
+    unit = (unused.path / "systemd" / "dpfedadamw-supernode@.service").read_text()
+    assert f"'site=\"{unused.path}/clients/%i\"'" in unit
+    (hidden,) = (line for line in unit.splitlines() if line.startswith("InaccessiblePaths="))
+    for name in ("share.npz", "key", "salt"):
+        assert f"clients/%i/{name}" in hidden
+        assert f"/dev/null:/client/{name}:ro" in services["supernode-00"]["volumes"]
+    for name in ("evidence", "ledger.jsonl"):
+        assert f"clients/%i/{name}" in hidden
 
 
 def test_what_cannot_be_deployed_is_refused_before_anything_is_written(tmp_path):
