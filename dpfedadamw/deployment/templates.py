@@ -225,7 +225,7 @@ def compose(host: str, port: int, clients: int) -> str:
         )
     return (
         "# All on one machine, for a first try. On machines of their own, each takes its two\n"
-        "# services, and supernode's --superlink names the SuperLink's machine. The run begins with\n"
+        "# services, and supernode's --superlink names the SuperLink's machine. A run begins with\n"
         "#   flwr run app federation --run-config 'home=\"/server\"'\n"
         "services:\n" + "".join(services)
     )
