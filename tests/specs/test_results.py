@@ -17,7 +17,10 @@ REJECTED = {
         "counter: local, as printed": "FAIL",
         "floor: 1e-8, absolute": "NOT VERIFIED",
         "all as printed": "FAIL",
-    }
+    },
+    # Its first round starts from a mean over all coordinates, and of a model of this size the
+    # evidence of so many participations holds a sample of them.
+    "mnist": {"DP-FAFED": "NOT VERIFIED"},
 }
 
 
@@ -40,11 +43,12 @@ def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_fo
     assert rows
     rejected = REJECTED.get(path.stem, {})
     for row in rows:
-        assert row["audit"] == rejected.get(row.get("change"), "PASS")
+        assert row["audit"] == rejected.get(row.get("change") or row["method"], "PASS")
     assert {row["signatures"] for row in rows} == {"holds"}
     repeated: dict[tuple, set] = {}
     for row in rows:
-        key = row.get("data.partition.alpha"), row.get("method") or row.get("change")
+        axes = "data.partition.alpha", "method", "change", "shape"
+        key = tuple(row.get(axis) for axis in axes)
         repeated.setdefault(key, set()).add(row["seed"])
     wanted = set(range(sweep["seeds"]["numbers"]))
     assert all(seeds == wanted for seeds in repeated.values())
