@@ -157,6 +157,10 @@ def _translate(text: str, language: Language, depth: int) -> str | None:
             if made is not None:
                 small = candidate != text
                 return made[:1].lower() + made[1:] if small else made
+    if depth < _DEPTH and not text.endswith("."):
+        ended = _whole().get(f"{text}.")
+        if ended is not None:
+            return str(getattr(ended, language)).removesuffix(".")
     sentences = _SENTENCES.split(text)
     if len(sentences) < 2:
         return None

@@ -99,6 +99,52 @@ VERDICTS = (
     ),
 )
 
+# What limits the verdict on somebody else's loop.
+LOOPS = (
+    Text(
+        "Rests on the recorder's word: nothing was computed again from the data, so that evidence "
+        "which was forged consistently would pass.",
+        "Beruht auf dem Wort dessen, der aufzeichnete: nichts wurde aus den Daten nachgerechnet, so "
+        "dass stimmig gefälschte Belege bestünden.",
+        "Repose sur la parole de qui a enregistré : rien n’a été recalculé à partir des données, de "
+        "sorte que des preuves falsifiées avec cohérence passeraient.",
+    ),
+    Text(
+        "A record whose gradient is not finite is not left out: it would make the model not finite, "
+        "which tells that it was there.",
+        "Ein Datensatz, dessen Gradient nicht endlich ist, wird nicht ausgelassen: er machte das "
+        "Modell nicht endlich, und das verrät, dass es ihn gab.",
+        "Un enregistrement dont le gradient n’est pas fini n’est pas écarté : il rendrait le modèle "
+        "non fini, ce qui dit qu’il était là.",
+    ),
+    Text(
+        "Noise and batches come from a generator that is not cryptographic: whoever learns its "
+        "state, or enough of what it gave, can draw the noise again.",
+        "Rauschen und Stapel kommen aus einem Generator, der nicht kryptographisch ist: wer seinen "
+        "Zustand erfährt, oder genug von dem, was er lieferte, kann das Rauschen noch einmal ziehen.",
+        "Bruit et lots viennent d’un générateur non cryptographique : qui apprend son état, ou assez "
+        "de ce qu’il a fourni, peut tirer le bruit de nouveau.",
+    ),
+    Text(
+        "How records were scaled, chosen or encoded before training, and whether settings were "
+        "tuned on them, was not looked at.",
+        "Wie Datensätze vor dem Training skaliert, gewählt oder kodiert wurden, und ob Einstellungen "
+        "an ihnen abgestimmt wurden, wurde nicht betrachtet.",
+        "La mise à l’échelle, le choix et le codage des enregistrements avant l’entraînement, et le "
+        "réglage éventuel sur eux, n’ont pas été examinés.",
+    ),
+    Text(
+        "Whoever learns the state of the generator that drew noise and batches",
+        "Wer den Zustand des Generators erfährt, der Rauschen und Stapel zog",
+        "Quiconque apprend l’état du générateur qui a tiré bruit et lots",
+    ),
+    Text(
+        "All noise can be drawn again and subtracted.",
+        "Alles Rauschen lässt sich noch einmal ziehen und abziehen.",
+        "Tout le bruit peut être tiré de nouveau et soustrait.",
+    ),
+)
+
 FRAME = (
     Text("Privacy report", "Datenschutzbericht", "Rapport de confidentialité"),
     Text("Annex to a privacy report", "Anlage zum Datenschutzbericht", "Annexe au rapport"),
@@ -1032,8 +1078,8 @@ SUMMARY = (
     Text("Model file", "Modelldatei", "Fichier du modèle"),
     Text("not measured", "nicht gemessen", "non mesurée"),
     Text("missing", "fehlt", "manque"),
-    Text("release", "Freigabe", "publication"),
-    Text("reproducible", "reproduzierbar", "reproductible"),
+    Text("release", "release", "release"),
+    Text("reproducible", "reproducible", "reproducible"),
     Text(
         "{name}, {count} trainable parameters",
         "{name}, {count} trainierbare Parameter",
@@ -1393,15 +1439,17 @@ GOVERNANCE = (
 
 # Said where a language is not English, and in that language alone.
 REMAINS_ENGLISH = Text(
-    "What stands in English on these pages has no translation yet: the paragraphs of the numbered "
-    "sections, and drawings. The data (report.json) are English in every report.",
-    "Was auf diesen Seiten englisch ist, ist noch nicht übersetzt: die Absätze der nummerierten "
+    "What stands in English on these pages has no translation yet, such as the paragraphs of the "
+    "numbered sections and the drawings. The data (report.json) are English in every report.",
+    "Was auf diesen Seiten englisch ist, ist noch nicht übersetzt, so die Absätze der nummerierten "
     "Abschnitte und die Zeichnungen. Die Daten (report.json) sind in jedem Bericht englisch.",
-    "Ce qui est en anglais dans ces pages n’est pas encore traduit : les paragraphes des sections "
-    "numérotées et les dessins. Les données (report.json) sont en anglais dans tout rapport.",
+    "Ce qui est en anglais dans ces pages n’est pas encore traduit, ainsi les paragraphes des "
+    "sections numérotées et les dessins. Les données (report.json) sont en anglais dans tout "
+    "rapport.",
 )
 
 TABLE: tuple[Text, ...] = (
-    *VERDICTS, *FRAME, *PROMISE, *MEANING, *READERS, *TRUST, *HAZARDS, *SUMMARY, *CHECKS,
+    *VERDICTS,
+    *LOOPS, *FRAME, *PROMISE, *MEANING, *READERS, *TRUST, *HAZARDS, *SUMMARY, *CHECKS,
     *HEADINGS, *GOVERNANCE,
 )  # fmt: skip
