@@ -71,6 +71,12 @@ _NOTES = (
         "audit runs with planted canaries. Nor any run that lies elsewhere.",
     ),
 )
+_SUMS = (
+    "Whoever sees the models of several runs on the same records learns from all of them. The sums "
+    "bound what these runs tell together (basic composition); a shared budget bounds it more "
+    "tightly. Runs that lie elsewhere are not in them. Where runs state no digest of their data, "
+    "those of one name count as on the same records."
+)
 
 
 def compose(data: SiteData) -> bytes:
@@ -290,11 +296,7 @@ def _spent(spent: Sequence[Spent]) -> str:
         for one in spent
     )
     return (
-        '<section><h2 id="spent-title">What was spent of each data '
-        "set</h2>\n<p>Whoever sees the models of several runs on the same records learns from all of "
-        "them. The sums bound what these runs tell together (basic composition); a shared budget "
-        "bounds it more tightly. Runs that lie elsewhere are not in them. Where runs state no "
-        "digest of their data, those of one name count as on the same records.</p>"
+        f'<section><h2 id="spent-title">What was spent of each data set</h2>\n<p>{_SUMS}</p>'
         '<div class="scroll" role="region" tabindex="0" aria-labelledby="spent-title">'
         f'<table class="wide spent"><caption class="hidden">What was spent of each data set'
         f"</caption><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div></section>"
