@@ -115,7 +115,7 @@ def charged_with_more_noise(patch: Patch) -> None:
     def told_more(self, current):
         richer = current.plan.noise_multiplier + 0.5
         plan = dataclasses.replace(current.plan, noise_multiplier=richer)
-        return charges(self, dataclasses.replace(current, plan=plan))
+        return charges(dataclasses.replace(current, plan=plan))
 
     patch.setattr(RecordLevel, "charges", told_more)
 
@@ -130,7 +130,7 @@ def charged_for_one_query(patch: Patch) -> None:
 
     def once(self, current):
         plan = dataclasses.replace(current.plan, queries_per_step=1)
-        return charges(self, dataclasses.replace(current, plan=plan))
+        return charges(dataclasses.replace(current, plan=plan))
 
     patch.setattr(RecordLevel, "charges", once)
 

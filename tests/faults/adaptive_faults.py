@@ -43,7 +43,7 @@ def hide_a_step(patch: Patch) -> None:
     def told_less(self, current):
         fewer = max(1, current.plan.local_steps - 1)
         plan = dataclasses.replace(current.plan, local_steps=fewer)
-        return charges(self, dataclasses.replace(current, plan=plan))
+        return charges(dataclasses.replace(current, plan=plan))
 
     patch.setattr(RecordLevel, "charges", told_less)
 

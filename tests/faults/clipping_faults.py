@@ -106,7 +106,7 @@ def another_clipping_norm_every_round(patch: Patch) -> None:
     def adapted(self, current):
         smaller = CLIPPING_NORM * 0.9**current.index
         plan = dataclasses.replace(current.plan, clipping_norm=smaller)
-        return charges(self, dataclasses.replace(current, plan=plan))
+        return charges(dataclasses.replace(current, plan=plan))
 
     patch.setattr(RecordLevel, "charges", adapted)
 

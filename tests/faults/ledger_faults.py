@@ -51,7 +51,7 @@ def charge_fewer_rounds(patch: Patch) -> None:
     charges = RecordLevel.charges
 
     def sometimes(self, current):
-        return [] if current.index == FORGOTTEN else charges(self, current)
+        return [] if current.index == FORGOTTEN else charges(current)
 
     patch.setattr(RecordLevel, "charges", sometimes)
 
@@ -61,7 +61,7 @@ def strike_off_a_dropout(patch: Patch) -> None:
     charges = RecordLevel.charges
 
     def without_the_last(self, current):
-        charged = charges(self, current)
+        charged = charges(current)
         return charged[:-1] if current.index == FORGOTTEN else charged
 
     patch.setattr(RecordLevel, "charges", without_the_last)

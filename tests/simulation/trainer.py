@@ -101,6 +101,7 @@ class Toy:
         """What `experiment.prepare` would give."""
         spec = SimpleNamespace(
             name="toy",
+            model=SimpleNamespace(name="mlp"),
             algorithm=SimpleNamespace(learning_rate=0.1, schedule="constant"),
             federation=SimpleNamespace(
                 rounds=self.rounds, engine="inline", workers=1, clients_per_round=1
@@ -429,6 +430,8 @@ def toys() -> Iterator[None]:
             "write_inputs": lambda *_: None,
             "write_records": lambda *_: None,
             "write_environment": lambda *_: None,
+            # The toy's model has no source that could change.
+            "refuse_changed_source": lambda *_: None,
             # Nobody goes on from a state in the evidence; the checkpoint has its own.
             "StateKeeper": lambda *_: SimpleNamespace(keep=lambda *_: None),
             "unit_of": unit_of,
