@@ -29,8 +29,10 @@ def test_pins_agree_and_each_has_its_hashes(path: Path) -> None:
 
 
 def test_the_files_are_there_and_used() -> None:
-    assert [path.stem for path in FILES] == ["auditor", "tools"]
+    assert [path.stem for path in FILES] == ["auditor", "docs", "tools"]
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
     assert "pip install --require-hashes -r requirements/tools.txt" in workflow
     assert "pip install tox" not in workflow
-    assert "requirements{/}auditor.txt" in (ROOT / "tox.ini").read_text("utf-8")
+    environments = (ROOT / "tox.ini").read_text("utf-8")
+    assert "requirements{/}auditor.txt" in environments
+    assert "requirements{/}docs.txt" in environments

@@ -1,0 +1,64 @@
+"""The documentation's pages are all on the site, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\((?![a-z]+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced code."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub names a page's headings; a later one of the same name has another."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", prose(page), re.M):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+        kept = (sign for sign in text if sign in " -_" or unicodedata.category(sign)[0] in "LMN")
+        found.add("".join(kept).replace(" ", "-"))
+    return found
+
+
+def places(entries: list[object]) -> Iterator[str]:
+    for entry in entries:
+        for value in entry.values() if isinstance(entry, dict) else [entry]:
+            if isinstance(value, list):
+                yield from places(value)
+            else:
+                yield str(value)
+
+
+def test_every_page_stands_once_in_the_navigation() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    named = sorted(places(settings["nav"]))
+    # README.md is the site's first page.
+    assert named == sorted("index.md" if page.name == "README.md" else page.name for page in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target, heading in LINK.findall(prose(page)):
+        file = (page.parent / target).resolve() if target else page
+        assert file.is_relative_to(ROOT), target
+        assert file.exists(), target
+        if heading:
+            assert heading in anchors(file), f"{target}#{heading}"
+
+
+def test_nothing_is_fetched_by_a_reader() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert settings["theme"]["font"] is False
+    assert "analytics" not in settings["extra"]
+    assert "repo_url" not in settings
+    assert not {"extra_css", "extra_javascript"} & set(settings)
