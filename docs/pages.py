@@ -3,7 +3,7 @@
 `mkdocs.yml` names this file as a hook. README.md becomes the first page, the other pages of the
 root get a place of their own, and links between them and `docs/` are turned accordingly. A file
 that a page links to and that is no page (a schema, a program) is put beside the pages; a link to a
-folder becomes its text.
+folder becomes its text. The reference of `dpfedadamw.api` is made of its docstrings.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the root's pages, and whatever else of the repository a page links to."""
     for source, place in FROM_ROOT.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
+    # What the sources' docstrings say has no file of its own.
+    reference = "# dpfedadamw.api\n\n::: dpfedadamw.api\n"
+    files.append(File.generated(config, "api.md", content=reference))
     places = set()
     for page in [ROOT / source for source in FROM_ROOT] + sorted((ROOT / "docs").glob("*.md")):
         for match in _LINK.finditer(page.read_text("utf-8")):
