@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from audit.checks.shared import sites
 from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.deployment.leading import led_run
 from dpfedadamw.filing import after_training
@@ -52,6 +53,16 @@ def test_a_federation_has_the_model_and_the_charges_of_a_run_in_one_process_and_
     assert content(collected.run) == content(training.run)
     verdict, checks = audited(collected.run)
     assert (verdict, checks["integrity"]["verdict"]) == ("PASS", "PASS")
+
+
+def test_an_auditor_without_cryptography_says_that_signatures_were_not_checked(
+    finished, tmp_path, monkeypatch
+):
+    run = judged(finished, tmp_path / "out").run
+    monkeypatch.setattr(sites, "find_spec", lambda name: None)
+    verdict, checks = audited(run)
+    assert (verdict, checks["integrity"]["verdict"]) == ("NOT VERIFIED", "NOT VERIFIED")
+    assert "the auditor needs the package cryptography" in checks["integrity"]["measurement"]
 
 
 def test_what_clients_keep_from_round_to_round_stays_with_them_and_changes_nothing(tmp_path):
