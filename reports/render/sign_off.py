@@ -24,6 +24,7 @@ from reports.document.blocks import (
     Block,
     Text,
     blank,
+    bullets,
     code,
     fields,
     paragraph,
@@ -295,7 +296,7 @@ def document(
 
 def _open(left: Sequence[str], decision: Decision | None) -> Block:
     """Return boxes to answer in; once it is decided, what was left open."""
-    return blank(left) if decision is None else paragraph(f"{'; '.join(left)}.")
+    return blank(left) if decision is None else bullets(left)
 
 
 def _decided(decision: Decision | None) -> Block:
