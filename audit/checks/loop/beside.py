@@ -50,45 +50,41 @@ def _randomness(bundle: Bundle) -> Judgement:
     )
 
 
-register(
-    Check(
-        name="randomness",
-        title="Could anyone draw the noise again?",
-        units=(LOOP,),
-        place=110,
-        claim="Noise comes from a cryptographic generator whose state nobody knows.",
-        tolerance="2e-5 of the standard deviation, on six values in a row of one of the usual "
-        "generators: by chance in fewer than one loop in 10^12",
-        power="NumPy's, Python's and torch's CPU generators seeded with one of about 50 numbers "
-        "that anybody would try first",
-        limits="Other seeds, and what else was drawn from the generator, are not tried.",
-        rule=_randomness,
-    )
+RANDOMNESS = Check(
+    name="randomness",
+    title="Could anyone draw the noise again?",
+    units=(LOOP,),
+    place=110,
+    claim="Noise comes from a cryptographic generator whose state nobody knows.",
+    tolerance="2e-5 of the standard deviation, on six values in a row of one of the usual "
+    "generators: by chance in fewer than one loop in 10^12",
+    power="NumPy's, Python's and torch's CPU generators seeded with one of about 50 numbers "
+    "that anybody would try first",
+    limits="Other seeds, and what else was drawn from the generator, are not tried.",
+    rule=_randomness,
 )
-register(
-    Check(
-        name="reexecution",
-        title="Does computing it again from the data lead to the same?",
-        units=(LOOP,),
-        place=66,
-        claim="Batches, sums and noise are those that the data and the generator give.",
-        tolerance="none: nothing was computed",
-        power="none",
-        limits="The auditor cannot run somebody else's program again.",
-        rule=lambda _: _unjudged(WORD),
-    )
+register(RANDOMNESS)
+REEXECUTION = Check(
+    name="reexecution",
+    title="Does computing it again from the data lead to the same?",
+    units=(LOOP,),
+    place=66,
+    claim="Batches, sums and noise are those that the data and the generator give.",
+    tolerance="none: nothing was computed",
+    power="none",
+    limits="The auditor cannot run somebody else's program again.",
+    rule=lambda _: _unjudged(WORD),
 )
-register(
-    Check(
-        name="outside-budget",
-        title="Is nothing done to the records outside the budget but what is said?",
-        units=(LOOP,),
-        place=130,
-        claim="What happens to the records beside the recorded steps is for the loop's author to "
-        "say.",
-        tolerance="none: nothing was measured",
-        power="none",
-        limits="The recorder sees the steps of the training loop alone.",
-        rule=lambda _: _unjudged(NOT_LOOKED_AT),
-    )
+register(REEXECUTION)
+OUTSIDE_BUDGET = Check(
+    name="outside-budget",
+    title="Is nothing done to the records outside the budget but what is said?",
+    units=(LOOP,),
+    place=130,
+    claim="What happens to the records beside the recorded steps is for the loop's author to say.",
+    tolerance="none: nothing was measured",
+    power="none",
+    limits="The recorder sees the steps of the training loop alone.",
+    rule=lambda _: _unjudged(NOT_LOOKED_AT),
 )
+register(OUTSIDE_BUDGET)

@@ -11,7 +11,7 @@ import pytest
 import audit.checks
 from audit.checks import checks_for, checks_of, register
 from audit.checks.base import Check
-from audit.reading.units import CLIENT, NONE, RECORD, UNITS
+from audit.reading.units import CLIENT, EVERY_UNIT, LOOP, NONE, RECORD
 
 ORDER = {
     "record": (
@@ -24,10 +24,14 @@ ORDER = {
         "weights reexecution accounting views publication disclosure second-moment randomness "
         "outside-budget canaries"
     ),
+    "loop": (
+        "integrity promise sampling sensitivity noise-scale steps weights reexecution accounting "
+        "disclosure randomness outside-budget"
+    ),
 }
 
 
-@pytest.mark.parametrize("unit", [RECORD, CLIENT], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", [RECORD, CLIENT, LOOP], ids=lambda unit: unit.name)
 def test_the_checks_of_a_unit_stand_in_the_order_of_the_report(unit):
     assert " ".join(check.name for check in checks_of(unit)) == ORDER[unit.name]
 
@@ -38,7 +42,7 @@ def test_a_run_without_a_claim_is_asked_what_a_run_on_records_is():
 
 
 def test_every_file_of_the_folder_registers_a_check():
-    registered = {check for unit in UNITS.values() for check in checks_of(unit)}
+    registered = {check for unit in EVERY_UNIT.values() for check in checks_of(unit)}
     for found in walk_packages(audit.checks.__path__, "audit.checks."):
         if found.ispkg or found.name == "audit.checks.base" or ".shared." in found.name:
             continue
