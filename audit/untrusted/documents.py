@@ -50,13 +50,7 @@ def parse_json(raw: bytes) -> Any:
     text = _decoded(raw)
     _check_depth(text)
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_float=_finite,
-            parse_int=_integer,
-            parse_constant=_refuse_constant,
-        )
+        return _DECODER.decode(text)
     except DocumentError:
         raise
     except (ValueError, RecursionError) as error:
@@ -123,6 +117,14 @@ def _integer(text: str) -> int:
 def _refuse_constant(text: str) -> Any:
     raise DocumentError(f"has {text}, which is not a number", f"{text} is no JSON number")
 
+
+# One for all texts: a ledger has a text a line, and `json.loads` would make a decoder for each.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_float=_finite,
+    parse_int=_integer,
+    parse_constant=_refuse_constant,
+)
 
 _YAML_FLOAT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 

@@ -22,7 +22,7 @@ from reports.reading.files import clean, mapping, parse_json, read_bytes
 from reports.reading.source import RunSource, load
 from reports.signatures import signing
 from reports.signatures.audiences import files_for
-from reports.signatures.verification import Outcome, verify
+from reports.signatures.verification import Outcome, verify_and_read
 from reports.site import Auditor, SignatureState, SiteRun
 
 _MARK = "ledger.jsonl"
@@ -147,10 +147,11 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
     Raises:
         ReportError: It cannot be read.
     """
-    source = load(path)
+    state, source = _signatures(path, keys)
+    if source is None:
+        source = load(path)
     if source.header.get("canaries") or (tuning.is_selected(source) and _SECRET in path.parts):
         return None
-    state = _signatures(path, keys)
     views = {view.key: view for view in guarantee.views(source, PUBLIC)}
     third = views.get("third_party")
     server = views.get("server_worst_case")
@@ -184,11 +185,13 @@ def read(path: Path, keys: Keys) -> SeenRun | None:
     )
 
 
-def _signatures(path: Path, keys: Keys) -> SignatureState:
+def _signatures(path: Path, keys: Keys) -> tuple[SignatureState, RunSource | None]:
+    """Check a run's signatures; return the run as well where that read it."""
     envelopes = (signing.TRAINING_ENVELOPE, signing.RUN_ENVELOPE)
     if not any((path / name).exists() for name in envelopes):
-        return "unsigned"
-    return _STATES[verify(path, keys.trainer, keys.auditor).outcome]
+        return "unsigned", None
+    result, source = verify_and_read(path, keys.trainer, keys.auditor)
+    return _STATES[result.outcome], source
 
 
 def _auditor(path: Path, source: RunSource, state: SignatureState) -> Auditor:

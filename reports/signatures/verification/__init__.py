@@ -14,7 +14,7 @@ from pathlib import Path
 from reports.errors import SourceError, local
 from reports.reading.files import clean
 from reports.reading.snapshot import Snapshot
-from reports.reading.source import load
+from reports.reading.source import RunSource, load
 from reports.signatures import signing
 from reports.signatures.dsse import Statement
 from reports.signatures.keys import ROLES, Role, default_directory, load_public, refuse_open
@@ -34,7 +34,14 @@ from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.remembered import Seen
 from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
 
-__all__ = ["Outcome", "Signer", "VerificationResult", "verify", "verify_comparison"]
+__all__ = [
+    "Outcome",
+    "Signer",
+    "VerificationResult",
+    "verify",
+    "verify_and_read",
+    "verify_comparison",
+]
 
 
 def verify(
@@ -70,6 +77,30 @@ def verify(
             may write to the caller's key folder.
         EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
     """
+    return verify_and_read(
+        run_dir, trainer_key, auditor_key, revocations, tsa_roots, memory, log_keys
+    )[0]
+
+
+def verify_and_read(
+    run_dir: Path,
+    trainer_key: Path | None = None,
+    auditor_key: Path | None = None,
+    revocations: Iterable[Path] = (),
+    tsa_roots: Iterable[Path] = (),
+    memory: Path | None = None,
+    log_keys: Iterable[Path] = (),
+) -> tuple[VerificationResult, RunSource | None]:
+    """Check a signed run as `verify` does, and hand on the run as it was read for that.
+
+    Returns:
+        What `verify` returns; and the run, None where it cannot be read or only its public files
+        are there.
+
+    Raises:
+        KeyFileError: As `verify`.
+        EnvelopeError: As `verify`.
+    """
     trust = _trust(
         {"trainer": trainer_key, "auditor": auditor_key}, revocations, tsa_roots, log_keys
     )
@@ -77,7 +108,7 @@ def verify(
     found = Found()
     if not run_dir.is_dir():
         found.add(clean(run_dir.name, 200), "no such run directory")
-        return found.result()
+        return found.result(), None
     files = Snapshot(run_dir)
     alone = public.is_public_alone(files)
     keys = envelopes.check_keys(files, trust, found)
@@ -87,8 +118,10 @@ def verify(
     contents.check_files(files, statements, last, found)
     envelopes.check_model(files, keys.get("trainer"), trust, found)
     announcements.check_announcements(files, keys, trust, found)
+    source = None
     if not alone:
-        run = _check_run(files, statements, found)
+        source = _check_run(files, statements, found)
+        run = source.run if source is not None else None
     elif signing.PUBLIC_ENVELOPE in statements:
         run = public.check_contents(files, statements[signing.PUBLIC_ENVELOPE], found)
     else:
@@ -101,7 +134,7 @@ def verify(
         if found.result().ok:
             remembered.remember(known, run, present, memory, found)
     _judge_signers(found)
-    return found.result()
+    return found.result(), source
 
 
 def verify_comparison(
@@ -151,8 +184,8 @@ def _trust(
     )
 
 
-def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) -> str | None:
-    """Check evidence, claims and reports of a whole run; return its identifier if there is one."""
+def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) -> RunSource | None:
+    """Check evidence, claims and reports of a whole run; return it if it can be read."""
     contents.check_evidence(files.folder, statements, found)
     try:
         source = load(files.folder, files)
@@ -163,7 +196,7 @@ def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) 
         return None
     contents.check_claims(source, statements, found)
     contents.check_reports(files, contents.about(source), found)
-    return source.run
+    return source
 
 
 def _judge_signers(found: Found) -> None:
