@@ -1,4 +1,4 @@
-"""``evidence check`` and ``merge``: the form of evidence, and several clients' folders together."""
+"""``evidence check``, ``close`` and ``merge``: evidence that a recorder of others' loops wrote."""
 
 from __future__ import annotations
 
@@ -42,6 +42,27 @@ def evidence_check(
             err.print(Text(fault), soft_wrap=True)
     if found:
         raise typer.Exit(EXIT_WRONG_INPUT)
+
+
+def evidence_close(
+    run_dirs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="Folders of recordings that were paused."),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """End recordings that were paused and that nobody goes on with: their last line is written.
+
+    A federated client does not know which of its rounds is the last, so that it pauses after each.
+    The claim is what the loop stated at its last pause. Sign and audit come after.
+    """
+    from dpfedadamw.integrations.evidence import close_paused
+
+    closed = [str(close_paused(run_dir).path) for run_dir in run_dirs]
+    if as_json:
+        print_json({"closed": closed})
+    else:
+        out.print(Text(f"closed: {', '.join(one.name for one in run_dirs)}"), soft_wrap=True)
 
 
 def evidence_merge(

@@ -46,6 +46,8 @@ MOST_SAMPLED = 256
 # Coordinates whose squared noise is added up over the run: 1 MiB of float32.
 MOST_SUMMED = 1 << 18
 MODULUS = 1 << 53
+# What a paused recording would state if nobody went on with it.
+PAUSED = "paused.json"
 SETTINGS = (
     "learning_rate", "momentum", "dampening", "weight_decay", "nesterov", "beta1", "beta2", "eps",
 )  # fmt: skip
@@ -220,6 +222,8 @@ class EvidenceWriter:
         self._files = self._steps = 0
         self._attachment = 0
         self._left = (0, 0)
+        self._fingerprint: int | None = None
+        self._in_stretch = 0
         self._charged: Charge | None = None
         self._closed = False
         self._squares: NDArray[np.float32] | None = None
@@ -245,6 +249,11 @@ class EvidenceWriter:
         return self._steps
 
     @property
+    def in_stretch(self) -> int:
+        """How many of them since the last `attach`."""
+        return self._in_stretch
+
+    @property
     def path(self) -> Path:
         """The run directory."""
         return self._run.path
@@ -257,6 +266,7 @@ class EvidenceWriter:
         """
         self._flush()
         self._attachment += 1
+        self._in_stretch = 0
         if groups is not None:
             self._group_of = np.asarray(groups, np.int64)
 
@@ -298,6 +308,7 @@ class EvidenceWriter:
         self._charged = None
         self._file.steps.append(step)
         self._steps += 1
+        self._in_stretch += 1
         self._squares = squares
 
     def close(
@@ -325,23 +336,47 @@ class EvidenceWriter:
             raise EvidenceError(
                 f"{self._run.path}: no step was recorded; attach the recorder before training"
             )
+        self._fingerprint = fingerprint
         self._flush(parameters_sha256)
-        self._write_end(fingerprint, unused, skipped)
+        self._write_end(unused, skipped)
         self._write_layout()
-        self._ledger.append("claim", self._claim(stated))
-        self.release()
+        self._end(stated)
         return self._run
 
-    def pause(self, *, unused: int = 0, skipped: int = 0) -> None:
+    def pause(
+        self,
+        stated: Stated | None = None,
+        parameters_sha256: str | None = None,
+        *,
+        fingerprint: int | None = None,
+        unused: int = 0,
+        skipped: int = 0,
+    ) -> None:
         """Write what is left, and let another process go on; there is no claim until one closes it.
 
+        With what `close` would be told, `close_paused` can end the recording where nobody goes on.
+        A first stretch without a step leaves the folder as it was, empty.
+
         Args:
+            stated: What the loop states of its privacy by now; None where it made no step since
+                it went on, and what was said at the last pause holds.
+            parameters_sha256: Sha256 (hex) of the trained parameters as one vector of float32.
+            fingerprint: The checksum of all parameters now; None where it is not taken.
             unused: Batches put through the model since the last step, of which none was made.
             skipped: Batches that were passed over since the last step.
         """
-        self._flush()
-        self._write_end(None, unused, skipped)
+        if self._ledger is None:
+            (self._run.evidence / "salt").unlink()
+            self._run.evidence.rmdir()
+            self.release()
+            return
+        if stated is not None:
+            self._fingerprint = fingerprint
+        self._flush(parameters_sha256)
+        self._write_end(unused, skipped)
         self._write_layout()
+        if stated is not None:
+            write_json(self._run.evidence / PAUSED, _as_json(stated), PRIVATE_MODE)
         self.release()
 
     def release(self) -> None:
@@ -360,6 +395,14 @@ class EvidenceWriter:
         header = ledger.entries[0] if ledger.entries else {}
         if ledger.of_kind("claim"):
             raise EvidenceError(f"{path}: is closed; a new recording needs a new folder")
+        written = {line["round"] for line in ledger.of_kind("round")}
+        lost = sum(line["round"] not in written for line in ledger.of_kind("spend"))
+        if lost:
+            raise EvidenceError(
+                f"{path}: an earlier process ended before it paused: {lost} steps were charged and "
+                "have no evidence, so that nobody can judge them; keep the folder, record into a "
+                "new one, and count what both cost"
+            )
         known = (header.get("parameters"), header.get("records"), header.get("delta"))
         if known != (self.loop.parameters, [self.loop.records], self.loop.delta):
             raise EvidenceError(
@@ -372,21 +415,33 @@ class EvidenceWriter:
                 self.summed, self.squares = file["chosen"], file["squares"]
             with np.load(self._run.evidence / "end.npz") as file:
                 self._left = int(file["unused"]), int(file["skipped"])
+                taken = int(file["fingerprint"])
         except (OSError, ValueError, KeyError) as error:
             raise EvidenceError(
                 f"{path}: was not paused, and cannot be gone on with ({error}); record into a new "
                 "folder"
             ) from None
+        self._fingerprint = taken if taken >= 0 else None
         self._ledger = ledger
         self._files = len(ledger.of_kind("round"))
         self._steps = len(ledger.of_kind("spend"))
         # No stretch of this process has the number of an earlier one's.
         self._attachment = self._files
 
-    def _write_end(self, fingerprint: int | None, unused: int, skipped: int) -> None:
+    def _end(self, stated: Stated) -> None:
+        """Append the claim, after which nobody goes on."""
+        assert self._ledger is not None
+        self._ledger.append(
+            "claim", _claim(stated, self.loop.delta, _adjacency(self.loop.sampling))
+        )
+        (self._run.evidence / PAUSED).unlink(missing_ok=True)
+        self.release()
+
+    def _write_end(self, unused: int, skipped: int) -> None:
         self._left = (self._left[0] + unused, self._left[1] + skipped)
+        taken = -1 if self._fingerprint is None else self._fingerprint
         end: dict[str, NDArray[Any]] = {
-            "fingerprint": np.asarray(-1 if fingerprint is None else fingerprint, np.int64),
+            "fingerprint": np.asarray(taken, np.int64),
             "unused": np.asarray(self._left[0], np.int64),
             "skipped": np.asarray(self._left[1], np.int64),
         }
@@ -462,27 +517,39 @@ class EvidenceWriter:
             line["parameters_sha256"] = parameters_sha256
         self._ledger.append("round", line)
 
-    def _claim(self, stated: Stated) -> dict[str, Any]:
-        loop = self.loop
-        view: dict[str, Any] = {}
-        if stated.epsilon is not None and np.isfinite(stated.epsilon):
-            view = {
-                "accountant": stated.accountant,
-                "epsilon": {stated.accountant: float(stated.epsilon)},
-            }
-        claim: dict[str, Any] = {
-            "view_headline": "server",
-            "delta": loop.delta,
-            "adjacency": _adjacency(loop.sampling),
-            "assumptions": list(_ASSUMPTIONS),
-            "server": dict(view),
-            "third_party": dict(view),
-        }
-        if stated.history is not None:
-            claim["accountant_history"] = [
-                [float(noise), float(rate), int(steps)] for noise, rate, steps in stated.history
-            ]
-        return claim
+
+def close_paused(run_dir: Path | str) -> RunDirectory:
+    """End a recording that was paused and that nobody goes on with, by what was said at its pause.
+
+    A federated client does not know which of its rounds is the last.
+
+    Args:
+        run_dir: Its folder.
+
+    Raises:
+        EvidenceError: If it was never paused, or is closed.
+        LockedError: If another process writes to it.
+    """
+    path = Path(run_dir)
+    if not (path / "ledger.jsonl").is_file():
+        raise EvidenceError(f"{path}: holds no recording; name the folder of a recorder")
+    with RunLock(path.resolve()):
+        run = RunDirectory(path.resolve())
+        ledger = Ledger(run.ledger)
+        if ledger.of_kind("claim"):
+            raise EvidenceError(f"{path}: is closed already")
+        try:
+            stated = json.loads((run.evidence / PAUSED).read_bytes())
+            claim = _claim(
+                Stated(**stated), ledger.entries[0]["delta"], ledger.entries[0]["adjacency"]
+            )
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise EvidenceError(
+                f"{path}: was not paused, so that nothing says what its loop states ({error})"
+            ) from None
+        ledger.append("claim", claim)
+        (run.evidence / PAUSED).unlink()
+    return run
 
 
 def fingerprint(values: Sequence[NDArray[np.float32]]) -> int:
@@ -527,6 +594,37 @@ def _chosen(generator: np.random.Generator, size: int, most: int) -> NDArray[np.
     if size <= most:
         return np.arange(size, dtype=np.int64)
     return np.sort(generator.choice(size, most, replace=False)).astype(np.int64)
+
+
+def _as_json(stated: Stated) -> dict[str, Any]:
+    history = stated.history
+    return {
+        "epsilon": stated.epsilon,
+        "accountant": stated.accountant,
+        "history": None if history is None else [list(one) for one in history],
+    }
+
+
+def _claim(stated: Stated, delta: float, adjacency: str) -> dict[str, Any]:
+    view: dict[str, Any] = {}
+    if stated.epsilon is not None and np.isfinite(stated.epsilon):
+        view = {
+            "accountant": stated.accountant,
+            "epsilon": {stated.accountant: float(stated.epsilon)},
+        }
+    claim: dict[str, Any] = {
+        "view_headline": "server",
+        "delta": delta,
+        "adjacency": adjacency,
+        "assumptions": list(_ASSUMPTIONS),
+        "server": dict(view),
+        "third_party": dict(view),
+    }
+    if stated.history is not None:
+        claim["accountant_history"] = [
+            [float(noise), float(rate), int(steps)] for noise, rate, steps in stated.history
+        ]
+    return claim
 
 
 def _adjacency(sampling: str) -> str:

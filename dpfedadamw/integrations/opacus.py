@@ -167,21 +167,37 @@ class Recorder:
             unused, skipped = self._attached.left_over()
             self._left = (self._left[0] + unused, self._left[1] + skipped)
 
-    def pause(self) -> Path:
+    def pause(self, epsilon: float | None = None, accountant: str = "stated") -> Path:
         """Write down what was seen, for a later process that goes on (``continued=True``).
 
+        Nobody needs to know which pause is the last: ``dpfedadamw evidence close`` ends a paused
+        recording by what is said here.
+
+        Args:
+            epsilon: ε as the loop prints it by now; what its accountant says if left out.
+            accountant: By what that was computed, such as "prv" or "classical".
+
         Returns:
-            The run directory, which has no claim until a recorder is closed.
+            The run directory, which has no claim until it is closed.
 
         Raises:
             RecorderError: If nothing was attached.
         """
-        if self._writer is None:
+        attached, writer = self._attached, self._writer
+        if attached is None or writer is None:
             raise RecorderError("nothing was attached: call attach before training, and pause once")
         self.detach()
-        self._writer.pause(unused=self._left[0], skipped=self._left[1])
-        path, self._attached, self._writer = self._writer.path, None, None
-        return path
+        if writer.in_stretch:
+            stated = self._stated(epsilon, accountant)
+            fingerprint, digest = self._finish(attached, writer)
+            writer.pause(
+                stated, digest, fingerprint=fingerprint,
+                unused=self._left[0], skipped=self._left[1],
+            )  # fmt: skip
+        else:
+            writer.pause(unused=self._left[0], skipped=self._left[1])
+        self._attached, self._writer = None, None
+        return writer.path
 
     def close(self, epsilon: float | None = None, accountant: str = "stated") -> Path:
         """End the recording: probe the model, write it, and state what the loop prints.
@@ -201,11 +217,16 @@ class Recorder:
         if attached is None or writer is None:
             raise RecorderError("nothing was attached: call attach before training, and close once")
         self.detach()
-        # What accountants of earlier processes counted is not known here.
-        history = None if self._continued else _history(self._accountants)
-        stated = Stated(epsilon=epsilon, accountant=accountant, history=history)
-        if epsilon is None:
-            stated = self._of_the_accountant(history)
+        stated = self._stated(epsilon, accountant)
+        fingerprint, digest = self._finish(attached, writer)
+        writer.close(
+            stated, digest, fingerprint=fingerprint, unused=self._left[0], skipped=self._left[1]
+        )
+        self._attached = None
+        return writer.path
+
+    def _finish(self, attached: _Attachment, writer: EvidenceWriter) -> tuple[int, str]:
+        """Write the model and what it answers to made-up records; its checksum and digest."""
         inner = attached.inner
         fingerprint = _fingerprint(attached.parameters)
         run = RunDirectory(writer.path)
@@ -221,14 +242,17 @@ class Recorder:
             warnings.warn(
                 "the model could not be asked with made-up records, so that whether it clips is "
                 f"NOT VERIFIED ({type(cause).__name__}: {cause})",
-                stacklevel=2,
+                stacklevel=3,
             )
-        writer.close(
-            stated, _digest(attached.parameters), fingerprint=fingerprint,
-            unused=self._left[0], skipped=self._left[1],
-        )  # fmt: skip
-        self._attached = None
-        return run.path
+        return fingerprint, _digest(attached.parameters)
+
+    def _stated(self, epsilon: float | None, accountant: str) -> Stated:
+        """What the loop prints: as it was handed over, or as its accountant says."""
+        # What accountants of earlier processes counted is not known here.
+        history = None if self._continued else _history(self._accountants)
+        if epsilon is None:
+            return self._of_the_accountant(history)
+        return Stated(epsilon=epsilon, accountant=accountant, history=history)
 
     def _of_the_accountant(self, history: Sequence[tuple[float, float, int]] | None) -> Stated:
         """What the accountant says that was attached last, which is what a loop prints."""

@@ -180,7 +180,9 @@ def _rounds(folder: Path, engine: PrivacyEngine | None) -> Path:
     return recorder.close()
 
 
-def federated_client(folder: Path, *, keeps_its_accountant: bool = True) -> Path:
+def federated_client(
+    folder: Path, *, keeps_its_accountant: bool = True, knows_its_last_round: bool = True
+) -> Path:
     """A client whose rounds are processes: nothing lasts from one to the next but its files."""
     dataset, state, history = data(), network().state_dict(), None
     for place in range(3):
@@ -194,7 +196,8 @@ def federated_client(folder: Path, *, keeps_its_accountant: bool = True) -> Path
         recorder.attach(parts.optimizer, parts.loader, parts.model)
         epoch(parts)
         history, state = engine.accountant.state_dict(), parts.model._module.state_dict()
-        run = recorder.pause() if place < 2 else recorder.close()
+        last = knows_its_last_round and place == 2
+        run = recorder.close() if last else recorder.pause()
     return run
 
 

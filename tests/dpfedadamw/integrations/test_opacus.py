@@ -15,12 +15,15 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from audit.auditor import audit_run
+from audit.evidence import faults
 from audit.reading.bundle import open_bundle
 from audit.verdict import Finding, Findings, Severity, Verdict
-from dpfedadamw.integrations.evidence import EvidenceError
+from dpfedadamw.integrations.evidence import EvidenceError, close_paused
 from dpfedadamw.integrations.opacus import Recorder, RecorderError
+from dpfedadamw.storage.lock import LockedError
 from tests.audit.corruptions import attest
 from tests.dpfedadamw.integrations import loops
+from tests.runs import call
 
 
 @pytest.fixture(autouse=True)
@@ -270,6 +273,60 @@ def test_a_recording_of_another_loop_is_not_gone_on_with(tmp_path: Path) -> None
         Recorder(tmp_path / "run", delta=1e-5, continued=True).attach(
             parts.optimizer, parts.loader, parts.model
         )
+
+
+@pytest.mark.parametrize(("keeps", "verdict"), [(True, "PASS"), (False, "FAIL")])
+def test_a_client_that_does_not_know_its_last_round_is_closed_afterwards(
+    keeps: bool, verdict: str, tmp_path: Path, capsys
+) -> None:
+    run = loops.federated_client(
+        tmp_path / "run", keeps_its_accountant=keeps, knows_its_last_round=False
+    )
+    assert audit_run(run).named("accounting").verdict is Verdict.NOT_VERIFIED
+    assert call("evidence", "close", str(run)) == 0
+    assert faults(run) == []
+    assert audit_run(attest(run)).verdict.value == verdict
+    assert call("evidence", "close", str(run)) == 2
+    assert "closed already" in capsys.readouterr().err
+
+
+def test_a_round_without_a_batch_leaves_what_the_pause_before_it_said(tmp_path: Path) -> None:
+    parts = loops.private()
+    for trains in (False, True, False):
+        recorder = Recorder(tmp_path / "run", delta=1e-5, continued=True)
+        recorder.attach(parts.optimizer, parts.loader, parts.model)
+        if trains:
+            loops.epoch(parts)
+        else:
+            # A server's average, of which this client made nothing.
+            torch.nn.init.zeros_(parts.model._module[0].bias)
+        recorder.pause()
+    assert audit_run(attest(close_paused(tmp_path / "run").path)).verdict is Verdict.PASS
+
+
+def test_a_client_that_was_killed_in_a_round_is_not_gone_on_with(tmp_path: Path) -> None:
+    parts = loops.private()
+    for ended in (True, False):
+        recorder = Recorder(tmp_path / "run", delta=1e-5, continued=True)
+        recorder.attach(parts.optimizer, parts.loader, parts.model)
+        loops.epoch(parts)
+        if ended:
+            recorder.pause()
+    with pytest.raises(LockedError):
+        Recorder(tmp_path / "run", delta=1e-5, continued=True).attach(
+            parts.optimizer, parts.loader, parts.model
+        )
+    # What the operating system does for a process that was killed.
+    recorder._writer._lock.release()
+    with pytest.raises(EvidenceError, match="8 steps were charged and have no evidence"):
+        Recorder(tmp_path / "run", delta=1e-5, continued=True).attach(
+            parts.optimizer, parts.loader, parts.model
+        )
+
+
+def test_a_folder_without_a_recording_cannot_be_closed(tmp_path: Path, capsys) -> None:
+    assert call("evidence", "close", str(tmp_path)) == 2
+    assert "holds no recording" in capsys.readouterr().err
 
 
 def test_closing_what_was_never_attached_says_so(tmp_path: Path) -> None:
