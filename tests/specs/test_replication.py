@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from itertools import pairwise
 
 import dp_accounting
 import pytest
@@ -22,6 +24,10 @@ PARTS = (
     "replication-frontier",
 )
 SERVER_RATE = "replication-fashion-mnist-server-rate"
+# At one local step a round a local rate and a server's rate are one knob, and one grid is enough:
+# tests/dpfedadamw/algorithms/test_identities.py.
+ONE_STEP = tuple(name for name in NAMES if name.startswith("replication-confirmation-"))
+FIRST_STAGE = {"DP-FedAvg", "DP-FedOpt (Adam)", "DP-FedAdamW", "DP-FedAdamW, γ = 0.9"}
 EQUAL_NOISE = "DP-FedSAM at DP-FedAvg's σ"
 
 
@@ -41,13 +47,37 @@ def test_each_search_has_seeds_of_its_own_and_chooses_by_records_that_are_not_re
     assert written["tune"]["seeds"] == [100]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ONE_STEP])
 def test_every_search_tries_the_servers_learning_rate_but_the_one_that_holds_it_at_1(name):
     for grid in once(name).grids.values():
         tried = "algorithm.server.learning_rate" in {axis.name for axis in grid}
         assert tried == (name != SERVER_RATE)
     if name == SERVER_RATE:
         assert {cell.spec.algorithm.server.learning_rate for cell in once(name).cells} == {1}
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_a_confirmation_searches_one_rate_at_one_step_with_as_many_candidates_for_each(name):
+    sweep = once(name)
+    assert {cell.spec.federation.local_steps for cell in sweep.cells} == {1}
+    for grid in sweep.grids.values():
+        ((searched, values),) = ((axis.name, axis.labels) for axis in grid)
+        assert searched.endswith("learning_rate")
+        assert len(values) == 5
+        assert all(2.9 < after / before < 3.4 for before, after in pairwise(map(float, values)))
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_a_confirmation_compares_the_same_methods_at_three_epsilons(name):
+    found: dict[float, set] = {}
+    for cell in once(name).cells:
+        found.setdefault(cell.spec.privacy.target_epsilon, set()).add(cell.values["method"])
+    assert set(found) == {1, 4, 8}
+    assert all(methods == found[4] for methods in found.values())
+    assert found[4] >= FIRST_STAGE
+    text = specs.find(name).read_text(encoding="utf-8")
+    (named,) = re.findall(r'--only "method=(.*)"', text)
+    assert set(named.split("|")) == FIRST_STAGE
 
 
 @pytest.mark.parametrize(("unit", "name"), ALL.items())
@@ -57,7 +87,7 @@ def test_no_algorithm_of_a_unit_is_left_out(unit, name):
     assert compared == {name for name, entry in ALGORITHMS.items() if unit in entry.units}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != ALL["client"]])
+@pytest.mark.parametrize("name", [n for n in NAMES if n != ALL["client"] and n not in ONE_STEP])
 def test_all_that_is_compared_claims_one_epsilon(name):
     found = {}
     for cell in once(name).cells:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dpfedadamw.algorithms.base import Broadcast
+from tests.dpfedadamw.algorithms import worlds
 from tests.dpfedadamw.algorithms.worlds import (
     COHORTS,
     STEPS,
@@ -72,6 +73,37 @@ def test_scaffolds_controls_cancel_where_all_clients_take_part():
         assert state.state["control"].abs().max() > 1e-3
     # With one local step the corrections cancel in the average: FedAvg up to rounding.
     assert differ_by("{name: scaffold}", "{name: fedavg}", cohorts=everyone, steps=1) < 1e-14
+
+
+# What is compared at one local step a round (specs/replication/confirmation*.yaml).
+ONE_STEP = (
+    "dp-fedavg",
+    "dp-scaffold",
+    "dp-fedavg-ls",
+    "adap-dpfl",
+    "dp-fedsam",
+    "dp-fedlada",
+    "dp-localadamw",
+    "dp-fedadamw",
+)
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_at_one_local_step_a_local_rate_and_the_servers_are_one_knob_their_product(
+    name, monkeypatch
+):
+    served = algorithm(f"{{name: {name}, server: {{learning_rate: 4}}}}")
+    one_step, four_steps = play(served, steps=1), play(served, steps=4)
+    monkeypatch.setattr(worlds, "RATES", tuple(4 * rate for rate in worlds.RATES))
+    local = algorithm(f"{{name: {name}}}")
+    np.testing.assert_allclose(play(local, steps=1), one_step, rtol=0, atol=1e-12)
+    assert np.abs(np.subtract(play(local, steps=4), four_steps)).max() > 1e-3
+
+
+def test_at_one_local_step_a_proximal_term_holds_nothing_back():
+    proximal = "{name: pe-dpfl, proximal_weight: 0.5}"
+    assert differ_by(proximal, "{name: dp-fedavg}", steps=1) < 1e-14
+    assert differ_by(proximal, "{name: dp-fedavg}", steps=2) > 1e-3
 
 
 def test_dp_fedadamw_without_its_parts_is_dp_localadamw():
