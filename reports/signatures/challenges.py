@@ -251,7 +251,7 @@ def read_intent(data: bytes, where: str) -> Intent:
         clients = fields.integer(keys, "clients", least=1, most=1_000_000)
         commitments = tuple(
             fields.text({"data": one}, "data", pattern=_HEX)
-            for one in fields.sequence(records, "clients", most=1_000_000)
+            for one in fields.sequence(records, "clients")
         )
         promised = Promised(
             run=fields.text(said, "run", pattern=_RUN),

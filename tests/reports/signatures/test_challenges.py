@@ -10,6 +10,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 
 import reports
 from reports.errors import EnvelopeError
@@ -25,7 +30,7 @@ from reports.signatures.challenges import (
     write_draw,
     write_intent,
 )
-from reports.signatures.dsse import parse_envelope, seal
+from reports.signatures.dsse import parse_envelope, seal, write_envelope
 from reports.signatures.trust.signer import SigningKey
 from tests.reports.signing_keys import fresh
 
@@ -61,7 +66,7 @@ def intent(trainer) -> bytes:
 @pytest.fixture(scope="module")
 def challenge(intent, auditor) -> bytes:
     read = read_intent(intent, "intent.json")
-    return write_challenge(read, NONCE, SEEN, auditor, NOON, b"a stamp")
+    return write_challenge(read, NONCE, SEEN, auditor, NOON, b"a stamp", b"a proof")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,7 @@ def test_what_was_signed_is_read(intent, challenge, drawn, trainer, auditor):
     answered = read_challenge(challenge, "challenge.json")
     assert answered.intent == announced
     assert (answered.nonce, answered.seen) == (NONCE, SEEN)
-    assert answered.intent_timestamp == b"a stamp"
+    assert (answered.intent_timestamp, answered.intent_inclusion) == (b"a stamp", b"a proof")
     assert answered.fingerprint == auditor.fingerprint
     chosen = read_draw(drawn, "draw.json")
     assert (chosen.run, chosen.nonce, chosen.participations) == (PROMISED.run, NONCE, 7)
@@ -201,6 +206,8 @@ def test_a_challenge_carries_the_intent_that_it_answers(challenge, auditor, trai
         ("intent", ("keys", "clients"), 3),
         ("intent", ("keys", "rounds"), 0),
         ("intent", ("data", "clients"), ["01" * 32, 5]),
+        ("intent", ("data", "clients"), ["01" * 32, "a client's name"]),
+        ("intent", ("data", "handle"), "a hospital's name"),
         ("intent", ("created",), "yesterday"),
         ("intent", ("public_key",), "none"),
         ("challenge", ("nonce",), "00"),
@@ -209,6 +216,8 @@ def test_a_challenge_carries_the_intent_that_it_answers(challenge, auditor, trai
         ("challenge", ("trainer",), "SHA256:other"),
         ("drawn", ("participations",), 0),
         ("drawn", ("nonce",), None),
+        ("drawn", ("nonce",), "00"),
+        ("drawn", ("run",), "../elsewhere"),
     ],
 )
 def test_a_field_that_makes_no_sense_is_one_sentence(name, path, value, request):
@@ -225,6 +234,66 @@ def test_a_field_that_makes_no_sense_is_one_sentence(name, path, value, request)
     with pytest.raises(EnvelopeError, match=r"^it: ") as error:
         read(again(data, key, change), "it")
     assert "\n" not in str(error.value)
+
+
+def test_a_challenge_says_nothing_of_a_timestamp_that_there_was_not(intent, auditor):
+    data = write_challenge(read_intent(intent, "it"), NONCE, SEEN, auditor, NOON)
+    read = read_challenge(data, "it")
+    assert (read.intent_timestamp, read.intent_inclusion) == (None, None)
+
+
+def test_the_intent_of_a_large_federation_fits_into_a_challenge(trainer, auditor):
+    many = dataclasses.replace(PROMISED, clients=300, data=("01" * 32,) * 300)
+    intent = read_intent(write_intent(many, trainer, "0.1.0", NOON), "it")
+    data = write_challenge(intent, NONCE, SEEN, auditor, NOON)
+    assert read_challenge(data, "it").intent == intent
+
+
+@pytest.mark.parametrize("value", ["AAA", "AA==AA=="])
+@pytest.mark.parametrize("name", ["intent", "intent_timestamp", "intent_inclusion"])
+def test_what_a_challenge_carries_is_written_in_one_way_alone(name, value, challenge, auditor):
+    def change(statement):
+        statement["predicate"][name] = value
+
+    with pytest.raises(EnvelopeError, match=f"it: {name} is not valid base64"):
+        read_challenge(again(challenge, auditor, change), "it")
+
+
+def test_a_draw_of_one_participation_is_one(auditor):
+    data = write_draw(PROMISED.run, NONCE, 1, "12" * 32, "34" * 32, auditor, NOON)
+    assert read_draw(data, "it").participations == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "subject"),
+    [("intent", "spec.yaml"), ("challenge", "intent.json"), ("drawn", "ledger.jsonl"),
+     ("drawn", "training.attestation.json")],
+)  # fmt: skip
+@pytest.mark.parametrize("change", ["another name", "a salted digest"])
+def test_each_names_by_its_digest_what_it_is_about(name, subject, change, request):
+    key = request.getfixturevalue("trainer" if name == "intent" else "auditor")
+    read = {"intent": read_intent, "challenge": read_challenge, "drawn": read_draw}[name]
+
+    def apply(statement):
+        (entry,) = [one for one in statement["subject"] if one["name"] == subject]
+        if change == "another name":
+            entry["name"] = "elsewhere"
+        else:
+            entry["digest"] = {"hmacSha256": entry["digest"]["sha256"]}
+
+    with pytest.raises(EnvelopeError, match=f"it: does not name {subject}"):
+        read(again(request.getfixturevalue(name), key, apply), "it")
+
+
+@pytest.mark.parametrize("name", ["intent", "challenge", "drawn"])
+def test_a_signature_in_its_other_form_is_refused(name, request):
+    order = ec.SECP256R1().group_order
+    envelope = parse_envelope(request.getfixturevalue(name), "it")
+    r, s = decode_dss_signature(envelope.signature)
+    other = dataclasses.replace(envelope, signature=encode_dss_signature(r, order - s))
+    read = {"intent": read_intent, "challenge": read_challenge, "drawn": read_draw}[name]
+    with pytest.raises(EnvelopeError, match="it: the signature was rewritten"):
+        read(write_envelope(other), "it")
 
 
 def test_the_header_of_a_ledger_names_intent_and_challenge(challenge):

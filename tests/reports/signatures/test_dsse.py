@@ -12,12 +12,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from reports.errors import EnvelopeError
 from reports.signatures.dsse import (
     PAYLOAD_TYPE,
+    RUN_TYPE,
+    SALTED,
+    SHA256,
+    STATEMENT_TYPE,
+    Statement,
     check_signature,
     parse_document,
     parse_envelope,
     parse_signed,
+    parse_statement,
     pre_authentication_encoding,
     seal,
+    write_statement,
 )
 from reports.signatures.keys import fingerprint
 
@@ -61,6 +68,8 @@ ONE = envelope()["signatures"][0]
         ({"payload": 3}, "file: payload must be base64 text"),
         ({"payload": "§§§§"}, "file: payload is not valid base64"),
         ({"payload": "A A="}, "file: payload is not valid base64"),
+        # A reader that is less strict stops at the first sign of an end.
+        ({"payload": "AA==AA=="}, "file: payload is not valid base64"),
     ],
 )
 def test_what_is_no_envelope_is_refused_with_what_is_wrong(
@@ -89,3 +98,64 @@ def test_a_signature_in_the_other_form_is_refused_where_it_is_checked() -> None:
     document = envelope(signatures=[{**ONE, "sig": base64.b64encode(changed).decode()}])
     with pytest.raises(EnvelopeError, match="file"):
         check_signature(parse_signed(document, "file"), KEY.public_key(), "file")
+
+
+SAID = Statement(
+    {"b.json": (SHA256, "ab" * 32), "evidence": (SALTED, "cd" * 32)},
+    RUN_TYPE,
+    {"run": "a-run", "claims": {"of": "Zürich"}},
+)
+
+
+def test_a_statement_is_laid_out_as_the_commands_of_verify_md_read_it() -> None:
+    assert write_statement(SAID).decode() == (
+        '{\n"_type": "https://in-toto.io/Statement/v1",\n"subject": [\n'
+        '{"name": "b.json", "digest": {"sha256": "' + "ab" * 32 + '"}},\n'
+        '{"name": "evidence", "digest": {"hmacSha256": "' + "cd" * 32 + '"}}\n],\n'
+        f'"predicateType": "{RUN_TYPE}",\n"predicate": {{\n'
+        '  "claims": {\n    "of": "Zürich"\n  },\n  "run": "a-run"\n}\n}\n'
+    )
+    assert parse_statement(write_statement(SAID), RUN_TYPE, "file") == SAID
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_statement(Statement(SAID.subjects, RUN_TYPE, {"epsilon": float("nan")}))
+
+
+ONE_SUBJECT = {"name": "b.json", "digest": {"sha256": "ab" * 32}}
+LACKS = "file: a subject lacks a name or one known digest"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"_type": "another"}, f"file: _type must be {STATEMENT_TYPE}"),
+        ({"predicateType": "another"}, f"file: predicateType must be {RUN_TYPE}"),
+        ({"predicateType": None}, f"file: predicateType must be {RUN_TYPE}"),
+        ({"subject": []}, "file: it covers no file"),
+        ({"subject": None}, "file: it covers no file"),
+        ({"subject": [ONE_SUBJECT, ONE_SUBJECT]}, "file: the subject b.json appears twice"),
+        ({"subject": [{**ONE_SUBJECT, "name": 7}]}, LACKS),
+        ({"subject": [{"name": "b.json"}]}, LACKS),
+        ({"subject": [{"name": "b.json", "digest": {"md5": "ab" * 32}}]}, LACKS),
+        ({"subject": [{"name": "b.json", "digest": {"sha256": 7}}]}, LACKS),
+        ({"subject": [{"name": "b.json", "digest": {"sha256": "AB" * 32}}]}, LACKS),
+        ({"subject": [{"name": "b.json", "digest": {"sha256": "ab" * 31}}]}, LACKS),
+        (
+            {"subject": [{"name": "b", "digest": {"sha256": "ab" * 32, "hmacSha256": "ab" * 32}}]},
+            LACKS,
+        ),
+    ],
+)
+def test_what_is_no_statement_is_refused_with_what_is_wrong(
+    changes: dict[str, Any], said: str
+) -> None:
+    document = {**json.loads(write_statement(SAID)), **changes}
+    with pytest.raises(EnvelopeError) as caught:
+        parse_statement(json.dumps(document).encode(), RUN_TYPE, "file")
+    assert str(caught.value) == said
+
+
+def test_a_statement_of_the_form_before_numbers_is_read_and_has_none() -> None:
+    earlier = RUN_TYPE.replace("/v2", "/v1")
+    data = write_statement(Statement(SAID.subjects, earlier, SAID.predicate))
+    assert SAID.is_numbered
+    assert not parse_statement(data, RUN_TYPE, "file").is_numbered

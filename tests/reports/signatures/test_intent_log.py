@@ -104,14 +104,15 @@ def test_a_line_that_was_changed_or_taken_away_is_noticed(tmp_path):
         counts(tmp_path, intent(number))
     path = tmp_path / FILE
     lines = path.read_bytes().splitlines(keepends=True)
-    for content in (
-        [lines[0], lines[2]],
-        [lines[1], lines[2]],
-        [lines[0].replace(b"run-0", b"run-9"), *lines[1:]],
-        [lines[0], b"{}\n", *lines[1:]],
+    for number, content in (
+        (2, [lines[0], lines[2]]),
+        (1, [lines[1], lines[2]]),
+        (2, [lines[0].replace(b"run-0", b"run-9"), *lines[1:]]),
+        (2, [lines[0], b"{}\n", *lines[1:]]),
     ):
         path.write_bytes(b"".join(content))
-        with pytest.raises(EnvelopeError, match="changed after it was written"), opened(tmp_path):
+        told = rf"line {number}: does not follow .* changed after it was written"
+        with pytest.raises(EnvelopeError, match=told), opened(tmp_path):
             pass
 
 
@@ -139,7 +140,7 @@ def test_each_line_names_the_one_before_and_the_first_names_none(tmp_path):
     first, second = (json.loads(line) for line in lines)
     assert first["previous"] == "0" * 64
     assert second["previous"] == hashlib.sha256(lines[0]).hexdigest()
-    assert first["kind"] == "challenged"
+    assert (first["kind"], first["spec"]) == ("challenged", PROMISED.spec_sha256)
 
 
 def test_a_log_that_is_a_link_or_cannot_be_written_is_named(tmp_path):

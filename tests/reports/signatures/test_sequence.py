@@ -11,7 +11,7 @@ import pytest
 
 from reports.errors import EnvelopeError
 from reports.signatures import sequence
-from reports.signatures.dsse import STATEMENT_TYPE, Envelope, write_envelope
+from reports.signatures.dsse import RUN_TYPE, STATEMENT_TYPE, Envelope, Statement, write_envelope
 
 NAME, KIND = "audit.attestation.json", "https://example.org/kind/v2"
 MOST = 2**53 - 1
@@ -64,3 +64,13 @@ def test_a_number_out_of_range_leaves_what_follows_unknown(tmp_path: Path, numbe
     with pytest.raises(EnvelopeError, match="its sequence number must be from 1 to") as refused:
         sequence.entry(tmp_path, NAME, KIND, "a-run")
     assert "what a new signature supersedes is unknown" in str(refused.value)
+
+
+def test_a_signature_after_one_of_the_form_before_numbers_is_the_second(tmp_path: Path) -> None:
+    earlier = RUN_TYPE.replace("/v2", "/v1")
+    raw = write(tmp_path, statement() | {"predicateType": earlier})
+    assert sequence.number(Statement({}, earlier, {}), "it") == 0
+    assert sequence.entry(tmp_path, NAME, RUN_TYPE, "a-run") == {
+        "sequence": 2,
+        "supersedes": hashlib.sha256(raw).hexdigest(),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime
 import json
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports.errors import EnvelopeError
+from reports.errors import EnvelopeError, SourceError
 from reports.reading.snapshot import Snapshot
 from reports.signatures.dsse import (
     SHA256,
@@ -22,6 +23,7 @@ from reports.signatures.dsse import (
     parse_envelope,
     parse_statement,
     seal,
+    write_envelope,
     write_statement,
 )
 from reports.signatures.keys import fingerprint
@@ -103,6 +105,34 @@ def test_a_rotation_that_contradicts_itself_is_refused(
 def test_a_rotation_by_another_key_is_none() -> None:
     with pytest.raises(EnvelopeError):
         read_rotation(rotation(), SECOND.public_key(), "file")
+    # Whoever has no key may say everything else as its holder would.
+    forged = rewritten(rotation().envelope, ROTATION_TYPE, STRANGER, lambda _: None)
+    with pytest.raises(EnvelopeError, match="signature is not by the key"):
+        read_rotation(Sealed(forged), FIRST.public_key(), "file")
+
+
+def test_a_statement_names_in_its_envelope_the_key_that_signed() -> None:
+    def renamed(data: bytes) -> bytes:
+        return write_envelope(dataclasses.replace(parse_envelope(data, "file"), keyid=OTHER))
+
+    for read in (
+        lambda: read_rotation(Sealed(renamed(rotation().envelope)), FIRST.public_key(), "file"),
+        lambda: read_revocation(renamed(revocation(reason=statements.REASONS[0])), "file"),
+    ):
+        with pytest.raises(EnvelopeError, match="file: its keyid names another key"):
+            read()
+
+
+def test_a_revocation_that_its_issuer_did_not_sign_revokes_nothing() -> None:
+    data = revocation(reason=statements.REASONS[0])
+    with pytest.raises(EnvelopeError, match="signature is not by the key"):
+        read_revocation(rewritten(data, REVOCATION_TYPE, STRANGER, lambda _: None), "file")
+
+
+def test_a_rotation_is_signed_by_the_key_that_it_replaces_also_inside_a_revocation() -> None:
+    forged = rewritten(rotation().envelope, ROTATION_TYPE, STRANGER, lambda _: None)
+    with pytest.raises(EnvelopeError, match="signature is not by the key"):
+        read_revocation(revocation(SECOND, (Sealed(forged),), statements.REASONS[0]), "file")
 
 
 def revocation(
@@ -148,6 +178,16 @@ def test_a_key_revokes_itself_and_those_that_it_followed_from() -> None:
             lambda s: s["predicate"].update(rotations=[{"envelope": "§"}]),
             "file: holds something that is not base64",
         ),
+        (
+            lambda s: s["predicate"].update(rotations=[{"envelope": "AA==AA=="}]),
+            "file: holds something that is not base64",
+        ),
+        (
+            lambda s: s["predicate"].update(
+                rotations=[{"envelope": "AAAA", "timestamp": "AA==AA=="}]
+            ),
+            "file: holds something that is not base64",
+        ),
     ],
 )
 def test_a_revocation_that_contradicts_itself_is_refused(
@@ -186,7 +226,23 @@ def test_a_list_is_laid_out_in_one_way_alone() -> None:
     with pytest.raises(EnvelopeError, match="file: is not laid out as lists of rotations are"):
         statements.read_bundle(compact, "rotations", "file")
     stamped = statements.write_bundle("rotations", (Sealed(b"envelope", b"stamp"),))
+    # Lists that were handed out must be read for as long as what they speak of.
+    assert stamped.decode() == (
+        '{\n  "format": 1,\n  "rotations": [\n    {\n      "envelope": "ZW52ZWxvcGU=",\n'
+        '      "timestamp": "c3RhbXA="\n    }\n  ]\n}\n'
+    )
     assert statements.read_bundle(stamped, "rotations", "file") == (Sealed(b"envelope", b"stamp"),)
+
+
+def test_rotations_are_read_from_beside_a_key_and_there_may_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "trainer-2.rotations.json"
+    assert statements.rotations_of(path) == ()
+    path.write_bytes(statements.write_bundle("rotations", (rotation(),)))
+    assert len(statements.rotations_of(path)) == 1
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SourceError):
+        statements.rotations_of(path)
 
 
 # What a caller's key leads to.

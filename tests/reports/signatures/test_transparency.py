@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,96 @@ def test_what_is_no_key_is_one_sentence(line, tmp_path):
         load_log_keys([tmp_path / "log.pub"])
     with pytest.raises(KeyFileError, match="cannot be read"):
         load_log_keys([tmp_path / "missing"])
+
+
+def test_a_proof_may_carry_a_line_for_its_own_log_which_is_not_read(tmp_path):
+    """c2sp.org/tlog-proof lets "extra" stand before the index."""
+    log = filled(4)
+    proof = log.proof(2).replace(b"index 2\n", b"extra AAAA\nindex 2\n")
+    assert check(proof, log.entries[2], keys(log, tmp_path), "it").trusted
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda proof: b"c2sp.org/tlog-proof@v1" + proof[proof.index(b"\n\n") :],
+        lambda proof: proof.replace(b"index 2\n", b"extra AAAA\n"),
+        # As many digests as the place asks for, of which one is too short.
+        lambda proof: proof.replace(proof.split(b"\n")[2], b"AAAA"),
+        # A checkpoint that nobody signed.
+        lambda proof: proof.rpartition(b"\n\n")[0],
+        lambda proof: proof.replace(b"\n4\n", b"\n2\n"),
+        # Base64 that another reader would take for the same digest.
+        lambda proof: proof.replace(proof.split(b"\n")[2], proof.split(b"\n")[2] + b"!"),
+    ],
+)
+def test_a_proof_that_lacks_a_part_is_none(change: Callable[[bytes], bytes]) -> None:
+    log = filled(4)
+    proof = change(log.proof(2))
+    assert proof != log.proof(2)
+    with pytest.raises(EnvelopeError, match="it: is no proof of inclusion"):
+        check(proof, log.entries[2], (), "it")
+
+
+def test_the_log_s_signature_is_found_among_those_of_its_witnesses(tmp_path):
+    log, witness = filled(4), filled(4)
+    trusted = keys(log, tmp_path)
+    proof = log.proof(2)
+    body, _, ours = proof.rpartition(b"\n\n")
+    theirs = witness.proof(2).rpartition(b"\n\n")[2]
+    broken = f"— {log.name} base64!\n".encode()
+    short = f"— {log.name} AAAA\n".encode()
+    elsewhere = theirs.replace(log.name.encode(), b"witness.example")
+    for others in (theirs, broken, short, elsewhere, b"- a line\n"):
+        assert check(body + b"\n\n" + others + ours, log.entries[2], trusted, "it").trusted
+        assert not check(body + b"\n\n" + others, log.entries[2], trusted, "it").trusted
+
+
+@pytest.mark.parametrize("forge", ["mark", "name", "identifier", "signature", "origin"])
+def test_a_signature_counts_under_its_mark_its_name_and_its_key_alone(forge, tmp_path):
+    log = filled(4)
+    body, _, line = log.proof(2).decode().rpartition("\n\n")
+    mark, name, encoded = line.split()
+    content = bytearray(base64.b64decode(encoded))
+    if forge == "mark":
+        mark = "-"
+    elif forge == "name":
+        name = "another"
+    elif forge == "identifier":
+        content[0] ^= 1
+    elif forge == "signature":
+        content[-1] ^= 1
+    else:
+        # The log's own signature below another log's name.
+        body = body.replace(f"{log.name}\n", "log.example/other\n")
+    proof = f"{body}\n\n{mark} {name} {base64.b64encode(content).decode()}\n".encode()
+    assert not check(proof, log.entries[2], keys(log, tmp_path), "it").trusted
+
+
+def test_logs_keys_are_read_from_every_line_of_every_file(tmp_path):
+    logs = [TransparencyLog(f"log{number}.example") for number in range(3)]
+    (tmp_path / "two").write_text(f"{logs[0].key}\n{logs[1].key}\n")
+    (tmp_path / "one").write_text(logs[2].key)
+    found = load_log_keys([tmp_path / "two", tmp_path / "one"])
+    assert [key.name for key in found] == [log.name for log in logs]
+
+
+def key_line(name: str, key: bytes) -> str:
+    identifier = hashlib.sha256(name.encode() + b"\n" + key).digest()[:4].hex()
+    return f"{name}+{identifier}+{base64.b64encode(key).decode()}"
+
+
+def test_a_log_s_key_has_a_name_its_own_identifier_and_is_of_ed25519(tmp_path):
+    log = TransparencyLog()
+    key = base64.b64decode(log.key.split("+", 2)[2])
+    assert key_line(log.name, key) == log.key
+    path = tmp_path / "log.pub"
+    for line in (
+        key_line("", key),
+        key_line(log.name, b"\x02" + key[1:]),
+        log.key.replace(log.name, "another"),
+        key_line(log.name, key[:-1]),
+    ):
+        path.write_text(line)
+        with pytest.raises(KeyFileError, match="holds no Ed25519 key of a log"):
+            load_log_keys([path])

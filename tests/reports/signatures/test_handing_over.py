@@ -1,0 +1,198 @@
+"""Handing out and erasing, file by file: nothing is followed, left behind or forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reports.errors import ReportError, SourceError
+from reports.signatures import handing_over, signing
+from reports.signatures.dsse import (
+    RUN_TYPE,
+    SHA256,
+    Envelope,
+    Statement,
+    write_envelope,
+    write_statement,
+)
+from reports.signatures.handing_over import (
+    copy_file,
+    erase,
+    erased_at,
+    is_erased,
+    removed_if_it_fails,
+)
+from tests.reports.signing_keys import fresh
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_file_is_copied_whole_with_the_mode_that_its_reader_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handing_over, "_CHUNK", 3)
+    (tmp_path / "a").write_bytes(b"ten bytes.")
+    copy_file(tmp_path, "a", tmp_path / "b", 0o600)
+    assert (tmp_path / "b").read_bytes() == b"ten bytes."
+    assert mode(tmp_path / "b") == 0o600
+    with pytest.raises(FileExistsError):
+        copy_file(tmp_path, "a", tmp_path / "b", 0o600)
+
+
+def test_a_link_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "a").symlink_to(tmp_path / "secret")
+    for name in ("a", "missing"):
+        with pytest.raises(SourceError, match=f"{name}: cannot be read"):
+            copy_file(tmp_path, name, tmp_path / "b", 0o600)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_copy_that_fails_leaves_nothing_whatever_ended_it(
+    tmp_path: Path, error: BaseException, begun: bool
+) -> None:
+    partial, target = tmp_path / "partial", tmp_path / "target"
+    (partial / "left by an earlier one").mkdir(parents=True)
+
+    def copy() -> None:
+        with removed_if_it_fails(partial, target):
+            assert not partial.exists()
+            if begun:
+                partial.mkdir()
+                (partial / "file").write_bytes(b"half")
+            raise error
+
+    is_disk = isinstance(error, OSError)
+    said = r"target: cannot be written \(No space left on device\)" if is_disk else None
+    with pytest.raises(SourceError if is_disk else KeyboardInterrupt, match=said):
+        copy()
+    assert not partial.exists()
+
+
+def test_a_copy_that_succeeds_stays(tmp_path: Path) -> None:
+    with removed_if_it_fails(tmp_path / "partial", tmp_path / "target"):
+        (tmp_path / "partial").mkdir()
+    assert (tmp_path / "partial").is_dir()
+
+
+def attested(run: Path, **subjects: str) -> None:
+    """The auditor's attestation; that its signature holds is for `verify` to say."""
+    named = {name: (SHA256, digest) for name, digest in subjects.items()}
+    payload = write_statement(Statement(named, RUN_TYPE, {}))
+    (run / signing.RUN_ENVELOPE).write_bytes(write_envelope(Envelope(payload, "key", b"signed")))
+
+
+def test_evidence_is_erased_where_it_is_gone_and_the_record_of_it_is_signed(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / handing_over.ERASURE
+    assert erased_at(tmp_path) is None
+    assert not is_erased(tmp_path)
+    record.write_text(json.dumps({"erased": "2026-11-22T12:00:00Z"}))
+    assert erased_at(tmp_path) == "2026-11-22T12:00:00Z"
+    digest, other = hashlib.sha256(record.read_bytes()).hexdigest(), "0" * 64
+    attested(tmp_path, **{"erasure.json": digest})
+    assert is_erased(tmp_path)
+    attested(tmp_path, **{"erasure.json": other})
+    assert not is_erased(tmp_path)
+    attested(tmp_path, **{"audit.json": digest})
+    assert not is_erased(tmp_path)
+    attested(tmp_path, **{"erasure.json": digest, "evidence": other})
+    assert not is_erased(tmp_path)
+    attested(tmp_path, **{"erasure.json": digest})
+    (tmp_path / "evidence").mkdir()
+    assert not is_erased(tmp_path)
+
+
+@pytest.fixture
+def signed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[Any]]:
+    """A folder in the place of a signed run, and what was signed anew."""
+    made: list[Any] = []
+    monkeypatch.setattr(handing_over, "load", lambda _: SimpleNamespace(run="a-run"))
+    monkeypatch.setattr(signing, "sign", lambda *given, **named: made.append((given, named)))
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / signing.RUN_ENVELOPE).write_bytes(b"{}")
+    return run, made
+
+
+def as_folder(run: Path) -> None:
+    (run / "evidence" / "inner").mkdir(parents=True)
+    (run / "evidence" / "inner" / "round.npz").write_bytes(b"private")
+
+
+def as_link(run: Path) -> None:
+    (run.parent / "elsewhere").mkdir()
+    (run.parent / "elsewhere" / "kept").write_bytes(b"another's")
+    (run / "evidence").symlink_to(run.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("lay", [as_folder, as_link, lambda _: None])
+def test_evidence_goes_its_record_says_when_and_why_and_the_auditor_signs(
+    signed_run: tuple[Path, list[Any]], lay: Callable[[Path], None]
+) -> None:
+    run, made = signed_run
+    lay(run)
+    key, authority = fresh("auditor"), object()
+    before = datetime.now(UTC)
+    erase(run, key, "Two years are over.", authority)  # type: ignore[arg-type] # Only handed on.
+    assert not (run / "evidence").is_symlink()
+    assert not (run / "evidence").exists()
+    # A link is taken away and what it points to is not.
+    assert lay is not as_link or (run.parent / "elsewhere" / "kept").is_file()
+    assert made == [((run,), {"auditor": key, "authority": authority})]
+    record = json.loads((run / handing_over.ERASURE).read_bytes())
+    when = datetime.strptime(record.pop("erased"), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    assert abs(when - before) < timedelta(minutes=1)
+    assert record == {
+        "format": 1, "run": "a-run", "what": "evidence", "reason": "Two years are over.",
+    }  # fmt: skip
+
+
+def test_a_record_that_is_there_is_not_written_anew(signed_run: tuple[Path, list[Any]]) -> None:
+    run, made = signed_run
+    (run / handing_over.ERASURE).write_text('{"erased": "2026-11-22T12:00:00Z"}')
+    as_folder(run)
+    erase(run, fresh("auditor"), "Again.")
+    assert erased_at(run) == "2026-11-22T12:00:00Z"
+    assert not (run / "evidence").exists()
+    assert len(made) == 1
+
+
+def test_evidence_that_cannot_be_deleted_is_named_and_nothing_is_signed(
+    signed_run: tuple[Path, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    run, made = signed_run
+    as_folder(run)
+    monkeypatch.setattr(handing_over.shutil, "rmtree", refuse)
+    with pytest.raises(ReportError, match=r"evidence: cannot be deleted \(Permission denied\)"):
+        erase(run, fresh("auditor"), "Two years are over.")
+    assert made == []
+
+
+def test_nothing_is_erased_where_nobody_signed_what_was_found(
+    signed_run: tuple[Path, list[Any]],
+) -> None:
+    run, made = signed_run
+    as_folder(run)
+    (run / signing.RUN_ENVELOPE).unlink()
+    with pytest.raises(ReportError, match=r"attestation\.json: missing"):
+        erase(run, fresh("auditor"), "Two years are over.")
+    assert (run / "evidence" / "inner" / "round.npz").is_file()
+    assert made == []
+    assert not (run / handing_over.ERASURE).exists()
