@@ -64,7 +64,7 @@ _LINES = {
             "spec_sha256": _HEX,
             "package": _TEXT,
             "created": _TEXT,
-            "unit": {"const": "record"},
+            "unit": {"enum": ["record", "client"]},
             "producer": _PRODUCER,
             "adjacency": _ADJACENCY,
             "delta": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},

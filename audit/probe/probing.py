@@ -2,11 +2,12 @@
 
 Records of norms can look right while the step clips the wrong thing, or while something before it
 lets one record change how another is read. So the auditor asks for the step itself, through the
-protocol `StepProbe` that the engine implements (`UpdateProbe` at client level), and measures how
-far one record moves its answer. The step is asked for as a whole, from the rows of the clients to
-the answer: what divides the rows among clients, looks a batch up, augments and collates it lies in
-between. Only synthetic records are used, so the results are free to print. They are written to the
-evidence and can be judged later where the engine is not installed.
+protocol `StepProbe` that the engine implements (`UpdateProbe` at client level; `SumProbe` where
+others add up), and measures how far one record moves its answer. The step is asked for as a whole,
+from the rows of the clients to the answer: what divides the rows among clients, looks a batch up,
+augments and collates it lies in between. Only synthetic records are used, so the results are free
+to print. They are written to the evidence and can be judged later where the engine is not
+installed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from audit.probe.probe_tally import (
     Numbers,
     ProbeTally,
 )
-from audit.probe.update_probing import UpdateProbe, run_update_probe
+from audit.probe.update_probing import SumProbe, run_update_probe
 from audit.reading.files import write_atomically
 
 BATCH_SIZE, LARGE_BATCH = 3, 7
@@ -118,7 +119,7 @@ class PreciseStepProbe(Protocol):
         ...
 
 
-Probe = StepProbe | UpdateProbe
+Probe = StepProbe | SumProbe
 
 
 _Asked = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -210,7 +211,7 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
     Raises:
         ProbeError: the step raised an exception or broke the protocol.
     """
-    if isinstance(probe, UpdateProbe):
+    if isinstance(probe, SumProbe):
         return run_update_probe(probe)
     tally = ProbeTally(float(probe.clipping_norm), probe.parameters, _rows(probe))
     # What one step leaves behind for the next shows when the first is asked for again at the end.

@@ -43,22 +43,18 @@ _MOST_COORDINATES = 1 << 27
 
 
 @runtime_checkable
-class UpdateProbe(Protocol):
-    """The sum of clipped client updates of a round before its noise, as the engine computes it.
+class SumProbe(Protocol):
+    """The sum of clipped updates of a round before its noise, of whoever adds them up.
 
     Attributes:
         unit: "client".
         clipping_norm: C > 0, of one client's whole update.
         parameters: d, length of an update.
-        input_shape: shape of one record as it is stored.
-        classes: number of labels, from 1.
     """
 
     unit: str
     clipping_norm: float
     parameters: int
-    input_shape: tuple[int, ...]
-    classes: int
 
     def clipped_sum_of_updates(self, updates: NDArray[np.float32]) -> NDArray[np.float64]:
         """Clip every update over the whole vector and sum them, before noise.
@@ -70,6 +66,19 @@ class UpdateProbe(Protocol):
             float64 [d]; the zero vector for n = 0.
         """
         ...
+
+
+@runtime_checkable
+class UpdateProbe(SumProbe, Protocol):
+    """The same as the engine computes it, which can be asked for whole rounds of training too.
+
+    Attributes:
+        input_shape: shape of one record as it is stored.
+        classes: number of labels, from 1.
+    """
+
+    input_shape: tuple[int, ...]
+    classes: int
 
     def sum_of_round(
         self,
@@ -95,11 +104,12 @@ class UpdateProbe(Protocol):
         ...
 
 
-def run_update_probe(probe: UpdateProbe) -> Mapping[str, NDArray[Any]]:
+def run_update_probe(probe: SumProbe) -> Mapping[str, NDArray[Any]]:
     """Call the sum with and without one adversarial update, in rounds of several sizes.
 
     Args:
-        probe: the sum of updates.
+        probe: the sum of updates; where it is an `UpdateProbe`, rounds of training are asked for
+            as well.
 
     Returns:
         The same arrays as a probe on records leaves; batch_size counts updates.
@@ -112,7 +122,8 @@ def run_update_probe(probe: UpdateProbe) -> Mapping[str, NDArray[Any]]:
         for count in CLIENT_COUNTS
         if count <= 1 or (count + 1) * probe.parameters <= _MOST_COORDINATES
     ]
-    rows = len(counts) * (len(UPDATE_KINDS) + 1) + 5 * len(CLIENT_KINDS) + 3
+    trains = isinstance(probe, UpdateProbe)
+    rows = len(counts) * (len(UPDATE_KINDS) + 1) + (5 * len(CLIENT_KINDS) + 3) * trains
     tally = ProbeTally(float(probe.clipping_norm), probe.parameters, rows)
     for count in counts:
         updates = _updates(probe, count)
@@ -126,7 +137,8 @@ def run_update_probe(probe: UpdateProbe) -> Mapping[str, NDArray[Any]]:
                 cohort = np.concatenate([updates[:middle], extra, updates[middle:count]])
             name = f"{kind}, round of {count}"
             tally.add(name, kind, count, _call(probe, cohort), without)
-    _rounds(probe, tally)
+    if isinstance(probe, UpdateProbe):
+        _rounds(probe, tally)
     return tally.arrays()
 
 
@@ -196,7 +208,7 @@ def _train(
     return total.copy()
 
 
-def _updates(probe: UpdateProbe, count: int) -> NDArray[np.float32]:
+def _updates(probe: SumProbe, count: int) -> NDArray[np.float32]:
     """At least one ordinary update, the same on every machine: norms from C/4 to 4C."""
     generator = np.random.Generator(np.random.Philox(key=[_SEED, count]))
     rows = generator.standard_normal((max(1, count), probe.parameters))
@@ -206,7 +218,7 @@ def _updates(probe: UpdateProbe, count: int) -> NDArray[np.float32]:
 
 
 def _update(
-    probe: UpdateProbe, updates: NDArray[np.float32], kind: str, count: int
+    probe: SumProbe, updates: NDArray[np.float32], kind: str, count: int
 ) -> NDArray[np.float32]:
     """One more client's update of this kind."""
     generator = np.random.Generator(np.random.Philox(key=[_SEED + 1, count]))
@@ -235,7 +247,7 @@ def _update(
     return update
 
 
-def _call(probe: UpdateProbe, updates: NDArray[np.float32]) -> NDArray[np.float64]:
+def _call(probe: SumProbe, updates: NDArray[np.float32]) -> NDArray[np.float64]:
     try:
         # The sum gets a copy, so that it cannot alter the updates of the other side of a pair.
         total = np.asarray(probe.clipped_sum_of_updates(updates.copy()), dtype=np.float64)

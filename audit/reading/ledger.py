@@ -17,7 +17,7 @@ from audit.reading.adaptation import Adaptation, Course, read_adaptation, steps_
 from audit.reading.claims import read_claim
 from audit.reading.sparsification import Sparsification, read_sparsification
 from audit.reading.spends import RoundSpend, Spend, read_spend
-from audit.reading.units import LOOP, RECORD, UNITS, Unit
+from audit.reading.units import CLIENT, LOOP, RECORD, UNITS, Unit
 from audit.untrusted import fields
 from audit.untrusted.documents import DocumentError, canonical_json, parse_json
 from audit.untrusted.fields import FieldError
@@ -153,7 +153,8 @@ class Header:
     `tensors` is the sha256 (hex) of model.json's list of tensors, `selection` that of the key which
     draws what evidence is kept; None in runs from before they were noted. A recorded loop has a
     `producer`; how long it will be is not known when it begins, so that `rounds` is the number of
-    files that it left, and `local_steps` the most steps of one. `sites`
+    files that it left, and `local_steps` the most steps of one; where it is one `of_clients`, its
+    "records" are clients, its steps rounds, and what is clipped are their whole updates. `sites`
     are the public keys (hex) of clients that hold their records and evidence themselves, by client;
     empty where one process has all; `drop_outs` of them may give no answer in a round.
     """
@@ -192,6 +193,7 @@ class Header:
     selection: str | None = None
     tuning: Trial | None = None
     producer: Producer | None = None
+    of_clients: bool = False
     sites: tuple[str, ...] = ()
     drop_outs: int = 0
 
@@ -416,12 +418,12 @@ def _optional(source: Mapping[str, Any], key: str, read: Callable[[], Any]) -> A
 def _header(entry: Mapping[str, Any], _: int) -> Header:
     if fields.integer(entry, "format") != 1:
         raise FieldError("format is not 1")
-    unit = UNITS[fields.choice(entry, "unit", tuple(UNITS))]
+    unit, whole_clients = UNITS[fields.choice(entry, "unit", tuple(UNITS))], False
     producer = _optional(entry, "producer", lambda: _producer(fields.mapping(entry, "producer")))
     if producer is not None:
-        if unit is not RECORD:
-            raise FieldError("a recorded loop protects single records")
-        unit = LOOP
+        if unit not in (RECORD, CLIENT):
+            raise FieldError("a recorded loop protects single records, or whole clients")
+        whole_clients, unit = unit is CLIENT, LOOP
 
     def given(key: str) -> bool:
         return key in unit.declared or entry.get(key) is not None
@@ -487,6 +489,7 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
         selection=_digest(entry, "selection_sha256"),
         tuning=_optional(entry, "tuning", lambda: _trial(fields.mapping(entry, "tuning"))),
         producer=producer,
+        of_clients=whole_clients,
         sites=_optional(entry, "sites", lambda: _sites(fields.mapping(entry, "sites"))) or (),
         drop_outs=_optional(
             entry, "sites", lambda: fields.integer(fields.mapping(entry, "sites"), "drop_outs")

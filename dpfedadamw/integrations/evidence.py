@@ -52,7 +52,13 @@ SETTINGS = (
     "learning_rate", "momentum", "dampening", "weight_decay", "nesterov", "beta1", "beta2", "eps",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}")
-_ASSUMPTIONS = (
+_OF_CLIENTS = (
+    "hyper-parameters were not tuned on the clients' data, or that was accounted elsewhere",
+    "each person's data lie with one client: neighbours differ in one client with all its data",
+    "the number of clients, and with it the sampling rate, is public",
+    "nothing left the clients, or the server, beside what was recorded",
+)
+_OF_RECORDS = (
     "hyper-parameters were not tuned on the private records, or that was accounted elsewhere",
     "each record belongs to one person and lies in the data set once: neighbouring data sets "
     "differ in one record",
@@ -79,6 +85,8 @@ class Loop:
         records: R, how many records the loop trains on; at least 1.
         delta: δ, in (0, 1).
         sampling: "poisson", or "fixed-size" under replace-one.
+        unit: "record"; or "client" where each step is a round, a record is a client, and what is
+            clipped is a client's whole update.
         tensors: Name and number of coordinates of each trained tensor, in the vector's order.
         model_tensors: model.json's list of all tensors of the model.
     """
@@ -94,6 +102,7 @@ class Loop:
     tensors: tuple[tuple[str, int], ...]
     model_tensors: tuple[Mapping[str, Any], ...]
     sampling: str = "poisson"
+    unit: str = "record"
 
     @property
     def parameters(self) -> int:
@@ -403,8 +412,9 @@ class EvidenceWriter:
                 "have no evidence, so that nobody can judge them; keep the folder, record into a "
                 "new one, and count what both cost"
             )
-        known = (header.get("parameters"), header.get("records"), header.get("delta"))
-        if known != (self.loop.parameters, [self.loop.records], self.loop.delta):
+        known = tuple(header.get(name) for name in ("parameters", "records", "delta", "unit"))
+        loop = self.loop
+        if known != (loop.parameters, [loop.records], loop.delta, loop.unit):
             raise EvidenceError(
                 f"{path}: holds the recording of another loop: parameters, records or delta differ"
             )
@@ -432,7 +442,8 @@ class EvidenceWriter:
         """Append the claim, after which nobody goes on."""
         assert self._ledger is not None
         self._ledger.append(
-            "claim", _claim(stated, self.loop.delta, _adjacency(self.loop.sampling))
+            "claim",
+            _claim(stated, self.loop.delta, _adjacency(self.loop.sampling), self.loop.unit),
         )
         (self._run.evidence / PAUSED).unlink(missing_ok=True)
         self.release()
@@ -540,9 +551,8 @@ def close_paused(run_dir: Path | str) -> RunDirectory:
             raise EvidenceError(f"{path}: is closed already")
         try:
             stated = json.loads((run.evidence / PAUSED).read_bytes())
-            claim = _claim(
-                Stated(**stated), ledger.entries[0]["delta"], ledger.entries[0]["adjacency"]
-            )
+            header = ledger.entries[0]
+            claim = _claim(Stated(**stated), header["delta"], header["adjacency"], header["unit"])
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise EvidenceError(
                 f"{path}: was not paused, so that nothing says what its loop states ({error})"
@@ -564,6 +574,8 @@ def _check(loop: Loop) -> None:
         raise EvidenceError(f"delta is {loop.delta:g}; it must lie between 0 and 1, such as 1e-5")
     if not loop.parameters:
         raise EvidenceError("the model has no parameter that is trained")
+    if loop.unit not in ("record", "client"):
+        raise EvidenceError(f"unit is {loop.unit!r}; record or client can be protected")
     if loop.sampling not in ("poisson", "fixed-size"):
         raise EvidenceError(
             f"sampling is {loop.sampling!r}; poisson or fixed-size can be judged (epochs of "
@@ -605,7 +617,7 @@ def _as_json(stated: Stated) -> dict[str, Any]:
     }
 
 
-def _claim(stated: Stated, delta: float, adjacency: str) -> dict[str, Any]:
+def _claim(stated: Stated, delta: float, adjacency: str, unit: str) -> dict[str, Any]:
     view: dict[str, Any] = {}
     if stated.epsilon is not None and np.isfinite(stated.epsilon):
         view = {
@@ -616,7 +628,7 @@ def _claim(stated: Stated, delta: float, adjacency: str) -> dict[str, Any]:
         "view_headline": "server",
         "delta": delta,
         "adjacency": adjacency,
-        "assumptions": list(_ASSUMPTIONS),
+        "assumptions": list(_OF_CLIENTS if unit == "client" else _OF_RECORDS),
         "server": dict(view),
         "third_party": dict(view),
     }
@@ -641,7 +653,7 @@ def _spec(name: str, loop: Loop, charge: Charge) -> bytes:
         "data": {"dataset": "of the loop", "clients": 1},
         "algorithm": {"name": f"{loop.producer}, {loop.optimizer}", "mode": loop.mode},
         "privacy": {
-            "unit": "record",
+            "unit": loop.unit,
             "adjacency": _adjacency(loop.sampling),
             "clipping_norm": charge.clipping_norm,
             "noise_multiplier": charge.noise_multiplier,
@@ -666,7 +678,7 @@ def _header(
         "run": run,
         "package": __version__,
         "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
-        "unit": "record",
+        "unit": loop.unit,
         "producer": {
             "name": loop.producer,
             "version": loop.version,

@@ -98,6 +98,8 @@ class ComparedRun:
             return f"audit: {self.verdict}"
         if self.signature.state == UNSIGNED:
             return "not signed"
+        if self.accuracy is None and self.source.recorded:
+            return "a recorded loop tells no accuracy"
         if self.accuracy is None:
             return "no accuracy was measured after the last round"
         return None
@@ -156,7 +158,7 @@ def read(path: Path, audience: str) -> ComparedRun:
         if path.is_dir() and not any((path / name).exists() for name in _MARKS):
             raise SourceError(f"neither {' nor '.join(_MARKS)} is in it; give a run's folder")
         source = load(path)
-        if not source.metrics:
+        if not source.metrics and not source.recorded:
             note = next((text for text in source.notes if text.startswith("metrics.jsonl")), None)
             raise SourceError((note or "metrics.jsonl: is empty").rstrip("."))
     except SourceError as error:

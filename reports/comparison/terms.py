@@ -92,14 +92,16 @@ def terms_of(run: ComparedRun, towards: Towards) -> Terms:
     terms = [Term("unit", unit, unit_of(source).words.protected if source.private else "none")]
     whom, view = "", ""
     if source.private:
-        third = source.protects_clients or towards is Towards.third_party
+        # One number of a recorded loop holds against everybody.
+        one_view = source.protects_clients or source.recorded
+        third = one_view or towards is Towards.third_party
         whom = "a third party" if third else "the server (worst case)"
         view = "third_party" if third else "server_worst_case"
         delta, adder = source.delta, unit_of(source).noise_added_by(source)
         terms += [
             Term("adjacency", header.get("adjacency"), guarantee.adjacency(source), True),
             Term("δ", delta, formatting.power(delta), True),
-            Term("noise added by", adder, f"the {adder}", True),
+            *([] if source.recorded else [Term("noise added by", adder, f"the {adder}", True)]),
         ]
     dataset = clean(data.get("dataset"), 200) or "unknown"
     terms.append(Term("data set", (dataset, header.get("data_sha256")), dataset))
@@ -127,6 +129,9 @@ def _heading(run: ComparedRun, terms: Sequence[Term]) -> str:
     shown = {term.name: term.shown for term in terms}
     clients, partition = number(run.data.get("clients")), mapping(run.data.get("partition"))
     parts = [f"{shown['data set']}, {formatting.count(clients)} clients"]
+    if source.recorded:
+        what = unit_of(source).words.counted
+        parts = [f"a recorded loop, {formatting.count(sum(source.records))} {what}"]
     if partition:
         rest = ", ".join(
             f"{name} {value}"
@@ -137,7 +142,7 @@ def _heading(run: ComparedRun, terms: Sequence[Term]) -> str:
         parts.append(f"{kind} ({rest})" if rest else kind)
     if source.private:
         parts.append(f"{shown['unit']}, {shown['adjacency']}, δ = {shown['δ']}")
-    if source.protects_clients:
+    if source.protects_clients and not source.recorded:
         parts.append(f"noise added by {shown['noise added by']}")
     return "; ".join([*parts, f"{shown['randomness']} randomness"])
 

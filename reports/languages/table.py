@@ -118,6 +118,19 @@ LOOPS = (
         "non fini, ce qui dit qu’il était là.",
     ),
     Text(
+        "A client whose update is not finite is not left out: it would make the model not finite, "
+        "which tells that it was there.",
+        "Ein Klient, dessen Aktualisierung nicht endlich ist, wird nicht ausgelassen: er machte das "
+        "Modell nicht endlich, und das verrät, dass es ihn gab.",
+        "Un client dont la mise à jour n’est pas finie n’est pas écarté : il rendrait le modèle "
+        "non fini, ce qui dit qu’il était là.",
+    ),
+    Text(
+        "How a client comes to its update was not looked at.",
+        "Wie ein Klient zu seiner Aktualisierung kommt, wurde nicht betrachtet.",
+        "La façon dont un client arrive à sa mise à jour n’a pas été examinée.",
+    ),
+    Text(
         "Noise and batches come from a generator that is not cryptographic: whoever learns its "
         "state, or enough of what it gave, can draw the noise again.",
         "Rauschen und Stapel kommen aus einem Generator, der nicht kryptographisch ist: wer seinen "
@@ -1089,6 +1102,22 @@ SUMMARY = (
         "{name}, {count} training records at {clients} clients",
         "{name}, {count} Trainingsdatensätze bei {clients} Klienten",
         "{name}, {count} enregistrements chez {clients} clients",
+    ),
+    Text(
+        "{name}, {count} training records",
+        "{name}, {count} Trainingsdatensätze",
+        "{name}, {count} enregistrements",
+    ),
+    Text("{name}, {count} clients", "{name}, {count} Klienten", "{name}, {count} clients"),
+    Text(
+        "{done} recorded steps",
+        "{done} aufgezeichnete Schritte",
+        "{done} pas enregistrés",
+    ),
+    Text(
+        "{done} recorded rounds, {clients} clients a round",
+        "{done} aufgezeichnete Runden, {clients} Klienten je Runde",
+        "{done} tours enregistrés, {clients} clients par tour",
     ),
     Text(
         "{done} of {rounds} rounds, {clients} clients a round, {steps} local steps",

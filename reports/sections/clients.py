@@ -63,11 +63,15 @@ class Clients(Part):
 )
 def clients(source: RunSource, audience: str) -> Clients:
     """Return the clients' sizes and, for the internal audience, the loss of each."""
-    sizes = source.records
+    sizes, count = source.records, source.clients
+    if source.recorded:
+        # A loop has one data set and no clients; of recorded rounds the clients are counted.
+        whole = source.protects_clients
+        count, sizes = (round(sum(sizes)), []) if whole else (None, sizes)
     told = source.private and audience == INTERNAL
     rows = unit_of(source).client_losses(source) if told else []
     return Clients(
-        count=source.clients,
+        count=count,
         records_total=round(sum(sizes)) if sizes else None,
         records_smallest=round(min(sizes)) if sizes else None,
         records_median=statistics.median(sizes) if sizes else None,
@@ -79,6 +83,18 @@ def clients(source: RunSource, audience: str) -> Clients:
 def _blocks(report: Report) -> Iterator[Block]:
     clients, rows = report[Clients], report[Clients].rows
     count = "An unknown number of" if clients.count is None else formatting.count(clients.count)
+    if clients.count is None and clients.records_total is not None:
+        yield paragraph(
+            f"One data set of {formatting.count(clients.records_total)} training records, and no "
+            "clients. Its size is treated as public."
+        )
+        return
+    if clients.records_total is None:
+        yield paragraph(
+            f"{count} clients could take part. What each of them holds is not known here. Their "
+            "number is treated as public."
+        )
+        return
     yield paragraph(
         f"{count} clients hold {formatting.count(clients.records_total)} training records: between "
         f"{formatting.count(clients.records_smallest)} and "

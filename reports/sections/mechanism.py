@@ -133,6 +133,8 @@ def mechanism(source: RunSource, audience: str) -> Mechanism:
 def sampling(source: RunSource, audience: str) -> Sampling:
     """Return how clients and records were drawn, and how often, where that is no secret."""
     clients, chosen = source.clients, source.clients_per_round
+    if source.recorded:
+        clients, chosen = _of_rounds(source)
     drawn_by = clean(source.header.get("client_sampling"), 60)
     everybody = drawn_by != "poisson" and clients == chosen
     draws = unit_of(source).draws(source)
@@ -149,6 +151,14 @@ def sampling(source: RunSource, audience: str) -> Sampling:
         else None,
         participations=source.participations if audience == INTERNAL or everybody else (),
     )
+
+
+def _of_rounds(source: RunSource) -> tuple[int | None, int | None]:
+    """Clients, and those of a round, of somebody else's rounds; a loop of records has none."""
+    cohort = number(source.header.get("expected_batch_size"))
+    if not source.protects_clients or cohort is None:
+        return None, None
+    return round(sum(source.records)), round(cohort)
 
 
 def short_description(report: Report) -> str:

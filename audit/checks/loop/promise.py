@@ -60,10 +60,12 @@ def _judge(bundle: Bundle) -> Judgement:
         _divisors(bundle, reasons, unreadable)
     except AuditError as error:
         unreadable.append(str(error))
+    clients = header.of_clients
     clips = {spend.clipping_norm for spend in ledger.spends}
     changed = any(differs(header.clipping_norm, clip) for clip in clips)
     return conclude(
-        "header and every charge agree on records, sampling, delta and adjacency"
+        ("whole clients are protected, so that a record is a client and a step a round; " * clients)
+        + "header and every charge agree on records, sampling, delta and adjacency"
         + (", C changes during the loop" if changed else " and C")
         + "; each noised sum was divided by the public batch size",
         reasons,

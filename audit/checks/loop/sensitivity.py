@@ -15,6 +15,7 @@ from audit.checks.base import Check, Judgement, conclude, register
 from audit.checks.shared.clipping import TOLERANCE, judge_probe
 from audit.errors import AuditError, UnverifiedError
 from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
+from audit.probe.update_probing import UPDATE_KINDS
 from audit.reading.bundle import Bundle
 from audit.reading.evidence import ProbeResults
 from audit.reading.loop_evidence import LoopEvidence
@@ -23,10 +24,23 @@ from audit.reading.units import LOOP
 
 # Sums of float32 in another order, and the 1e-6 that Opacus adds to every norm.
 _SUMS = 2e-3
-_EXTREME = ("scaled by 1e30", "plus infinity", "not a number", "minus 1e38")
+_EXTREME = (
+    "scaled by 1e30", "plus infinity", "not a number", "one coordinate infinite", "minus 1e38",
+)  # fmt: skip
+UNGUARDED_UPDATE = (
+    "a client whose update is not finite is not left out: it would make the model not finite, "
+    "which tells that it was there"
+)
+UNTRAINED = "how a client comes to its update was not looked at"
 UNGUARDED = (
     "a record whose gradient is not finite is not left out: it would make the model not finite, "
     "which tells that it was there"
+)
+_OF_RECORDS = (
+    "the clipped sums of {steps} steps are those that the recorder computes of the records' "
+    "own gradients at sampled coordinates; and synthetic neighbouring batches, records that "
+    "must be clipped among them, move the sum of the loop's own model and optimiser by at most "
+    "C where a record is added and by 2C where one is replaced"
 )
 
 
@@ -82,24 +96,35 @@ def _judge(bundle: Bundle) -> Judgement:
         clipped += int(np.count_nonzero(evidence.raw_norms > charge.clipping_norm))
     details: dict[str, object] = {"steps": steps}
     unreadable: list[str] = []
-    beside: tuple[str, ...] = ()
+    of_clients = bundle.header.of_clients
+    beside: tuple[str, ...] = (UNTRAINED,) if of_clients else ()
     try:
-        probe, dropped = _finite(bundle.probe_results())
+        whole = bundle.probe_results()
+        probe, dropped = _finite(whole)
         last = max(charges.values(), key=lambda spend: spend.line)
-        details["probe"] = judge_probe(probe, last.clipping_norm, "record", reasons)
-        beside = (UNGUARDED,) if dropped else ()
-        if not {ADDED, NOT_DRAWN, ABSENT, ELSEWHERE} <= set(probe.kinds):
+        one = "client" if of_clients else "record"
+        details["probe"] = judge_probe(probe, last.clipping_norm, one, reasons)
+        if dropped:
+            beside = (*beside, UNGUARDED_UPDATE if of_clients else UNGUARDED)
+        if of_clients and set(UPDATE_KINDS) - set(whole.kinds):
+            unreadable.append("the probe is not one of whole updates")
+        elif not of_clients and not {ADDED, NOT_DRAWN, ABSENT, ELSEWHERE} <= set(probe.kinds):
             unreadable.append("the probe is not one of whole steps")
         reach = probe.difference_norm[[kind not in (ADDED, ELSEWHERE) for kind in probe.kinds]]
         if not np.any(reach > 0.5 * last.clipping_norm):
             unreadable.append("no probe record had to be clipped, so clipping was not exercised")
     except AuditError as error:
         unreadable.append(f"no results of the active probe ({error})")
+    if of_clients:
+        passed = (
+            f"the clipped sums of {steps} rounds are those that the recorder computes of the "
+            "clients' own updates at sampled coordinates; and synthetic updates, some that must be "
+            "clipped among them, move the program's own sum by at most C"
+        )
+    else:
+        passed = _OF_RECORDS.format(steps=steps)
     return conclude(
-        f"the clipped sums of {steps} steps are those that the recorder computes of the records' "
-        "own gradients at sampled coordinates; and synthetic neighbouring batches, records that "
-        "must be clipped among them, move the sum of the loop's own model and optimiser by at most "
-        "C where a record is added and by 2C where one is replaced",
+        passed,
         reasons,
         unreadable,
         details=details,
@@ -123,7 +148,9 @@ SENSITIVITY = Check(
     limits="Under ghost clipping no record's gradient is ever there, so that the recorder takes "
     "clipped gradients from the second backward pass: whether they are clipped rightly is then for "
     "the probe alone to say. The probe asks with one tensor of numbers and one label a record; a "
-    "model that reads anything else is NOT VERIFIED. Sums are compared at sampled coordinates.",
+    "model that reads anything else is NOT VERIFIED. Where whole clients are protected, a record "
+    "is a client, its gradient the client's update, and the probe asks with made-up updates. Sums "
+    "are compared at sampled coordinates.",
     rule=_judge,
 )
 register(SENSITIVITY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reports.content.units.base import ClientLoss, Reader, Unit, View
 from reports.content.units.client import CLIENT
-from reports.content.units.loop import LOOP
+from reports.content.units.loop import EXCHANGED_ROUNDS, LOOP, ROUNDS
 from reports.content.units.record import BY_SAMPLER, RECORD
 from reports.reading.source import RunSource
 
@@ -13,6 +13,9 @@ __all__ = ["CLIENT", "LOOP", "RECORD", "ClientLoss", "Reader", "Unit", "View", "
 
 def unit_of(source: RunSource) -> Unit:
     """Return the unit that a run protects, and how its records are drawn."""
+    if source.recorded and source.protects_clients:
+        exchanged = source.header.get("adjacency") == "replace-one"
+        return EXCHANGED_ROUNDS if exchanged else ROUNDS
     if source.recorded:
         return LOOP
     if source.protects_clients:

@@ -1,7 +1,8 @@
-"""Training loops that are not the engine's: single records, one data set, recorded step by step.
+"""Training loops that are not the engine's, recorded step by step, and rounds of others' servers.
 
-There is no server and no client. Whoever sees any model of the loop sees what its steps released,
-so that one number holds against everybody.
+In a loop there is no server and no client. Whoever sees any model of it sees what its steps
+released, so that one number holds against everybody. In recorded rounds whole clients are
+protected, by whoever clips and noises their updates.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from reports.content import events, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import ClientLoss, Draws, Reader, View, bounds, holders, method_of
+from reports.content.units.client import CLIENT
 from reports.content.units.record import RECORD, RecordLevel
 from reports.reading.claims import epsilons, headline
 from reports.reading.files import clean, integer, mapping, number
@@ -142,6 +144,74 @@ class RecordedLoop(RecordLevel):
         return None
 
 
+@dataclass(frozen=True)
+class RecordedRounds(RecordedLoop):
+    """Whole clients are protected, by somebody else's server or by the clients' own filters."""
+
+    def promise(self, _source: RunSource, _view: View) -> str:
+        """Return whom the view covers, and whom it does not."""
+        return (
+            "for each client, nobody who sees what was released, the model of each round included, "
+            f"can shift the odds {self.words.guess} {{limit}}; nothing is promised against those "
+            "who hold the run’s directory, or see updates before they are noised."
+        )
+
+    def readers(self, source: RunSource, internal: bool) -> list[Reader]:
+        """Return those who see what was released, and those who see updates or the files."""
+        released, _, generator = super().readers(source, internal)
+        unnoised = Reader(
+            who="Whoever sees updates before their noise: the server, where it adds the noise",
+            protected=False,
+            epsilon=None,
+            why="Noise is added to the updates, or to their mean, and hides nothing before it is.",
+            unless="",
+        )
+        return [
+            Reader(
+                who="Whoever sees what rounds release",
+                protected=released.protected,
+                epsilon=released.epsilon,
+                why="Each round's mean of clipped updates is noised before it is released."
+                if released.protected
+                else released.why,
+                unless=released.unless,
+            ),
+            unnoised,
+            holders(source, "single clients")[0],
+            generator,
+        ]
+
+    def mechanism(self, source: RunSource) -> str:
+        """Return the mechanism in words."""
+        header, producer = source.header, mapping(source.header.get("producer"))
+        clip, noise, cohort = (
+            formatting.plain(number(header.get(key)))
+            for key in ("clipping_norm", "noise_multiplier", "expected_batch_size")
+        )
+        who = f"{clean(producer.get('name'), 60)} {clean(producer.get('version'), 60)}".strip()
+        return (
+            f"Rounds of {who}, recorded while they ran. Each client's whole update is clipped to "
+            f"norm C = {clip}; Gaussian noise of standard deviation σC with σ = {noise} (of the "
+            f"first round) is added to the sum; the noisy sum is divided by {cohort}, the public "
+            f"number of clients in a round. Noise is added by: {clean(producer.get('mode'), 60)}; "
+            f"it comes from {clean(producer.get('generator'), 120)}."
+        )
+
+    def draws(self, source: RunSource) -> Draws:
+        """Return how clients are drawn."""
+        kind = clean(source.header.get("sampling"), 60)
+        rate = number(source.header.get("sampling_rate"))
+        shown = formatting.plain(rate) if rate is not None else "q"
+        how = {
+            "poisson": f"In each round every client is drawn independently, at rate {shown}.",
+            "fixed-size": "Every client is in every round."
+            if rate == 1.0
+            else f"Each round draws a share of {shown} of the clients, anew.",
+        }
+        text = how.get(kind, "How clients are drawn is not stated.")
+        return Draws(text, None, (rate,) if rate is not None else ())
+
+
 LOOP = RecordedLoop(
     replace(
         RECORD.words,
@@ -156,5 +226,25 @@ LOOP = RecordedLoop(
         outside_budget=tuple(
             (title, text) for title, text in wording.OUTSIDE_BUDGET if title != "Client sizes"
         ),
+    )
+)
+ROUNDS = RecordedRounds(
+    replace(
+        CLIENT.words,
+        queries="every noised round in the ledger",
+        public="the number of clients is public",
+        explanation=(
+            "A client counts with all its data. One number holds against everybody who sees what "
+            "the rounds released. It is stated by whoever trained; the audit composes the rounds "
+            "again and says whether it covers them."
+        ),
+    )
+)
+EXCHANGED_ROUNDS = RecordedRounds(
+    replace(
+        ROUNDS.words,
+        protected="the content of one client",
+        guess="that it sent one update and not another",
+        hazards=(wording.PRESENCE_NOT_HIDDEN, *ROUNDS.words.hazards),
     )
 )

@@ -120,21 +120,31 @@ def _facts(report: Report) -> list[tuple[str, Text]]:
     digest = identity.digest("model.safetensors")
     average = " on average" if sampling.participation is not None else ""
     total = formatting.count(report[Clients].records_total)
+    data = (
+        f"{identity.dataset}, {total} training records at "
+        f"{formatting.count(sampling.clients)} clients"
+    )
+    training = (
+        f"{formatting.count(mechanism.rounds_completed)} of "
+        f"{formatting.count(mechanism.rounds)} rounds, "
+        f"{formatting.count(sampling.clients_per_round)} clients a round{average}, "
+        f"{mechanism.local_steps_in_words} local steps"
+    )
+    if sampling.clients is None and report[Clients].count is None:
+        # A recorded loop, which knows no rounds.
+        data = f"{identity.dataset}, {total} training records"
+        training = f"{formatting.count(mechanism.rounds_completed)} recorded steps"
+    elif report[Clients].records_total is None:
+        data = f"{identity.dataset}, {formatting.count(sampling.clients)} clients"
+        training = (
+            f"{formatting.count(mechanism.rounds_completed)} recorded rounds, "
+            f"{formatting.count(sampling.clients_per_round)} clients a round"
+        )
     return [
         ("Algorithm", mechanism.algorithm),
         ("Model", f"{model}, {formatting.count(identity.parameters)} trainable parameters"),
-        (
-            "Data",
-            f"{identity.dataset}, {total} training records at "
-            f"{formatting.count(sampling.clients)} clients",
-        ),
-        (
-            "Training",
-            f"{formatting.count(mechanism.rounds_completed)} of "
-            f"{formatting.count(mechanism.rounds)} rounds, "
-            f"{formatting.count(sampling.clients_per_round)} clients a round{average}, "
-            f"{mechanism.local_steps_in_words} local steps",
-        ),
+        ("Data", data),
+        ("Training", training),
         ("Test accuracy", formatting.percent(report[Utility].final_accuracy)),
         ("Randomness", _randomness(report[Randomness])),
         ("Model file", [code(digest)] if digest else "missing"),
