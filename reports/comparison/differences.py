@@ -2,7 +2,8 @@
 
 A difference is paired: of each seed that both rows have, and then their mean with Student's
 interval. Whether a difference is told apart from none is decided for all of a column together
-(Holm 1979), and only between runs that claim the same ε.
+(Holm 1979), and only between runs that claim the same ε. What a tie leaves open is said too: how
+large a true difference would have had to be for these seeds to tell it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
-from scipy import stats
+import numpy as np
+from scipy import optimize, stats
 
 from reports.comparison.cross_table import (
     LEVEL,
@@ -30,6 +33,10 @@ from reports.errors import ReportError
 # Runs are at one ε within what `compare` takes for equal.
 _EQUAL = 0.01
 _FEWEST = 2
+# How often a true difference is to be told apart before it counts as one that would be seen.
+_POWER = 0.8
+# Quantiles of a scatter that its power is averaged over: to a thousandth of the factor below.
+_QUANTILES = 2000
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,9 @@ class Difference:
         low, high: Interval of the mean at 95 %; None for fewer than two common seeds.
         seeds: How many seeds both have.
         verdict: "wins", "ties" or "loses"; "other ε" where the claims differ.
+        detectable: The true difference, of any sign, that as many seeds that scatter as these do
+            tell apart four times in five, among as many comparisons; None for fewer than two
+            common seeds, and where nothing is judged.
     """
 
     mean: float
@@ -48,6 +58,7 @@ class Difference:
     high: float | None
     seeds: int
     verdict: str
+    detectable: float | None
 
 
 @dataclass(frozen=True)
@@ -82,10 +93,26 @@ class DifferenceTable:
             "a column together (Holm's correction), and ties otherwise, which says that these "
             f"seeds do not tell, not that the two are equal: {counts}.",
         ]
+        found += self._left_open()
         if self.counts()["other ε"]:
             found.append("Other ε: the two do not claim the same within 1 %, and are not judged.")
         left_out = [f"Left out: {many} ({why})." for why, many in self.table.left_out.items()]
         return [*found, *self.table.remarks, *left_out]
+
+    def _left_open(self) -> list[str]:
+        """What true difference the ties would have told, where there are any."""
+        each = self.differences.values()
+        seen = [one.detectable for one in each if one.verdict == "ties" and one.detectable]
+        if not seen:
+            return []
+        scale, digits = _scale(self.table)
+        low, high = (f"{scale * value:.{digits}f}" for value in (min(seen), max(seen)))
+        size = low if low == high else f"{low} to {high}"
+        unit = " points" if _is_share(self.table) else ""
+        return [
+            "What a tie leaves open: seeds that scatter as these do would tell a true difference "
+            f"of {size}{unit} (it depends on the row) four times in five."
+        ]
 
 
 def against(table: CrossTable, row: str) -> DifferenceTable:
@@ -127,7 +154,8 @@ def against(table: CrossTable, row: str) -> DifferenceTable:
             elif where in apart:
                 verdict = "wins" if sign * mean > 0 else "loses"
             low, high = _interval(each)
-            found[where] = Difference(mean, low, high, len(each), verdict)
+            seen = _detectable(each, len(equal)) if where in equal else None
+            found[where] = Difference(mean, low, high, len(each), verdict, seen)
     return DifferenceTable(table, row, found)
 
 
@@ -140,6 +168,33 @@ def _interval(each: list[float]) -> tuple[float | None, float | None]:
     return mean - reach, mean + reach
 
 
+def _detectable(each: list[float], comparisons: int) -> float | None:
+    """The true mean that Holm's first level of so many tells from 0 with a power of 80 %."""
+    if len(each) < _FEWEST:
+        return None
+    return statistics.stdev(each) * _deviations(len(each), LEVEL / comparisons)
+
+
+@cache
+def _deviations(seeds: int, level: float) -> float:
+    """That mean in standard deviations of a difference, for a two-sided paired t-test.
+
+    The power is a normal one averaged over the law of the scatter that is measured: SciPy's
+    noncentral t is not to be relied on where a few seeds meet a strict level.
+    """
+    degrees = seeds - 1
+    limit = stats.t.ppf(1 - level / 2, degrees)
+    quantiles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    needed = limit * np.sqrt(stats.chi2.ppf(quantiles, degrees) / degrees)
+
+    def missing(mean: float) -> float:
+        shift = mean * seeds**0.5
+        told = stats.norm.sf(needed - shift) + stats.norm.cdf(-needed - shift)
+        return float(told.mean()) - _POWER
+
+    return float(optimize.brentq(missing, 0.0, 2.0 * limit))
+
+
 def _same_loss(one: Entry, other: Entry) -> bool:
     """Whether all runs of both claim one ε, or none does."""
     both = [*one.epsilons, *other.epsilons]
@@ -150,6 +205,11 @@ def _same_loss(one: Entry, other: Entry) -> bool:
 
 def _is_share(table: CrossTable) -> bool:
     return table.measure.endswith("accuracy")
+
+
+def _scale(table: CrossTable) -> tuple[float, int]:
+    """The factor to what is printed, and its digits: an accuracy is in points."""
+    return (100.0, 1) if _is_share(table) else (1.0, 3)
 
 
 def as_markdown(found: DifferenceTable) -> str:
@@ -187,7 +247,7 @@ def _cell(found: DifferenceTable, row: str, column: str, bold: Callable[[str], s
     one = found.differences.get((row, column))
     if one is None:
         return "–"
-    scale, digits = (100.0, 1) if _is_share(found.table) else (1.0, 3)
+    scale, digits = _scale(found.table)
     text = f"{scale * one.mean:+.{digits}f}"
     if one.low is not None and one.high is not None:
         text += f" [{scale * one.low:+.{digits}f}, {scale * one.high:+.{digits}f}]"

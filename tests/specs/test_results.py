@@ -47,7 +47,7 @@ def test_all_that_is_reported_passed_its_audit_and_claims_what_the_sweep_asks_fo
     assert {row["signatures"] for row in rows} == {"holds"}
     repeated: dict[tuple, set] = {}
     for row in rows:
-        axes = "data.partition.alpha", "method", "change", "shape"
+        axes = "data.partition.alpha", "privacy.target_epsilon", "method", "change", "shape"
         key = tuple(row.get(axis) for axis in axes)
         repeated.setdefault(key, set()).add(row["seed"])
     wanted = set(range(sweep["seeds"]["numbers"]))

@@ -94,6 +94,38 @@ def test_an_unknown_row_and_an_only_row_are_refused():
         differences.against(table(ours=OURS), "ours")
 
 
+def test_what_a_tie_would_have_told_is_what_the_power_of_the_paired_test_says():
+    """By SciPy's noncentral t: 80 % of as many seeds, at Holm's first level."""
+    for others in (1, 4):
+        rows = {f"other{index}": CLOSE for index in range(others)}
+        found = differences.against(table(ours=OURS, **rows), "ours").differences["other0", ""]
+        limit = stats.t.ppf(1 - 0.05 / others / 2, 4)
+        shift = found.detectable / np.std(np.subtract(OURS, CLOSE), ddof=1) * 5**0.5
+        assert stats.nct.sf(limit, 4, shift) == pytest.approx(0.8, abs=2e-3)
+        # Far beyond what was found, which is why it is a tie.
+        assert abs(found.mean) < found.detectable / 10
+
+
+def test_ties_say_what_they_would_have_told_and_verdicts_do_not():
+    tied = differences.against(table(ours=OURS, close=CLOSE), "ours")
+    (seen,) = [one.detectable for one in tied.differences.values()]
+    (note,) = [note for note in tied.notes() if "leaves open" in note]
+    assert f"would tell a true difference of {100 * seen:.1f} points (" in note
+    won = differences.against(table(ours=OURS, worse=WORSE), "ours")
+    assert not any("leaves open" in note for note in won.notes())
+    alone = differences.against(table(ours=[0.7], other=[0.5]), "ours")
+    assert not any("leaves open" in note for note in alone.notes())
+    loss = differences.against(table("test_loss", ours=OURS, close=CLOSE), "ours").notes()
+    assert any(f"difference of {seen:.3f} (" in note for note in loss)
+
+
+def test_a_strict_level_and_two_seeds_have_a_detectable_difference_too():
+    rows = {f"other{index}": [0.50, 0.53] for index in range(12)}
+    found = differences.against(table(ours=[0.61, 0.62], **rows), "ours")
+    each = next(iter(found.differences.values()))
+    assert 1 < each.detectable < 10
+
+
 def test_without_a_difference_it_wins_or_loses_in_5_of_100_tables():
     """Four others without any difference, 400 tables: at most 5 % judge (binomial, 3 σ)."""
     judged = 0
