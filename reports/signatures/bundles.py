@@ -20,6 +20,7 @@ from reports.reading.snapshot import Snapshot
 from reports.signatures.dsse import check_signature, parse_signed
 from reports.signatures.inventory import Problem
 from reports.signatures.trust.signer import SigningKey
+from reports.signatures.trust.statements import MOST_BYTES
 
 BUNDLE = "model.sig"
 MODEL_FILES = ("model.json", "model.safetensors")
@@ -80,7 +81,7 @@ def check_bundle(files: Snapshot, key: ec.EllipticCurvePublicKey) -> list[Proble
     """
     try:
         resources = _signed_resources(files, key)
-        if sorted(resources) != sorted(MODEL_FILES):
+        if resources.keys() != set(MODEL_FILES):
             raise EnvelopeError(f"{BUNDLE}: covers other files than {' and '.join(MODEL_FILES)}")
     except (SourceError, EnvelopeError) as error:
         return [Problem(BUNDLE, local(error, files.folder).removeprefix(f"{BUNDLE}: "))]
@@ -96,7 +97,7 @@ def check_bundle(files: Snapshot, key: ec.EllipticCurvePublicKey) -> list[Proble
 
 def _signed_resources(files: Snapshot, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
     """Return file name to SHA-256 from a bundle whose signature holds."""
-    bundle = mapping(parse_json(files.read(BUNDLE, 1_000_000), BUNDLE))
+    bundle = mapping(parse_json(files.read(BUNDLE, MOST_BYTES), BUNDLE))
     envelope = parse_signed(mapping(bundle.get("dsseEnvelope")), BUNDLE)
     check_signature(envelope, key, BUNDLE)
     statement = mapping(parse_json(envelope.payload, BUNDLE))

@@ -347,6 +347,9 @@ def _is_for_people(parent: ast.AST, child: ast.AST) -> bool:
         case ast.keyword(arg="place"):
             # A rank in an order: the one beside it puts nothing in another place.
             return True
+        case ast.Call(func=ast.Name(id="clean"), args=[_, *limits]):
+            # How many characters of a hostile text a person is shown.
+            return child in limits
         case ast.Call(func=ast.Attribute(attr="warn")):
             return child is not parent.func
         case ast.Call(func=ast.Name(id="TypeVar" | "NewType" | "cast" | "ParamSpec")):

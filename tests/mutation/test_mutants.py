@@ -58,6 +58,7 @@ def test_what_is_executed_is_changed_in_every_way_that_the_operators_know(source
         "if TYPE_CHECKING:\n    x = 1",
         "x = isinstance(a, int | Path)",
         "class A(place=30): ...",
+        "x = clean(a, 80)",
         "@dataclass(frozen=True)\nclass A: ...",
     ],
 )

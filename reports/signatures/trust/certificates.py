@@ -22,7 +22,7 @@ from reports.signatures.keys import fingerprint
 
 VALID_DAYS = 3650
 _MOST_CERTIFICATES = 8
-_MOST_BYTES = 1_000_000
+MOST_BYTES = 1_000_000
 _CLOCK_SKEW = timedelta(minutes=5)
 
 Chain = tuple[x509.Certificate, ...]
@@ -95,7 +95,7 @@ def load_chain(path: Path) -> Chain:
         KeyFileError: The file cannot be read, or holds no certificate.
     """
     try:
-        return parse_chain(read_chosen(path, _MOST_BYTES)[0], str(path))
+        return parse_chain(read_chosen(path, MOST_BYTES)[0], str(path))
     except FileError as error:
         raise KeyFileError(f"{path}: cannot be read ({error.detail})") from error
 

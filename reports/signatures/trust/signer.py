@@ -18,7 +18,6 @@ from reports.signatures.trust.statements import Sealed, rotations_of
 
 HARDWARE_SCHEME = "pkcs11:"
 CERTIFICATE_SUFFIX, ROTATIONS_SUFFIX = ".crt", ".rotations.json"
-_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _load_file(role: Role, path: Path, passphrase: str | None) -> SigningKey:
     rotations_path = stem.with_name(stem.name + ROTATIONS_SUFFIX)
     chain: Chain = ()
     if os.path.lexists(certificate_path):
-        data = read_bytes(certificate_path, _MOST_BYTES)
+        data = read_bytes(certificate_path, certificates.MOST_BYTES)
         chain = certificates.parse_chain(data, str(certificate_path))
         certificates.check_chain(chain, private.public_key(), str(certificate_path))
     chain = chain or (certificates.self_signed(private, role),)

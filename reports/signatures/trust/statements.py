@@ -38,7 +38,7 @@ REVOCATION_TYPE = "https://dpfedadamw.org/attestation/key-revocation/v1"
 Reason = Literal["key-compromise", "superseded", "cessation-of-operation", "unspecified"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 MOST_STATEMENTS = 64
-_MOST_BYTES = 1_000_000
+MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def rotations_of(path: Path) -> tuple[Sealed, ...]:
     """
     if not os.path.lexists(path):
         return ()
-    return read_bundle(read_bytes(path, _MOST_BYTES), "rotations", str(path))
+    return read_bundle(read_bytes(path, MOST_BYTES), "rotations", str(path))
 
 
 def written_time(moment: datetime) -> str:

@@ -268,7 +268,7 @@ def _report_data(data: bytes, name: str, subject: About, found: Found) -> None:
     }
     if stated.get(_MODEL) != subject.hashes.get(_MODEL):
         found.add(name, f"is about another model than {_MODEL} beside it")
-    for file, digest in sorted(stated.items()):
+    for file, digest in stated.items():
         known = subject.complete or file in subject.hashes
         if file != _MODEL and known and digest != subject.hashes.get(file):
             found.add(name, f"was made with another {file}")

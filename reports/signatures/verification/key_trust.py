@@ -17,12 +17,16 @@ from reports.signatures.keys import Role, fingerprint
 from reports.signatures.trust import certificates, timestamps
 from reports.signatures.trust.certificates import Chain
 from reports.signatures.trust.revocations import Revoked
-from reports.signatures.trust.statements import Rotation, read_bundle, read_rotation, written_time
+from reports.signatures.trust.statements import (
+    MOST_BYTES,
+    Rotation,
+    read_bundle,
+    read_rotation,
+    written_time,
+)
 from reports.signatures.trust.timestamps import Timestamp
 from reports.signatures.trust.transparency import LogKey
 from reports.signatures.verification.results import Found, Signer
-
-_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def leads_to(
     if not files.holds(name):
         return False
     try:
-        chain = read_bundle(files.read(name, _MOST_BYTES), "rotations", name)
+        chain = read_bundle(files.read(name, MOST_BYTES), "rotations", name)
     except (SourceError, EnvelopeError) as error:
         found.add_error(name, local(error, files.folder))
         return False

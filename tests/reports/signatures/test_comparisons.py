@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -18,10 +19,20 @@ from reports import build_report
 from reports.comparison import compare
 from reports.reading.snapshot import Snapshot
 from reports.render import comparison_report
-from reports.signatures import keys, signing
-from reports.signatures.dsse import COMPARISON_TYPE, parse_envelope, parse_statement
+from reports.signatures import comparisons, keys, signing
+from reports.signatures.comparisons import NamedRun
+from reports.signatures.dsse import (
+    COMPARISON_TYPE,
+    Statement,
+    check_signature,
+    parse_envelope,
+    parse_statement,
+    seal,
+    write_statement,
+)
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
+from reports.signatures.trust.statements import Sealed, write_bundle
 from reports.signatures.verification import Outcome, verify_comparison
 from reports.signatures.verification.comparisons import is_comparison
 from tests.reports import drawings
@@ -150,3 +161,184 @@ def test_what_is_written_unsigned_leaves_no_signature_of_something_else(
     assert "signed by nobody" in page
     signed = comparison_report.write(compare([compared.run]), compared.folder, compared.auditor)
     assert compared.auditor.fingerprint in signed["html"].read_text("utf-8")
+
+
+# What a signature over a comparison covers, without pages that anybody could read.
+
+FORMS = {"json": b"{}", "pdf": b"pages", "html": b"page"}
+RUNS = [
+    NamedRun(
+        "b-run", "PASS", "holds", {"model.safetensors": "2" * 64, "attestation.json": "1" * 64}
+    ),
+    NamedRun("a-run", "FAIL", "unsigned", {"model.safetensors": "3" * 64}),
+]
+
+
+@pytest.fixture
+def plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        comparisons.pades, "sign", lambda data, _key, name, _authority: data + name.encode()
+    )
+
+
+class Clock:
+    """An authority that stamps whatever it is given."""
+
+    def stamp(self, data: bytes) -> bytes:
+        return b"stamp of " + hashlib.sha256(data).digest()
+
+
+@pytest.mark.usefixtures("plainly")
+@pytest.mark.parametrize("audience", ["internal", "public"])
+def test_every_form_the_key_and_what_leads_to_it_are_covered_by_name(audience: str) -> None:
+    stem = "comparison" if audience == "internal" else "comparison-public"
+    key = fresh("auditor")
+    files = comparisons.sign(FORMS, RUNS, audience, key)
+    envelope = f"{stem}.attestation.json"
+    # What an earlier signature left is taken away.
+    assert (files[f"{envelope}.tsr"], files["auditor.rotations.json"]) == (None, None)
+    kept = {name: data for name, data in files.items() if data is not None}
+    assert set(kept) == {
+        f"{stem}.json", f"{stem}.pdf", f"{stem}.html", "auditor.pub", envelope,
+    }  # fmt: skip
+    assert kept[f"{stem}.pdf"] == b"pages" + f"{stem}.pdf".encode()
+    sealed = parse_envelope(kept[envelope], "it")
+    check_signature(sealed, key.public, "it")
+    statement = parse_statement(sealed.payload, COMPARISON_TYPE, "it")
+    assert list(statement.subjects) == sorted(set(kept) - {envelope})
+    for name, (kind, digest) in statement.subjects.items():
+        assert (kind, digest) == ("sha256", hashlib.sha256(kept[name]).hexdigest())
+    assert statement.predicate["role"] == "auditor"
+    assert statement.predicate["audience"] == audience
+    assert [(one["run"], one["verdict"], one["signatures"], one["digests"]) for one in
+            statement.predicate["runs"]] == [
+        (one.run, one.verdict, one.signatures, dict(one.digests)) for one in RUNS
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("plainly")
+def test_rotations_are_covered_and_the_envelope_is_stamped() -> None:
+    key = dataclasses.replace(fresh("auditor"), rotations=(Sealed(b"a rotation"),))
+    files = comparisons.sign(FORMS, RUNS, "internal", key, Clock())  # type: ignore[arg-type] # A stand-in.
+    sealed = files["comparison.attestation.json"]
+    assert sealed is not None
+    assert files["comparison.attestation.json.tsr"] == Clock().stamp(sealed)
+    statement = parse_statement(parse_envelope(sealed, "it").payload, COMPARISON_TYPE, "it")
+    assert "auditor.rotations.json" in statement.subjects
+    assert files["auditor.rotations.json"] == write_bundle("rotations", key.rotations)
+
+
+@pytest.mark.parametrize(("audience", "mode"), [("internal", 0o600), ("public", 0o644)])
+def test_files_are_written_for_their_readers_the_envelope_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audience: str, mode: int
+) -> None:
+    envelope = comparisons.ENVELOPES[audience]
+    (tmp_path / "old").write_bytes(b"old")
+    order, write = [], comparisons.write_atomic
+
+    def noted(path: Path, data: bytes, mode: int) -> None:
+        order.append(path.name)
+        write(path, data, mode)
+
+    monkeypatch.setattr(comparisons, "write_atomic", noted)
+    files = {envelope: b"1", "z": b"2", f"{envelope}.tsr": b"3", "a": b"4", "old": None, "no": None}
+    comparisons.write(tmp_path, files, audience)
+    assert order == ["a", "z", envelope, f"{envelope}.tsr"]
+    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert found == {name: data for name, data in files.items() if data is not None}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {mode}
+
+
+# Statements that no comparison makes, by the right key.
+
+
+def rewritten(compared: Compared, change: Callable[[Statement], None]) -> list[str]:
+    """What is said where the internal comparison's envelope is another, signed anew."""
+    path = compared.folder / "comparison.attestation.json"
+    statement = parse_statement(
+        parse_envelope(path.read_bytes(), "it").payload, COMPARISON_TYPE, "it"
+    )
+    change(statement)
+    path.write_bytes(seal(write_statement(statement), compared.auditor.private))
+    found = verify_comparison(compared.folder, compared.keys / "auditor.pub").problems
+    return [str(problem) for problem in found]
+
+
+OTHERS = "comparison.attestation.json: names other runs, verdicts or digests than comparison.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: None, []),
+        (
+            lambda s: s.predicate.update(audience="public"),
+            ["comparison.attestation.json: is not about the internal comparison"],
+        ),
+        (lambda s: s.predicate["runs"].pop(), [OTHERS]),
+        (lambda s: s.predicate["runs"].append(s.predicate["runs"][0]), [OTHERS]),
+        (lambda s: s.predicate["runs"].reverse(), [OTHERS]),
+        (lambda s: s.predicate["runs"][0].update(run="another"), [OTHERS]),
+        (lambda s: s.predicate["runs"][0].update(verdict="MAYBE"), [OTHERS]),
+        (lambda s: s.predicate["runs"][1]["digests"].clear(), [OTHERS]),
+        # The envelope may say more of a run than the tables do.
+        (lambda s: s.predicate["runs"][1]["digests"].update({"attestation.json": "0" * 64}), []),
+        (
+            lambda s: s.predicate.update(role="trainer"),
+            ["comparison.attestation.json: was not signed in the role of the auditor"],
+        ),
+        (
+            lambda s: s.subjects.pop("comparison.html"),
+            [
+                "comparison.html: is not covered by comparison.attestation.json",
+                "comparison.html: is not covered by the signature of a comparison",
+            ],
+        ),
+        (
+            lambda s: s.subjects.update({"../run/ledger.jsonl": ("sha256", "0" * 64)}),
+            [
+                "comparison.attestation.json: names ../run/ledger.jsonl, which is no file of a "
+                "comparison"
+            ],
+        ),
+        (
+            lambda s: s.subjects.update({"comparison.json": ("hmacSha256", "0" * 64)}),
+            [
+                "comparison.attestation.json: names comparison.json, which is no file of a "
+                "comparison"
+            ],
+        ),
+        (
+            lambda s: s.subjects.update({"comparison.json": ("sha256", "0" * 64)}),
+            ["comparison.json: changed since comparison.attestation.json was signed"],
+        ),
+        (
+            lambda s: s.subjects.update({"auditor.rotations.json": ("sha256", "0" * 64)}),
+            ["auditor.rotations.json: missing"],
+        ),
+    ],
+)
+def test_a_statement_that_does_not_fit_its_comparison_is_named(
+    compared: Compared, change: Callable[[Statement], None], said: list[str]
+) -> None:
+    found = rewritten(compared, change)
+    assert len(found) == len(said), found
+    for problem, start in zip(found, said, strict=True):
+        assert problem.startswith(start)
+
+
+@pytest.mark.parametrize("audience", ["internal", "public"])
+def test_a_comparison_for_one_audience_is_one_by_itself(compared: Compared, audience: str) -> None:
+    other = "comparison-public." if audience == "internal" else "comparison."
+    for path in list(compared.folder.iterdir()):
+        if path.name.startswith(other):
+            path.unlink()
+    assert is_comparison(Snapshot(compared.folder))
+    assert verify_comparison(compared.folder, compared.keys / "auditor.pub").ok
+    (compared.folder / "ledger.jsonl").write_bytes(b"")
+    assert not is_comparison(Snapshot(compared.folder))
+
+
+def test_data_and_pages_must_be_there_and_the_same(compared: Compared) -> None:
+    (compared.folder / "comparison.json").unlink()
+    assert "missing" in compared.problems()["comparison.json"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from importlib import resources
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reports.errors import EnvelopeError
+from reports.signatures import challenges, dsse
 from reports.signatures.dsse import (
     PAYLOAD_TYPE,
     RUN_TYPE,
@@ -27,6 +29,7 @@ from reports.signatures.dsse import (
     write_statement,
 )
 from reports.signatures.keys import fingerprint
+from reports.signatures.trust import statements
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 SEALED = seal(b"payload", KEY)
@@ -159,3 +162,24 @@ def test_a_statement_of_the_form_before_numbers_is_read_and_has_none() -> None:
     data = write_statement(Statement(SAID.subjects, earlier, SAID.predicate))
     assert SAID.is_numbered
     assert not parse_statement(data, RUN_TYPE, "file").is_numbered
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        (dsse.TRAINING_TYPE, "training-attestation"),
+        (dsse.RUN_TYPE, "run-attestation"),
+        (dsse.PUBLIC_TYPE, "public-attestation"),
+        (dsse.COMPARISON_TYPE, "comparison-attestation"),
+        (statements.ROTATION_TYPE, "key-rotation"),
+        (statements.REVOCATION_TYPE, "key-revocation"),
+        (challenges.INTENT_TYPE, "intent"),
+        (challenges.CHALLENGE_TYPE, "challenge"),
+        (challenges.DRAW_TYPE, "draw"),
+    ],
+)
+def test_each_type_of_statement_has_the_name_under_which_its_schema_was_published(
+    kind: str, schema: str
+) -> None:
+    folder = resources.files("reports") / "schema"
+    assert json.loads((folder / f"{schema}.schema.json").read_bytes())["$id"] == kind

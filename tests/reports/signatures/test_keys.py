@@ -43,6 +43,44 @@ def test_an_unneeded_or_empty_passphrase_is_said(tmp_path: Path) -> None:
         create("trainer", tmp_path, "")
 
 
+def test_a_key_is_not_stored_where_it_cannot_be_kept(tmp_path: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    deep = tmp_path / "not" / "made" / "yet"
+    assert keys.store(private, deep, "trainer").private.parent == deep
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(KeyFileError, match=r"inner: no key can be written \(Not a directory\)"):
+        keys.store(private, tmp_path / "file" / "inner", "trainer")
+    deep.chmod(0o777)
+    with pytest.raises(KeyFileError, match="others may write to it"):
+        keys.store(private, deep, "auditor")
+    assert {path.name for path in deep.iterdir()} == {"trainer.key", "trainer.pub"}
+    with pytest.raises(KeyFileError, match=r"trainer\.pub: cannot be written"):
+        keys.complete(tmp_path / "none" / "trainer.key", private.public_key())
+
+
+def test_half_a_pair_that_vanished_meanwhile_is_no_further_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = keys.create
+
+    def fills_the_disk(path: Path, content: bytes, mode: int) -> None:
+        if path.suffix == ".pub":
+            (tmp_path / "trainer.key").unlink()
+            raise OSError(28, "No space left on device")
+        write(path, content, mode)
+
+    monkeypatch.setattr(keys, "create", fills_the_disk)
+    with pytest.raises(KeyFileError, match=r"no key can be written \(No space left on device\)"):
+        create("trainer", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_key_file_holds_no_key(tmp_path: Path) -> None:
+    (tmp_path / "trainer.key").touch(0o600)
+    with pytest.raises(KeyFileError, match=r"trainer\.key: is empty, so it holds no key"):
+        keys.load_private(tmp_path / "trainer.key")
+
+
 def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
     made = create("trainer", tmp_path)
     before = made.private.read_bytes()
@@ -83,7 +121,34 @@ def test_a_public_half_that_another_process_wrote_first_is_no_failure(
     assert keys.fingerprint(keys.load_public(made.public)) == made.fingerprint
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o722])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(KeyFileError, match=rf"others may write to it \(mode {mode:04o}\)"):
+        keys.refuse_open(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o500, 0o755, 0o711, 0o744])
+def test_a_folder_to_which_its_owner_alone_may_write_is_taken(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    keys.refuse_open(tmp_path)
+    keys.refuse_open(tmp_path / "none")
+
+
+def test_what_is_public_of_a_key_is_for_all_to_read_and_for_its_owner_to_write(
+    tmp_path: Path,
+) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    made = keys.store(private, tmp_path / "k", "trainer", beside={"trainer.crt": b"certificate"})
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "k").iterdir()}
+    assert modes == {"trainer.key": 0o600, "trainer.pub": 0o644, "trainer.crt": 0o644}
+    assert (tmp_path / "k" / "trainer.crt").read_bytes() == b"certificate"
+    made.public.unlink()
+    keys.complete(made.private, private.public_key())
+    assert stat.S_IMODE(made.public.stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601, 0o610])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     made = create("trainer", tmp_path)
     made.private.chmod(mode)

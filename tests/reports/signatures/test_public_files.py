@@ -14,6 +14,7 @@ import pytest
 
 import reports
 from reports import EnvelopeError, SourceError, build_report
+from reports.reading.snapshot import Snapshot
 from reports.signatures import audiences, keys, signing
 from reports.signatures.audiences import files_for
 from reports.signatures.dsse import (
@@ -25,7 +26,8 @@ from reports.signatures.dsse import (
 )
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
-from reports.signatures.verification import Outcome, VerificationResult, verify
+from reports.signatures.verification import Outcome, VerificationResult, public, verify
+from reports.signatures.verification.results import Found
 from tests.reports import stranger
 from tests.reports.signing_keys import create, fresh
 from tests.reports.stranger import needs_shell
@@ -306,3 +308,46 @@ def test_files_are_named_in_order_and_each_once(handed: Handed) -> None:
     for audience in audiences.AUDIENCES:
         names = files_for(handed.run, audience)
         assert list(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "holds"),
+    [
+        ({"unit": "client", "view": "server", "epsilon": 2.0, "delta": 1e-5}, True),
+        ({"unit": "client", "view": "public", "epsilon": 1.0, "delta": 1e-6}, True),
+        ({"unit": "record", "view": "server", "epsilon": 2.0, "delta": 1e-5}, False),
+        ({"unit": "client", "view": "server", "epsilon": 1.0, "delta": 1e-5}, False),
+        ({"unit": "client", "view": "server", "epsilon": 2.0, "delta": 1e-6}, False),
+        # The numbers of one view under the name of another, or of none.
+        ({"unit": "client", "view": "public", "epsilon": 2.0, "delta": 1e-5}, False),
+        ({"unit": "client", "view": "elsewhere", "epsilon": 2.0, "delta": 1e-5}, False),
+        ({}, False),
+    ],
+)
+def test_the_public_report_promises_what_is_claimed_in_its_view(
+    tmp_path: Path, guarantee: dict[str, Any], holds: bool
+) -> None:
+    claims = {
+        "unit": "client",
+        "views": [
+            {"key": "server", "epsilon": 2.0, "delta": 1e-5},
+            {"key": "public", "epsilon": 1.0, "delta": 1e-6},
+        ],
+    }
+    (tmp_path / "report-public.json").write_text(json.dumps({"guarantee": guarantee}))
+    found = Found()
+    public._check_claim(Snapshot(tmp_path), claims, found)
+    said = "report-public.json: states another guarantee than attestation-public.json"
+    assert [str(problem) for problem in found.problems] == ([] if holds else [said])
+
+
+def test_public_files_are_alone_where_nothing_restricted_lies_beside_them(tmp_path: Path) -> None:
+    assert not public.is_public_alone(Snapshot(tmp_path))
+    (tmp_path / ENVELOPE).write_bytes(b"")
+    (tmp_path / "model.json").write_bytes(b"")
+    assert public.is_public_alone(Snapshot(tmp_path))
+    for name in ("attestation.json", "training.attestation.json", "ledger.jsonl", "audit.json",
+                 "evidence"):  # fmt: skip
+        (tmp_path / name).write_bytes(b"")
+        assert not public.is_public_alone(Snapshot(tmp_path))
+        (tmp_path / name).unlink()

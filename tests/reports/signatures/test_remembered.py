@@ -54,7 +54,7 @@ def test_every_attestation_is_compared_also_behind_one_that_is_away() -> None:
 
 
 def test_what_was_seen_is_kept_for_its_owner_beside_what_was_seen_before(tmp_path: Path) -> None:
-    path = tmp_path / "keys" / "verified.json"
+    path = tmp_path / "config" / "keys" / "verified.json"
     assert read(path) == {}
     found = Found()
     remember({}, "b", {NAME: Seen(1, ONE)}, path, found)

@@ -408,6 +408,10 @@ def test_the_auditor_needs_the_trainers_signature_and_findings(
     (run / "audit.json").unlink()
     with pytest.raises(ReportError, match="there is no finding to sign"):
         signing.sign(run, auditor=private)
+    (run / "audit.json").write_text("{")
+    with pytest.raises(ReportError, match=r"^audit\.json"):
+        signing.sign(run, auditor=private)
+    assert not (run / "attestation.json").exists()
 
 
 def test_links_and_odd_names_are_not_signed(make_run: MakeRun, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from reports.errors import EnvelopeError, SourceError
+from reports.errors import EnvelopeError, KeyFileError, SourceError
 from reports.reading.snapshot import Snapshot
 from reports.signatures.dsse import (
     SHA256,
@@ -27,7 +27,7 @@ from reports.signatures.dsse import (
     write_statement,
 )
 from reports.signatures.keys import fingerprint
-from reports.signatures.trust import certificates, statements
+from reports.signatures.trust import certificates, revocations, statements, timestamps
 from reports.signatures.trust.statements import (
     REVOCATION_TYPE,
     ROTATION_TYPE,
@@ -41,6 +41,7 @@ from reports.signatures.verification import _judge_signers
 from reports.signatures.verification.key_trust import (
     Trust,
     leads_to,
+    refuse_expired,
     refuse_revoked,
     trusted_time,
 )
@@ -234,6 +235,19 @@ def test_a_list_is_laid_out_in_one_way_alone() -> None:
     assert statements.read_bundle(stamped, "rotations", "file") == (Sealed(b"envelope", b"stamp"),)
 
 
+def test_a_list_of_a_megabyte_is_read_and_none_that_is_larger(tmp_path: Path) -> None:
+    """The size is looked at first, so that no hostile file fills the memory."""
+    path, found = tmp_path / "trainer.rotations.json", Found()
+    for size, said in ((1_000_000, "is no list|JSON"), (1_000_001, "larger than the accepted")):
+        path.write_bytes(b" " * size)
+        with pytest.raises((EnvelopeError, SourceError), match=said):
+            statements.rotations_of(path)
+        found = Found()
+        keys = FIRST.public_key(), SECOND.public_key()
+        assert not leads_to(Snapshot(tmp_path), path.name, "trainer", *keys, NOBODY, found)
+        assert ("larger than" in found.problems[0].reason) == (size > 1_000_000)
+
+
 def test_rotations_are_read_from_beside_a_key_and_there_may_be_none(tmp_path: Path) -> None:
     path = tmp_path / "trainer-2.rotations.json"
     assert statements.rotations_of(path) == ()
@@ -255,6 +269,7 @@ def led(
     chain: tuple[Sealed, ...] | bytes | None,
     start: ec.EllipticCurvePrivateKey = FIRST,
     end: ec.EllipticCurvePrivateKey = THIRD,
+    trust: Trust = NOBODY,
 ) -> tuple[bool, list[str], list[str]]:
     if chain is not None:
         data = chain if isinstance(chain, bytes) else statements.write_bundle("rotations", chain)
@@ -262,7 +277,7 @@ def led(
     found = Found()
     leads = leads_to(
         Snapshot(folder), "trainer.rotations.json", "trainer", start.public_key(),
-        end.public_key(), NOBODY, found,
+        end.public_key(), trust, found,
     )  # fmt: skip
     return leads, [str(problem) for problem in found.problems], found.statements
 
@@ -300,6 +315,29 @@ def test_a_damaged_list_or_timestamp_is_named_and_leads_nowhere(tmp_path: Path) 
     assert (leads, said) == (False, [])
     assert len(problems) == 1
     assert problems[0].startswith("trainer.rotations.json: ")
+
+
+@pytest.mark.parametrize(
+    ("since", "trusted", "leads"),
+    [
+        (WHEN + datetime.timedelta(days=1), True, True),
+        (WHEN - datetime.timedelta(days=1), True, False),
+        (WHEN + datetime.timedelta(days=1), False, False),
+    ],
+)
+def test_a_rotation_by_a_key_that_is_revoked_by_now_leads_on_where_a_trusted_time_is_older(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    since: datetime.datetime,
+    trusted: bool,
+    leads: bool,
+) -> None:
+    stamp = Timestamp(WHEN, "an authority", trusted)
+    monkeypatch.setattr(timestamps, "check", lambda *_: stamp)
+    revoked = {ISSUER: Revocation("trainer", ISSUER, since, "key-compromise", ISSUER)}
+    trust = dataclasses.replace(NOBODY, revoked=revoked)
+    stamped = Sealed(rotation().envelope, b"a stamp")
+    assert led(tmp_path, (stamped,), FIRST, SECOND, trust)[0] is leads
 
 
 # What a time is worth.
@@ -342,6 +380,85 @@ def test_a_time_is_relied_on_where_its_authority_is_trusted(trusted: bool) -> No
     ]
     assert trusted_time(None, "file", found) is None
     assert len(found.statements) == 1
+
+
+def test_a_certificate_must_be_valid_when_it_signed_or_now_if_nobody_knows_when() -> None:
+    chain = (certificates.self_signed(FIRST, "auditor", 30, WHEN),)
+    long_ago = (certificates.self_signed(FIRST, "auditor", 30, WHEN.replace(year=2020)),)
+
+    def told(chain: certificates.Chain, moment: datetime.datetime | None) -> list[str]:
+        found = Found()
+        stamp = None if moment is None else Timestamp(moment, "an authority", True)
+        refuse_expired(chain, "report.pdf", stamp, found)
+        return [str(problem) for problem in found.problems]
+
+    assert told(chain, WHEN) == []
+    (late,) = told(chain, WHEN + datetime.timedelta(days=31))
+    assert late.startswith("report.pdf: the certificate of ")
+    assert late.endswith(" expired on 2026-12-22")
+    assert told(long_ago, WHEN.replace(year=2020)) == []
+    (now,) = told(long_ago, None)
+    assert now.endswith(
+        " expired on 2020-12-22, and no timestamp that you trust shows that it was signed before"
+    )
+
+
+def test_a_key_that_was_given_counts_and_one_s_own_where_none_was() -> None:
+    own = {"trainer": frozenset({"mine"}), "auditor": frozenset[str]()}
+    given = Trust({"auditor": FIRST.public_key()}, (), {}, own)  # type: ignore[arg-type] # Literals.
+    asked = [("trainer", "mine"), ("trainer", "theirs"), ("auditor", "theirs"), ("auditor", "mine")]
+    found = [given.signer(role, key, "file", "now") for role, key in asked]  # type: ignore[arg-type] # Literals.
+    assert [(one.pinned, one.own) for one in found] == [
+        (False, True), (False, False), (True, False), (True, False),
+    ]  # fmt: skip
+    assert {(one.envelope, one.time) for one in found} == {("file", "now")}
+    both = Trust({"trainer": FIRST.public_key()}, (), {}, own).signer("trainer", "mine", "file")  # type: ignore[arg-type] # Literals.
+    assert (both.pinned, both.own, both.time) == (True, False, None)
+
+
+# Lists of revoked keys.
+
+
+def listed(path: Path, *since: datetime.datetime) -> Path:
+    entries = []
+    for moment in since:
+        entry = Revocation("trainer", ISSUER, moment, "superseded", ISSUER)
+        envelope = statements.write_revocation(entry, FIRST.public_key(), FIRST, (), WHEN)
+        entries.append(Sealed(envelope))
+    path.write_bytes(statements.write_bundle("revocations", tuple(entries)))
+    return path
+
+
+def test_of_several_dates_of_a_revocation_the_earliest_counts(tmp_path: Path) -> None:
+    early, late = WHEN - datetime.timedelta(days=2), WHEN
+    one, two = listed(tmp_path / "one", late, early), listed(tmp_path / "two", late)
+    for paths in ((one,), (one, two), (two, one)):
+        found = revocations.read_lists(paths)
+        assert {key: entry.since for key, entry in found.items()} == {ISSUER: early}
+    assert revocations.read_lists([two])[ISSUER].since == late
+    assert revocations.read_lists([]) == {}
+
+
+def test_a_key_folder_has_a_list_of_each_role_or_none(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o700)
+    assert revocations.own_revocations(folder) == {}
+    path = revocations.list_path(folder, "trainer")
+    assert path == folder / "trainer.revocations.json"
+    listed(path, WHEN)
+    assert set(revocations.own_revocations(folder)) == {ISSUER}
+    folder.chmod(0o777)
+    with pytest.raises(KeyFileError, match="others may write to it"):
+        revocations.own_revocations(folder)
+    folder.chmod(0o700)
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(KeyFileError, match=f"^{folder}/trainer.revocations.json"):
+        revocations.own_revocations(folder)
+    path.unlink()
+    path.write_bytes(statements.write_bundle("rotations", (rotation(),)))
+    with pytest.raises(EnvelopeError, match="is no list of revocations"):
+        revocations.own_revocations(folder)
 
 
 def test_an_authority_without_a_name_is_called_that() -> None:

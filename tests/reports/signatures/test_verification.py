@@ -108,6 +108,16 @@ def test_all_holds_only_under_keys_that_the_reader_knows(
     )
 
 
+@pytest.mark.parametrize("content", [b"{}", b"\0"])
+def test_a_models_own_signature_that_does_not_hold_is_named(signed: Signed, content: bytes) -> None:
+    (signed.run / "model.sig").write_bytes(content)
+    signing.sign(signed.run, trainer=signed.trainer)
+    signing.sign(signed.run, auditor=signed.auditor)
+    result = signed.verify()
+    assert named(result) == {"model.sig"}
+    assert "model.sig" not in {signer.envelope for signer in result.signers}
+
+
 def test_a_run_signed_anew_by_somebody_else_is_never_all_holds(signed: Signed) -> None:
     shutil.copytree(signed.keys, signed.run.parent / "mine")
     signing.sign(signed.run, fresh("trainer"), fresh("auditor"))
