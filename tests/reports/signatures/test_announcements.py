@@ -15,10 +15,13 @@ from reports import build_report
 from reports.content.parts import PUBLIC
 from reports.reading.files import sha256_file
 from reports.signatures import challenges, handing_over, keys, signing
-from reports.signatures.challenges import Promised, Seen
+from reports.signatures.challenges import Promised, Seen, Signed
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
-from reports.signatures.verification import Outcome, VerificationResult, verify
+from reports.signatures.trust.timestamps import Timestamp
+from reports.signatures.verification import Outcome, VerificationResult, announcements, verify
+from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.results import Found, Signer
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.authority import LocalAuthority
 from tests.logs import TransparencyLog
@@ -234,3 +237,37 @@ def test_a_transparency_log_holds_the_intent_or_the_proof_is_named(case, tmp_pat
     beside.write_bytes(log.proof(2))
     sign(case)
     assert any("holds something else" in problem for problem in problems(verify(case.run)))
+
+
+@pytest.mark.parametrize(
+    ("signer", "same", "pinned", "own"),
+    [
+        ("given", False, True, False),
+        ("mine", False, False, True),
+        ("a stranger's", False, False, False),
+        # It is known to lead to the key that was given.
+        ("a stranger's", True, True, False),
+    ],
+)
+def test_a_challenger_is_known_by_a_key_that_was_given_or_is_one_s_own(
+    signer: str, same: bool, pinned: bool, own: bool
+) -> None:
+    made = {name: fresh("auditor") for name in ("given", "mine", "a stranger's")}
+    mine = frozenset({made["mine"].fingerprint})
+    trust = Trust(
+        {"auditor": made["given"].public}, (), {}, {"trainer": frozenset(), "auditor": mine}
+    )
+    found = Found()
+    signed = Signed(key=made[signer].public, created=NOON, envelope=b"")
+    stamp = Timestamp(NOON, "an authority", True)
+    announcements._signer(signed, "auditor", "challenge.json", stamp, trust, found, same)
+    assert found.signers == [
+        Signer(
+            "auditor",
+            made[signer].fingerprint,
+            "challenge.json",
+            pinned,
+            "2026-11-22T12:00:00Z",
+            own,
+        )
+    ]

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from reports import KeyFileError, ReportError
 from reports.signatures import keys
+from reports.signatures.trust import certificates
 from tests.reports.signing_keys import create
 
 
@@ -217,3 +219,36 @@ def test_without_a_home_folder_a_way_out_is_told(
         monkeypatch.setenv("DPFEDADAMW_KEYS", chosen)
     with pytest.raises(KeyFileError, match="no such home folder; set DPFEDADAMW_KEYS"):
         keys.default_directory()
+
+
+def test_of_the_two_forms_of_a_signature_the_lower_ends_at_half_the_order() -> None:
+    half = ec.SECP256R1().group_order // 2
+    for s, low in ((1, True), (half, True), (half + 1, False), (2 * half, False)):
+        assert keys.has_low_s(encode_dss_signature(1, s)) is low
+
+
+def test_a_fingerprint_is_of_a_public_key_of_any_kind_or_of_a_certificates(tmp_path: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    path = tmp_path / "file"
+    certificate = certificates.self_signed(private, "auditor")
+    for content in (keys.public_pem(private.public_key()), certificates.chain_pem((certificate,))):
+        path.write_bytes(content)
+        path.chmod(0o644)
+        assert keys.public_fingerprint(path) == keys.fingerprint(private.public_key())
+    for content in (b"junk", b"-----BEGIN CERTIFICATE-----\njunk\n-----END CERTIFICATE-----\n"):
+        path.write_bytes(content)
+        with pytest.raises(KeyFileError, match="file: holds no public key or certificate"):
+            keys.public_fingerprint(path)
+    with pytest.raises(KeyFileError, match="none: no such key"):
+        keys.public_fingerprint(tmp_path / "none")
+
+
+@pytest.mark.parametrize("passphrase", ["word", None])
+def test_what_is_no_key_is_told_as_that_and_not_as_a_wrong_passphrase(
+    tmp_path: Path, passphrase: str | None
+) -> None:
+    path = tmp_path / "junk.key"
+    path.write_bytes(b"junk")
+    path.chmod(0o600)
+    with pytest.raises(KeyFileError, match=r"junk\.key: no private key in PKCS#8 PEM form"):
+        keys.load_private(path, passphrase)

@@ -9,17 +9,20 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyhanko.pdf_utils.incremental_writer import IncrementalPdfFileWriter
 from pyhanko.pdf_utils.reader import PdfFileReader
 from pyhanko.sign import fields, signers
+from pyhanko.sign.validation.status import SignatureCoverageLevel
 
 from reports import build_report
 from reports.errors import PdfSignatureError
@@ -27,6 +30,7 @@ from reports.signatures import pades
 from reports.signatures.keys import fingerprint
 from reports.signatures.trust import certificates
 from reports.signatures.trust.signer import SigningKey
+from reports.signatures.trust.timestamps import to_asn1
 from tests.reports.signing_keys import fresh
 
 NAME = "report.pdf"
@@ -307,3 +311,141 @@ def test_a_report_without_its_data_is_told_as_that(signed: bytes) -> None:
         patch.setattr(pades, "_reader", lambda _: reader)
         with pytest.raises(PdfSignatureError, match=r"report.pdf: carries no report\.json"):
             pades.attached(signed, NAME)
+
+
+# What a person's program may sign, and how.
+
+
+def issued(name: str, key: Any) -> Any:
+    """A certificate by an office for a key of any kind, as the PDF library takes it."""
+    office = ec.generate_private_key(ec.SECP256R1())
+    now = certificates.now()
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Office")]))
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=9))
+        .sign(office, hashes.SHA256())
+    )
+    return to_asn1(made)
+
+
+def signatures(
+    patch: pytest.MonkeyPatch, *found: dict[str, Any]
+) -> tuple[bytes, list[ec.EllipticCurvePrivateKey]]:
+    """Let a file have these signatures, of which the PDF library says what is given."""
+    gap, own = b"<300201ff>", []
+    embedded, said = [], {}
+    for number, status in enumerate(found):
+        own.append(ec.generate_private_key(ec.SECP256R1()))
+        one = SimpleNamespace(
+            signer_cert=issued(f"Person {number}", own[-1]),
+            other_embedded_certs=[],
+            byte_range=(0, 5, 5 + len(status.get("gap", gap)), 9),
+            sig_object_type=status.get("kind", "/Sig"),
+        )
+        embedded.append(one)
+        said[id(one)] = SimpleNamespace(
+            **{
+                "intact": True,
+                "valid": True,
+                "coverage": SignatureCoverageLevel.ENTIRE_FILE,
+                "signer_reported_dt": None,
+                "timestamp_validity": None,
+                **status,
+            }
+        )
+
+    async def validate(one: Any, **_: Any) -> Any:
+        return said[id(one)]
+
+    patch.setattr(pades, "_reader", lambda _: SimpleNamespace(embedded_signatures=embedded))
+    patch.setattr(pades, "async_validate_pdf_signature", validate)
+    return b"%PDF-" + found[-1].get("gap", gap) + b"%%EOF", own
+
+
+BLOCK = SignatureCoverageLevel.CONTIGUOUS_BLOCK_FROM_START
+LEAVES_OUT = SignatureCoverageLevel.UNCLEAR
+CLAIMED = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
+
+
+def test_everybody_who_signed_is_named_with_key_issuer_and_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, own = signatures(
+        monkeypatch,
+        {"coverage": BLOCK},
+        {"kind": "/DocTimeStamp", "intact": False},
+        {"signer_reported_dt": CLAIMED},
+    )
+    first, second = pades.check_sign_off(data, "annex.pdf")
+    assert (first.name, first.issuer) == ("Common Name: Person 0", "Common Name: Office")
+    assert (second.name, second.claimed, second.timestamp) == (
+        "Common Name: Person 2", CLAIMED, None,
+    )  # fmt: skip
+    assert first.fingerprint == fingerprint(own[0].public_key())
+    assert second.fingerprint == fingerprint(own[2].public_key())
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([{"kind": "/DocTimeStamp"}], "nobody has signed it"),
+        ([{"intact": False}], "the signature of Common Name: Person 0 does not hold"),
+        ([{"valid": False}], "the signature of Common Name: Person 0 does not hold"),
+        ([{"coverage": BLOCK, "intact": False}, {}], "the signature of Common Name: Person 0 does"),
+        ([{}, {"valid": False}], "the signature of Common Name: Person 1 does not hold"),
+        ([{"coverage": BLOCK}], "something was added after it was signed"),
+        ([{}, {"coverage": BLOCK}], "something was added after it was signed"),
+        ([{"coverage": LEAVES_OUT}, {}], "the signature of Common Name: Person 0 leaves something"),
+        ([{"gap": b"<300201ff01>"}], "holds unsigned bytes behind its signature"),
+        (
+            [{"timestamp_validity": SimpleNamespace(intact=False, valid=True)}],
+            "its timestamp does not hold",
+        ),
+        (
+            [{"timestamp_validity": SimpleNamespace(intact=True, valid=False)}],
+            "its timestamp does not hold",
+        ),
+    ],
+)
+def test_an_annex_on_which_one_signature_does_not_hold_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch, found: list[dict[str, Any]], said: str
+) -> None:
+    data, _ = signatures(monkeypatch, *found)
+    with pytest.raises(PdfSignatureError, match=f"^annex.pdf: {said}"):
+        pades.check_sign_off(data, "annex.pdf")
+
+
+def test_an_annex_that_cannot_be_parsed_is_one_sentence() -> None:
+    for act in (pades.check_sign_off, pades.made_as, pades.unsigned):
+        with pytest.raises(PdfSignatureError, match=r"^annex\.pdf: ") as caught:
+            act(b"no PDF", "annex.pdf")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_report_that_a_key_of_another_kind_certifies_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key in (ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)):
+        certificate = issued("Auditor", key)
+        one = SimpleNamespace(
+            field_name=pades.FIELD, signer_cert=certificate, other_embedded_certs=[]
+        )
+        reader = SimpleNamespace(embedded_signatures=[one])
+        monkeypatch.setattr(pades, "_reader", lambda _, reader=reader: reader)
+        with pytest.raises(PdfSignatureError, match="is not signed by a P-256 key"):
+            pades.check(b"", NAME)
+
+
+def test_certificates_are_put_in_order_as_far_as_they_lead() -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    leaf, root = chain_of(private)
+    (stranger,) = fresh("trainer").chain
+    assert pades._ordered([leaf, stranger, root]) == (leaf, root)
+    assert pades._ordered([leaf, stranger]) == (leaf,)
+    assert pades._ordered([root, leaf]) == (root,)
+    assert pades._ordered([leaf]) == (leaf,)
