@@ -305,7 +305,7 @@ class _Attachment:
         self._forwards = self._iterations = 0
         self._gathered = _Gathered()
         self._pending: _Pending | None = None
-        self._template: tuple[Tensor, ...] = ()
+        self._template: tuple[tuple[int, ...], str | None] | None = None
         self._modes: list[tuple[nn.Module, bool]] = []
         self._undo: list[Callable[[], None]] = []
         writer.attach(self._groups())
@@ -324,12 +324,18 @@ class _Attachment:
 
     def probe(self) -> LoopProbe:
         """The loop's own step, to be asked with synthetic records."""
-        shape = tuple(self._template[0].shape[1:]) if self._template else None
+        shape, keyword = self._template or (None, None)
         # As in training, whatever was evaluated since.
         for module, training in self._modes:
             module.training = training
         return LoopProbe(
-            self._model, self.inner, self._optimizer, self.parameters, shape, self._criterion
+            self._model,
+            self.inner,
+            self._optimizer,
+            self.parameters,
+            shape,
+            self._criterion,
+            keyword,
         )
 
     def left_over(self) -> tuple[int, int]:
@@ -375,7 +381,7 @@ class _Attachment:
         else:
             self._wrap(optimizer, "clip_and_accumulate", self._around_clipping)
         self._wrap(optimizer.original_optimizer, "step", self._around_update)
-        handle = self._model.register_forward_pre_hook(self._forward)
+        handle = self._model.register_forward_pre_hook(self._forward, with_kwargs=True)
         self._undo.append(handle.remove)
         self._undo.append(_listen_to(self._loader.batch_sampler, self._draw, self._begin_iteration))
 
@@ -396,13 +402,15 @@ class _Attachment:
         setattr(target, name, wrapped)
         self._undo.append(undo)
 
-    def _forward(self, _module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _forward(self, _module: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._forwards += 1
-        if not self._template:
-            one_tensor = len(args) == 1 and isinstance(args[0], Tensor) and args[0].dim() > 1
-            if one_tensor and args[0].is_floating_point():
+        if self._template is None:
+            # Labels beside it are whole numbers, and of one dimension.
+            given = [(None, one) for one in args] + [*keywords.items()]
+            read = [(name, one) for name, one in given if isinstance(one, Tensor) and one.dim() > 1]
+            if len(read) == 1 and read[0][1].is_floating_point() and len(args) <= 1:
                 # Its shape alone is kept.
-                self._template = (args[0].detach()[:0].clone(),)
+                self._template = tuple(read[0][1].shape[1:]), read[0][0]
 
     def _begin_iteration(self) -> None:
         self._iterations += 1

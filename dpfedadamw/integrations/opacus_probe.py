@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class LoopProbe:
         parameters: The trained parameters, in the vector's order.
         input_shape: Shape of one record; None where the model reads no single tensor of numbers.
         criterion: The loss function; cross-entropy if None.
+        keyword: By which name the model is given its records; None where by none. It then answers
+            with its logits, or with a mapping or an object that has them, as transformers do.
 
     Raises:
         DpfedadamwError: If the model cannot be asked with made-up records.
@@ -44,10 +46,12 @@ class LoopProbe:
         parameters: Sequence[nn.Parameter],
         input_shape: tuple[int, ...] | None,
         criterion: Callable[..., Tensor] | None,
+        keyword: str | None = None,
     ) -> None:
         if input_shape is None:
             raise DpfedadamwError("the model reads no single tensor of numbers")
         self._model = model
+        self._keyword = keyword
         self._inner = inner
         self._optimizer = optimizer
         self._parameters = parameters
@@ -111,9 +115,9 @@ class LoopProbe:
             if self._ghost:
                 loss = DPLossFastGradientClipping(
                     self._model, self._optimizer, self._criterion, self._optimizer.loss_reduction
-                )(self._model(records), labels)
+                )(self._logits(records), labels)
             else:
-                loss = self._criterion(self._model(records), labels)
+                loss = self._criterion(self._logits(records), labels)
             loss.backward()
         if self._ghost:
             found = [one.grad for one in self._parameters]
@@ -127,6 +131,15 @@ class LoopProbe:
         self._clear()
         total: NDArray[np.float32] = torch.cat(parts).float().numpy().copy()
         return total
+
+    def _logits(self, records: Tensor) -> Any:
+        """What the model answers, as the loop calls it."""
+        if self._keyword is None:
+            return self._model(records)
+        answer = self._model(**{self._keyword: records})
+        if isinstance(answer, Mapping):
+            return answer.get("logits")
+        return getattr(answer, "logits", answer)
 
     def _clear(self) -> None:
         self._optimizer._is_last_step_skipped = False
@@ -146,7 +159,7 @@ class LoopProbe:
     def _classes(self) -> int:
         """How many labels there are: the length of an answer."""
         with torch.no_grad():
-            answer = self._model(torch.zeros(2, *self.input_shape, device=self._device))
+            answer = self._logits(torch.zeros(2, *self.input_shape, device=self._device))
         self._clear()
         if not isinstance(answer, Tensor) or answer.dim() != 2:
             raise DpfedadamwError("the model does not answer with one row of numbers a record")

@@ -116,6 +116,11 @@ class UpdateRecorder:
         self._shapes: list[tuple[int, ...]] = []
         self._names: list[str] = []
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds were recorded, those of earlier processes included."""
+        return 0 if self._writer is None else self._writer.steps
+
     def charge(
         self,
         before: Arrays,

@@ -125,7 +125,8 @@ def _judge(bundle: Bundle) -> Judgement:
         comparison,
         f"{len(ledger.spends)} charged steps cost epsilon = {spent.headline:.4g} at delta = "
         f"{delta:g}, composed again by {methods()}; the loop states {epsilon:.4g} by {name}, "
-        "which is not less, and its accountant counted these steps",
+        "which is not less"
+        + (", and its accountant counted these steps" * ("accountant_history" in ledger.claim)),
         details,
     )
 

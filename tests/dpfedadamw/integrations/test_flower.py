@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from audit.auditor import audit_run
+from audit.verdict import Verdict
 from tests.audit.corruptions import attest
 from tests.runs import call
 
@@ -50,3 +52,25 @@ def test_clients_of_flower_are_judged_by_all_rounds_whichever_process_ran_them(
     # Five batches in each of six rounds, and what they all cost.
     assert sum(spends) == 30
     assert found["epsilon"] == pytest.approx(8.16, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("way", "folder", "failed"),
+    [
+        ("local", "client-1", []),
+        ("local-sensitivity", "client-1", ["accounting"]),
+        ("local-beyond-one", "client-1", ["accounting"]),
+        ("central", "server", []),
+        ("central-weighted", "server", ["sensitivity"]),
+    ],
+)
+def test_flowers_own_client_level_privacy_is_judged(
+    way: str, folder: str, failed: list[str], tmp_path: Path
+) -> None:
+    _simulated("flower_updates", str(tmp_path), way)
+    run = tmp_path / folder
+    if way.startswith("local"):
+        assert call("evidence", "close", str(run)) == 0
+    found = audit_run(attest(run))
+    assert [one.name for one in found.findings if one.verdict is Verdict.FAIL] == failed
+    assert found.verdict is (Verdict.FAIL if failed else Verdict.PASS)
