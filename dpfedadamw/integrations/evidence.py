@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -468,7 +469,7 @@ class EvidenceWriter:
         tensors = [dict(one) for one in loop.model_tensors]
         write_json(
             run.model_config,
-            {"format": 1, "parameters": loop.parameters, "tensors": tensors, "qualifications": []},
+            {"format": 1, "parameters": _size(tensors), "tensors": tensors, "qualifications": []},
         )
         self._write_layout()
         ledger = Ledger(run.ledger)
@@ -637,6 +638,11 @@ def _claim(stated: Stated, delta: float, adjacency: str, unit: str) -> dict[str,
             [float(noise), float(rate), int(steps)] for noise, rate, steps in stated.history
         ]
     return claim
+
+
+def _size(tensors: Sequence[Mapping[str, Any]]) -> int:
+    """Parameters of the whole model, frozen ones included."""
+    return sum(math.prod(one["shape"]) for one in tensors)
 
 
 def _adjacency(sampling: str) -> str:

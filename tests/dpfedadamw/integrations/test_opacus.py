@@ -138,21 +138,29 @@ def test_a_model_that_cannot_be_asked_is_not_verified(tmp_path: Path) -> None:
             super().__init__()
             self.inner = loops.network()
 
-        def forward(self, *, inputs: torch.Tensor) -> torch.Tensor:
-            return self.inner(inputs)
+        def forward(self, *, inputs: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+            return self.inner(inputs + more)
 
     parts = loops.private(model=Pair())
     recorder = Recorder(tmp_path / "run", delta=1e-5)
     recorder.attach(parts.optimizer, parts.loader, parts.model)
     for inputs, labels in parts.loader:
         parts.optimizer.zero_grad()
-        parts.criterion(parts.model(inputs=inputs), labels).backward()
+        parts.criterion(parts.model(inputs=inputs, more=inputs), labels).backward()
         parts.optimizer.step()
     with pytest.warns(UserWarning, match="made-up records"):
         run = recorder.close()
     found = audit_run(run).named("sensitivity")
     assert found.verdict is Verdict.NOT_VERIFIED
     assert "active probe" in found.measurement
+
+
+def test_parameters_that_are_frozen_and_published_are_no_leak(tmp_path: Path) -> None:
+    model = loops.network(nn.Linear(12, 12))
+    model[0].requires_grad_(False)
+    found = audit_run(attest(loops.recorded(tmp_path / "run", loops.private(model=model))))
+    assert found.named("disclosure").verdict is Verdict.PASS
+    assert found.verdict is Verdict.PASS
 
 
 def test_evidence_whose_arrays_do_not_fit_together_is_not_verified(tmp_path: Path) -> None:
