@@ -31,6 +31,8 @@ from dpfedadamw.spec.yamlwriter import write
 
 KeyPath = tuple[str | int, ...]
 
+# Named, because hypothesis would try every character whether UTF-8 can write it.
+_ANY_CHARACTER = st.characters(exclude_categories=["Cs"])
 # Text that may stand in a spec: anything but control characters and halves of pairs.
 texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.just("\n"), max_size=40)
 
@@ -77,9 +79,7 @@ def _values(part: Any) -> st.SearchStrategy[Any]:
         others = sorted(types_of(part) - {"string"})
         return st.one_of(_values(words), *(_of_type(name, part) for name in others))
     if "pattern" in part:
-        # Named, because hypothesis would try every character whether UTF-8 can write it.
-        anything = st.characters(exclude_categories=["Cs"])
-        return st.from_regex(part["pattern"].replace("$", r"\Z"), alphabet=anything)
+        return st.from_regex(part["pattern"].replace("$", r"\Z"), alphabet=_ANY_CHARACTER)
     return st.one_of([_of_type(name, part) for name in sorted(types_of(part))])
 
 
@@ -91,7 +91,7 @@ def _of_type(name: str, part: Any) -> st.SearchStrategy[Any]:
     if name == "object":
         # Whatever YAML can hold: somebody else's code is given it.
         plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | texts
-        names = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
+        names = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True, alphabet=_ANY_CHARACTER)
         return st.dictionaries(names, plain | st.lists(plain, max_size=3), max_size=3)
     if name == "string":
         return texts.filter(lambda text: len(text) >= part.get("minLength", 0))

@@ -66,9 +66,11 @@ def test_a_participation_leaves_less_than_seven_hundred_bytes_in_memory(tmp_path
 
     def look(result, _evaluation):
         gc.collect()
+        if result.completed == SETTLED:
+            # From here on, because whatever is traced takes several times as long.
+            tracemalloc.start()
         held[result.completed] = tracemalloc.get_traced_memory()[0]
 
-    tracemalloc.start()
     try:
         with training.lock:
             train(training, on_round=look)
