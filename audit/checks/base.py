@@ -49,6 +49,8 @@ class Check:
         name: short name, one check a unit.
         title: the question.
         place: where the check stands among the others, which run and are reported by rising place.
+        meaning: what a failure would mean, for a reader of the report, which has this sentence
+            from a table (`tests.reports.check_meanings`) and not from the auditor's file.
         claim: what the run claims.
         tolerance: what difference is allowed and where that comes from.
         power: what the check would have detected.
@@ -63,6 +65,7 @@ class Check:
     name: str
     title: str
     place: int
+    meaning: str
     claim: str
     tolerance: str
     power: str

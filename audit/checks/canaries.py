@@ -249,6 +249,8 @@ CANARIES = Check(
     title="Is ε refuted by canaries?",
     units=AT_RECORD_LEVEL,
     place=140,
+    meaning="If it fails, planted records show other noise or more of themselves than the ledger "
+    "says, or were recognised more often than the claim allows.",
     claim="Whoever sees the releases cannot tell better whether a canary was in than the claimed "
     "privacy profile allows.",
     tolerance=f"a claim is contradicted where the law of the ledger's steps gives the scores, or "

@@ -226,6 +226,8 @@ DISCLOSURE = Check(
     title="Does nothing outside the evidence tell more than it may?",
     units=(*AT_RECORD_LEVEL, *AT_CLIENT_LEVEL, LOOP),
     place=100,
+    meaning="If it fails, files that others read tell something of private records that no noise "
+    "hides.",
     claim="Training losses, gradient norms, realised batches and clean moments stay in evidence/. "
     "Outside it each file holds known fields alone, and the model no tensor but trained "
     "parameters and what was frozen.",

@@ -377,6 +377,7 @@ NOISE = Check(
     title="Is the noise as large as the ledger says, everywhere and every time?",
     units=(*AT_RECORD_LEVEL, LOOP),
     place=50,
+    meaning="If it fails, the noise is not what the loss was computed for.",
     claim="Each query's clipped sum carries fresh Gaussian noise of standard deviation sigma C in "
     "every coordinate.",
     tolerance="Exact chi-square, beta and Kolmogorov laws; all tests together raise a false alarm "

@@ -197,6 +197,8 @@ PARTICIPATION = Check(
     title="Were the clients of each round drawn by chance?",
     units=AT_RECORD_LEVEL,
     place=85,
+    meaning="If it fails, clients were not drawn by the chance that the loss towards a third "
+    "party relies on.",
     claim="The clients of a round are S of N, every such set equally likely, or each client by "
     "itself with probability S/N, as the ledger says; and rounds do not depend on each other.",
     tolerance="Exact laws: binomial for each client's count, hypergeometric for what neighbouring "
@@ -214,6 +216,7 @@ register(
         title="Do clients take part by independent chance?",
         units=AT_CLIENT_LEVEL,
         place=45,
+        meaning="If it fails, clients were not drawn by the chance that the stated loss relies on.",
         claim="Each round every client takes part independently with probability l = S/N.",
         tolerance="Exact laws throughout: binomial for counts, their scatter by convolution. All "
         "tests together raise a false alarm in at most 1 of 1000 correct runs (Bonferroni).",

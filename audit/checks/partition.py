@@ -186,6 +186,8 @@ PARTITION = Check(
     name="partition",
     title="Does each record belong to one client, once?",
     place=30,
+    meaning="If it fails, a record is used by more than one client, more than once, or by another "
+    "client than it is charged to: its losses add up, or are counted where they do not belong.",
     claim="The partition gives each training record to exactly one client, as the spec's seed "
     "draws it, and the clients work on these records, none of them twice, in every round.",
     tolerance="none: rows and counts are compared exactly",

@@ -88,6 +88,8 @@ PUBLICATION = Check(
     name="publication",
     title="Do the public files keep who took part to themselves?",
     place=90,
+    meaning="If it fails, public numbers tell how many took part, which the stated loss keeps "
+    "secret.",
     claim="Nothing in the public metrics tells how many clients took part in a round.",
     tolerance="1e-9 of the largest value, for numbers written and read again in decimal",
     power="traffic or any other number of metrics.jsonl that is a multiple of the participants",

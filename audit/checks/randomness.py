@@ -151,6 +151,7 @@ RANDOMNESS = Check(
     name="randomness",
     title="Is it disclosed whether the noise can be drawn again?",
     place=120,
+    meaning="If it fails, somebody may be able to draw the noise again and remove it.",
     claim="In release mode noise and sampling come from a key that only its commitment witnesses; "
     "in reproducible mode the seed is named and so is the consequence.",
     tolerance="none: fields are compared exactly",

@@ -196,6 +196,9 @@ REEXECUTION = Check(
     name="reexecution",
     title="Does computing it again from the data lead to the same?",
     place=66,
+    meaning="If it fails, the run is not what data and key make of it: somebody changed what was "
+    "computed, or what was written of it. Where nothing was computed again, all other findings "
+    "judge what the trainer's own process wrote of itself.",
     claim="Each participation's batches and noise are those that the committed key draws, its "
     "clipped sums are those of the client's records, and its upload and what the server made of "
     "it follow from them.",

@@ -337,6 +337,7 @@ SECOND_MOMENT = Check(
     title="Is the noise's bias of the second moment exactly what is corrected?",
     units=AT_RECORD_LEVEL,
     place=110,
+    meaning="If it fails, the optimiser corrects for noise that is not there, or not enough.",
     claim="E[v] exceeds the noiseless second moment by (1-beta2^tau) Phi, v-hat divides by "
     "1-beta2^tau with tau all steps since the start, debiasing subtracts Phi = (sigma C/B)^2, and "
     "what is left, an estimate that may be negative, is held above a floor (DP-FedAdamW, Algorithm "
@@ -356,4 +357,11 @@ SECOND_MOMENT = Check(
     rule=_judge,
 )
 register(SECOND_MOMENT)
-register(replace(SECOND_MOMENT, units=AT_CLIENT_LEVEL, rule=_of_whole_clients))
+register(
+    replace(
+        SECOND_MOMENT,
+        units=AT_CLIENT_LEVEL,
+        meaning="Only where local steps are noised; at client level they are not.",
+        rule=_of_whole_clients,
+    )
+)

@@ -187,6 +187,7 @@ SENSITIVITY = Check(
     title="Does one record move the clipped sum by no more than the noise is made for?",
     units=AT_RECORD_LEVEL,
     place=40,
+    meaning="If it fails, one record can weigh more than the noise was made to hide.",
     claim="Each record's whole gradient is clipped to norm C and counts zero if not finite: "
     "a record added or removed moves the sum by at most C and a replaced one by at most 2C; and "
     "batches are drawn as the ledger says.",
@@ -208,6 +209,7 @@ register(
     replace(
         SENSITIVITY,
         title="Does one client move the clipped sum by at most C?",
+        meaning="If it fails, one client can weigh more than the noise was made to hide.",
         units=AT_CLIENT_LEVEL,
         claim="Each client's whole update is clipped to norm C as one vector, and an update that "
         "is not finite counts zero.",

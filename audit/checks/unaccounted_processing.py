@@ -209,6 +209,8 @@ UNACCOUNTED_PROCESSING = Check(
     name="outside-budget",
     title="Is nothing done to the records outside the budget but what is said?",
     place=130,
+    meaning="If it fails, private records were used, or may have been, in a way that nothing pays "
+    "for.",
     claim="Records are scaled by constants that do not come from them, and the claim says which "
     "choices on private data it does not account for.",
     tolerance="5e-6 for a mean of 0 and a deviation of 1: records of float32 that were scaled by "

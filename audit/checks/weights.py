@@ -184,6 +184,8 @@ WEIGHTS = Check(
     title="Is the published model the one that the last round left?",
     units=(*AT_RECORD_LEVEL, *AT_CLIENT_LEVEL, LOOP),
     place=65,
+    meaning="If it fails, the published model is not the one that was trained, and nothing here "
+    "is said of it.",
     claim="model.safetensors holds the tensors that were written down before training, and no "
     "others: the trained ones are the parameters after the last round, all others what they were.",
     tolerance="none: names, shapes, types and digests are compared exactly",

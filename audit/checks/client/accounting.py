@@ -210,6 +210,7 @@ CLIENT_ACCOUNTING = Check(
     title=ACCOUNTING.title,
     units=AT_CLIENT_LEVEL,
     place=70,
+    meaning="If it fails, the stated loss is not what the ledger's rounds cost.",
     claim="Towards a third party epsilon follows from all charged rounds as Poisson-subsampled "
     "Gaussians over clients; towards the server, where clients add the noise, from each client's "
     "uploads as plain Gaussians of multiplier sigma over the root of m.",

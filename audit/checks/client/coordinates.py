@@ -72,6 +72,7 @@ COORDINATES = Check(
     title="Are the released coordinates a public choice?",
     units=AT_CLIENT_LEVEL,
     place=48,
+    meaning="If it fails, which coordinates a round left out may itself tell of a client.",
     claim="Where noise lies on kept coordinates only, these are the same for every client and "
     "follow from the spec's seed, the round and earlier releases alone.",
     tolerance="none: coordinates are compared by SHA-256, what is released elsewhere with 0",

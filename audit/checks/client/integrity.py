@@ -78,6 +78,8 @@ CLIENT_INTEGRITY = Check(
     title=INTEGRITY.title,
     units=AT_CLIENT_LEVEL,
     place=10,
+    meaning="If it fails, files were changed or are missing, and no other finding can be relied "
+    "on.",
     claim="The ledger is an unbroken hash chain from header to claim, begun from this spec; each "
     "round, empty ones included, is charged once an attempt before it ends and has its evidence.",
     tolerance=INTEGRITY.tolerance,

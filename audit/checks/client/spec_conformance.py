@@ -145,6 +145,7 @@ CLIENT_SPEC_CONFORMANCE = Check(
     title=SPEC_CONFORMANCE.title,
     units=AT_CLIENT_LEVEL,
     place=20,
+    meaning="If it fails, the run was not the one that was described, whatever its numbers say.",
     claim="The ledger records the spec's mechanism for every round, delta is below 1/N, and every "
     "noisy sum of updates is divided by the public expected number of clients.",
     tolerance=SPEC_CONFORMANCE.tolerance,

@@ -257,6 +257,7 @@ CLIENT_UPLOADS = Check(
     title="Does nothing leave a round but its noised mean update?",
     units=AT_CLIENT_LEVEL,
     place=60,
+    meaning="If it fails, more left a round than its noised mean: the guarantee does not hold.",
     claim="Uploads hold one clipped update and nothing else, clients keep nothing, broadcasts hold "
     "the parameters and nothing else, and each model is the last one plus the noised mean times "
     "the server's rate.",

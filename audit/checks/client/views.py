@@ -129,6 +129,7 @@ CLIENT_VIEWS = Check(
     title=VIEWS.title,
     units=AT_CLIENT_LEVEL,
     place=80,
+    meaning="If it fails, a loss is stated towards the wrong reader.",
     claim="The headline holds towards a third party who sees models only. Towards the server an "
     "epsilon is claimed only where the clients add the noise, and then without amplification. Of "
     "the best of a random number of trials the headline is that of the selection (Papernot & "

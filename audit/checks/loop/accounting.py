@@ -136,6 +136,7 @@ ACCOUNTING = Check(
     title="Is the epsilon that the loop prints what its steps cost?",
     units=(LOOP,),
     place=70,
+    meaning="If it fails, the stated loss is not what the ledger's queries cost.",
     claim="The stated epsilon covers every step that was recorded, and the loop's own accountant "
     "counted these steps, at their noise and rate.",
     tolerance="A stated number may lie below the auditor's tight one by 0.5 % and 0.001. One that "

@@ -55,6 +55,7 @@ RANDOMNESS = Check(
     title="Could anyone draw the noise again?",
     units=(LOOP,),
     place=110,
+    meaning="If it fails, somebody may be able to draw the noise again and remove it.",
     claim="Noise comes from a cryptographic generator whose state nobody knows.",
     tolerance="2e-5 of the standard deviation, on six values in a row of one of the usual "
     "generators: by chance in fewer than one loop in 10^12",
@@ -69,6 +70,9 @@ REEXECUTION = Check(
     title="Does computing it again from the data lead to the same?",
     units=(LOOP,),
     place=66,
+    meaning="If it fails, the run is not what data and key make of it: somebody changed what was "
+    "computed, or what was written of it. Where nothing was computed again, all other findings "
+    "judge what the trainer's own process wrote of itself.",
     claim="Batches, sums and noise are those that the data and the generator give.",
     tolerance="none: nothing was computed",
     power="none",
@@ -81,6 +85,8 @@ OUTSIDE_BUDGET = Check(
     title="Is nothing done to the records outside the budget but what is said?",
     units=(LOOP,),
     place=130,
+    meaning="If it fails, private records were used, or may have been, in a way that nothing pays "
+    "for.",
     claim="What happens to the records beside the recorded steps is for the loop's author to say.",
     tolerance="none: nothing was measured",
     power="none",

@@ -65,6 +65,8 @@ INTEGRITY = Check(
     title="Is the recording complete and its ledger unaltered?",
     units=(LOOP,),
     place=10,
+    meaning="If it fails, files were changed or are missing, and no other finding can be relied "
+    "on.",
     claim="The ledger is an unbroken hash chain from header to claim, and each step that was "
     "charged has its evidence.",
     tolerance="none: digests and counts are compared exactly",

@@ -79,6 +79,7 @@ PROMISE = Check(
     title="Did the loop do what it declares, and no more?",
     units=(LOOP,),
     place=20,
+    meaning="If it fails, the run was not the one that was described, whatever its numbers say.",
     claim="Every step is charged for the declared records and sampler, delta is below 1/n, and "
     "every noisy sum is divided by the public batch size.",
     tolerance="1e-9 relative for numbers of the ledger; 1e-3 for the divisor, which is measured on "

@@ -151,6 +151,8 @@ SAMPLING = Check(
     title="Were the batches drawn as the accounting takes for granted?",
     units=(LOOP,),
     place=35,
+    meaning="If it fails, batches were not drawn, or not used, as the stated loss takes for "
+    "granted.",
     claim="Each step's batch is a fresh Poisson draw of the records at the rate that is accounted, "
     "and each batch that is drawn becomes one noised step.",
     tolerance="Exact binomial test of the mean size, a test of the sizes' scatter, and a bound on "

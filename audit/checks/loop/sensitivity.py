@@ -138,6 +138,7 @@ SENSITIVITY = Check(
     title="Does one record move the clipped sum by no more than the noise is made for?",
     units=(LOOP,),
     place=40,
+    meaning="If it fails, one record can weigh more than the noise was made to hide.",
     claim="Each record's whole gradient is clipped to norm C over all trained parameters, on "
     "itself alone, and the sum is that of the step's records.",
     tolerance="2e-3 of C and of the sum, for sums of float32 in another order and the 1e-6 that "

@@ -146,6 +146,8 @@ STEPS = Check(
     title="Do the parameters move by the noised gradients alone?",
     units=(LOOP,),
     place=60,
+    meaning="If it fails, something moved the model that was never noised: the guarantee does not "
+    "hold.",
     claim="Each update of the model follows from the noised gradient of its step, and nothing "
     "else moves its parameters.",
     tolerance="2e-4 of the largest update and 2^-21 of the parameter, for float32; checksums "

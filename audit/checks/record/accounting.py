@@ -208,6 +208,7 @@ ACCOUNTING = Check(
     title="Is the claimed epsilon what the ledger's charges cost?",
     units=AT_RECORD_LEVEL,
     place=70,
+    meaning="If it fails, the stated loss is not what the ledger's queries cost.",
     claim="Every client's epsilon follows from its charges, and the headline is the largest.",
     tolerance="A claim may lie below the recomputed value by 0.5 % and 0.001 (the discretisation "
     "of two accountants, each below 0.1 % where checked); above it by 2 % and 0.01, and by more "

@@ -100,6 +100,8 @@ INTEGRITY = Check(
     title="Is the run complete and its ledger unaltered?",
     units=AT_RECORD_LEVEL,
     place=10,
+    meaning="If it fails, files were changed or are missing, and no other finding can be relied "
+    "on.",
     claim="The ledger is an unbroken hash chain from header to claim, begun from this spec, and "
     "each finished round has its evidence.",
     tolerance="none: digests and counts are compared exactly",

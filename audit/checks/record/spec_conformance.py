@@ -209,6 +209,7 @@ SPEC_CONFORMANCE = Check(
     title="Did the run do what its spec promised, and no more?",
     units=AT_RECORD_LEVEL,
     place=20,
+    meaning="If it fails, the run was not the one that was described, whatever its numbers say.",
     claim="The ledger records the spec's mechanism for every client and round, delta is below 1/n "
     "for each client, sampler and adjacency have an accounting together, and every noisy sum is "
     "divided by the public batch size.",

@@ -370,6 +370,8 @@ UPLOADS = Check(
     title="Is all that leaves a client a function of noised values?",
     units=AT_RECORD_LEVEL,
     place=60,
+    meaning="If it fails, something that was never noised left a client: the guarantee does not "
+    "hold.",
     claim="Every tensor of an upload, and all that a client keeps, follows from broadcasts, its "
     "own memory and the noised gradients alone, by the algorithm that the spec names.",
     tolerance="Coordinate by coordinate, the bound of a running error analysis of the same steps "

@@ -204,6 +204,7 @@ VIEWS = Check(
     title="What does the run cost towards the server and towards a third party?",
     units=AT_RECORD_LEVEL,
     place=80,
+    meaning="If it fails, a loss is stated towards the wrong reader.",
     claim="The server's view is composed directly; a third party who does not know who took part "
     "is bounded by delta(eps) <= E[delta_nK(eps)], n ~ Binomial(T, l), for the client whose "
     "participations cost most, whether S of N clients are drawn or each by itself; the "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports import formatting
-from reports.content import adaptation, events, tuning, wording
+from reports.content import adaptation, check_meanings, events, tuning, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import (
@@ -354,7 +354,7 @@ CLIENT = ClientLevel(
             "learns who took part in a round is no third party, and has nothing of that "
             "amplification. Losses are printed rounded up."
         ),
-        meanings={**wording.CHECK_MEANINGS, **wording.CLIENT_CHECK_MEANINGS},
+        meanings=check_meanings.of_unit("client"),
         outside_budget=tuple(wording.CLIENT_OUTSIDE_BUDGET),
         hazards=tuple(wording.CLIENT_HAZARDS),
     )

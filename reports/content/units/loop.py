@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from reports import formatting
-from reports.content import events, wording
+from reports.content import check_meanings, events, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import ClientLoss, Draws, Reader, View, bounds, holders, method_of
@@ -222,7 +222,7 @@ LOOP = RecordedLoop(
             "its end. It is the loop's own; the audit composes the steps again and says whether it "
             "covers them."
         ),
-        meanings=wording.CHECK_MEANINGS,
+        meanings=check_meanings.of_unit("loop"),
         outside_budget=tuple(
             (title, text) for title, text in wording.OUTSIDE_BUDGET if title != "Client sizes"
         ),

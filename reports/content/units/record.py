@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reports import formatting
-from reports.content import adaptation, events, tuning, wording
+from reports.content import adaptation, check_meanings, events, tuning, wording
 from reports.content.events import Event
 from reports.content.parts import ViewKey
 from reports.content.units.base import (
@@ -378,7 +378,7 @@ RECORD = RecordLevel(
             "not depend on the data. Whoever learns who took part, or reads the uploads, is the "
             "server for this purpose. Losses are printed rounded up."
         ),
-        meanings=wording.CHECK_MEANINGS,
+        meanings=check_meanings.of_unit("record"),
         outside_budget=tuple(wording.OUTSIDE_BUDGET),
         hazards=tuple(wording.HAZARDS),
     )
