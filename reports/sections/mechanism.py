@@ -107,7 +107,8 @@ def mechanism(source: RunSource, audience: str) -> Mechanism:
     )
     return Mechanism(
         algorithm=clean(algorithm.get("name"), 100) or "unknown",
-        statement=f"{unit.mechanism(source)}{shared_budget.statement(source, audience)}"
+        statement=f"{unit.mechanism(source)}{_sites(source)}"
+        f"{shared_budget.statement(source, audience)}"
         if private
         else without,
         clipping_norm=number(header.get("clipping_norm")) if private else None,
@@ -150,6 +151,18 @@ def sampling(source: RunSource, audience: str) -> Sampling:
         if clients and chosen
         else None,
         participations=source.participations if audience == INTERNAL or everybody else (),
+    )
+
+
+def _sites(source: RunSource) -> str:
+    """Where clients kept their own records and evidence; with a space before it."""
+    keys = mapping(source.header.get("sites")).get("keys")
+    if not isinstance(keys, list) or not keys:
+        return ""
+    return (
+        f" Each of the {formatting.count(len(keys))} clients ran as a process of its own, with its "
+        "own records and key: it kept the ledger and the evidence of its participations, signed "
+        "what it uploaded, and handed in what the audit read of it."
     )
 
 

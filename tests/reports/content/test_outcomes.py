@@ -140,3 +140,12 @@ def test_each_conversion_has_the_headlines_loss(make_run: MakeRun) -> None:
     public = {row["name"]: row for row in data_of(run, "public")["accounting"]["conversions"]}
     assert public["PLD"]["epsilon"] == claim["third_party"]["epsilon"]["pld"]
     assert public["RDP, improved"]["epsilon"] is None
+
+
+def test_the_report_says_where_clients_kept_their_own_evidence(make_run: MakeRun) -> None:
+    run = make_run()
+    assert "handed in" not in data_of(run)["mechanism"]["statement"]
+    rewrite_header(run, sites={"keys": ["a" * 64, "b" * 64], "drop_outs": 0})
+    for audience in ("internal", "public"):
+        statement = data_of(run, audience)["mechanism"]["statement"]
+        assert "Each of the 2 clients ran as a process of its own" in statement
