@@ -2,8 +2,8 @@
 
 A difference is paired: of each seed that both rows have, and then their mean with Student's
 interval. Whether a difference is told apart from none is decided for all of a column together
-(Holm 1979), and only between runs that claim the same ε. What a tie leaves open is said too: how
-large a true difference would have had to be for these seeds to tell it.
+(Holm 1979), and only between runs that claim the same ε. Where the row does not win, it is said
+how large a true lead would have had to be for these seeds to tell it.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class DifferenceTable:
         return [*found, *self.table.remarks, *left_out]
 
     def _left_open(self) -> list[str]:
-        """What true difference the ties would have told, where there are any."""
+        """What true difference would have been told, where the row does not win."""
         each = self.differences.values()
-        seen = [one.detectable for one in each if one.verdict == "ties" and one.detectable]
+        seen = [one.detectable for one in each if one.verdict != "wins" and one.detectable]
         if not seen:
             return []
         scale, digits = _scale(self.table)
@@ -110,7 +110,7 @@ class DifferenceTable:
         size = low if low == high else f"{low} to {high}"
         unit = " points" if _is_share(self.table) else ""
         return [
-            "What a tie leaves open: seeds that scatter as these do would tell a true difference "
+            "Where it does not win, seeds that scatter as these do would have told a true lead "
             f"of {size}{unit} (it depends on the row) four times in five."
         ]
 

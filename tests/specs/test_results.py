@@ -7,7 +7,7 @@ import yaml
 
 import specs
 from reports.comparison import tidy
-from tests.specs import results_page
+from tests.specs import papers_read_again, results_page
 from tests.specs.results_page import PAGE, ROOT
 
 DATA = sorted((ROOT / "docs" / "results").glob("*.csv"))
@@ -28,6 +28,13 @@ def test_every_table_is_printed_by_the_command_above_it_byte_for_byte():
     page = PAGE.read_text(encoding="utf-8")
     assert results_page.commands(page)
     assert results_page.written(page) == page
+
+
+def test_the_papers_leads_stand_beside_what_the_committed_data_give():
+    page = papers_read_again.PAGE.read_text(encoding="utf-8")
+    assert papers_read_again.written(page) == page
+    # DP-FedAdamW, Table 4, its first task.
+    assert min(papers_read_again.printed_leads("DP-LocalAdamW")) == pytest.approx(91.17 - 91.04)
 
 
 def test_every_file_of_data_is_shown_by_a_command():

@@ -106,17 +106,19 @@ def test_what_a_tie_would_have_told_is_what_the_power_of_the_paired_test_says():
         assert abs(found.mean) < found.detectable / 10
 
 
-def test_ties_say_what_they_would_have_told_and_verdicts_do_not():
+def test_what_does_not_win_says_what_lead_would_have_been_told():
     tied = differences.against(table(ours=OURS, close=CLOSE), "ours")
     (seen,) = [one.detectable for one in tied.differences.values()]
-    (note,) = [note for note in tied.notes() if "leaves open" in note]
-    assert f"would tell a true difference of {100 * seen:.1f} points (" in note
+    (note,) = [note for note in tied.notes() if "does not win" in note]
+    assert f"would have told a true lead of {100 * seen:.1f} points (" in note
+    lost = differences.against(table(ours=WORSE, better=OURS), "ours")
+    assert any("does not win" in note for note in lost.notes())
     won = differences.against(table(ours=OURS, worse=WORSE), "ours")
-    assert not any("leaves open" in note for note in won.notes())
+    assert not any("does not win" in note for note in won.notes())
     alone = differences.against(table(ours=[0.7], other=[0.5]), "ours")
-    assert not any("leaves open" in note for note in alone.notes())
+    assert not any("does not win" in note for note in alone.notes())
     loss = differences.against(table("test_loss", ours=OURS, close=CLOSE), "ours").notes()
-    assert any(f"difference of {seen:.3f} (" in note for note in loss)
+    assert any(f"lead of {seen:.3f} (" in note for note in loss)
 
 
 def test_a_strict_level_and_two_seeds_have_a_detectable_difference_too():

@@ -1,0 +1,128 @@
+"""The papers' leads beside those measured here: `python -m tests.specs.papers_read_again`.
+
+Writes two tables of docs/method.md anew: those leads, and what plain DP-FedAvg at one step a round
+has over every method at 20 rounds of five. They are made of what the shipped sweeps of
+DP-FedAdamW's tables hold as printed, and of the committed data. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import yaml
+
+import specs
+from reports.comparison import cross_table, differences, tidy
+from tests.specs.results_page import ROOT
+
+PAGE = ROOT / "docs" / "method.md"
+# The end of a mark names its table.
+BEGIN, END = "<!-- python -m tests.specs.papers_read_again: {} -->", "<!-- end -->"
+OURS, ONE_STEP = "DP-FedAdamW", "DP-FedAvg, 100 rounds of one step,"
+# As the tables here name a method, the names that the paper's tables have for it.
+PRINTED = {
+    "DP-FedAvg": "DP-FedAvg",
+    "DP-SCAFFOLD": "DP-SCAFFOLD",
+    "DP-FedAvg-LS": "DP-FedAvg-LS",
+    "DP-FedSAM": "DP-FedSAM",
+    "DP-LocalAdamW": "DP-LocalAdamW",
+    "DP-FedOpt (Adam)": "DP-FedOpt(Adam)",
+    "DP-FAFED": "DP-FAFED",
+    "DP-FedLADA": "DP-FedLADA",
+}
+TABLES = (2, 3, 4, 9)
+# Heading, data, the column of the data and its value.
+HERE = (
+    ("server's rate 1", "fashion-mnist-server-rate", None, ""),
+    ("Fashion-MNIST 0.1", "fashion-mnist", "data.partition.alpha", "0.1"),
+    ("0.6", "fashion-mnist", "data.partition.alpha", "0.6"),
+    ("MNIST 0.1", "mnist", "data.partition.alpha", "0.1"),
+    ("0.6", "mnist", "data.partition.alpha", "0.6"),
+    ("Fashion-MNIST 0.1, one step", "frontier", "shape", "100 rounds of 1"),
+    ("MNIST 0.1, one step", "confirmation-mnist", "privacy.target_epsilon", "4"),
+)
+
+
+def printed_leads(method: str) -> list[float]:
+    """What DP-FedAdamW has more than a method in each cell of the paper's tables, in points."""
+    found = []
+    for number in TABLES:
+        text = specs.find(f"paper-dp-fedadamw-table-{number}").read_text(encoding="utf-8")
+        values = yaml.safe_load(text)["expected"]["test_accuracy"]["values"]
+        if PRINTED[method] in values:
+            pairs = zip(values[OURS], values[PRINTED[method]], strict=True)
+            found += [_number(ours) - _number(other) for ours, other in pairs]
+    return found
+
+
+def _number(cell: str | float) -> float:
+    return float(str(cell).partition("±")[0])
+
+
+@cache
+def measured(stem: str, column: str | None) -> differences.DifferenceTable:
+    """DP-FedAdamW held against every other method of a sweep, by the column of its data."""
+    return differences.against(cross_table.tabulate(_rows(stem), "method", column), OURS)
+
+
+def leads_table() -> str:
+    """What DP-FedAdamW has over each method, printed and here."""
+    head = [f"{OURS} over", "printed", *(name for name, *_ in HERE)]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for method in PRINTED:
+        leads = printed_leads(method)
+        cells = [f"{min(leads):+.1f} to {max(leads):+.1f}"]
+        for _, stem, column, value in HERE:
+            one = measured(stem, column).differences.get((method, value))
+            shown = one is not None and one.verdict != "other ε"
+            cells.append(f"{100 * one.mean:+.1f} {one.verdict}" if shown else "–")
+        lines.append("| " + " | ".join([method, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def one_step_table() -> str:
+    """What DP-FedAvg at 100 rounds of one step has over each method at 20 of five, by task."""
+    found = {
+        "Fashion-MNIST 0.1": _over("frontier", "shape", "100 rounds of 1", "fashion-mnist"),
+        "MNIST 0.1": _over("confirmation-mnist", "privacy.target_epsilon", "4", "mnist"),
+    }
+    head = [f"{ONE_STEP} over", *found]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for method in dict.fromkeys(row for each in found.values() for row, _ in each.differences):
+        cells = []
+        for each in found.values():
+            one = each.differences.get((method, ""))
+            if one is None or one.low is None or one.high is None:
+                cells.append("–")
+                continue
+            low, high = 100 * one.low, 100 * one.high
+            cells.append(f"{100 * one.mean:+.1f} [{low:+.1f}, {high:+.1f}] {one.verdict}")
+        lines.append("| " + " | ".join([method, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _over(stem: str, column: str, value: str, other: str) -> differences.DifferenceTable:
+    """DP-FedAvg of one sweep against all methods of another, at Dirichlet 0.1 and ε = 4."""
+    own = [row for row in _rows(stem) if row["method"] == "DP-FedAvg" and row[column] == value]
+    rows = [{**row, "method": ONE_STEP} for row in own]
+    rows += [row for row in _rows(other) if row["data.partition.alpha"] == "0.1"]
+    return differences.against(cross_table.tabulate(rows, "method", None), ONE_STEP)
+
+
+def _rows(stem: str) -> list[dict[str, tidy.Value]]:
+    return tidy.read_csv(ROOT / "docs" / "results" / f"{stem}.csv")
+
+
+def written(page: str) -> str:
+    """The page with its tables."""
+    for name, table in (("leads", leads_table), ("one step", one_step_table)):
+        before, begin, rest = page.partition(BEGIN.format(name))
+        _, end, after = rest.partition(END)
+        for mark, found in ((BEGIN.format(name), begin), (END, end)):
+            assert found, f"the page lacks {mark}"
+        page = f"{before}{begin}\n\n{table()}\n\n{END}{after}"
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
