@@ -118,6 +118,7 @@ def _apart(clients: list[Client]) -> list[str]:
         reasons.append("the ledger of a client cannot be read")
     for what, values in (
         ("delta", {one.delta for one in headers}),
+        ("unit of protection", {one.of_clients for one in headers}),
         ("adjacency", {one.adjacency for one in headers}),
         ("number of parameters", {one.parameters for one in headers}),
     ):

@@ -2,7 +2,7 @@
 
     python -m tests.dpfedadamw.integrations.rates [REPEATS]
 
-Run by hand; docs/opacus.md has the figures.
+Run by hand; docs/opacus.md and docs/evidence.md have the figures.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from pathlib import Path
 from audit.auditor import audit_run
 from audit.verdict import Severity, Verdict
 from tests.audit.corruptions import attest
-from tests.dpfedadamw.integrations import loops
+from tests.dpfedadamw.integrations import filters, loops
 
 
 def main(repeats: int) -> None:
     """Print a line for each loop."""
     warnings.filterwarnings("ignore")
-    meant_for = dict.fromkeys(loops.CORRECT, "") | loops.BROKEN
+    meant_for = dict.fromkeys((*loops.CORRECT, *filters.CORRECT), "")
+    meant_for |= loops.BROKEN | filters.BROKEN
     for loop, meant in meant_for.items():
         raised: Counter[str] = Counter()
         found = 0

@@ -15,6 +15,7 @@ from tests.audit.corruptions import attest
 from tests.dpfedadamw.integrations import loops
 
 transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate", reason="transformers' Trainer needs it")
 
 from dpfedadamw.integrations.trainer import RecordingCallback  # noqa: E402  # needs transformers
 

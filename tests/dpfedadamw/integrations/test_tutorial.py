@@ -41,6 +41,9 @@ def test_the_tutorial_ends_in_a_signed_report_that_passes(
     run = tmp_path / "my-loop"
     assert "ALL HOLD" in capsys.readouterr().out
     assert json.loads((run / "audit.json").read_text())["verdict"] == "PASS"
+    page = (run / "report.html").read_text()
+    assert "24 recorded steps" in page
+    assert "clients a round" not in page
     pdf = (run / "report.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
     assert b"/ByteRange" in pdf
