@@ -3,6 +3,11 @@
 #     docker build -t dpfedadamw .
 #     docker run --rm -v "$PWD:/work" dpfedadamw run quickstart
 #
+# As yourself, with runs in this folder and your own signing keys:
+#
+#     docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" \
+#         -v "$HOME/.config/dpfedadamw/keys:/keys" -e DPFEDADAMW_KEYS=/keys dpfedadamw run quickstart
+#
 # For CUDA: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128, and docker run --gpus all.
 # Extras:   --build-arg EXTRAS=[transformers,hub]
 FROM python:3.12-slim
