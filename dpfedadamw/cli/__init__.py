@@ -9,6 +9,7 @@ user gave is wrong, or the machine could not do it (a full disk, no memory), sai
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from typing import Annotated, Any, NoReturn
@@ -176,7 +177,26 @@ def _main(
 @functools.cache
 def _commands() -> Any:
     """What `app` describes; typer reads every option's annotation anew each time it is called."""
-    return typer.main.get_command(app)
+    found = typer.main.get_command(app)
+    _unwrap(found)
+    return found
+
+
+def _unwrap(command: Any) -> None:
+    """Let a terminal break the lines of a command's help, and of all commands below it.
+
+    Typer joins the lines of a docstring's first paragraph and leaves those of all others as they
+    stand in the source, where they are longer than a terminal of 80 columns.
+    """
+    if command.help:
+        paragraphs = inspect.cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(
+            # What is indented is set as it stands.
+            part if "\n " in f"\n{part}" else part.replace("\n", " ")
+            for part in paragraphs
+        )
+    for below in getattr(command, "commands", {}).values():
+        _unwrap(below)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
