@@ -24,6 +24,7 @@ from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.units.registry import make_plan, solve_noise
 from dpfedadamw.profiling import part
 from dpfedadamw.spec import Spec
+from dpfedadamw.tasks import Task
 
 if TYPE_CHECKING:
     import torch
@@ -61,10 +62,13 @@ class Experiment:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device that ``--device`` names: "auto", "cpu" or "cuda".
+    """The device that ``--device`` names: "auto", "cpu", "cuda" or "mps".
+
+    Norms, clipping factors and noise are computed in float64, so a device that has none is refused:
+    at present that is what torch's Metal backend says of itself.
 
     Raises:
-        RunError: If it is unknown or not there.
+        RunError: If it is unknown, not there, or cannot compute what a record's bound rests on.
     """
     import torch
 
@@ -72,8 +76,18 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
         raise RunError("--device cuda: torch sees no CUDA device here; use --device cpu")
-    if name not in ("cpu", "cuda"):
-        raise RunError(f"--device {name}: unknown; use auto, cpu or cuda")
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise RunError("--device mps: torch sees no Apple GPU (Metal) here; use --device cpu")
+        try:
+            torch.zeros(1, dtype=torch.float64, device=name)
+        except (TypeError, RuntimeError):
+            raise RunError(
+                "--device mps: this torch has no float64 on Metal, in which norms, clipping and "
+                "noise are computed; use --device cpu"
+            ) from None
+    if name not in ("cpu", "cuda", "mps"):
+        raise RunError(f"--device {name}: unknown; use auto, cpu, cuda or mps")
     return torch.device(name)
 
 
@@ -171,7 +185,8 @@ def _built(spec: Spec, dataset: Dataset, device: torch.device) -> nn.Module:
     entry = models.MODELS[spec.model.name]
     shapes_alone = entry.on_meta and entry.without_weights(spec.model) == spec.model
     with device if device.type == "meta" and shapes_alone else contextlib.nullcontext():
-        return models.build(spec.model, dataset.input_shape, dataset.classes, _model_seed(spec))
+        seed = _model_seed(spec)
+        return models.build(spec.model, dataset.input_shape, dataset.classes, seed, dataset.task)
 
 
 def _sizes(spec: Spec, owner: NDArray[np.int64]) -> tuple[int, ...]:
@@ -219,7 +234,7 @@ def divide(spec: Spec) -> tuple[Dataset, NDArray[np.int64]]:
         DpfedadamwError: If it cannot be read or divided.
     """
     dataset = read_data(spec)
-    return dataset, partition(spec.data, dataset.train.labels, dataset.clients)
+    return dataset, partition(spec.data, dataset.strata, dataset.clients)
 
 
 def read_data(spec: Spec) -> Dataset:
@@ -228,7 +243,7 @@ def read_data(spec: Spec) -> Dataset:
     Raises:
         DpfedadamwError: If they cannot be read.
     """
-    return datasets.load(spec.data, models.preprocessing(spec.model))
+    return datasets.load(spec.data, models.preprocessing(spec.model), Task(spec.task))
 
 
 def _model_seed(spec: Spec) -> int:

@@ -13,6 +13,7 @@ number, its `place`, where it stands among the others.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
@@ -72,6 +73,34 @@ class Registry(Mapping[str, _Entry]):
         for each in (entry, *more):
             self._add(each)
         return entry
+
+    @contextlib.contextmanager
+    def lent(self, entry: _Entry | None) -> Iterator[None]:
+        """Let a name mean an entry for as long as this lasts; None lends nothing.
+
+        For what is handed over in Python: a notebook's cell that is run again makes another entry
+        of the same name, which no registration could replace.
+
+        Raises:
+            RegistrationError: If it is no entry of this registry, or something registered has its
+                name.
+        """
+        if entry is None:
+            yield
+            return
+        if not isinstance(entry, self.entry):
+            raise RegistrationError(
+                f"{self.kind}: {type(entry).__name__} is no {self.entry.__name__}; give one, as "
+                f"{self.package}.registry describes it"
+            )
+        self._load()
+        known = entry.name in self._entries
+        self.register(entry)
+        try:
+            yield
+        finally:
+            if not known:
+                del self._entries[entry.name], self._origins[entry.name]
 
     def _add(self, entry: _Entry) -> None:
         if self._entries.get(entry.name) is entry:

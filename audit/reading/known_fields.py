@@ -26,9 +26,17 @@ METRICS: Shape = dict.fromkeys(
         "test_loss",
         "test_classes",
         "validation_accuracy",
+        "validation_loss",
+        # Of a regression, and of several labels.
+        "test_rmse",
+        "test_mae",
+        "test_r2",
+        "test_micro_f1",
         "bytes_up",
         "bytes_down",
         "seconds",
+        # Of the rounds so far, whoever took part.
+        "epsilon",
     )
 )
 
@@ -37,6 +45,7 @@ MODEL: Shape = {
     "model": None,
     "input_shape": None,
     "classes": None,
+    "task": None,
     "parameters": None,
     "tensors": dict.fromkeys(("name", "shape", "dtype", "trained", "sha256")),
     "base": None,

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from dpfedadamw import rundir
 from dpfedadamw.api import specs
 from dpfedadamw.api.tables import Table, html_of, rounded_up
-from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.errors import DpfedadamwError, SpecError
 from dpfedadamw.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from torch import nn
 
     from audit.verdict import Findings
+    from dpfedadamw.algorithms.registry import AlgorithmEntry
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.filing.whole import Finished
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dpfedadamw.models.own.fitting import Loss
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
+    from dpfedadamw.spec import Spec
     from dpfedadamw.storage.lock import RunLock
     from reports.signatures.verification import VerificationResult
 
@@ -45,12 +47,18 @@ class Round:
         rounds: Rounds of the whole run.
         accuracy: Test accuracy, in [0, 1]; None where the round was not evaluated.
         loss: Test loss; None likewise.
+        epsilon: ε of the rounds so far, of a client in every round where single records are
+            protected, and towards a third party where whole clients are; None without privacy, and
+            of a trial of a private selection.
+        measures: Further measures of the task, such as "rmse" of a regression.
     """
 
     completed: int
     rounds: int
     accuracy: float | None
     loss: float | None
+    epsilon: float | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 Callback = Callable[[Round], None]
@@ -134,10 +142,28 @@ class Run:
 
     @property
     def accuracy(self) -> float | None:
-        """Test accuracy of the last round that was evaluated, in [0, 1]; None if none was."""
+        """Test accuracy of the last round that was evaluated, in [0, 1]; None if none was.
+
+        A regression has none; see `measures`.
+        """
         found = [row.get("test_accuracy") for row in self.metrics]
         evaluated = [float(value) for value in found if value is not None]
         return evaluated[-1] if evaluated else None
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """Further measures of the last round that was evaluated, by their keys in `metrics`.
+
+        ``test_rmse``, ``test_mae`` and ``test_r2`` of a regression, ``test_micro_f1`` of several
+        labels; empty of a classification.
+        """
+        from dpfedadamw.tasks import MEASURES
+
+        for row in reversed(list(self.metrics)):
+            found = {name: float(row[name]) for name in MEASURES if row.get(name) is not None}
+            if found:
+                return found
+        return {}
 
     @property
     def verdict(self) -> str:
@@ -155,9 +181,10 @@ class Run:
         """
         return load_model(self.path, self._given)
 
-    def resume(self, **options: Any) -> Run:
+    def resume(self, **options: Unpack[Options]) -> Run:
         """Finish this run if it was cut off, as the function `resume`, whose options it takes."""
-        return resume(self.path, **{"model": self._given, **options})
+        options.setdefault("model", self._given)
+        return resume(self.path, **options)
 
     def audit(self) -> Findings:
         """Judge the run's evidence anew, check by check; writes nothing.
@@ -250,6 +277,9 @@ class Run:
             ("run", self.name),
             ("test accuracy", "" if accuracy is None else f"{accuracy:.1%}"),
         ]
+        if measures := self.measures:
+            rows = [row for row in rows if row[1]]
+            rows += [(name.replace("_", " "), f"{value:.4g}") for name, value in measures.items()]
         epsilon = self.epsilon if over else None
         if epsilon is not None:
             rows += [("ε", rounded_up(epsilon)), ("δ", self.delta)]
@@ -258,22 +288,133 @@ class Run:
         return [*rows, ("audit", self.verdict), ("folder", str(self.path))]
 
 
+class Options(TypedDict, total=False):
+    """What `run` and `resume` take alike; a run that was given something needs it again.
+
+    Attributes:
+        model: A module of your own, in place of the spec's model. A copy of it is trained, from
+            the weights that it has: these must not depend on the private records.
+        loss: What the module is trained by: outputs and labels (of classes [b, classes] and [b],
+            of other tasks as ``docs/models.md`` says) to one loss a record, [b]; the task's own by
+            default.
+        data: Records that Python holds already: a frame of pandas, polars, pyarrow or Hugging
+            Face, a pair (records, labels) of arrays, a data set of pairs as torch's, or a
+            dictionary with "train" and "test" of these. The spec's ``data`` says what columns mean.
+        algorithm: An `AlgorithmEntry` of your own. Where the spec does not name it, it takes the
+            place of the spec's algorithm, with its own defaults. It is in this process alone.
+        device: "auto" (the default), "cpu", "cuda" or "mps".
+        engine: How clipped sums are computed: "auto" (the default), "book-keeping", "opacus",
+            "vmap" or "loop".
+        escrow: A file that keeps the noise key, new for a new run; whoever has it can subtract all
+            noise.
+        callbacks: Called after each round with a `Round`. What one raises ends the run, which
+            `resume` takes up again.
+        trackers: Trackers that are told what is public of the run: "tensorboard", "mlflow",
+            "wandb" (offline), or others that are installed. They write to ``tracking`` beside the
+            runs.
+        trainer_key: Private key that signs what was run; your own by default, made on first use.
+        auditor_key: The same for what was found.
+        timestamp: Address of a time-stamping authority (RFC 3161).
+    """
+
+    model: nn.Module | None
+    loss: Loss | None
+    data: Any
+    algorithm: AlgorithmEntry[Any] | None
+    device: str
+    engine: str
+    escrow: str | Path | None
+    callbacks: Iterable[Callback]
+    trackers: Sequence[str]
+    trainer_key: str | Path | None
+    auditor_key: str | Path | None
+    timestamp: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Given:
+    """The same with its defaults."""
+
+    model: nn.Module | None = None
+    loss: Loss | None = None
+    data: Any = None
+    algorithm: AlgorithmEntry[Any] | None = None
+    device: str = "auto"
+    engine: str = "auto"
+    escrow: str | Path | None = None
+    callbacks: Iterable[Callback] = ()
+    trackers: Sequence[str] = ()
+    trainer_key: str | Path | None = None
+    auditor_key: str | Path | None = None
+    timestamp: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> _Given:
+        """What was given by name.
+
+        Raises:
+            TypeError: If there is no such name.
+        """
+        known = [one.name for one in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"no option {name!r}; there are {', '.join(known)}")
+        return cls(**options)
+
+    @property
+    def kept(self) -> Path | None:
+        """The file that keeps the noise key."""
+        return None if self.escrow is None else Path(self.escrow)
+
+    @contextlib.contextmanager
+    def handed_over(self) -> Iterator[None]:
+        """Let a spec mean what was handed over, for as long as this lasts."""
+        from dpfedadamw.algorithms.registry import ALGORITHMS
+        from dpfedadamw.data.handed_over import handed_over as holding
+        from dpfedadamw.models.own.fitting import handed_over
+
+        module = handed_over(self.model, self.loss)
+        with module, holding(self.data), ALGORITHMS.lent(self.algorithm):
+            yield
+
+    def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
+        """The spec, with what was handed over in the place of what it names."""
+        first = handing_over(self.model, self.loss, self.data)
+        if self.algorithm is None:
+            return specs.read(spec, [*first, *changes])
+        name = self.algorithm.name
+        try:
+            named = specs.read(spec, first).algorithm.name == name
+        except SpecError:
+            named = False
+        instead = [] if named else [f"algorithm={{name: {name}}}"]
+        wanted = specs.read(spec, [*first, *instead, *changes])
+        if wanted.algorithm.name != name:
+            raise DpfedadamwError(
+                f"algorithm: {name} was handed over, but changes name {wanted.algorithm.name}; "
+                "leave one of them out"
+            )
+        if wanted.federation.workers != 1 or wanted.federation.engine == "flower":
+            raise DpfedadamwError(
+                f"algorithm: {name} was handed over and is in this process alone; use "
+                "federation.workers 1 and engine inline, or register it by an entry point"
+            )
+        return wanted
+
+    def filing(self) -> Filing:
+        """By whom and how what follows training is signed."""
+        from dpfedadamw.filing import after_training
+
+        signers = after_training.load_signers(self.trainer_key, self.auditor_key)
+        return after_training.Filing(signers, after_training.authority(self.timestamp))
+
+
 def run(
     spec: specs.SpecLike,
     *,
-    model: nn.Module | None = None,
-    loss: Loss | None = None,
-    data: Any = None,
     changes: Sequence[str] = (),
     out: str | Path = RUNS,
-    device: str = "auto",
-    engine: str = "auto",
-    escrow: str | Path | None = None,
-    callbacks: Iterable[Callback] = (),
-    trackers: Sequence[str] = (),
-    trainer_key: str | Path | None = None,
-    auditor_key: str | Path | None = None,
-    timestamp: str | None = None,
+    **options: Unpack[Options],
 ) -> Run:
     """Train, audit, report and sign, as ``dpfedadamw run``.
 
@@ -281,26 +422,11 @@ def run(
 
     Args:
         spec: A YAML file, a shipped spec's name, or what a YAML file would hold.
-        model: A module of your own, in place of the spec's model. A copy of it is trained, from
-            the weights that it has: these must not depend on the private records.
-        loss: What the module is trained by: outputs [b, classes] and labels [b] to one loss a
-            record, [b]; cross-entropy by default.
-        data: Records that Python holds already: a frame of pandas, polars, pyarrow or Hugging
-            Face, a pair (records, labels) of arrays, a data set of pairs as torch's, or a
-            dictionary with "train" and "test" of these. The spec's ``data`` says what columns mean.
         changes: Fields to change, ``"federation.rounds=40"`` each.
         out: Folder that holds runs.
-        device: "auto", "cpu" or "cuda".
-        engine: How clipped sums are computed: "auto", "book-keeping", "opacus", "vmap" or
-            "loop".
-        escrow: A new file that keeps the noise key; whoever has it can subtract all noise.
-        callbacks: Called after each round with a `Round`. What one raises ends the run, which
-            `resume` takes up again.
-        trackers: Trackers that are told what is public of the run: "tensorboard", "mlflow",
-            "wandb" (offline), or others that are installed. They write to ``tracking`` in ``out``.
-        trainer_key: Private key that signs what was run; your own by default, made on first use.
-        auditor_key: The same for what was found.
-        timestamp: Address of a time-stamping authority (RFC 3161).
+        options: By name, as `Options` describes them: ``model=``, ``loss=``, ``data=``,
+            ``algorithm=``, ``device=``, ``engine=``, ``escrow=``, ``callbacks=``, ``trackers=``,
+            ``trainer_key=``, ``auditor_key=``, ``timestamp=``.
 
     Returns:
         The finished run.
@@ -310,83 +436,68 @@ def run(
         audit.errors.AuditError: If the run cannot be judged.
         reports.errors.ReportError: If a key cannot be read, or a report cannot be made.
     """
-    wanted = specs.read(spec, [*handing_over(model, loss, data), *changes])
-    from dpfedadamw.data.handed_over import handed_over as holding
+    given = _Given.of(options)
     from dpfedadamw.experiment import pick_device, prepare
     from dpfedadamw.filing import whole
     from dpfedadamw.integrations import tracking
-    from dpfedadamw.models.own.fitting import handed_over
     from dpfedadamw.run.training import start
 
-    tracking.check(trackers)
-    with handed_over(model, loss), holding(data):
-        experiment = prepare(wanted, pick_device(device))
-        filing = _filing(trainer_key, auditor_key, timestamp)
-        kept = None if escrow is None else Path(escrow)
-        training = start(experiment, Path(out), engine, escrow=kept)
+    with given.handed_over():
+        wanted = given.read(spec, changes)
+        tracking.check(given.trackers)
+        experiment = prepare(wanted, pick_device(given.device))
+        filing = given.filing()
+        training = start(experiment, Path(out), given.engine, escrow=given.kept)
         try:
-            with training.lock, _tracked(training, trackers) as told:
-                finished = whole.finish(_trained(training, callbacks, told), filing)
+            with training.lock, _tracked(training, given.trackers) as told:
+                finished = whole.finish(_trained(training, given.callbacks, told), filing)
                 told.finish(tracking.outcome_of(finished.summary))
         except BaseException as error:
-            rundir.mark_resumable(error, training.run.path, kept is not None)
+            rundir.mark_resumable(error, training.run.path, given.kept is not None)
             raise
-    return _told(finished, Run(training.run.path, model))
+    return _told(finished, Run(training.run.path, given.model))
 
 
-def resume(
-    run_dir: str | Path,
-    *,
-    model: nn.Module | None = None,
-    loss: Loss | None = None,
-    data: Any = None,
-    device: str = "auto",
-    engine: str = "auto",
-    escrow: str | Path | None = None,
-    callbacks: Iterable[Callback] = (),
-    trackers: Sequence[str] = (),
-    trainer_key: str | Path | None = None,
-    auditor_key: str | Path | None = None,
-    timestamp: str | None = None,
-) -> Run:
+def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
     """Finish a run that was cut off, wherever that was, as ``dpfedadamw run --resume``.
 
-    A run that is finished is returned as it is. Arguments are those of `run`; a run that was given
-    a module or records needs them again, the module with the weights that it had.
+    A run that is finished is returned as it is.
+
+    Args:
+        run_dir: Its folder.
+        options: By name, as `Options` describes them. A run that was given a module, records or an
+            algorithm needs them again, the module with the weights that it had.
 
     Raises:
         DpfedadamwError: As `run`; or if somebody else writes to the run, or its files are not what
             it wrote.
     """
-    from dpfedadamw.data.handed_over import handed_over as holding
+    given = _Given.of(options)
     from dpfedadamw.filing import whole
     from dpfedadamw.integrations import tracking
-    from dpfedadamw.models.own.fitting import handed_over
 
-    tracking.check(trackers)
+    tracking.check(given.trackers)
     told: list[Tracking] = []
     found = rundir.open_existing(Path(run_dir))
-    kept = None if escrow is None else Path(escrow)
 
     def train_the_rest(lock: RunLock) -> Trained:
         from dpfedadamw.experiment import pick_device
         from dpfedadamw.run.training import resume
 
-        training = resume(found, pick_device(device), engine, lock, kept)
-        told.append(opened.enter_context(_tracked(training, trackers)))
-        return _trained(training, callbacks, told[0])
+        device = pick_device(given.device)
+        training = resume(found, device, given.engine, lock, given.kept)
+        told.append(opened.enter_context(_tracked(training, given.trackers)))
+        return _trained(training, given.callbacks, told[0])
 
     try:
-        with handed_over(model, loss), holding(data), contextlib.ExitStack() as opened:
-            finished = whole.resume(
-                found, train_the_rest, lambda: _filing(trainer_key, auditor_key, timestamp)
-            )
+        with given.handed_over(), contextlib.ExitStack() as opened:
+            finished = whole.resume(found, train_the_rest, given.filing)
             if finished is not None and told:
                 told[0].finish(tracking.outcome_of(finished.summary))
     except BaseException as error:
-        rundir.mark_resumable(error, found.path, kept is not None)
+        rundir.mark_resumable(error, found.path, given.kept is not None)
         raise
-    return _told(finished, Run(found.path, model))
+    return _told(finished, Run(found.path, given.model))
 
 
 def load_model(folder: str | Path, model: nn.Module | None = None) -> nn.Module:
@@ -431,15 +542,6 @@ def _with_a_model(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def _filing(
-    trainer_key: str | Path | None, auditor_key: str | Path | None, timestamp: str | None
-) -> Filing:
-    from dpfedadamw.filing import after_training
-
-    signers = after_training.load_signers(trainer_key, auditor_key)
-    return after_training.Filing(signers, after_training.authority(timestamp))
-
-
 def handing_over(model: nn.Module | None, loss: Loss | None, data: Any) -> list[str]:
     """What a spec says of a module and of records that are handed over, as changes of it.
 
@@ -478,7 +580,14 @@ def _trained(training: Training, callbacks: Iterable[Callback], told: Tracking) 
 
     def after_round(result: RoundResult, evaluation: Evaluation) -> None:
         told.round_is_over()
-        seen = Round(result.completed, rounds, evaluation.accuracy, evaluation.loss)
+        seen = Round(
+            result.completed,
+            rounds,
+            evaluation.accuracy,
+            evaluation.loss,
+            training.epsilon,
+            dict(evaluation.measures),
+        )
         for callback in called:
             callback(seen)
 

@@ -38,6 +38,7 @@ from torch import Tensor
 
 from dpfedadamw.canaries.engine import MAGNITUDE, Canaries
 from dpfedadamw.data.augmentation import Views
+from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.models.registry import loss_of, synthetic_records
@@ -169,30 +170,29 @@ def directions(gradients: Tensor, released: Tensor, included: NDArray[np.bool_])
 
 def craft(
     flat: FlatParameters,
-    stored: StoredRecords,
     canaries: Canaries,
-    classes: int,
+    dataset: Dataset,
     clipping_norm: float,
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Records and classes of all canaries, at the initial model; the same for the same spec.
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Records and targets of all canaries, at the initial model; the same for the same spec.
 
     Args:
         flat: The model's parameters, initial.
-        stored: The training records, of which shape and type alone are looked at.
         canaries: How many each client has.
-        classes: Number of classes.
+        dataset: Of its training records shape and type alone are looked at.
         clipping_norm: C.
 
     Returns:
-        The records as they would be stored, [N, …], and their classes [N].
+        The records as they would be stored, [N, …], and their targets [N, …].
     """
     choice = np.random.default_rng([len(canaries.client), flat.layout.size])
     records: list[NDArray[Any]] = []
-    labels: list[NDArray[np.int64]] = []
+    labels: list[NDArray[Any]] = []
+    stored = dataset.train.inputs
     for count in np.unique(canaries.client, return_counts=True)[1].tolist():
         for amplitude in _AMPLITUDES:
             pool = _patterns(choice, flat, stored, 2 * count + 16, amplitude)
-            wanted = choice.integers(0, classes, len(pool))
+            wanted = dataset.made_up(choice.integers(0, dataset.kinds_made_up, len(pool)))
             inputs = replace(stored, values=pool, rows=None, stream=None)[0 : len(pool)]
             gradients = record_gradients(
                 flat, inputs, torch.from_numpy(wanted).to(flat.vector.device)
@@ -202,7 +202,7 @@ def craft(
                 break
         chosen = _most_apart(clipped(gradients, clipping_norm), count)
         records.append(pool[chosen])
-        labels.append(wanted[chosen].astype(np.int64))
+        labels.append(wanted[chosen])
     return np.concatenate(records), np.concatenate(labels)
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,8 +43,11 @@ _MOST_BYTES = 1 << 30
 MOST_CANARIES = 100_000
 # Times C: far outside, so that a canary shows whether clipping works.
 MAGNITUDE = 10.0
-# In the place of a class: -1 - i marks the canary i.
-_FIRST_MARK = -1
+# In the place of a class: -1 - i marks the canary i. Labels of tokens may be negative themselves
+# (`task.ignore_index`), and numbers too; no target is as large as these.
+_FIRST_MARK, _FIRST_OF_TOKENS, _FIRST_OF_NUMBERS = -1, -(1 << 40), -(2.0**100)
+# Exact in float32, which has room for more of them than the auditor reads.
+_STEP = 2.0**-23
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Canaries:
         included: The coins, bool [N].
         opposed: Whether a canary that is not included has the opposite gradient instead of none.
         coordinate: Where its gradient points, int64 [N]; of the kind "gradient".
-        label: The class of the crafted record, int64 [N]; of the kind "input".
+        label: The class of the crafted record, int64 [N], or what targets the task has, [N, …]; of
+            the kind "input".
     """
 
     kind: str
@@ -81,7 +86,7 @@ class Canaries:
     included: NDArray[np.bool_]
     opposed: bool
     coordinate: NDArray[np.int64]
-    label: NDArray[np.int64]
+    label: NDArray[Any]
 
     def of_client(self, client: int) -> slice:
         """The canaries of one client."""
@@ -94,12 +99,32 @@ class Canaries:
         return np.where(self.included, 1.0, -1.0 if self.opposed else 0.0)
 
     def marked(self, client: int, labels: Tensor) -> Tensor:
-        """A client's labels with marks where canaries have taken a record's place, int64 [R_i]."""
+        """A client's labels with marks where canaries have taken a record's place, [R_i, …]."""
         own = self.of_client(client)
         changed = labels.clone()
         rows = torch.from_numpy(self.row[own]).to(labels.device)
-        changed[rows] = _FIRST_MARK - torch.arange(own.start, own.stop, device=labels.device)
+        numbers = torch.arange(own.start, own.stop, device=labels.device)
+        places = (-1, *(1 for _ in labels.shape[1:]))
+        if labels.is_floating_point():
+            marks = (_FIRST_OF_NUMBERS * (1.0 + numbers.double() * _STEP)).to(labels.dtype)
+        else:
+            marks = (_FIRST_MARK if labels.dim() == 1 else _FIRST_OF_TOKENS) - numbers
+        changed[rows] = marks.reshape(places).expand(-1, *labels.shape[1:])
         return changed
+
+
+def _marked(targets: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+    """Which targets [b, …] are marks, bool [b], and the numbers of their canaries."""
+    first = targets if targets.dim() == 1 else targets.flatten(1)[:, 0]
+    if targets.is_floating_point():
+        planted = first <= _FIRST_OF_NUMBERS
+        numbers = ((first[planted].double() / _FIRST_OF_NUMBERS - 1.0) / _STEP).round().long()
+    else:
+        highest = _FIRST_MARK if targets.dim() == 1 else _FIRST_OF_TOKENS
+        planted = first <= highest
+        numbers = highest - first[planted]
+    found: NDArray[np.int64] = numbers.cpu().numpy()
+    return planted, found
 
 
 def draw_canaries(
@@ -252,31 +277,35 @@ class CanaryEngine:
         self.others = None
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
-        """The clipped sum of records [b, …] with targets or marks [b]; b may be 0."""
-        real = targets >= 0
-        if bool(real.all()):
+        """The clipped sum of records [b, …] with targets or marks [b, …]; b may be 0."""
+        planted, marks = _marked(targets)
+        real = ~planted
+        if not len(marks):
             return self._noted(self._inner(inputs, targets))
         rest = self._noted(self._inner(inputs[real], targets[real]))
-        marks = (_FIRST_MARK - targets[~real]).cpu().numpy()
         if self._canaries.kind == "input":
-            return self._crafted(inputs, targets, marks, rest)
-        planted = self._planted(marks, rest.total)
+            return self._crafted(inputs, targets, (planted, marks), rest)
+        added = self._planted(marks, rest.total)
         raw = rest.raw_norms.new_zeros(len(targets))
         clipped = torch.zeros_like(raw)
         raw[real], clipped[real] = rest.raw_norms, rest.clipped_norms
-        raw[~real], clipped[~real] = planted.raw_norms, planted.clipped_norms
-        nonfinite = rest.nonfinite + planted.nonfinite
-        return ClippedSum(rest.total + planted.total, raw, clipped, nonfinite)
+        raw[~real], clipped[~real] = added.raw_norms, added.clipped_norms
+        nonfinite = rest.nonfinite + added.nonfinite
+        return ClippedSum(rest.total + added.total, raw, clipped, nonfinite)
 
     def _crafted(
-        self, inputs: Tensor, targets: Tensor, marks: NDArray[np.int64], rest: ClippedSum
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        marked: tuple[Tensor, NDArray[np.int64]],
+        rest: ClippedSum,
     ) -> ClippedSum:
         """The clipped sum of a batch with crafted records in it, those that are included.
 
         In one call with all others, so that what one record does to others is seen.
         """
         labels = targets.clone()
-        planted = targets < 0
+        planted, marks = marked
         labels[planted] = torch.from_numpy(self._canaries.label[marks]).to(labels.device)
         there = ~planted
         there[planted] = torch.from_numpy(self._canaries.included[marks]).to(there.device)

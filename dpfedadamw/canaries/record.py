@@ -68,11 +68,7 @@ class RecordCanaries(CanarySetup):
         canaries, clients = self.canaries, list(parts.clients)
         if self.order.kind == "input":
             records, labels = craft(
-                flat,
-                experiment.dataset.train.inputs,
-                canaries,
-                experiment.dataset.classes,
-                experiment.plan.clipping_norm,
+                flat, canaries, experiment.dataset, experiment.plan.clipping_norm
             )
             canaries = replace(canaries, label=labels)
             clients = with_records(clients, canaries, records)
@@ -192,7 +188,9 @@ class GradientCanaryObserver:
         return data.inputs[torch.tensor([int(self._canaries.row[index])])][:]
 
     def _label(self, index: int) -> Tensor:
-        return torch.tensor([int(self._canaries.label[index])], device=self._flat.vector.device)
+        return torch.from_numpy(self._canaries.label[index : index + 1]).to(
+            self._flat.vector.device
+        )
 
 
 class _ObservedOracle:

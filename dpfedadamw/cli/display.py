@@ -123,10 +123,14 @@ def run_summary(
         qualifications: What limits the verdict.
         folder: The run directory.
     """
+    from dpfedadamw.tasks import MEASURES
+
     accuracy = outcome["test_accuracy"]
-    rows: list[tuple[str, RenderableType]] = [
-        ("test accuracy", "not evaluated" if accuracy is None else f"{accuracy:.1%}")
-    ]
+    measures = {name: outcome[name] for name in MEASURES if name in outcome}
+    rows: list[tuple[str, RenderableType]] = []
+    if accuracy is not None or not measures:
+        rows.append(("test accuracy", "not evaluated" if accuracy is None else f"{accuracy:.1%}"))
+    rows += [(name.replace("_", " "), f"{value:.4g}") for name, value in measures.items()]
     rows += privacy_rows(outcome["privacy"])
     rows += [
         *([("clipping", outcome["engine"])] if outcome["engine"] else []),

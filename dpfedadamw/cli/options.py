@@ -71,7 +71,7 @@ EscrowOption = Annotated[
         help="The noise key that `run --escrow` kept, of a run in release mode. Repeatable.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 
 
 class ViewName(StrEnum):

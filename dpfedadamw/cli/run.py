@@ -35,7 +35,7 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
-from dpfedadamw.cli.training_lines import TrainingLines
+from dpfedadamw.cli.training_lines import TrainingLines, score_of
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
@@ -275,6 +275,7 @@ def _tracked(training: Training, trackers: Sequence[str]) -> Iterator[Tracking]:
 
 
 def _train(training: Training, as_json: bool, told: Tracking) -> Trained:
+    from dpfedadamw.api.tables import rounded_up
     from dpfedadamw.filing import whole
 
     experiment, federation = training.experiment, training.experiment.spec.federation
@@ -286,19 +287,30 @@ def _train(training: Training, as_json: bool, told: Tracking) -> Trained:
     with progress_bar(quiet=as_json) as progress:
         task = progress.add_task("training", total=federation.rounds)
         progress.update(task, completed=training.completed)
+        said = ""
 
         def after_round(result: Any, evaluation: Any) -> None:
             told.round_is_over()
-            lines.round_is_over(result.completed, evaluation.accuracy)
-            text = "training"
-            if evaluation.accuracy is not None:
-                text = f"training  accuracy {evaluation.accuracy:.1%}"
+            nonlocal said
+            score, epsilon = score_of(evaluation), training.epsilon
+            lines.round_is_over(result.completed, score, epsilon)
+            spent = "" if epsilon is None else f"  ε {rounded_up(epsilon)}"
+            # A round that was not evaluated leaves the last score where it is.
+            said = score or said
+            text = f"training{'  ' if said else ''}{said}{spent}"
             progress.update(task, completed=result.completed, description=text)
+
+        def after_client(done: int, chosen: int) -> None:
+            # The bar creeps on within a round.
+            if done < chosen:
+                progress.update(task, completed=training.completed + done / chosen)
 
         def before_probe() -> None:
             progress.update(task, description="probing the private step")
 
-        return whole.train(training, after_round, before_probe)
+        # Nobody need know how many take part where that is hidden, be it from a bar's pace.
+        shown = None if experiment.plan.participants_hidden else after_client
+        return whole.train(training, after_round, before_probe, shown)
 
 
 def _finish(trained: Trained, filing: Filing, as_json: bool, told: Tracking) -> Finished:

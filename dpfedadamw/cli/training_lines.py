@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from dpfedadamw.cli.terminal import err
+
+if TYPE_CHECKING:
+    from dpfedadamw.run.evaluation import Evaluation
 
 # A log of a run of a day holds some hundreds of lines, and one of a minute a few.
 EVERY_SECONDS = 30.0
@@ -40,26 +44,45 @@ class TrainingLines:
         self._hidden = hidden
         self._clock, self._now = clock, now
         self._began = self._said = clock()
-        self._accuracy: float | None = None
+        self._score: str | None = None
 
-    def round_is_over(self, completed: int, accuracy: float | None) -> None:
+    def round_is_over(
+        self,
+        completed: int,
+        score: str | None,
+        epsilon: float | None = None,
+    ) -> None:
         """Take note of a round, and say a line if the last one is long past.
 
         Args:
             completed: Rounds completed.
-            accuracy: Test accuracy, in [0, 1]; None where the round was not evaluated.
+            score: How well the model did on test records, in words (`score_of`); None where the
+                round was not evaluated.
+            epsilon: ε of the rounds so far; None where nothing is told.
         """
-        self._accuracy = self._accuracy if accuracy is None else accuracy
+        from dpfedadamw.api.tables import rounded_up
+
+        self._score = score or self._score
         passed = self._clock()
         if self._hidden or err.is_terminal or passed - self._said < EVERY_SECONDS:
             return
         self._said = passed
         left = (self._rounds - completed) * (passed - self._began) / (completed - self._before)
         said = [f"{self._now():%H:%M:%S}  round {completed} of {self._rounds}"]
-        if self._accuracy is not None:
-            said.append(f"test accuracy {self._accuracy:.1%}")
+        if self._score is not None:
+            said.append(f"test {self._score}")
+        if epsilon is not None:
+            said.append(f"ε {rounded_up(epsilon)}")
         if completed < self._rounds:
             end = self._now() + timedelta(seconds=left)
             day = "" if end.date() == self._now().date() else f"{end:%d %B} "
             said.append(f"training ends about {day}{end:%H:%M}")
         err.print(Text(", ".join(said)), soft_wrap=True)
+
+
+def score_of(evaluation: Evaluation) -> str | None:
+    """How well a model did on test records, in a few words; None where it was not tested."""
+    if evaluation.accuracy is not None:
+        return f"accuracy {evaluation.accuracy:.1%}"
+    error = evaluation.measures.get("rmse")
+    return None if error is None else f"RMSE {error:.4g}"

@@ -30,6 +30,8 @@ from dpfedadamw.storage.disk import write_json
 
 _FORMAT = 1
 _BLOCK = 2**20
+# How labels are stored that are one class a record; an entry says so of all others.
+_CLASSES = np.dtype(np.int64).str, ()
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,13 @@ class Part:
 
     Attributes:
         values: Stored records [n, …], mapped from disk.
-        labels: int64 [n].
+        labels: Classes int64 [n], or other targets [n, …] as they stand (`targets.for_task`).
         clients: The client of each by its own column, numbered in the order of their names; None
             where there is no such column.
     """
 
     values: NDArray[Any]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     clients: NDArray[np.int64] | None
 
 
@@ -54,7 +56,7 @@ class Prepared:
 
     Attributes:
         parts: "train" and, where the publisher has one, "test".
-        classes: Number of classes.
+        classes: Number of classes, or of other outputs that the targets ask for.
         content_sha256: Digest of the records themselves, in order.
     """
 
@@ -206,6 +208,7 @@ def _write_part(
 ) -> dict[str, Any]:
     """Write one part's chunks; returns what its entry says of it."""
     shape: tuple[int, ...] | None = None
+    form: tuple[str, tuple[int, ...]] | None = None
     kind, count, largest = "", 0, 0
     clients: list[str] = []
     for chunk in chunks:
@@ -213,13 +216,18 @@ def _write_part(
         if shape is not None and (values.shape[1:] != shape or values.dtype.str != kind):
             raise DataError(f"data.path: {name} records change their shape within the data set")
         shape, kind = values.shape[1:], values.dtype.str
+        of_labels = chunk.labels.dtype.str, chunk.labels.shape[1:]
+        if form is not None and of_labels != form:
+            raise DataError(f"data.path: {name} targets change their shape within the data set")
+        form = of_labels
         records.append(values)
         labels.append(chunk.labels)
         for piece in content_bytes(chunk.content):
             content.update(piece)
         content.update(chunk.labels.tobytes())
         count += len(chunk.labels)
-        largest = max(largest, int(chunk.labels.max()))
+        if form == _CLASSES:
+            largest = max(largest, int(chunk.labels.max()))
         clients += chunk.clients or ()
     if shape is None:
         raise DataError(f"data.path: the {name} part holds no records")
@@ -229,6 +237,7 @@ def _write_part(
         "dtype": kind,
         "largest": largest,
         "clients": clients,
+        **({"targets": [form[0], list(form[1])]} if form and form != _CLASSES else {}),
     }
 
 
@@ -264,7 +273,8 @@ def _part(place: Path, name: str, described: dict[str, Any]) -> Part:
     values: NDArray[Any] = np.memmap(
         place / f"{name}.records", np.dtype(described["dtype"]), "r", shape=(count, *shape)
     )
-    labels = np.fromfile(place / f"{name}.labels", np.int64)
+    kind, form = described.get("targets", _CLASSES)
+    labels = np.fromfile(place / f"{name}.labels", np.dtype(kind)).reshape(count, *form)
     clients = np.fromfile(place / f"{name}.clients", np.int64) if "clients" in described else None
     return Part(values, labels, clients)
 

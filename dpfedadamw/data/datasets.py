@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +23,24 @@ from dpfedadamw.data.preparation import batchwise
 from dpfedadamw.data.preparation import fingerprint as form_of
 from dpfedadamw.data.registry import DATASETS, source
 from dpfedadamw.data.stored import StoredRecords, check_shape
+from dpfedadamw.data.targets import for_task
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.spec import DataSpec
+from dpfedadamw.spec.task_section import CLASSIFICATION
+from dpfedadamw.tasks import CLASSES, Task
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records with their labels.
+    """Records with their labels, or the targets of another task.
 
     Attributes:
         inputs: n records, on disk or in memory.
-        labels: int64 [n], in 0…classes-1.
+        labels: Of a classification int64 [n], in 0…classes-1; else as `tasks` has them, [n, …].
     """
 
     inputs: StoredRecords
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -54,10 +58,11 @@ class Dataset:
         train: Private records, which clients hold.
         test: Held-out records.
         validation: Public records for tuning, or None.
-        classes: Number of classes.
+        classes: Number of classes, or of other outputs of the model for a record or a token.
         sha256: Digest of what was read, hexadecimal.
         clients: The client of each training record by the data set's own column, int64 [n], or
             None.
+        task: What the labels are.
     """
 
     train: Records
@@ -66,6 +71,23 @@ class Dataset:
     classes: int
     sha256: str
     clients: NDArray[np.int64] | None = None
+    task: Task = CLASSES
+
+    @property
+    def strata(self) -> NDArray[np.int64]:
+        """The class of each training record, int64 [n]; 0 of all where targets are no classes."""
+        if self.task.kind == CLASSIFICATION:
+            return self.train.labels
+        return np.zeros(len(self.train), np.int64)
+
+    def made_up(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Targets for made-up records that follow from whole numbers [n]."""
+        return self.task.made_up(numbers, self.train.labels, self.classes)
+
+    @property
+    def kinds_made_up(self) -> int:
+        """How many different targets `made_up` tells apart, at least 1."""
+        return self.task.kinds_made_up(self.classes)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -73,19 +95,22 @@ class Dataset:
         return self.train.inputs.shape
 
 
-def load(spec: DataSpec, preprocessing: Preprocessing | None = None) -> Dataset:
+def load(
+    spec: DataSpec, preprocessing: Preprocessing | None = None, task: Task = CLASSES
+) -> Dataset:
     """Read the data set that a spec names.
 
     Args:
         spec: The spec's section ``data``.
         preprocessing: What the model needs of its records; images as they are by default.
+        task: What its labels are to be.
 
     Raises:
         DataError: If it cannot be read; the message says what and what would be right.
     """
     form = preprocessing if preprocessing is not None else ImagePreprocessing()
     bring = DATASETS[spec.dataset].bring
-    found = bring(spec, form) if bring is not None else _prepared(spec, form)
+    found = for_task(bring(spec, form) if bring is not None else _prepared(spec, form), task)
     parts, classes, digest = found.parts, found.classes, found.content_sha256
     finishing = batchwise(form)
     if finishing is not None:
@@ -113,7 +138,7 @@ def load(spec: DataSpec, preprocessing: Preprocessing | None = None) -> Dataset:
         clients = None if clients is None else clients[order[held_out:]]
     test, validation = _validation(spec, test)
     train = replace(train, inputs=_augmentable(spec, train.inputs))
-    return Dataset(train, test, validation, classes, digest, clients)
+    return Dataset(train, test, validation, classes, digest, clients, task)
 
 
 def absent(spec: DataSpec) -> str | None:

@@ -40,5 +40,10 @@ def _digest(records: Records) -> bytes:
         part = stored[chosen[start : start + max(1, AT_ONCE // each)]]
         found.update(np.ascontiguousarray(part, part.dtype.newbyteorder("<")).tobytes())
         let_go(stored)
-    found.update(records.labels.astype("<i8").tobytes())
+    labels = records.labels
+    if labels.ndim == 1 and labels.dtype == np.int64:
+        found.update(labels.astype("<i8").tobytes())
+    else:
+        plain = np.ascontiguousarray(labels, labels.dtype.newbyteorder("<"))
+        found.update(f"{plain.dtype.str} {plain.shape[1:]}".encode() + b"\x00" + plain.tobytes())
     return found.digest()

@@ -63,6 +63,7 @@ class Named:
         numbers: Columns of numbers.
         records: Column of arrays or images.
         client: Column that says whose a record is.
+        targets: Columns of other targets than a class, in place of label.
     """
 
     label: str
@@ -70,6 +71,7 @@ class Named:
     numbers: tuple[str, ...]
     records: str | None
     client: str | None
+    targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,13 @@ class Held:
         content: The records.
         labels: What stands there as their classes, n whole numbers or names.
         clients: Whose each is, or None.
+        targets: Other targets than classes, [n] or [n, K]; None where labels are classes.
     """
 
     content: Images | Numbers | Texts
     labels: Sequence[Any]
     clients: Sequence[str] | None
+    targets: NDArray[Any] | None = None
 
 
 def held(part: Any, names: Named, place: str) -> Held:
@@ -109,12 +113,12 @@ def held(part: Any, names: Named, place: str) -> Held:
         )
     if isinstance(part, tuple) and len(part) == 2:
         records, labels = (_array(one, place) for one in part)
-        if labels.ndim != 1 or records.ndim < 2 or len(records) != len(labels):
+        if labels.ndim not in (1, 2) or records.ndim < 2 or len(records) != len(labels):
             raise DataError(
                 f"{place}: has shapes {records.shape} and {labels.shape}; needed are records "
-                "[n, …] and as many labels [n]"
+                "[n, …] and as many labels [n] or targets [n, K]"
             )
-        return Held(_content(records, place), labels.tolist(), None)
+        return _with_labels(_content(records, place), labels)
     return _of_items(part, place)
 
 
@@ -130,16 +134,18 @@ def _columns_of(part: Any) -> list[str] | None:
 def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
     # A data set of Hugging Face may be set to hand out tensors.
     part = part.with_format(None) if hasattr(part, "with_format") else part
-    asked = [names.label, *names.text, *names.numbers]
+    asked = [*(names.targets or (names.label,)), *names.text, *names.numbers]
     asked += [one for one in (names.records, names.client) if one is not None]
     for name in asked:
         if name not in columns:
             raise DataError(
                 f"{place}: has no column {name!r} among its {len(columns)}{close_to(name, columns)}"
             )
-    labels = _cells(part, names.label)
+    labels = _cells(part, names.label) if not names.targets else []
+    targets = _targets(part, names.targets, place) if names.targets else None
     clients = None if names.client is None else [str(one) for one in _cells(part, names.client)]
-    rest = [name for name in columns if name not in (names.label, names.client)]
+    others = (*(names.targets or (names.label,)), names.client)
+    rest = [name for name in columns if name not in others]
     if names.text:
         texts = [_texts(_cells(part, name), name, place) for name in names.text]
         content: Any = Texts(texts[0], texts[1] if len(texts) == 2 else None)
@@ -149,7 +155,30 @@ def _of_frame(part: Any, columns: list[str], names: Named, place: str) -> Held:
         content = _table([(name, _cells(part, name)) for name in names.numbers], place)
     else:
         content = _guessed([(name, _cells(part, name)) for name in rest], place)
-    return Held(content, labels, clients)
+    return Held(content, labels, clients, targets)
+
+
+def _targets(part: Any, names: Sequence[str], place: str) -> NDArray[Any]:
+    """Columns of numbers as targets [n, K], or one column of lists as [n, length]."""
+    columns = [(name, _cells(part, name)) for name in names]
+    if len(columns) > 1 or not columns[0][1] or _is_number(columns[0][1][0]):
+        return _numbers(columns, place, np.float64)
+    ((name, cells),) = columns
+    found = [_array(cell, f"{place}: row {row}") for row, cell in enumerate(cells)]
+    for row, one in enumerate(found):
+        if one.ndim != 1 or one.dtype.kind not in "biuf" or one.shape != found[0].shape:
+            raise DataError(
+                f"{place}: row {row}: the column {name} holds no number, and no list of numbers as "
+                "long as the first; fill lists up with task.ignore_index"
+            )
+    return np.stack(found)
+
+
+def _with_labels(content: Images | Numbers | Texts, labels: NDArray[Any]) -> Held:
+    """Records with their classes; or with targets, where these are a matrix or real numbers."""
+    if labels.ndim > 1 or labels.dtype.kind == "f":
+        return Held(content, [], None, labels)
+    return Held(content, labels.tolist(), None)
 
 
 def _guessed(cells: list[tuple[str, list[Any]]], place: str) -> Images | Numbers | Texts:
@@ -194,7 +223,11 @@ def _texts(cells: list[Any], name: str, place: str) -> tuple[str, ...]:
 
 def _table(columns: list[tuple[str, list[Any]]], place: str) -> Numbers:
     """Columns of numbers as records float32 [n, columns]."""
-    whole = np.empty((len(columns[0][1]), len(columns)), np.float32)
+    return Numbers(_numbers(columns, place, np.float32))
+
+
+def _numbers(columns: list[tuple[str, list[Any]]], place: str, kind: type) -> NDArray[Any]:
+    whole: NDArray[Any] = np.empty((len(columns[0][1]), len(columns)), kind)
     for number, (name, cells) in enumerate(columns):
         for row, cell in enumerate(cells):
             if not _is_number(cell) or not abs(float(cell)) <= _LARGEST:
@@ -202,7 +235,7 @@ def _table(columns: list[tuple[str, list[Any]]], place: str) -> Numbers:
                     f"{place}: row {row}: the column {name} holds no finite number there; give one"
                 )
             whole[row, number] = cell
-    return Numbers(whole)
+    return whole
 
 
 def _array(value: Any, place: str) -> NDArray[Any]:
@@ -250,11 +283,23 @@ def _of_items(part: Any, place: str) -> Held:
             "labels), nor a data set of (record, label)"
         )
     records, labels = [], []
+    targets: list[NDArray[Any]] = []
     for row in range(len(part)):
         item = part[row]
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise DataError(f"{place}: row {row}: is no pair of a record and its label")
         records.append(item[0])
         label = item[1]
-        labels.append(label.item() if hasattr(label, "item") else label)
-    return Held(_stacked(records, place), labels, None)
+        plain = _array(label, f"{place}: row {row}") if not isinstance(label, str) else None
+        if plain is None or (plain.ndim == 0 and plain.dtype.kind in "biu"):
+            labels.append(label.item() if hasattr(label, "item") else label)
+            continue
+        if plain.dtype.kind not in "biuf" or (targets and plain.shape != targets[0].shape):
+            raise DataError(f"{place}: row {row}: its targets are not as many numbers as others'")
+        targets.append(plain)
+    content = _stacked(records, place)
+    if targets and labels:
+        raise DataError(f"{place}: some records have a class and others numbers; give all alike")
+    if targets:
+        return _with_labels(content, np.stack(targets))
+    return Held(content, labels, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +62,12 @@ class Chunk:
 
     Attributes:
         content: The records.
-        labels: int64 [b].
+        labels: Classes int64 [b]; or other targets, real numbers [b, …].
         clients: The client that each belongs to by its own column, where there is one.
     """
 
     content: Images | Texts | Numbers
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     clients: tuple[str, ...] | None = None
 
 

@@ -202,7 +202,9 @@ class _Writer:
         clients = divided(experiment, train, owner, len(self._facts.records))
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(evidence, owner, held)
-        write_records(evidence, train.inputs, train.labels, experiment.dataset.test.inputs)
+        write_records(
+            evidence, train.inputs, experiment.dataset.strata, experiment.dataset.test.inputs
+        )
         write_inputs(evidence, held)
 
     def _write_clients(self) -> list[str]:

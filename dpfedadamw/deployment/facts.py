@@ -26,6 +26,7 @@ from dpfedadamw.experiment import Experiment, prepare_with
 from dpfedadamw.models import registry as models
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.spec import Spec
+from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import PUBLIC_MODE, json_line, write_atomically
 
 
@@ -204,6 +205,11 @@ def facts_of(
         raise DeploymentError(
             "data.validation: a federation of machines has no public validation records yet; leave "
             "it out"
+        )
+    if dataset.task.kind != CLASSIFICATION:
+        raise DeploymentError(
+            f"task.kind: is {dataset.task.kind}; a federation of machines knows one class a record "
+            "alone yet: use classification"
         )
     stored = dataset.train.inputs.values
     order = np.argsort(owner, kind="stable").astype(np.int64)

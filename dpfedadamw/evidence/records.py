@@ -50,7 +50,7 @@ def write_records(directory: Path, train: Stored, labels: NDArray[np.int64], tes
     Args:
         directory: The run's ``evidence/``, with the run's salt in it.
         train: Training records.
-        labels: Their labels, [n].
+        labels: Their classes, int64 [n]; 0 of all where targets are no classes.
         test: The records that accuracy is measured on.
     """
     arrays: dict[str, NDArray[Any]] = {

@@ -75,7 +75,9 @@ class ProbedRun:
         if values.dtype != np.uint8:
             read = synthetic_records(self.experiment.model, torch.from_numpy(values))
             values = read.numpy()
-        records = Records(replace(stored, values=values, rows=None), labels)
+        # The auditor tells targets apart by numbers; what they are, the task says.
+        targets = self.experiment.dataset.made_up(labels)
+        records = Records(replace(stored, values=values, rows=None), targets)
         return self.divide(self.experiment, records, clients, int(clients.max(initial=0)) + 1)
 
     def parameters(self, elsewhere: bool) -> Tensor:
@@ -176,7 +178,7 @@ class StepProbe:
         clipping_norm: C.
         parameters: d, length of a clipped sum.
         input_shape: Shape of one record as it is stored.
-        classes: Number of classes.
+        classes: Number of different targets that records may have.
         grey_levels: Whether records are stored as whole numbers from 0 to 255.
     """
 
@@ -184,7 +186,7 @@ class StepProbe:
         self.clipping_norm = run.experiment.plan.clipping_norm
         self.parameters = run.worker.flat.layout.size
         self.input_shape = run.input_shape
-        self.classes = run.experiment.dataset.classes
+        self.classes = run.experiment.dataset.kinds_made_up
         self.grey_levels = run.grey_levels
         self._run = run
 
@@ -266,7 +268,7 @@ class UpdateProbe:
         clipping_norm: C.
         parameters: d, length of an update.
         input_shape: Shape of one record as it is stored.
-        classes: Number of classes.
+        classes: Number of different targets that records may have.
     """
 
     unit = "client"
@@ -276,7 +278,7 @@ class UpdateProbe:
         self.clipping_norm = plan.clipping_norm
         self.parameters = run.worker.flat.layout.size
         self.input_shape = run.input_shape
-        self.classes = run.experiment.dataset.classes
+        self.classes = run.experiment.dataset.kinds_made_up
         self._run = run
         self._sparsification: Sparsification | None = plan.sparsification
         self._kept = public_coordinates(plan.sparsification, 0, {}, torch.device("cpu"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
+from dpfedadamw.tasks import MEASURES
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import KeyFileError, SourceError, TimestampError
 from reports.reading.files import mapping, parse_json, read_bytes, write_atomic
@@ -86,6 +87,7 @@ class Trained:
         accuracy: Test accuracy of the model, in [0, 1].
         loss: Its test loss.
         engine: How clipped sums were computed; None where the process that knew it is gone.
+        measures: Further measures of its task, by their keys in metrics.jsonl.
     """
 
     run: RunDirectory
@@ -93,6 +95,7 @@ class Trained:
     accuracy: float | None
     loss: float | None
     engine: str | None
+    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,9 @@ def trained(run: RunDirectory) -> Trained | None:
         return None
     journal.tidy()
     last = journal.last_metrics()
-    return Trained(run, claim, last.get("test_accuracy"), last.get("test_loss"), None)
+    measures = {name: last[name] for name in MEASURES if name in last}
+    accuracy, loss = last.get("test_accuracy"), last.get("test_loss")
+    return Trained(run, claim, accuracy, loss, None, measures)
 
 
 def is_attested(run: RunDirectory) -> bool:

@@ -44,6 +44,7 @@ def train(
     training: Training,
     on_round: Callable[[RoundResult, Evaluation], None] | None = None,
     on_probe: Callable[[], None] | None = None,
+    on_client: Callable[[int, int], None] | None = None,
 ) -> Trained:
     """Run the rounds that are left, and record the probe before the claim.
 
@@ -51,6 +52,7 @@ def train(
         training: A run that was started or taken up again.
         on_round: Called after each round.
         on_probe: Called before the private step is probed.
+        on_client: Called after each client with (done, of the round).
 
     Raises:
         DpfedadamwError: As `dpfedadamw.run.training.train`.
@@ -63,8 +65,15 @@ def train(
             on_probe()
         after_training.record_probe(training.run, probe_of(training))
 
-    outcome = engine.train(training, on_round=on_round, before_claim=probed)
-    return Trained(training.run, outcome.claim, outcome.accuracy, outcome.loss, outcome.engine)
+    outcome = engine.train(training, on_round, on_client, before_claim=probed)
+    return Trained(
+        training.run,
+        outcome.claim,
+        outcome.accuracy,
+        outcome.loss,
+        outcome.engine,
+        {f"test_{name}": value for name, value in outcome.measures.items()},
+    )
 
 
 def resume(
@@ -149,6 +158,7 @@ def finish(trained: Trained, filing: Filing, stage: Stage = _unseen) -> Finished
         "directory": str(run.path),
         "test_accuracy": trained.accuracy,
         "test_loss": trained.loss,
+        **trained.measures,
         "privacy": without_participation(trained.claim),
         "verdict": found["verdict"],
         "qualifications": found["qualifications"],

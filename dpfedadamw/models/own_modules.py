@@ -11,13 +11,16 @@ from dpfedadamw.models.registry import ModelEntry, register
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.spec.model_section import ModelSpec
 from dpfedadamw.spec.section import Free, key
+from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from dpfedadamw.spec.values import Contradictions, Values
+from dpfedadamw.tasks import CLASSES, Task
 
 if TYPE_CHECKING:
     from torch import nn
 
     from dpfedadamw.models.own.sources import PythonSource
 
+_EVERY_TASK = (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS)
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 _Digest = Annotated[
     str | None,
@@ -48,7 +51,8 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
     loss: str | None = key(
         None,
         "Function of the outputs [b, classes] and labels [b] that gives one loss a record, [b]; "
-        "package.module:function. Null for cross-entropy. It is pinned with the source, and what "
+        "package.module:function. Null for the task's own, cross-entropy by default; with another "
+        "task it is given that task's outputs and targets. It is pinned with the source, and what "
         "is published as test_loss.",
         title="Loss",
         pattern=rf"^{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*$",
@@ -145,7 +149,9 @@ class ModuleSpec(ForeignModelSpec, title="Module from Python"):
     )
 
 
-def _build_python(keys: PythonModelSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+def _build_python(
+    keys: PythonModelSpec, input_shape: Sequence[int], classes: int, task: Task = CLASSES
+) -> nn.Module:
     import inspect
 
     from torch import nn
@@ -175,7 +181,7 @@ def _build_python(keys: PythonModelSpec, input_shape: Sequence[int], classes: in
         raise ModelError(f"{place}: returns {type(module).__name__}; it must be a torch.nn.Module")
     loss = load(keys.loss) if keys.loss is not None else None
     return fitting.fit(
-        module, place, input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss
+        module, place, input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss, task
     )
 
 
@@ -203,7 +209,9 @@ def _source(keys: PythonModelSpec) -> PythonSource:
     return PythonSource({**found.files, **source_of(keys.loss).files})
 
 
-def _build_module(keys: ModuleSpec, input_shape: Sequence[int], classes: int) -> nn.Module:
+def _build_module(
+    keys: ModuleSpec, input_shape: Sequence[int], classes: int, task: Task = CLASSES
+) -> nn.Module:
     from dpfedadamw.models.own import fitting
 
     _checked_module(keys)
@@ -214,7 +222,7 @@ def _build_module(keys: ModuleSpec, input_shape: Sequence[int], classes: int) ->
         loss = load(keys.loss)
     module = fitting.given()
     return fitting.fit(
-        module, "model", input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss
+        module, "model", input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss, task
     )
 
 
@@ -293,6 +301,8 @@ register(
         source="yours",
         check=_enough_tokens,
         build=_build_python,
+        build_for=_build_python,
+        tasks=_EVERY_TASK,
         preprocessing=_preprocessing,
         pin=_pinned,
         made_of=_python_source,
@@ -306,6 +316,8 @@ register(
         source="yours",
         check=_in_this_process,
         build=_build_module,
+        build_for=_build_module,
+        tasks=_EVERY_TASK,
         preprocessing=_preprocessing,
         pin=_pinned_module,
         on_meta=False,

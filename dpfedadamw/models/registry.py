@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpfedadamw.models.errors import ModelError
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.registration import Registry
-from dpfedadamw.spec.model_section import ModelSpec
-from dpfedadamw.spec.registered import Registered
+from dpfedadamw.spec.model_section import ModelSpec, RegisteredModel
+from dpfedadamw.tasks import CLASSES, Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,15 +35,16 @@ def _unchanged(keys: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelEntry(Registered[_Keys]):
+class ModelEntry(RegisteredModel[_Keys]):
     """What is known of a model, beside what a spec goes by.
 
     Attributes:
         source: Paper or publisher.
         build: Builds it with fresh weights, or published ones and a fresh head, for records of a
-            shape and a number of classes. Random weights come from torch's generator. A
-            module that reads tokens has ``vocabulary``, their number; ``parameter_roles`` tells
-            where heads are.
+            shape and a number of classes, or of other outputs that a task asks for. Random
+            weights come from torch's generator. A module that reads tokens has ``vocabulary``,
+            their number; ``parameter_roles`` tells where heads are.
+        build_for: The same, for an entry that must know the task; used in place of build.
         reads: Refuses records of a shape that it cannot read, before it is built; None where only
             building it tells.
         preprocessing: Returns what it needs of its records before they are tensors.
@@ -62,6 +63,7 @@ class ModelEntry(Registered[_Keys]):
 
     source: str
     build: Callable[[_Keys, Sequence[int], int], nn.Module]
+    build_for: Callable[[_Keys, Sequence[int], int, Task], nn.Module] | None = None
     reads: Callable[[_Keys, Sequence[int]], None] | None = None
     preprocessing: Callable[[_Keys], Preprocessing] = _as_they_are
     without_weights: Callable[[_Keys], _Keys] = _unchanged
@@ -86,15 +88,18 @@ def preprocessing(spec: ModelSpec) -> Preprocessing:
     return MODELS[spec.name].preprocessing(spec)
 
 
-def build(spec: ModelSpec, input_shape: Sequence[int], classes: int, seed: int) -> nn.Module:
+def build(
+    spec: ModelSpec, input_shape: Sequence[int], classes: int, seed: int, task: Task = CLASSES
+) -> nn.Module:
     """Build a model with fresh weights, or a published one with a fresh head.
 
     Args:
         spec: The spec's section ``model``.
         input_shape: Shape of one record.
-        classes: Number of classes.
+        classes: Number of classes, or of other outputs of a record or a token.
         seed: Seed of the weights' initialisation. The initial weights do not depend on any record,
             so this seed is no secret.
+        task: What it is trained for.
 
     Raises:
         ModelError: If the model cannot read records of this shape, or its files are missing.
@@ -106,7 +111,12 @@ def build(spec: ModelSpec, input_shape: Sequence[int], classes: int, seed: int) 
         entry.reads(spec, input_shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return entry.build(spec, input_shape, classes)
+        if entry.build_for is not None:
+            model = entry.build_for(spec, input_shape, classes, task)
+        else:
+            model = entry.build(spec, input_shape, classes)
+    model.record_task = task  # type: ignore[assignment]  # a note that is no parameter
+    return model
 
 
 def synthetic_records(model: nn.Module, values: Tensor) -> Tensor:
@@ -139,18 +149,18 @@ def vocabulary_of(model: nn.Module) -> int:
 
 
 def loss_of(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-    """What a model is trained by: outputs [b, …] and labels [b] to the loss of each record, [b].
+    """What a model is trained by: outputs [b, …] and labels [b, …] to the loss of each record, [b].
 
-    Cross-entropy, unless the model came with a loss of its own.
+    That of its task, cross-entropy by default, unless the model came with a loss of its own.
     """
     own: Callable[[Tensor, Tensor], Tensor] | None = getattr(model, "own_record_loss", None)
-    return _cross_entropy if own is None else own
+    return task_of(model).loss if own is None else own
 
 
-def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    from torch.nn.functional import cross_entropy
-
-    return cross_entropy(outputs, labels, reduction="none")
+def task_of(model: nn.Module) -> Task:
+    """What a model is trained for; one class a record where nothing says otherwise."""
+    found: Task = getattr(model, "record_task", CLASSES)
+    return found
 
 
 def any_shape(_keys: ModelSpec, _input_shape: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting.calibration import PlannedRun
-from dpfedadamw.privacy.accounting.epsilon_limit import Watch
+from dpfedadamw.privacy.accounting.epsilon_limit import Watch, repeated
 from dpfedadamw.privacy.accounting.selection import Trials
 from dpfedadamw.privacy.accounting.views import DERIVED_RATE, STATED_RATE
 from dpfedadamw.privacy.accounting.worst_case import Adaptation, SpendingBound
@@ -225,6 +225,38 @@ class PrivacyPlan:
         """
         return self.unit.realised_claim(self, entries)
 
+    def epsilon_after(self, completed: int, again: int = 0) -> float | None:
+        """ε of the rounds so far, in the view of the claim's headline; None where nothing is told.
+
+        Of a client in every round where single records are protected, towards a third party where
+        whole clients are: a function of the plan, of how many rounds are over and of how often the
+        run was taken up again, and not of who took part. Of a trial of a private selection
+        nothing is told: its ε is none of its own.
+
+        Args:
+            completed: Rounds completed.
+            again: Rounds more that were begun (`begun_again`).
+        """
+        if not self.private or self.trials is not None:
+            return None
+        begun = completed + again
+        return self.unit.epsilon_after(self, begun) if begun else 0.0
+
+    def begun_again(self, entries: Sequence[Mapping[str, Any]]) -> int:
+        """How many rounds were begun and charged beside those that are numbered: it was cut off.
+
+        Where nobody may be told how many clients took part, and spends would tell that some did,
+        it is the most that they can be, by how often the run was taken up again.
+
+        Args:
+            entries: The ledger so far.
+        """
+        if self.participants_hidden and self.unit.name == "record":
+            return repeated(entries)
+        spends = [entry for entry in entries if entry["kind"] == "spend"]
+        begun = {(entry["round"], entry["attempt"]) for entry in spends}
+        return len(begun) - len({number for number, _ in begun})
+
     def expected_claim(self, dearest: int | None = None) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round.
 
@@ -329,6 +361,10 @@ class PrivacyUnit(ABC):
 
     def cost(self, _plan: PrivacyPlan, /) -> list[tuple[str, str]]:
         """What the plan's mechanism is, as rows of names and values for a reader."""
+        return self._refuse()
+
+    def epsilon_after(self, _plan: PrivacyPlan, _rounds: int, /) -> float:
+        """ε of so many rounds that were begun, at least one, in the view of the headline."""
         return self._refuse()
 
     def charged(self, _plan: PrivacyPlan, /) -> Hashable:

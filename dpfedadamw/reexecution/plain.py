@@ -72,7 +72,11 @@ class PlainModel:
     def __init__(self, experiment: Experiment, kind: torch.dtype) -> None:
         # Built like the run's, and not copied: what an engine left on the run's is not on this one.
         model = models.build(
-            experiment.spec.model, experiment.dataset.input_shape, experiment.dataset.classes, 0
+            experiment.spec.model,
+            experiment.dataset.input_shape,
+            experiment.dataset.classes,
+            0,
+            experiment.dataset.task,
         )
         _take_frozen(model, experiment.model)
         self._kind, self._loss = kind, models.loss_of(model)

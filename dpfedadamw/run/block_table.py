@@ -63,7 +63,7 @@ def table_of(spec: Spec) -> BlockTable:
     """
     dataset = read_data(spec)
     section = models.MODELS[spec.model.name].without_weights(spec.model)
-    model = models.build(section, dataset.input_shape, dataset.classes, seed=0)
+    model = models.build(section, dataset.input_shape, dataset.classes, 0, dataset.task)
     return describe(model, algorithms.measuring_blocks(spec.algorithm, model))
 
 

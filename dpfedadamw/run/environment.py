@@ -103,7 +103,8 @@ def recorded_device(directory: Path) -> str:
     """
     found = read_environments(directory) if directory.is_dir() else {}
     kind = str(found[min(found)].get("device")) if found else "auto"
-    return "auto" if kind == "cuda" and not torch.cuda.is_available() else kind
+    here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return kind if here.get(kind, True) else "auto"
 
 
 def differences(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.models.registry import loss_of
+from dpfedadamw.models.registry import loss_of, task_of
 from dpfedadamw.profiling import part
+from dpfedadamw.tasks import Score
 
 # Numbers in the inputs of one batch: 64 MiB of them.
 _NUMBERS = 2**24
@@ -34,13 +35,18 @@ class Evaluation:
     claim, and every report says so. Metrics of training records exist in runs without privacy only.
 
     Attributes:
-        accuracy: Share of test records classified rightly, in [0, 1].
-        loss: Mean cross-entropy over the test records; None where it is not finite.
+        accuracy: Share of test records classified rightly, in [0, 1]; of several labels, share of
+            records all of whose labels are right; of tokens, share of those that count; None of a
+            regression.
+        loss: Mean loss over the test records; None where it is not finite.
         validation_accuracy: Share of the public validation records classified rightly; None where
             there are none.
         by_class: Test records of each class and how many of them were classified rightly.
         train_accuracy: Share of the training records classified rightly; None where not measured.
-        train_loss: Mean cross-entropy over them; None where not measured, or not finite.
+        train_loss: Mean loss over them; None where not measured, or not finite.
+        measures: Further measures on test records, by name (`tasks.Score`).
+        validation_loss: Mean loss over the validation records of a regression, which has no
+            accuracy; None elsewhere.
     """
 
     accuracy: float | None
@@ -49,6 +55,8 @@ class Evaluation:
     by_class: tuple[tuple[int, int], ...] = ()
     train_accuracy: float | None = None
     train_loss: float | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+    validation_loss: float | None = None
 
 
 def interval(experiment: Experiment) -> int:
@@ -103,44 +111,50 @@ def evaluate(
         training: Whether it is evaluated on the training records as well; never of a private run.
     """
     model.eval()
-    right, loss = measure(model, dataset.test, device)
+    score, loss = measure(model, dataset.test, device)
     validation = dataset.validation
-    tuned = None if validation is None else float(measure(model, validation, device)[0].mean())
+    tuned = None if validation is None else measure(model, validation, device)
     seen = measure(model, dataset.train, device) if training else None
     model.train()
+    return Evaluation(
+        score.accuracy,
+        _finite(loss),
+        None if tuned is None else tuned[0].accuracy,
+        _by_class(dataset, score),
+        None if seen is None else seen[0].accuracy,
+        None if seen is None else _finite(seen[1]),
+        score.measures,
+        None if tuned is None or tuned[0].accuracy is not None else _finite(tuned[1]),
+    )
+
+
+def _by_class(dataset: Dataset, score: Score) -> tuple[tuple[int, int], ...]:
+    """Test records of each class and how many are right; none where there are no classes."""
+    if score.right is None:
+        return ()
     labels = dataset.test.labels
     counts = np.bincount(labels, minlength=dataset.classes)
-    hits = np.bincount(labels[right], minlength=dataset.classes)
-    by_class = tuple(zip(counts.tolist(), hits.tolist(), strict=True))
-    return Evaluation(
-        int(right.sum()) / len(right),
-        _finite(loss),
-        tuned,
-        by_class,
-        None if seen is None else int(seen[0].sum()) / len(seen[0]),
-        None if seen is None else _finite(seen[1]),
-    )
+    hits = np.bincount(labels[score.right], minlength=dataset.classes)
+    return tuple(zip(counts.tolist(), hits.tolist(), strict=True))
 
 
 def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None
 
 
-def measure(
-    model: nn.Module, records: Records, device: torch.device
-) -> tuple[NDArray[np.bool_], float]:
-    """Whether each record was classified rightly, [n], and the mean loss, a batch at a time."""
+def measure(model: nn.Module, records: Records, device: torch.device) -> tuple[Score, float]:
+    """How well a model does on records by its task, and the mean loss, a batch at a time."""
     inputs = records.inputs.to(device)
     size = sum(p.numel() for p in model.parameters())
     most = next(batch for parameters, batch in _BATCHES if size > parameters or not parameters)
     batch = max(1, min(most, _NUMBERS // math.prod(inputs.shape)))
-    right, loss = np.zeros(len(records), dtype=np.bool_), 0.0
+    tally, loss = task_of(model).tally(), 0.0
     of_records = loss_of(model)
     with torch.no_grad():
         for start in range(0, len(records), batch):
             part = slice(start, start + batch)
             labels = torch.from_numpy(records.labels[part]).to(device)
             outputs = model(inputs[part])
-            right[part] = (outputs.argmax(1) == labels).cpu().numpy()
+            tally.add(outputs, labels)
             loss += float(of_records(outputs, labels).sum())
-    return right, loss / len(records)
+    return tally.score(), loss / len(records)

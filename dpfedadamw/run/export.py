@@ -20,6 +20,8 @@ from dpfedadamw.models import registry
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.header import origin_of
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
+from dpfedadamw.spec.task_section import CLASSIFICATION
+from dpfedadamw.tasks import Task
 
 ADAPTERS, WHOLE, OWN = "adapters", "whole", "own"
 
@@ -64,6 +66,7 @@ def _load(run: RunDirectory, build: bool = True) -> tuple[nn.Module | None, dict
         config = json.loads(run.model_config.read_text(encoding="utf-8"))
         section = specs.model_of(config["model"])
         shape, classes = tuple(config["input_shape"]), int(config["classes"])
+        task = Task(specs.task_of(config.get("task", {"kind": CLASSIFICATION})))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
     if "canaries" in config:
@@ -74,7 +77,7 @@ def _load(run: RunDirectory, build: bool = True) -> tuple[nn.Module | None, dict
     if not build and not registry.MODELS[section.name].rebuilt:
         checkpoints.check_weights(run.weights, config.get("tensors"))
         return None, config
-    model = registry.build(section, shape, classes, seed=0)
+    model = registry.build(section, shape, classes, 0, task)
     base = config.get("base")
     if base != origin_of(model):
         raise RunDirectoryError(

@@ -24,6 +24,7 @@ from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.run.tuning import Trial
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec import Spec
+from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import write_json
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
@@ -129,6 +130,7 @@ def metrics_line(
     numbers: RoundNumbers | None,
     seconds: float | None,
     order: CanaryOrder | None = None,
+    epsilon: float | None = None,
 ) -> dict[str, Any]:
     """One line of the public metrics.
 
@@ -138,10 +140,13 @@ def metrics_line(
         numbers: The round's; None for the untrained model.
         seconds: Its time; None where it may not be told, or the process that knew it was killed.
         order: What canaries are planted; None in a run that is no audit run.
+        epsilon: What the rounds so far spent (`PrivacyPlan.epsilon_after`); None where nothing is
+            told.
 
     Returns:
-        The line; where training records were evaluated, which no private run does, with
-        train_accuracy and train_loss; after the last round also test_classes, a pair for each
+        The line; with further measures of other tasks than a classification (test_rmse, test_mae,
+        test_r2, test_micro_f1); where training records were evaluated, which no private run does,
+        with train_accuracy and train_loss; after the last round also test_classes, a pair for each
         class: its test records and how many of them were classified rightly.
     """
     line: dict[str, Any] = {
@@ -154,8 +159,12 @@ def metrics_line(
         "bytes_up": numbers.bytes_up if numbers else 0,
         "bytes_down": numbers.bytes_down if numbers else 0,
         "seconds": None if seconds is None else round(seconds, 4),
+        **({"epsilon": epsilon} if epsilon is not None else {}),
     }
-    if evaluation.train_accuracy is not None:
+    line |= {f"test_{name}": value for name, value in evaluation.measures.items()}
+    if evaluation.validation_loss is not None:
+        line["validation_loss"] = evaluation.validation_loss
+    if evaluation.train_accuracy is not None or evaluation.train_loss is not None:
         line |= {"train_accuracy": evaluation.train_accuracy, "train_loss": evaluation.train_loss}
     if numbers is not None and numbers.last and evaluation.by_class:
         line["test_classes"] = [list(pair) for pair in evaluation.by_class]
@@ -212,12 +221,14 @@ def write_model_config(
     experiment: Experiment, run: RunDirectory, order: CanaryOrder | None = None
 ) -> None:
     """Write what is needed to rebuild the model around its weights."""
-    source = source_of(experiment.spec)
+    source, task = source_of(experiment.spec), experiment.spec.task
     config = {
         "format": 1,
         "model": experiment.spec.to_mapping()["model"],
         "input_shape": list(experiment.dataset.input_shape),
         "classes": experiment.dataset.classes,
+        # Who loads the model must know what its outputs are; a class each where nothing is said.
+        **({"task": task.to_mapping()} if task.kind != CLASSIFICATION else {}),
         "parameters": sum(p.numel() for p in experiment.model.parameters()),
         "tensors": tensor_list(experiment.model),
         # Which published weights the file with the trained ones belongs to.

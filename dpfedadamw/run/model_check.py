@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -133,7 +134,8 @@ def _looked_through(experiment: Experiment, engine: str, refused: str | None) ->
         shape = (records, *experiment.dataset.input_shape)
         generator = torch.Generator().manual_seed(0)
         batch = synthetic_records(model, torch.randn(shape, generator=generator))
-        targets = torch.arange(records) % experiment.dataset.classes
+        numbers = np.arange(records) % experiment.dataset.kinds_made_up
+        targets = torch.from_numpy(experiment.dataset.made_up(numbers))
         summed(batch, targets)
         own, plain = _times(model, summed, batch, targets)
         name, explanation, methods = summed.name, summed.explain(), dict(summed.layers)

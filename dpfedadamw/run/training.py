@@ -95,8 +95,9 @@ class Outcome:
     Attributes:
         run: Its directory.
         claim: The ledger's last entry: the privacy claim by view.
-        accuracy: Test accuracy of the final model, in [0, 1].
+        accuracy: Test accuracy of the final model, in [0, 1]; None of a regression.
         loss: Its test loss.
+        measures: Further measures of its task.
         engine: How clipped sums were computed, one line.
     """
 
@@ -104,6 +105,7 @@ class Outcome:
     claim: dict[str, Any]
     accuracy: float | None
     loss: float | None
+    measures: Mapping[str, float]
     engine: str
 
 
@@ -123,6 +125,7 @@ class Training:
         canaries: What is planted; None in a run that is no audit run.
         finish_canaries: Writes the evidence of the canaries.
         note: What the user should know of how the run was taken up again.
+        again: How many more rounds were begun than are numbered: the run was cut off.
     """
 
     experiment: Experiment
@@ -136,11 +139,17 @@ class Training:
     canaries: CanaryOrder | None = None
     finish_canaries: Callable[[], None] | None = None
     note: str | None = None
+    again: int = 0
 
     @property
     def engine(self) -> ClippedSumEngine:
         """Computes clipped sums, the same for steps and probe."""
         return self.federation.worker.engine
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε of the rounds so far (`PrivacyPlan.epsilon_after`)."""
+        return self.experiment.plan.epsilon_after(self.completed, self.again)
 
     @property
     def flat(self) -> FlatParameters:
@@ -239,7 +248,14 @@ def start(
                 trial,
             )
             | dict(apart.header if apart is not None else {}),
-            metrics_line(0, evaluation, None, _published(experiment, 0.0), canaries),
+            metrics_line(
+                0,
+                evaluation,
+                None,
+                _published(experiment, 0.0),
+                canaries,
+                experiment.plan.epsilon_after(0),
+            ),
         )
     run = appeared(hidden)
     try:
@@ -432,6 +448,7 @@ def _train(
         claim=close_claim(training),
         accuracy=evaluation.accuracy,
         loss=evaluation.loss,
+        measures=evaluation.measures,
         engine=training.federation.unit.explain(training.engine, experiment.plan),
     )
 
@@ -461,7 +478,8 @@ def _measure(training: Training, numbers: RoundNumbers, seconds: float | None) -
         training.flat.assign(training.state.parameters)
         evaluation = _evaluated(experiment)
     shown = _published(experiment, seconds)
-    training.journal.measure(metrics_line(completed, evaluation, numbers, shown, training.canaries))
+    line = metrics_line(completed, evaluation, numbers, shown, training.canaries, training.epsilon)
+    training.journal.measure(line)
     return evaluation
 
 
@@ -504,7 +522,7 @@ def _training(
     elif plan.private:
         held = [one.inputs for one in clients if isinstance(one.inputs, StoredRecords)]
         write_partition(run.evidence, experiment.owner, held)
-        write_records(run.evidence, dataset.train.inputs, dataset.train.labels, dataset.test.inputs)
+        write_records(run.evidence, dataset.train.inputs, dataset.strata, dataset.test.inputs)
         write_inputs(run.evidence, held)
         write_environment(run, completed, experiment, performance.engine)
     setup = UnitSetup(
@@ -553,6 +571,7 @@ def _training(
         keeper=StateKeeper(run.evidence, plan.rounds, run.disk) if plan.private else None,
         canaries=drawn.order if drawn is not None else None,
         finish_canaries=parts.finish,
+        again=plan.begun_again(journal.ledger.entries),
     )
 
 

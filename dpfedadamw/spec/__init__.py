@@ -44,6 +44,7 @@ from dpfedadamw.spec.reading import (
     resolve,
     shipped,
     shipped_sweeps,
+    task_of,
 )
 from dpfedadamw.spec.section import Section, key, one_of
 from dpfedadamw.spec.sections import (
@@ -54,6 +55,7 @@ from dpfedadamw.spec.sections import (
     ReportSpec,
     Spec,
 )
+from dpfedadamw.spec.task_section import TaskSpec
 from dpfedadamw.spec.tune_section import NotTuned, TuneSpec
 from dpfedadamw.spec.vocabulary import schema
 
@@ -82,6 +84,7 @@ __all__ = [
     "Section",
     "ShippedSpec",
     "Spec",
+    "TaskSpec",
     "TuneSpec",
     "ValidationSpec",
     "algorithms",
@@ -100,4 +103,5 @@ __all__ = [
     "schema",
     "shipped",
     "shipped_sweeps",
+    "task_of",
 ]

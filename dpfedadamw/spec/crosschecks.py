@@ -12,6 +12,7 @@ from dpfedadamw.spec.algorithm_section import RegisteredAlgorithm, algorithms
 from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.document import KeyPath
 from dpfedadamw.spec.model_section import models
+from dpfedadamw.spec.task_section import CLASSIFICATION, REGRESSION
 from dpfedadamw.spec.values import Contradictions, Values
 
 # The adjacency under which each sampler of single records is accounted, why no other, and which
@@ -22,6 +23,9 @@ _PAIRINGS = {
     "shuffled": ("replace-one", "adding a record moves all batch boundaries", "poisson"),
 }
 
+# Partitions that deal out classes, which no other task has one of a record.
+_BY_CLASS = ("dirichlet", "shards")
+
 
 def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictions:
     """Yield (path, message) for what contradicts itself though each value is in range."""
@@ -30,6 +34,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _records(get)
     yield from _unit(get)
     yield from _registered(get)
+    yield from _task(get)
     yield from _sampling(get)
     yield from _adaptive(get)
     yield from _drop_outs(get)
@@ -102,13 +107,15 @@ def _tuning(get: Values) -> Contradictions:
         )
         yield ("budget", "file"), message
     fraction = ("data", "validation", "fraction")
-    by_validation = selection == "private" or score == "validation_accuracy"
+    by_validation = selection == "private" or score in ("validation_accuracy", "validation_loss")
     if by_validation and fraction not in get.bad and not get(*fraction):
         message = (
             "0, and candidates are scored on public validation records; give "
             "data.validation: {fraction: 0.5, public: true}"
         )
-        other = ", or tune.score: test_accuracy" if selection != "private" else ""
+        other = ""
+        if selection != "private":
+            other = f", or tune.score: {str(score).replace('validation', 'test')}"
         yield fraction, f"{message}{other}"
 
 
@@ -148,6 +155,41 @@ def _registered(get: Values) -> Contradictions:
         name = get(*path)
         if isinstance(name, str) and name in entries:
             yield from entries[name].check(get)
+
+
+def _task(get: Values) -> Contradictions:
+    """What of data, model and search does not go with the task."""
+    kind = get("task", "kind")
+    if kind is None:
+        return
+    dataset, model = get("data", "dataset"), get("model", "name")
+    known = isinstance(dataset, str) and dataset in datasets()
+    if kind != CLASSIFICATION:
+        if known and not datasets()[dataset].has_targets:
+            free = [name for name, entry in datasets().items() if entry.has_targets]
+            message = f"found {dataset}, whose records have one class each, but task.kind is {kind}"
+            yield ("data", "dataset"), f"{message}; use {', '.join(free)}"
+        partition = ("data", "partition", "kind")
+        if get(*partition) in _BY_CLASS:
+            message = (
+                f"{get.found(*partition)}, which deals out classes, but task.kind is {kind}; use "
+                "iid or column"
+            )
+            yield partition, message
+    entry = models().get(model) if isinstance(model, str) else None
+    if entry is not None and kind not in entry.tasks:
+        able = [name for name, one in models().items() if kind in one.tasks]
+        message = f"found {model}, which answers a record as a whole, but task.kind is {kind}"
+        yield ("model", "name"), f"{message}; use {' or '.join(able)}"
+    yield from _scores(get, kind)
+
+
+def _scores(get: Values, kind: str) -> Contradictions:
+    """By what a search chooses: of a regression there is no accuracy."""
+    path, score = ("tune", "score"), get("tune", "score")
+    if kind == REGRESSION and isinstance(score, str) and score.endswith("_accuracy"):
+        message = f"{get.found(*path)}, but task.kind is regression, which has none"
+        yield path, f"{message}; use {score.replace('accuracy', 'loss')}"
 
 
 def _algorithm(get: Values) -> RegisteredAlgorithm[Any] | None:

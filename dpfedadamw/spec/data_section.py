@@ -275,10 +275,12 @@ class RegisteredDataset(Registered[Keys]):
     Attributes:
         record_shape: Shape of one record where it is known before any is read, or None.
         has_columns: Whether a column of it can say whose each record is.
+        has_targets: Whether its targets may be other than one class a record.
     """
 
     record_shape: tuple[int, ...] | None = None
     has_columns: bool = False
+    has_targets: bool = False
 
 
 def datasets() -> Mapping[str, RegisteredDataset[Any]]:

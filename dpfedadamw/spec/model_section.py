@@ -6,9 +6,12 @@ All other keys stand with the model that has them, in the file that registers it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from dpfedadamw.spec.registered import Registered, one_registered, registry
+from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
 from dpfedadamw.spec.section import LARGEST_SEED, Section, key
+from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION
 
 
 class ModelSpec(Section, title="Model"):
@@ -28,9 +31,21 @@ class ModelSpec(Section, title="Model"):
     )
 
 
-def models() -> Mapping[str, Registered[ModelSpec]]:
+@dataclass(frozen=True, kw_only=True)
+class RegisteredModel(Registered[Keys]):
+    """What a spec goes by of a model; ``models.registry.ModelEntry`` says more.
+
+    Attributes:
+        tasks: Kinds of task that it can be trained for. What answers a record with as many numbers
+            as are asked for is trained for all that are of whole records.
+    """
+
+    tasks: tuple[str, ...] = (CLASSIFICATION, REGRESSION, MULTI_LABEL)
+
+
+def models() -> Mapping[str, RegisteredModel[Any]]:
     """Return every registered model by name."""
-    found: Mapping[str, Registered[ModelSpec]] = registry("models", "MODELS")
+    found: Mapping[str, RegisteredModel[Any]] = registry("models", "MODELS")
     return found
 
 

@@ -20,6 +20,7 @@ from dpfedadamw.spec import overrides as override
 from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, TUNE_KEYS, Document, KeyPath, one_line
 from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.sections import Spec
+from dpfedadamw.spec.task_section import TASK, TaskSpec
 
 # Stands in what a recorder declares of a training loop of somebody else's.
 RECORDED = "recorded"
@@ -211,6 +212,17 @@ def model_of(section: Mapping[str, Any]) -> ModelSpec:
     """
     built = MODEL.build(_tuples(section))
     assert isinstance(built, ModelSpec)
+    return built
+
+
+def task_of(section: Mapping[str, Any]) -> TaskSpec:
+    """The section ``task`` of a resolved mapping.
+
+    Args:
+        section: Complete and checked, as `resolve` returns it.
+    """
+    built = TASK.build(section)
+    assert isinstance(built, TaskSpec)
     return built
 
 

@@ -23,6 +23,7 @@ from dpfedadamw.spec.privacy_section import (
     ReproducibleRandomnessSpec,
 )
 from dpfedadamw.spec.section import Section, key, one_of
+from dpfedadamw.spec.task_section import TASK, ClassificationTask, TaskSpec
 from dpfedadamw.spec.tune_section import (
     NotTuned,
     PrivateSelection,
@@ -287,6 +288,11 @@ class Spec(Section, title="Experiment"):
     )
     data: Annotated[DataSpec, DATA]
     model: Annotated[ModelSpec, MODEL]
+    task: Annotated[TaskSpec, TASK] = key(
+        ClassificationTask(),
+        "What the model is trained to tell of a record; the bare name of a kind is a short form.",
+        examples=("classification", "regression", {"kind": "regression", "loss": "huber"}),
+    )
     algorithm: Annotated[AlgorithmSpec, ALGORITHM]
     federation: FederationSpec = FederationSpec()
     privacy: Annotated[PrivacySpec, one_of("unit", RecordPrivacy, ClientPrivacy, NoPrivacy)]

@@ -27,10 +27,12 @@ _SELECTION = key(
 )
 _SCORE = key(
     "validation_accuracy",
-    "By what the best candidate is chosen. test_accuracy chooses on the records that the result is "
-    "then reported on, and `compare` says so.",
-    examples=("validation_accuracy", "test_accuracy"),
+    "By what the best candidate is chosen: the highest accuracy or the lowest loss. A regression "
+    "has losses alone. A score on the test records chooses on what the result is then reported "
+    "on, and `compare` says so.",
+    examples=("validation_accuracy", "test_accuracy", "validation_loss"),
 )
+_Score = Literal["validation_accuracy", "test_accuracy", "validation_loss", "test_loss"]
 _Seed = Annotated[
     int,
     key(..., "A seed of the search.", title="Seed", unit="none", ge=0, le=LARGEST_SEED,
@@ -66,7 +68,7 @@ class PrivateSelection(TuneSpec, title="Private selection"):
     """The best of a random number of trials, by its accuracy on the public validation records.
 
     The number of trials is drawn from a truncated negative binomial law. Every candidate must cost
-    the same.
+    the same. Of a regression the lowest loss is best.
     """
 
     selection: Literal["private"] = "private"
@@ -92,7 +94,7 @@ class PublicSearch(TuneSpec, title="Search on public records"):
     """Every candidate is trained on public records, and the best then once on the private ones."""
 
     selection: Literal["public"] = "public"
-    score: Literal["validation_accuracy", "test_accuracy"] = _SCORE
+    score: _Score = _SCORE
     dataset: str | None = key(
         None,
         "The public data set that was searched on; a sweep writes it down.",
@@ -106,5 +108,5 @@ class UnaccountedSearch(TuneSpec, title="Unaccounted search"):
     """Every candidate is trained on the private records, and the best is kept, or run anew."""
 
     selection: Literal["unaccounted"] = "unaccounted"
-    score: Literal["validation_accuracy", "test_accuracy"] = _SCORE
+    score: _Score = _SCORE
     search_seeds: tuple[_Seed, ...] = _SEARCH_SEEDS

@@ -16,6 +16,7 @@ from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.document import KeyPath, dotted
 from dpfedadamw.spec.json_schema import make_schema
 from dpfedadamw.spec.model_section import models
+from dpfedadamw.spec.section import Section
 
 Schema = Mapping[str, Any]
 
@@ -30,13 +31,14 @@ def the_schema() -> dict[str, Any]:
     return _schema_of(edition())
 
 
-def edition() -> tuple[str, ...]:
+def edition() -> tuple[tuple[str, type[Section]], ...]:
     """Return what changes when more has been registered, and the schema with it."""
-    return (*datasets(), *models(), *algorithms())
+    entries = (*datasets().values(), *models().values(), *algorithms().values())
+    return tuple((entry.name, entry.keys) for entry in entries)
 
 
 @functools.lru_cache(maxsize=1)
-def _schema_of(edition: tuple[str, ...]) -> dict[str, Any]:
+def _schema_of(edition: tuple[tuple[str, type[Section]], ...]) -> dict[str, Any]:
     del edition
     return make_schema()
 

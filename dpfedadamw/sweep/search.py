@@ -22,7 +22,7 @@ class Best:
 
     Attributes:
         cells: Its trials, one a seed.
-        score: The mean of their scores.
+        score: The mean of their scores; of losses the negative.
         candidates: How many there were.
         edges: Axes of the grid on whose edge it lies.
     """
@@ -46,7 +46,7 @@ def best_of(
     Args:
         cells: All cells of the search.
         grid: Its axes.
-        scores: Scores by the cells' digests.
+        scores: Scores by the cells' digests; the higher, the better.
     """
     if any(cell.digest not in scores for cell in cells):
         return None

@@ -116,9 +116,11 @@ class Selection:
         assert run is not None
         try:
             last = json.loads(run.metrics.read_text(encoding="utf-8").splitlines()[-1])
-            score = float(last["validation_accuracy"])
+            accuracy = last["validation_accuracy"]
+            # A regression has no accuracy: the lower its loss, the better.
+            score = -float(last["validation_loss"]) if accuracy is None else float(accuracy)
         except (OSError, ValueError, KeyError, TypeError, IndexError):
-            raise SweepError(f"{run.path}: has no accuracy on validation records") from None
+            raise SweepError(f"{run.path}: has no score on validation records") from None
         folder.write_result({"score": score})
 
     def publish(self) -> RunDirectory:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from reports import formatting
 from reports.comparison.runs import ComparedRun
-from reports.reading.files import clean
+from reports.reading.files import clean, mapping
 
 _CONFIDENCE = 0.95
 _SHOWN_SETTINGS = 3
@@ -182,6 +182,9 @@ def _behind(first: RankedSpec, entry: RankedSpec) -> Behind:
 def settings_of(run: ComparedRun) -> dict[str, str]:
     """Return what the spec sets and a label may name, dotted names to printed values."""
     spec = {key: value for key, value in run.source.spec.items() if key != "report"}
+    # Of one class a record, which runs from before there were other tasks do not say.
+    if mapping(spec.get("task")).get("kind") == "classification":
+        del spec["task"]
     return {
         name: value for name, value in formatting.settings(spec) if not name.startswith(_SILENT)
     }

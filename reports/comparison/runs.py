@@ -101,6 +101,8 @@ class ComparedRun:
         if self.accuracy is None and self.source.recorded:
             return "a recorded loop tells no accuracy"
         if self.accuracy is None:
+            if mapping(self.source.spec.get("task")).get("kind") == "regression":
+                return "a regression has no accuracy to rank by; its error stands in its report"
             return "no accuracy was measured after the last round"
         return None
 
@@ -122,6 +124,9 @@ class ComparedRun:
         randomness = mapping(spec.get("randomness"))
         spec["randomness"] = {k: v for k, v in randomness.items() if k != "seed"}
         spec["model"] = {k: v for k, v in mapping(spec.get("model")).items() if k != "seed"}
+        # Runs from before there were other tasks say nothing of theirs.
+        if mapping(spec.get("task")) == {"kind": "classification"}:
+            del spec["task"]
         # Runs from before there were searches have no such section, and those from before a search
         # had seeds of its own lack the key.
         tune = mapping(spec.get("tune"))

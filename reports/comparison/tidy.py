@@ -43,13 +43,15 @@ MEASURES = ("test_accuracy", "test_loss", "train_accuracy", "train_loss")
 # Columns that only some tables have: of runs without privacy that were evaluated on their training
 # records, of sweeps that a paper's numbers stand in, and of searches with seeds of their own.
 TRAINING = ("train_accuracy", "train_loss")
+# Of a regression, and of several labels.
+TASKS = ("test_rmse", "test_mae", "test_r2", "test_micro_f1", "validation_loss")
 EXPECTED, DEVIATION = "expected_", "_sd"
 EXPECTED_NUMBERS = tuple(f"{EXPECTED}{name}{end}" for name in MEASURES for end in ("", DEVIATION))
 SOURCE, READINGS = "expected_source", "readings"
 SEARCH_SEEDS = "tune_seeds"
-SOMETIMES = (*TRAINING, *EXPECTED_NUMBERS, SOURCE, READINGS, SEARCH_SEEDS)
+SOMETIMES = (*TRAINING, *TASKS, *EXPECTED_NUMBERS, SOURCE, READINGS, SEARCH_SEEDS)
 _NUMBERS = (
-    *MEASURES, "seconds", "clipping_norm", "noise_multiplier", "delta",
+    *MEASURES, *TASKS, "seconds", "clipping_norm", "noise_multiplier", "delta",
     "epsilon_server_worst_case", "epsilon_third_party", "validation_accuracy", *EXPECTED_NUMBERS,
 )  # fmt: skip
 _COUNTS = (
@@ -108,7 +110,7 @@ def row_of(run_dir: Path) -> dict[str, Value]:
         if isinstance(seeds, list) and seeds:
             more[SEARCH_SEEDS] = clean(", ".join(map(str, seeds)), 200)
     if ended:
-        more |= {name: _number(last[name]) for name in TRAINING if name in last}
+        more |= {name: _number(last[name]) for name in (*TRAINING, *TASKS) if name in last}
     return {**{name: found.get(name) for name in COLUMNS}, **more}
 
 

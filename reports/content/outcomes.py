@@ -7,19 +7,42 @@ how many clients took part is dropped here for the public audience.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reports import formatting
 from reports.content import wording
 from reports.content.parts import INTERNAL, Count, Loss, Part, Share, part
 from reports.content.units import unit_of
-from reports.reading.files import integer, mapping, number, sequence
+from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
 _MOST_CLASSES = 1_000
 # Fewer test records of a class than this say next to nothing of its accuracy.
 FEWEST_OF_A_CLASS = 10
 _NORMAL = 1.959963984540054
+# Measures of tasks other than a classification, as metrics.jsonl and as the pages call them.
+MEASURES = {"test_rmse": "RMSE", "test_mae": "MAE", "test_r2": "R²", "test_micro_f1": "micro-F1"}
+# What an accuracy is the share of, by task.
+_SHARES = {
+    "multi_label": "Accuracy is the share of test records all of whose labels are right (exact "
+    "match).",
+    "token_classification": "Accuracy is the share of tokens with the right class, without those "
+    "that count for nothing.",
+    "regression": "The model tells numbers, so there is no accuracy: RMSE and MAE are in the "
+    "targets’ unit, R² is the share of their variance that is explained.",
+}
+
+
+class Measure(Part):
+    """A measure of a task other than a classification.
+
+    Attributes:
+        name: Its key in metrics.jsonl.
+        value: Measured on the test records.
+    """
+
+    name: str
+    value: float
 
 
 class RoundMetrics(Part):
@@ -29,11 +52,18 @@ class RoundMetrics(Part):
         round: Rounds completed; 0 is the untrained model.
         test_accuracy: Fraction correct.
         test_loss: Mean loss.
+        measures: Further measures of its task.
     """
 
     round: int
     test_accuracy: float | None
     test_loss: float | None
+    measures: tuple[Measure, ...] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the model was tested after this round."""
+        return self.test_accuracy is not None or self.test_loss is not None or bool(self.measures)
 
 
 class ClassAccuracy(Part):
@@ -65,6 +95,8 @@ class Utility(Part):
         untrained_accuracy: Accuracy before training.
         classes: The final model on each class; empty if not recorded.
         classes_statement: Accuracy by class in words.
+        measures: Further measures of the last measurement, of tasks that have them.
+        scored: What the task's measures mean; empty of a classification.
     """
 
     rounds: tuple[RoundMetrics, ...]
@@ -74,6 +106,12 @@ class Utility(Part):
     untrained_accuracy: float | None
     classes: tuple[ClassAccuracy, ...]
     classes_statement: str
+    measures: tuple[Measure, ...] = ()
+    scored: str = ""
+
+    def measure(self, name: str) -> float | None:
+        """The last value of a measure, by its key in metrics.jsonl."""
+        return next((one.value for one in self.measures if one.name == name), None)
 
 
 class Communication(Part):
@@ -104,10 +142,15 @@ def utility(source: RunSource, _audience: str) -> Utility:
         index = integer(raw.get("round"))
         if index is not None:
             accuracy, loss = number(raw.get("test_accuracy")), number(raw.get("test_loss"))
-            rows.append(RoundMetrics(round=index, test_accuracy=accuracy, test_loss=loss))
-    measured = [row for row in rows if row.test_accuracy is not None]
+            rows.append(
+                RoundMetrics(
+                    round=index, test_accuracy=accuracy, test_loss=loss, measures=_measures(raw)
+                )
+            )
+    measured = [row for row in rows if row.is_measured]
     first, last = (measured[0], measured[-1]) if measured else (None, None)
     classes = by_class(source)
+    task = clean(mapping(source.spec.get("task")).get("kind"), 40)
     return Utility(
         rounds=tuple(rows),
         final_accuracy=last.test_accuracy if last else None,
@@ -115,8 +158,15 @@ def utility(source: RunSource, _audience: str) -> Utility:
         final_round=last.round if last else None,
         untrained_accuracy=first.test_accuracy if first and first.round == 0 else None,
         classes=tuple(classes),
-        classes_statement=_classes_statement(classes),
+        classes_statement=_classes_statement(classes) if task not in _SHARES else "",
+        measures=last.measures if last else (),
+        scored=_SHARES.get(task, ""),
     )
+
+
+def _measures(raw: Mapping[str, object]) -> tuple[Measure, ...]:
+    found = ((name, number(raw.get(name))) for name in MEASURES)
+    return tuple(Measure(name=name, value=value) for name, value in found if value is not None)
 
 
 def by_class(source: RunSource) -> list[ClassAccuracy]:
@@ -189,7 +239,11 @@ def validation(source: RunSource) -> list[tuple[str, str]]:
         return []
     measured = [number(row.get("validation_accuracy")) for row in source.metrics]
     known = [value for value in measured if value is not None]
+    losses = [number(row.get("validation_loss")) for row in source.metrics]
+    lost = [value for value in losses if value is not None]
     result = formatting.percent(known[-1]) if known else "not measured"
+    if lost and not known:
+        result = f"loss {formatting.plain(lost[-1])}"
     return [(wording.VALIDATION_TITLE, wording.VALIDATION.format(fraction=fraction, result=result))]
 
 

@@ -32,7 +32,12 @@ _UNACCOUNTED = (
     "report covers that choice, or what those runs released."
 )
 _OWN_SEEDS = " Those runs had seeds of their own ({seeds}), and this run is none of them."
-_SCORES = {"test_accuracy": "test accuracy", "validation_accuracy": "validation accuracy"}
+_SCORES = {
+    "test_accuracy": "test accuracy",
+    "validation_accuracy": "validation accuracy",
+    "test_loss": "test loss",
+    "validation_loss": "validation loss",
+}
 
 
 def selection(source: RunSource) -> str:
@@ -48,7 +53,10 @@ def is_selected(source: RunSource) -> bool:
 def picked_by_test_accuracy(source: RunSource) -> bool:
     """Return whether the settings were picked by what the run is then reported with."""
     tune = mapping(source.spec.get("tune"))
-    return selection(source) == "unaccounted" and tune.get("score") == "test_accuracy"
+    return selection(source) == "unaccounted" and tune.get("score") in (
+        "test_accuracy",
+        "test_loss",
+    )
 
 
 def statement(source: RunSource) -> str:

@@ -1353,6 +1353,59 @@ HEADINGS = (
         "Genauigkeit gegen verbrauchten Schutz",
         "Exactitude selon la confidentialité dépensée",
     ),
+    Text(
+        "Test error over the rounds",
+        "Testfehler über die Runden",
+        "Erreur de test au fil des tours",
+    ),
+    Text(
+        "Test measures over the rounds",
+        "Testmaße über die Runden",
+        "Mesures de test au fil des tours",
+    ),
+    Text("Test RMSE", "RMSE im Test", "RMSE de test"),
+    Text("RMSE", "RMSE", "RMSE"),
+    Text("MAE", "MAE", "MAE"),
+    Text("R²", "R²", "R²"),
+    Text("micro-F1", "Mikro-F1", "micro-F1"),
+    Text(
+        "Accuracy is the share of test records all of whose labels are right (exact match).",
+        "Genauigkeit ist der Anteil der Testdatensätze, deren Etiketten alle stimmen (exakte "
+        "Übereinstimmung).",
+        "L’exactitude est la part des enregistrements de test dont toutes les étiquettes sont "
+        "justes (correspondance exacte).",
+    ),
+    Text(
+        "Accuracy is the share of tokens with the right class, without those that count for "
+        "nothing.",
+        "Genauigkeit ist der Anteil der Token mit der richtigen Klasse, ohne jene, die nicht zählen.",
+        "L’exactitude est la part des jetons dont la classe est juste, sans ceux qui ne comptent "
+        "pas.",
+    ),
+    Text(
+        "The model tells numbers, so there is no accuracy: RMSE and MAE are in the targets’ unit, "
+        "R² is the share of their variance that is explained.",
+        "Das Modell nennt Zahlen, also gibt es keine Genauigkeit: RMSE und MAE haben die Einheit "
+        "der Zielwerte, R² ist der Anteil ihrer Varianz, der erklärt wird.",
+        "Le modèle donne des nombres, il n’y a donc pas d’exactitude : RMSE et MAE sont dans "
+        "l’unité des cibles, R² est la part de leur variance qui est expliquée.",
+    ),
+    Text(
+        "Root mean square error of the global model on the test records, in the targets’ unit, "
+        "released without noise.",
+        "Wurzel des mittleren quadratischen Fehlers des globalen Modells auf den Testdatensätzen, "
+        "in der Einheit der Zielwerte, ohne Rauschen veröffentlicht.",
+        "Racine de l’erreur quadratique moyenne du modèle global sur les enregistrements de test, "
+        "dans l’unité des cibles, publiée sans bruit.",
+    ),
+    Text(
+        "Line chart: the root mean square error goes from {first} after round {one} to {last} after "
+        "round {other}; its smallest value is {least}.",
+        "Liniendiagramm: die Wurzel des mittleren quadratischen Fehlers geht von {first} nach Runde "
+        "{one} auf {last} nach Runde {other}; ihr kleinster Wert ist {least}.",
+        "Courbe : la racine de l’erreur quadratique moyenne va de {first} après le tour {one} à "
+        "{last} après le tour {other} ; sa plus petite valeur est {least}.",
+    ),
     Text("Test accuracy by class", "Testgenauigkeit nach Klasse", "Exactitude de test par classe"),
     Text("Server, as it happened", "Server, wie es kam", "Serveur, tel que cela s’est passé"),
     Text(

@@ -110,7 +110,11 @@ def _card(report: Report) -> dict[str, Any]:
     family = next((row.value for row in identity.model if row.name == "name"), "unknown")
     measured = [
         {"type": kind, "value": repr(value), "slice": "test records"}
-        for kind, value in (("accuracy", utility.final_accuracy), ("loss", utility.final_loss))
+        for kind, value in (
+            ("accuracy", utility.final_accuracy),
+            *((one.name.removeprefix("test_"), one.value) for one in utility.measures),
+            ("loss", utility.final_loss),
+        )
         if value is not None
     ]
     purpose = [one.text for one in report[Governance].root if one.field == "purpose" and one.text]

@@ -15,7 +15,7 @@ from reports import formatting
 from reports.content.findings import Qualifications, Verdict
 from reports.content.guarantee import NO_PRIVACY, Guarantee
 from reports.content.identity import Identity
-from reports.content.outcomes import Utility
+from reports.content.outcomes import MEASURES, Utility
 from reports.content.parts import PUBLIC, Report, Setting
 from reports.errors import ReportError
 from reports.reading.files import clean
@@ -115,13 +115,14 @@ def _header(
     if report[Guarantee].private:
         tags.insert(0, "differential-privacy")
     header["tags"] = tags
-    header["metrics"] = ["accuracy"]
+    others = [(one.name.removeprefix("test_"), one.value) for one in utility.measures]
+    measures = [("accuracy", utility.final_accuracy), *others, ("loss", utility.final_loss)]
+    header["metrics"] = ["accuracy", *(kind for kind, _ in others)]
+    if others and utility.final_accuracy is None:
+        header["metrics"] = [kind for kind, _ in others]
     metrics = [
-        {"type": kind, "name": name, "value": round(value, 6)}
-        for kind, name, value in (
-            ("accuracy", "test accuracy", utility.final_accuracy),
-            ("loss", "test loss", utility.final_loss),
-        )
+        {"type": kind, "name": f"test {kind}", "value": round(value, 6)}
+        for kind, value in measures
         if value is not None
     ]
     if metrics:
@@ -220,12 +221,18 @@ def _training(report: Report) -> str:
 
 def _evaluation(report: Report) -> str:
     utility = report[Utility]
-    if utility.final_accuracy is None:
+    told = [f"{MEASURES[one.name]} {formatting.plain(one.value)}" for one in utility.measures]
+    if utility.final_accuracy is not None:
+        told.insert(0, f"accuracy {formatting.percent(utility.final_accuracy)}")
+    if not told:
         return "The final model was not evaluated.\n"
-    text = f"Accuracy on the test records: {formatting.percent(utility.final_accuracy)}"
     if utility.final_loss is not None:
-        text += f"; mean cross-entropy {formatting.plain(utility.final_loss)}"
-    return f"{text}. Test metrics are published without noise.\n"
+        loss = "mean loss" if utility.scored else "mean cross-entropy"
+        told.append(f"{loss} {formatting.plain(utility.final_loss)}")
+    text = f"On the test records: {', '.join(told)}."
+    if utility.scored:
+        text += f" {utility.scored}"
+    return f"{text} Test metrics are published without noise.\n"
 
 
 def _checking(report: Report) -> str:

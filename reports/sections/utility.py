@@ -9,7 +9,13 @@ from matplotlib.axes import Axes
 
 from reports import formatting
 from reports.content.accounting import Accounting
-from reports.content.outcomes import Communication, RoundMetrics, Utility, accuracy_span
+from reports.content.outcomes import (
+    MEASURES,
+    Communication,
+    RoundMetrics,
+    Utility,
+    accuracy_span,
+)
 from reports.content.parts import FigureText, Report
 from reports.content.sections import Figure, FigureData, ReportSection, register, shown
 from reports.document.blocks import LEFT, RIGHT, Block, paragraph, table
@@ -20,9 +26,21 @@ _SHOWN_ROUNDS = 12
 
 
 def _blocks(report: Report) -> Iterator[Block]:
-    yield from shown(report, "accuracy-over-rounds", "accuracy-against-epsilon")
+    yield from shown(
+        report, "accuracy-over-rounds", "error-over-rounds", "accuracy-against-epsilon"
+    )
     rows = _thinned(_measured(report))
-    if rows:
+    others = _names(report)
+    if rows and others:
+        yield table(
+            "Test measures over the rounds",
+            ("Round", *(MEASURES.get(name, "Accuracy") for name in others), "Test loss"),
+            [[str(row.round), *_told(row, others)] for row in rows],
+            (RIGHT,) * (2 + len(others)),
+            (0, *((1,) * (1 + len(others)))),
+            small=True,
+        )
+    elif rows:
         yield table(
             "Test accuracy and loss over the rounds",
             ("Round", "Test accuracy", "Test loss"),
@@ -41,7 +59,9 @@ def _blocks(report: Report) -> Iterator[Block]:
     else:
         yield paragraph("No test metrics were recorded.")
     yield from shown(report, "accuracy-by-class")
-    yield paragraph(report[Utility].classes_statement)
+    for text in (report[Utility].scored, report[Utility].classes_statement):
+        if text:
+            yield paragraph(text)
     yield from _costs(report[Communication])
 
 
@@ -71,7 +91,63 @@ def _thinned(measured: Sequence[RoundMetrics]) -> Sequence[RoundMetrics]:
 
 
 def _measured(report: Report) -> list[RoundMetrics]:
-    return [row for row in report[Utility].rounds if row.test_accuracy is not None]
+    return [row for row in report[Utility].rounds if row.is_measured]
+
+
+def _names(report: Report) -> list[str]:
+    """What the table shows beside the loss where the task is no classification."""
+    measures = [one.name for one in report[Utility].measures]
+    if measures and report[Utility].final_accuracy is not None:
+        return ["test_accuracy", *measures]
+    return measures
+
+
+def _told(row: RoundMetrics, names: Sequence[str]) -> Iterator[str]:
+    """A round's measures and its loss, as they are printed."""
+    values = {one.name: one.value for one in row.measures}
+    for name in names:
+        if name == "test_accuracy":
+            yield formatting.percent(row.test_accuracy)
+        else:
+            yield formatting.plain(values[name]) if name in values else "–"
+    yield formatting.plain(row.test_loss) if row.test_loss is not None else "–"
+
+
+def _errors(report: Report) -> tuple[list[float], list[float]]:
+    """Rounds, and the RMSE after each, of a regression."""
+    return known_pairs(
+        (row.round, next((one.value for one in row.measures if one.name == "test_rmse"), None))
+        for row in report[Utility].rounds
+    )
+
+
+def _describe_error(report: Report) -> FigureText | None:
+    rounds, values = _errors(report)
+    if len(rounds) < 2:
+        return None
+    first, last, least = (formatting.plain(one) for one in (values[0], values[-1], min(values)))
+    return FigureText(
+        identifier="error-over-rounds",
+        title="Test error over the rounds",
+        caption="Root mean square error of the global model on the test records, in the targets’ "
+        "unit, released without noise.",
+        alternative_text=f"Line chart: the root mean square error goes from {first} after round "
+        f"{rounds[0]} to {last} after round {rounds[-1]}; its smallest value is {least}.",
+    )
+
+
+def _draw_error(axes: Axes, report: Report) -> None:
+    rounds, values = _errors(report)
+    axes.plot(rounds, values, color=GREEN)
+    axes.plot(rounds[-1:], values[-1:], "o", color=GREEN, markersize=4)
+    axes.set_xlabel("rounds completed")
+    axes.set_ylabel("test RMSE")
+    axes.set_ylim(bottom=0)
+    whole_numbers(axes)
+
+
+def _error_data(report: Report) -> FigureData:
+    return FigureData(("round", "test_rmse"), tuple(zip(*_errors(report), strict=True)))
 
 
 def _accuracies(report: Report) -> tuple[list[float], list[float]]:
@@ -242,6 +318,12 @@ register(
                 describe=_describe_accuracy,
                 draw=_draw_accuracy,
                 data=_accuracy_data,
+            ),
+            Figure(
+                identifier="error-over-rounds",
+                describe=_describe_error,
+                draw=_draw_error,
+                data=_error_data,
             ),
             Figure(
                 identifier="accuracy-against-epsilon",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpfedadamw import spec as specs
-from dpfedadamw.experiment import check, foresee, prepare
+from dpfedadamw.experiment import RunError, check, foresee, pick_device, prepare
 from dpfedadamw.models.errors import ModelError
 from tests.limits import measured
 from tests.runs import call
@@ -24,6 +24,24 @@ def test_a_plan_needs_no_weights(name):
     assert {one.device.type for one in whole.model.parameters()} == {"cpu"}
     shapes = [[tuple(p.shape) for p in one.model.parameters()] for one in (outline, whole)]
     assert shapes[0] == shapes[1]
+
+
+def test_metal_is_refused_in_one_line_where_it_is_not_or_has_no_float64(monkeypatch):
+    metal = torch.backends.mps
+    monkeypatch.setattr(metal, "is_available", lambda: False)
+    with pytest.raises(RunError, match=r"^--device mps: torch sees no Apple GPU .* --device cpu$"):
+        pick_device("mps")
+    monkeypatch.setattr(metal, "is_available", lambda: True)
+
+    def without_float64(*_shape, dtype, device):
+        assert (dtype, device) == (torch.float64, "mps")
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+
+    monkeypatch.setattr(torch, "zeros", without_float64)
+    with pytest.raises(RunError, match=r"no float64 on Metal, .* noise are computed; use"):
+        pick_device("mps")
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    assert pick_device("mps").type == "mps"
 
 
 def test_what_a_model_of_thousands_of_millions_of_weights_costs_is_told_in_little_memory(capsys):

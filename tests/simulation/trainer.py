@@ -119,7 +119,7 @@ class Toy:
             spec=spec,
             plan=self.plan,
             model=SimpleNamespace(train=lambda: None, flat=None),
-            dataset=SimpleNamespace(sha256="records", train=records, test=records),
+            dataset=SimpleNamespace(sha256="records", train=records, test=records, strata=None),
             owner=np.zeros(0, np.int64),
             device=None,
             algorithm=SimpleNamespace(server=server, local=None, round_schedule=None),
@@ -129,6 +129,9 @@ class Toy:
 class _Plan(PrivacyPlan):
     def realised_claim(self, entries: Any) -> dict[str, Any]:
         return {"spends": sum(entry["kind"] == "spend" for entry in entries)}
+
+    def epsilon_after(self, completed: int, again: int = 0) -> float:
+        return float(completed + again)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpfedadamw import spec
 from dpfedadamw.algorithms.registry import ALGORITHMS
-from dpfedadamw.spec import crosschecks
+from dpfedadamw.spec import crosschecks, datasets, models
 from dpfedadamw.spec.checks import fill_defaults
 from dpfedadamw.spec.vocabulary import (
     discriminators,
@@ -129,6 +129,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if privacy.get("noise_added_by") == "clients":
         most = 0
     federation["drop_outs"] = min(federation["drop_outs"], most)
+    _make_task_coherent(mapping)
     _make_data_coherent(mapping["data"])
     if model["name"] == "vit":
         model["width"] = model["heads"] * max(1, min(model["width"] // model["heads"], 65536))
@@ -154,7 +155,7 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     tune = mapping["tune"]
     if tune["selection"] == "private" and privacy["unit"] != "record":
         tune = mapping["tune"] = {"selection": "none"}
-    if tune["selection"] == "private" or tune.get("score") == "validation_accuracy":
+    if tune["selection"] == "private" or str(tune.get("score")).startswith("validation_"):
         mapping["data"]["validation"]["fraction"] = 0.5
     if tune["selection"] == "private":
         mapping["budget"] = dict.fromkeys(mapping["budget"])
@@ -193,6 +194,26 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
         if second["aggregation"] == "none":
             second["counter"] = "global"
     return mapping
+
+
+def _make_task_coherent(mapping: dict[str, Any]) -> None:
+    """A task that data and model can do, and data that say what it asks for."""
+    task, data, model = mapping["task"], mapping["data"], mapping["model"]
+    able = datasets()[data["dataset"]].has_targets and task["kind"] in models()[model["name"]].tasks
+    if not able or (data["dataset"] == "table" and task["kind"] == "token_classification"):
+        task = mapping["task"] = {"kind": "classification"}
+    partition = data["partition"]
+    if task["kind"] != "classification" and partition["kind"] in crosschecks._BY_CLASS:
+        kept = {key: partition[key] for key in ("minimum_records", "seed")}
+        data["partition"] = {"kind": "iid", **kept}
+    if data["dataset"] == "table":
+        classes = task["kind"] == "classification"
+        data["label"] = (data["label"] or "diagnosis") if classes else None
+        data["targets"] = [] if classes else data["targets"] or ["price"]
+        data["classes"] = data["classes"] if classes else []
+    tune = mapping["tune"]
+    if task["kind"] == "regression" and str(tune.get("score")).endswith("_accuracy"):
+        tune["score"] = tune["score"].replace("accuracy", "loss")
 
 
 def _make_data_coherent(data: dict[str, Any]) -> None:

@@ -73,20 +73,21 @@ def _told_of_searches(
     if not sweep.grids:
         return []
     facts = []
-    found = {labels: best for labels, best in bests.items() if labels in asked}
-    for labels, best in found.items():
+    known = {labels: best for labels, best in bests.items() if labels in asked}
+    for labels, best in known.items():
         cell = best.cells[0]
         settings = ", ".join(f"{name} {label}" for name, label in cell.candidate.items())
         name = f"best, {', '.join(labels)}" if labels else "best"
         score = cell.spec.tune.score or "score"
-        facts.append((name, f"{settings}: {score} {best.score:.1%}, of {best.candidates}"))
+        found = f"{-best.score:.4g}" if score.endswith("_loss") else f"{best.score:.1%}"
+        facts.append((name, f"{settings}: {score} {found}, of {best.candidates}"))
         run = folder.cell(best.reported[0]).newest_run()
         facts += [("", str(relative(run.path)))] if run is not None else []
         facts += [
             ("warning", f"the best {axis} lies on the edge of its grid; widen it and go on")
             for axis in best.edges
         ]
-    missing = len(asked) - len(found)
+    missing = len(asked) - len(known)
     if missing:
         of = "one search" if missing == 1 else f"{missing} searches"
         facts.append(("no best", f"of {of} yet: not all cells are done"))

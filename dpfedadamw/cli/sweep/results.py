@@ -24,7 +24,9 @@ def bests_of(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
             row = folder.cell(cell).result() or {}
             score = row.get(str(row.get("tune_score")))
             if isinstance(score, int | float):
-                scores[cell.digest] = float(score)
+                # Of losses the lowest is best.
+                falling = str(row.get("tune_score")).endswith("_loss")
+                scores[cell.digest] = -float(score) if falling else float(score)
         best = best_of(cells, sweep.grids[labels], scores)
         if best is not None:
             found[labels] = best

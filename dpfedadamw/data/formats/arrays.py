@@ -82,10 +82,11 @@ def arrays(path: Path) -> Source:
 
 
 def _check_shapes(inputs: tuple[int, ...], labels: tuple[int, ...], part: str, place: str) -> None:
-    if len(inputs) < 2 or len(labels) != 1 or inputs[:1] != labels or not math.prod(inputs):
+    apart = inputs[:1] != labels[:1] or not math.prod(inputs) or not math.prod(labels)
+    if len(inputs) < 2 or len(labels) not in (1, 2) or apart:
         raise DataError(
             f"{place}: x_{part} has shape {inputs} and y_{part} {labels}; needed are records "
-            "[n, …] and as many labels [n], n ≥ 1"
+            "[n, …] and as many labels [n] (or targets [n, K]), n ≥ 1"
         )
 
 
@@ -145,10 +146,14 @@ def _read_header(
 def _chunks(path: Path, inputs: _Array, labels: _Array) -> Iterator[Chunk]:
     place = where(path)
     (known,) = list(_pieces(path, labels, labels.shape[0]))
-    if not np.issubdtype(known.dtype, np.integer) or known.min() < 0:
+    # Classes; targets of other tasks are looked at where the task is known.
+    classes = known.ndim == 1 and known.dtype.kind != "f"
+    if classes and (known.dtype.kind == "b" or known.min() < 0):
         name = labels.member.removesuffix(".npy")
-        raise DataError(f"{place}: {name} must hold whole numbers 0, 1, 2, …")
-    if known.max() >= _MOST_CLASSES:
+        raise DataError(
+            f"{place}: {name} must hold whole numbers 0, 1, 2, …, or real numbers of a regression"
+        )
+    if classes and known.max() >= _MOST_CLASSES:
         raise DataError(f"{place}: labels up to {known.max()}; give classes as 0, 1, 2, …")
     record = math.prod(inputs.shape[1:]) * inputs.dtype.itemsize
     start = 0
@@ -156,7 +161,7 @@ def _chunks(path: Path, inputs: _Array, labels: _Array) -> Iterator[Chunk]:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             name = inputs.member.removesuffix(".npy")
             raise DataError(f"{place}: {name} holds values that are not finite; clean them first")
-        part = known[start : start + len(values)].astype(np.int64)
+        part = known[start : start + len(values)].astype(np.int64 if classes else known.dtype)
         start += len(values)
         if values.dtype == np.uint8 and values.ndim == 4:
             yield Chunk(Images(values.astype(np.uint8, copy=False)), part)
@@ -184,6 +189,7 @@ register(
         origin="yours",
         licence="yours",
         find=lambda path, _, __: arrays(path),
+        has_targets=True,
         place=8,
     )
 )

@@ -36,10 +36,26 @@ class GivenSpec(DataSpec, title="Given from Python"):
     No file holds them: whoever takes the run up gives them again.
     """
 
-    key_order: ClassVar[tuple[str, ...]] = ("dataset", "label", "text", "numbers", "records")
+    key_order: ClassVar[tuple[str, ...]] = (
+        "dataset",
+        "label",
+        "targets",
+        "text",
+        "numbers",
+        "records",
+    )
 
     dataset: Literal["given"] = "given"
     label: str = _name("label", "Column of the class, in a frame.", "Label column", "diagnosis")
+    targets: tuple[_Column, ...] = key(
+        (),
+        "Columns of a frame, in place of label: numbers that task.kind regression is to tell, 0 "
+        "and 1 for each label of task.kind multi_label, or one column of lists of whole numbers, a "
+        "class for each token, of task.kind token_classification.",
+        title="Target columns",
+        max_length=10_000,
+        examples=((), ("price",)),
+    )
     text: tuple[_Column, ...] = key(
         (),
         "One column of text, or two whose texts form a pair. Where text, numbers and records say "
@@ -76,14 +92,21 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
     for name, part in given_parts().items():
         # Test records belong to nobody.
         names = Named(
-            keys.label, keys.text, keys.numbers, keys.records, column if name == "train" else None
+            keys.label,
+            keys.text,
+            keys.numbers,
+            keys.records,
+            column if name == "train" else None,
+            keys.targets,
         )
         parts[name] = held(part, names, f"data ({name})")
     classes = _classes(keys, parts)
     whole = hashlib.sha256()
     ready = {}
     for name, one in parts.items():
-        labels = _numbered(one.labels, classes, f"data ({name})")
+        labels = one.targets
+        if labels is None:
+            labels = _numbered(one.labels, classes, f"data ({name})")
         clients = None
         if one.clients is not None:
             clients = np.unique(one.clients, return_inverse=True)[1].astype(np.int64)
@@ -99,12 +122,19 @@ def _bring(keys: GivenSpec, preprocessing: Preprocessing) -> Prepared:
 
 def _classes(keys: GivenSpec, parts: dict[str, Held]) -> int | tuple[str, ...]:
     """The names of the classes, or their number where labels are whole numbers."""
+    if all(part.targets is not None for part in parts.values()):
+        return 1
+    if any(part.targets is not None for part in parts.values()):
+        raise DataError("data: one part has classes and the other numbers; give both alike")
     if keys.classes:
         return keys.classes
     found = {label for part in parts.values() for label in part.labels}
     if found and all(isinstance(one, (int, np.integer)) for one in found):
         if min(found) < 0 or max(found) >= _MOST_CLASSES:
-            raise DataError("data: labels that are whole numbers must be 0, 1, 2, …")
+            raise DataError(
+                "data: labels that are whole numbers must be 0, 1, 2, …; give those of a "
+                "regression as floats"
+            )
         return max(2, int(max(found)) + 1)
     if not all(isinstance(one, str) for one in found) or not 2 <= len(found) <= 10_000:
         raise DataError(
@@ -147,6 +177,7 @@ register(
         bring=_bring,
         check=_check,
         has_columns=True,
+        has_targets=True,
         place=9,
     )
 )

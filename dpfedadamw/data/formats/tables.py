@@ -19,6 +19,7 @@ from dpfedadamw.data.source import CHUNK, Chunk, Numbers, Reading, Source, Texts
 from dpfedadamw.preprocessing import Preprocessing
 from dpfedadamw.spec.data_section import CacheFolder, DataSpec, RequiredPath, TestFraction
 from dpfedadamw.spec.section import key
+from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from dpfedadamw.spec.values import Contradictions, Values
 
 
@@ -41,6 +42,7 @@ class TableSpec(DataSpec, title="Table"):
         "path",
         "test_path",
         "label",
+        "targets",
         "text",
         "numbers",
         "classes",
@@ -56,7 +58,23 @@ class TableSpec(DataSpec, title="Table"):
         max_length=4096,
         examples=(None, "data/test.csv"),
     )
-    label: str = _name("Column of the class.", "Label column", "diagnosis")
+    label: str | None = key(
+        None,
+        "Column of the class. Null where targets are given.",
+        title="Label column",
+        min_length=1,
+        max_length=200,
+        examples=("diagnosis", None),
+    )
+    targets: tuple[_ColumnName, ...] = key(
+        (),
+        "Columns of numbers that task.kind regression is to tell, or of 0 and 1, one a label of "
+        "task.kind multi_label; in place of label. Scale them before by constants that do not "
+        "depend on the records.",
+        title="Target columns",
+        max_length=10_000,
+        examples=((), ("price",)),
+    )
     text: tuple[_ColumnName, ...] = key(
         (),
         "One column of text, or two whose texts form a pair; empty where records are numbers.",
@@ -88,18 +106,20 @@ class Columns:
     """What the columns of a table mean.
 
     Attributes:
-        label: Column of the class.
+        label: Column of the class; None where there are targets.
+        targets: Columns of numbers that are to be told.
         text: One or two columns of text; empty where records are numbers.
         numbers: Columns of numbers; empty where records are texts.
         client: Column that says whose a record is, or None.
         classes: The labels that may occur, in their order; empty for those that do.
     """
 
-    label: str
+    label: str | None
     text: tuple[str, ...]
     numbers: tuple[str, ...]
     client: str | None
     classes: tuple[str, ...]
+    targets: tuple[str, ...] = ()
 
 
 def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
@@ -107,29 +127,31 @@ def table(path: Path, test_path: Path | None, columns: Columns) -> Source:
     files = {"train": path, **({"test": test_path} if test_path else {})}
 
     def read() -> Reading:
-        names = columns.classes or _names(files.values(), columns)
+        names: tuple[str, ...] = ()
+        if columns.label is not None:
+            names = columns.classes or _names(files.values(), columns.label)
         numbers = {name: number for number, name in enumerate(names)}
         parts = {part: _chunks(file, columns, numbers) for part, file in files.items()}
-        return Reading(parts, len(names))
+        return Reading(parts, len(names) or None)
 
     root = path if test_path is None else path.parent
     return Source(root, tuple(files.values()), repr(columns), read)
 
 
-def _names(files: Iterable[Path], columns: Columns) -> tuple[str, ...]:
+def _names(files: Iterable[Path], column: str) -> tuple[str, ...]:
     """The labels that occur: whole numbers in their order, other names in that of the alphabet."""
     found: set[str] = set()
     for file in files:
-        for _, (label,) in _selected(file, [columns.label]):
+        for _, (label,) in _selected(file, [column]):
             found.add(label)
             if len(found) > 10_000:
                 raise DataError(
-                    f"{where(file)}: the column {columns.label} holds more than 10000 different "
+                    f"{where(file)}: the column {column} holds more than 10000 different "
                     "labels; give a column of classes"
                 )
     if len(found) < 2:
         raise DataError(
-            f"data.path: the column {columns.label} holds {len(found)} different labels; needed "
+            f"data.path: the column {column} holds {len(found)} different labels; needed "
             "are two or more"
         )
     if all(name.isascii() and name.isdigit() for name in found):
@@ -167,18 +189,24 @@ def _selected(path: Path, wanted: Sequence[str]) -> Iterator[tuple[int, list[str
 
 def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[Chunk]:
     content = columns.text or columns.numbers
-    wanted = [columns.label, *content, *([columns.client] if columns.client else [])]
-    labels: list[int] = []
+    targets = columns.targets if columns.label is None else (columns.label,)
+    wanted = [*targets, *content, *([columns.client] if columns.client else [])]
+    labels: list[Any] = []
     records: list[list[str]] = []
     clients: list[str] = []
     for number, cells in _selected(path, wanted):
         place = f"{where(path)}: line {number}"
-        if cells[0] not in numbers:
+        told = cells[: len(targets)]
+        if columns.label is None:
+            _check_numbers(told, targets, place)
+            labels.append([float(cell) for cell in told])
+        elif told[0] not in numbers:
             raise DataError(
                 f"{place}: its label is not one of data.classes ({', '.join(list(numbers)[:10])})"
             )
-        labels.append(numbers[cells[0]])
-        records.append(cells[1 : 1 + len(content)])
+        else:
+            labels.append(numbers[told[0]])
+        records.append(cells[len(targets) : len(targets) + len(content)])
         if columns.numbers:
             _check_numbers(records[-1], columns.numbers, place)
         if columns.client:
@@ -201,9 +229,9 @@ def _check_numbers(cells: Sequence[str], names: Sequence[str], place: str) -> No
 
 
 def _chunk(
-    records: list[list[str]], labels: list[int], clients: list[str], columns: Columns
+    records: list[list[str]], labels: list[Any], clients: list[str], columns: Columns
 ) -> Chunk:
-    known = np.array(labels, np.int64)
+    known = np.array(labels, np.int64 if columns.label is not None else np.float64)
     owners = tuple(clients) if columns.client else None
     if columns.numbers:
         values = np.array(records, np.float64).astype(np.float32)
@@ -220,11 +248,32 @@ def _find(path: Path, keys: TableSpec, _: Preprocessing) -> Source:
         numbers=keys.numbers,
         client=keys.partition.column if keys.partition.kind == "column" else None,
         classes=keys.classes,
+        targets=keys.targets,
     )
     return table(path, Path(keys.test_path) if keys.test_path else None, columns)
 
 
 def _check_columns(get: Values) -> Contradictions:
+    label, targets, kind = ("data", "label"), ("data", "targets"), get("task", "kind")
+    if kind == CLASSIFICATION and not {label, targets} & get.bad:
+        if get(*targets):
+            yield (
+                targets,
+                "columns of numbers, but task.kind is classification; set task: regression",
+            )
+        elif get(*label) is None:
+            yield label, "missing; give the column of the class"
+    elif kind in (REGRESSION, MULTI_LABEL) and not {label, targets} & get.bad:
+        if get(*label) is not None:
+            message = f"the column of a class, but task.kind is {kind}; name columns of numbers in"
+            yield label, f"{message} data.targets"
+        elif not get(*targets):
+            yield targets, f"missing; task.kind {kind} needs columns of numbers to tell"
+        elif get("data", "classes"):
+            yield ("data", "classes"), f"task.kind {kind} has targets and no classes; leave it out"
+    elif kind == TOKENS:
+        message = "a table has no column of a class for each token; use arrays or given"
+        yield ("data", "dataset"), message
     columns = {("data", "text"), ("data", "numbers")}
     if not columns & get.bad and len([path for path in columns if get(*path)]) != 1:
         yield ("data", "text"), "give columns of text or columns of numbers, one of the two"
@@ -235,12 +284,13 @@ register(
         name="table",
         keys=TableSpec,
         summary="your own CSV, TSV, Parquet or Arrow file: one or two columns of text, or columns "
-        "of numbers, and a label",
+        "of numbers, and a label or targets",
         origin="yours",
         licence="yours",
         find=_find,
         check=_check_columns,
         has_columns=True,
+        has_targets=True,
         place=7,
     )
 )

@@ -11,15 +11,19 @@ import contextlib
 import copy
 import hashlib
 import inspect
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dpfedadamw.models.errors import ModelError
+from dpfedadamw.spec.task_section import CLASSIFICATION, TOKENS
+from dpfedadamw.tasks import CLASSES, Task
 
 GROUP_NORM = "group_norm"
 _MOST_GROUPS = 32
@@ -149,6 +153,7 @@ def fit(
     batch_norm: str,
     vocabulary: int = 0,
     loss: Loss | None = None,
+    task: Task = CLASSES,
 ) -> nn.Module:
     """Make a module fit for training by record, or refuse it with the reason.
 
@@ -163,7 +168,9 @@ def fit(
         batch_norm: `GROUP_NORM`, or anything else to refuse such layers.
         vocabulary: How many tokens it knows, where it reads tokens; it is given them as int64
             [b, length]. 0 where it reads numbers.
-        loss: Outputs [b, outputs] and labels [b] to one loss a record; None for cross-entropy.
+        loss: Outputs [b, outputs] and labels [b] (or what the task has) to one loss a record; None
+            for the task's.
+        task: What it is trained for.
 
     Raises:
         ModelError: If it cannot be trained so; the message says what would be right.
@@ -180,24 +187,25 @@ def fit(
     module.record_vocabulary = vocabulary  # type: ignore[assignment]  # a note as well
     if vocabulary:
         module.register_forward_pre_hook(_tokens)
-    _try_out(module, place, input_shape, outputs)
+    answered = _try_out(module, place, input_shape, outputs, task)
     if loss is not None:
-        _try_loss(loss, outputs)
+        _try_loss(loss, outputs, answered, task)
         module.own_record_loss = loss  # type: ignore[assignment]  # a note as well
     return module
 
 
-def _try_loss(loss: Loss, outputs: int) -> None:
+def _try_loss(loss: Loss, outputs: int, answered: Sequence[int], task: Task) -> None:
     """Ask a loss for made-up answers: one value a record, whoever shares the batch."""
-    answers = torch.linspace(-1.0, 1.0, 3 * outputs).reshape(3, outputs).requires_grad_()
-    labels = torch.arange(3) % outputs
+    shape = (3, *answered[1:])
+    answers = torch.linspace(-1.0, 1.0, math.prod(shape)).reshape(shape).requires_grad_()
+    labels = made_up_targets(task, 3, outputs, answered)
     try:
         together = loss(answers, labels)
         apart = [loss(answers[one : one + 1], labels[one : one + 1]) for one in range(3)]
     except Exception as error:
         raise ModelError(
-            f"model.loss: fails on outputs of shape (3, {outputs}) and labels of shape (3,) "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+            f"model.loss: fails on outputs of shape {shape} and labels of shape "
+            f"{tuple(labels.shape)} ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
         ) from error
     if not isinstance(together, Tensor) or together.shape != (3,):
         found = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
@@ -276,8 +284,23 @@ def groups_of(channels: int) -> int:
     return max((groups for groups in fitting if channels % groups == 0), default=1)
 
 
-def _try_out(module: nn.Module, place: str, input_shape: Sequence[int], outputs: int) -> None:
-    """Ask it for a record of zeros, in training and in evaluation, and look at what that left."""
+def made_up_targets(task: Task, count: int, outputs: int, answered: Sequence[int]) -> Tensor:
+    """Targets [count, …] for a model that answers one record with a shape."""
+    kind, shape = (np.int64, ()) if task.kind == CLASSIFICATION else (np.float32, (outputs,))
+    if task.kind == TOKENS:
+        kind, shape = np.int64, (answered[1],)
+    numbers = np.arange(count) % task.kinds_made_up(outputs)
+    return torch.from_numpy(task.made_up(numbers, np.zeros((0, *shape), kind), outputs))
+
+
+def _try_out(
+    module: nn.Module, place: str, input_shape: Sequence[int], outputs: int, task: Task
+) -> Sequence[int]:
+    """Ask it for a record of zeros, in training and in evaluation, and look at what that left.
+
+    Returns:
+        The shape of its answer to one record, [1, …].
+    """
     record = torch.zeros(1, *input_shape)
     if module.record_vocabulary:
         record = record.int()
@@ -300,15 +323,15 @@ def _try_out(module: nn.Module, place: str, input_shape: Sequence[int], outputs:
         module.train()
     first, again, _ = answers
     for answer in answers:
-        if not isinstance(answer, Tensor) or answer.shape != (1, outputs):
+        right = task.refuses(answer.shape if isinstance(answer, Tensor) else (), outputs)
+        if right is not None:
             found = (
                 f"shape {tuple(answer.shape)}"
                 if isinstance(answer, Tensor)
                 else type(answer).__name__
             )
             raise ModelError(
-                f"{place}: answers one record with {found}; it must be a tensor of shape "
-                f"(1, {outputs}): a score for each class"
+                f"{place}: answers one record with {found}; it must be a tensor of shape {right}"
             )
     if not torch.equal(first, again):
         raise ModelError(
@@ -321,3 +344,4 @@ def _try_out(module: nn.Module, place: str, input_shape: Sequence[int], outputs:
                 f"{place}: its buffer {name} changes in the forward pass, and what private records "
                 "leave there is released without noise; keep it fixed, or leave it out"
             )
+    return tuple(first.shape)

@@ -94,26 +94,26 @@ class Rounds:
 
     def allows(self, entries: Entries, index: int) -> bool:
         """Whether the rounds before and this one fit, with those that were begun again."""
-        begun = index + 1 + _repeated(entries)
+        begun = index + 1 + repeated(entries)
         if self.charged_each:
             begun = 1 + sum(1 for entry in entries if entry["kind"] == "spend")
         bound = replace(self.bound, rounds=max(begun, self.bound.rounds))
         return begun <= rounds_that_fit(bound, self.per_round, self.limit, self.delta)
 
 
-def _repeated(entries: Entries) -> int:
+def repeated(entries: Entries) -> int:
     """How many more rounds were begun, at most, than the ledger's last ones were numbered.
 
     Whenever a run was cut off, one may have been begun in vain, and finished ones run again.
     """
-    over = repeated = 0
+    over = again = 0
     for entry in entries:
         if entry["kind"] == "round":
             over = entry["round"] + 1
         elif entry["kind"] == "resume":
-            repeated += 1 + max(0, over - entry["round"])
+            again += 1 + max(0, over - entry["round"])
             over = entry["round"]
-    return repeated
+    return again
 
 
 class Participations:

@@ -16,6 +16,7 @@ it. Where it has not, there is no bfloat16.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -33,7 +34,6 @@ FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
 # What rounding in float32 leaves between sums of the same gradients, as a share of C.
 _TOLERANCE = 1e-5
-_ABSENT = -1
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ class EvenBatches:
 
     Args:
         make: Makes the engine that answers, from a loss.
-        loss: Outputs and targets to one loss a record; targets are classes.
+        loss: Outputs and targets to one loss a record.
         size: Records of every batch that the engine sees: a public number.
         clipping_norm: C.
     """
@@ -99,7 +99,7 @@ class EvenBatches:
         return f"{self._engine.explain()}; layers in bfloat16, {self._size} records at a time"
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
-        """The clipped sum of records [b, …] with targets [b]; b may be 0.
+        """The clipped sum of records [b, …] with targets [b, …]; b may be 0.
 
         Raises:
             ClippingError: If on this device a record's gradient depends on who shares its batch.
@@ -128,7 +128,7 @@ class EvenBatches:
         # The filling is a copy of a record, so that no layer meets anything unheard of.
         one = self._engine(
             torch.cat([inputs, inputs[:1].expand(absent, *inputs.shape[1:])]),
-            torch.cat([targets, targets.new_full((absent,), _ABSENT)]),
+            torch.cat([targets, targets.new_full((absent, *targets.shape[1:]), _absent(targets))]),
         )
         norms = one.raw_norms[:count]
         nonfinite = int((~torch.isfinite(norms)).sum())
@@ -157,9 +157,15 @@ class EvenBatches:
             )
 
 
+def _absent(targets: Tensor) -> float | int:
+    """What stands in the targets of filling: no target is that."""
+    return math.nan if targets.is_floating_point() else torch.iinfo(targets.dtype).min
+
+
 def _without_absent(loss: Loss) -> Loss:
     def of_present(outputs: Tensor, targets: Tensor) -> Tensor:
-        present = targets != _ABSENT
-        return torch.where(present, loss(outputs, targets.clamp(min=0)), 0.0)
+        mark = targets.isnan() if targets.is_floating_point() else targets == _absent(targets)
+        filling = mark if mark.dim() == 1 else mark.flatten(1).all(1)
+        return torch.where(filling, 0.0, loss(outputs, targets.masked_fill(mark, 0)))
 
     return of_present

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from dpfedadamw.errors import PrivacyError
@@ -125,6 +126,10 @@ class WholeClients(PrivacyUnit):
             local_steps=1,
             delta=plan.claimed_delta,
         )
+
+    def epsilon_after(self, plan: PrivacyPlan, rounds: int) -> float:
+        """ε of so many rounds towards a third party."""
+        return replace(self.planned_run(plan, "third-party"), rounds=rounds).epsilon()
 
     def charged(self, plan: PrivacyPlan) -> Hashable:
         """What a run is charged: its rounds and their noise; local steps cost nothing."""

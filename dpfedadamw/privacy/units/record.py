@@ -135,6 +135,12 @@ class SingleRecords(PrivacyUnit):
             decay=plan.adaptation.decay if plan.adaptation else None,
         )
 
+    def epsilon_after(self, plan: PrivacyPlan, rounds: int) -> float:
+        """ε towards the server of a client that is in each of so many rounds."""
+        bound = replace(plan.spending_bound, rounds=rounds)
+        everything = bound.everything(plan.composition(plan.smallest_client))
+        return leading()[0].epsilon(everything, plan.claimed_delta)
+
     def charged(self, plan: PrivacyPlan) -> Hashable:
         """What a run is charged: its steps in each round, and how clients are drawn."""
         part = plan.composition(plan.smallest_client)

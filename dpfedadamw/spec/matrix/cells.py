@@ -14,6 +14,7 @@ from dpfedadamw.spec.matrix.axes import Axis, combinations
 from dpfedadamw.spec.matrix.search import Search, search_of
 from dpfedadamw.spec.matrix.seeds import Seeds
 from dpfedadamw.spec.sections import BudgetSpec, ReportSpec, Spec
+from dpfedadamw.spec.task_section import ClassificationTask
 from dpfedadamw.spec.tune_section import NotTuned
 from dpfedadamw.spec.yamlwriter import write
 
@@ -166,6 +167,10 @@ def _digest(spec: Spec, seed: int | None) -> str:
     # Nor do trials change theirs by a key that is of what is run after them.
     elif not same.tune.search_seeds:
         mapping[TUNE].pop("search_seeds", None)
+    # Nor do cells whose records have one class each, which was all that there was.
+    if same.task == ClassificationTask():
+        del mapping["task"]
+        mapping["data"].pop("targets", None)
     said = write(mapping)
     # What nothing reproduces is repeated by its number alone.
     if spec.randomness.seed is None:

@@ -145,7 +145,15 @@ def _facts(report: Report) -> list[tuple[str, Text]]:
         ("Model", f"{model}, {formatting.count(identity.parameters)} trainable parameters"),
         ("Data", data),
         ("Training", training),
-        ("Test accuracy", formatting.percent(report[Utility].final_accuracy)),
+        _score(report[Utility]),
         ("Randomness", _randomness(report[Randomness])),
         ("Model file", [code(digest)] if digest else "missing"),
     ]
+
+
+def _score(utility: Utility) -> tuple[str, str]:
+    """How well the model does: its accuracy, or the error of one that tells numbers."""
+    error = utility.measure("test_rmse")
+    if utility.final_accuracy is None and error is not None:
+        return "Test RMSE", formatting.plain(error)
+    return "Test accuracy", formatting.percent(utility.final_accuracy)

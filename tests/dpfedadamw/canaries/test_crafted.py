@@ -16,6 +16,7 @@ from dpfedadamw.canaries.crafted import (
     record_gradients,
 )
 from dpfedadamw.canaries.engine import CanaryOrder, draw_canaries
+from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.preprocessing import ImagePreprocessing
@@ -40,6 +41,12 @@ def stored(kind):
     return StoredRecords(values, preprocessing=ImagePreprocessing())
 
 
+def dataset(kind):
+    """Fifty records of four classes."""
+    records = Records(stored(kind), np.arange(50) % 4)
+    return Dataset(records, records, None, 4, "0" * 64)
+
+
 def drawn(count=30):
     coins = ReproducibleRandomness(1).stream("canary coins", -1, -1)
     return draw_canaries(CanaryOrder(count, "input"), [30, 20], 832, False, coins)
@@ -48,7 +55,7 @@ def drawn(count=30):
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
 def test_crafted_inputs_have_large_gradients_apart_from_each_other(kind):
     model, canaries = flat(), drawn()
-    records, labels = craft(model, stored(kind), canaries, 4, CLIPPING_NORM)
+    records, labels = craft(model, canaries, dataset(kind), CLIPPING_NORM)
     assert records.dtype == kind
     assert records.shape == (30, 1, 8, 8)
     assert set(labels) <= {0, 1, 2, 3}
@@ -60,7 +67,7 @@ def test_crafted_inputs_have_large_gradients_apart_from_each_other(kind):
     found = directions(unit, torch.zeros(832, dtype=torch.float64), canaries.included[own])
     # Of random records of these many only a small part is their own.
     assert np.median(found.contributions) > 0.3
-    again, _ = craft(flat(), stored(kind), canaries, 4, CLIPPING_NORM)
+    again, _ = craft(flat(), canaries, dataset(kind), CLIPPING_NORM)
     np.testing.assert_array_equal(records, again)
 
 

@@ -24,12 +24,14 @@ _FILES = {
     "tab.yaml": "version: 1\n\tname: x\n",
     "empty.yaml": "",
     "table.csv": "age,label\n3,1\nmuch,0\n",
+    "numbers.csv": "age,price\n3,1.5\n4,0\n",
     "nets.py": "from torch import nn\n\ndef net(classes):\n"
     "    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, classes))\n\n"
     "def averaged(outputs, labels):\n    return nn.functional.cross_entropy(outputs, labels)\n",
     "broken.py": "import no_such_library\n",
 }
 _TABLE = "data={dataset: table, path: table.csv, label: label, numbers: [age]}"
+_NUMBERS = "data={dataset: table, path: numbers.csv, targets: [price], numbers: [age]}"
 _OWN = "model={name: python, target: 'nets:net'%s}"
 MISTAKES = (
     "run quickstrat",
@@ -65,6 +67,15 @@ MISTAKES = (
     "run empty.yaml",
     "run nowhere.yaml",
     "run quickstart --device gpu",
+    "run quickstart --device mps",
+    "run quickstart --set task=regresion",
+    "run quickstart --set task=regression --set 'data.partition={kind: iid}'",
+    "run quickstart --set task=token_classification "
+    "--set 'data={dataset: arrays, path: tags.npz, partition: {kind: iid}}'",
+    f"run quickstart --set '{_TABLE}' --set data.partition.kind=iid --set task=regression",
+    f"run quickstart --set '{_NUMBERS}' --set task=regression",
+    f"run quickstart --set '{_NUMBERS}' --set data.partition.kind=iid --set task=multi_label",
+    f"run quickstart --set '{_NUMBERS}'",
     "run quickstart --tracker tensorbord",
     "run --resume nowhere",
     "run quickstart --resume nowhere",

@@ -23,12 +23,21 @@ class Times:
         return self.start + timedelta(seconds=self.seconds)
 
 
-def logged(capsys, rounds, seconds_a_round, completed=0, hidden=False, start="2026-03-01T10:00:00"):
+def logged(
+    capsys,
+    rounds,
+    seconds_a_round,
+    completed=0,
+    hidden=False,
+    start="2026-03-01T10:00:00",
+    epsilon=None,
+):
     times = Times(start)
     lines = TrainingLines(rounds, completed, hidden, times.clock, times.now)
     for number in range(completed + 1, rounds + 1):
         times.seconds += seconds_a_round
-        lines.round_is_over(number, number / 100 if number % 2 == 0 else None)
+        score = f"accuracy {number / 100:.1%}" if number % 2 == 0 else None
+        lines.round_is_over(number, score, epsilon)
     return capsys.readouterr().err.splitlines()
 
 
@@ -37,6 +46,11 @@ def test_a_line_every_half_minute_says_how_far_and_when_training_ends(capsys):
         "10:00:42  round 3 of 7, test accuracy 2.0%, training ends about 10:01",
         "10:01:24  round 6 of 7, test accuracy 6.0%, training ends about 10:01",
     ]
+
+
+def test_a_line_says_what_the_rounds_so_far_spent(capsys):
+    (line,) = logged(capsys, rounds=1, seconds_a_round=60, epsilon=1.2301)
+    assert line == "10:01:00  round 1 of 1, ε 1.231"
 
 
 def test_rounds_that_were_over_before_do_not_count_for_the_time(capsys):

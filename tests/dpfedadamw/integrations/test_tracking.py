@@ -14,7 +14,9 @@ from dpfedadamw.integrations.tracking import TRACKERS, TrackerEntry
 from tests.runs import small_spec
 
 SMALL = small_spec(rounds=2)
-CURVES = {"learning_rate", "test_accuracy", "test_loss", "bytes_up", "bytes_down", "seconds"}
+CURVES = {"learning_rate", "test_accuracy", "test_loss", "bytes_up", "bytes_down", "seconds"} | {
+    "epsilon"
+}
 
 
 class Heard:

@@ -223,6 +223,7 @@ def test_metrics_hold_nothing_measured_on_training_records(tmp_path):
         "bytes_up",
         "bytes_down",
         "seconds",
+        "epsilon",
         "test_classes",
     }
 

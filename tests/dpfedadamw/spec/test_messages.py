@@ -168,7 +168,7 @@ SAMPLING = "{kind: poisson, expected_batch_size: 32}"
         (
             "name: good",
             "xyzzy: 2",
-            "2:1: xyzzy: unknown key; known here: version, name, description, data, model, "
+            "2:1: xyzzy: unknown key; known here: version, name, description, data, model, task, "
             "algorithm, federation, privacy, randomness, budget, tune, evaluation, compute, report",
         ),
         ("  clipping_norm: 1.0\n", "", f"7:1: privacy.clipping_norm: missing; must be {NUMBER}"),

@@ -60,6 +60,7 @@ def test_defaults_are_those_of_the_vocabulary():
             "seed": 0,
         },
         "model": {"name": "mlp", "seed": None, "hidden": [32]},
+        "task": {"kind": "classification"},
         "algorithm": {
             "name": "dp-fedadamw",
             "learning_rate": 0.02,
