@@ -198,7 +198,6 @@ class IntentLog:
         """Add a line, and wait until it is on the disk: only then may anybody learn the nonce."""
         content = {**entry, "time": written_time(now()), "previous": self._previous}
         line = json.dumps(content, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-        self._file.seek(0, os.SEEK_END)
         self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())

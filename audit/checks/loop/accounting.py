@@ -40,7 +40,7 @@ def _counted(claim: Mapping[str, Any], ledger: Ledger, reasons: list[str]) -> No
     if "accountant_history" not in claim:
         return
     told: Counter[tuple[float, float]] = Counter()
-    for entry in fields.sequence(claim, "accountant_history", most=10_000_000):
+    for entry in fields.sequence(claim, "accountant_history"):
         if not isinstance(entry, list) or len(entry) != 3:
             raise FieldError("accountant_history has an entry that is not three numbers")
         noise, rate = (fields.as_number(one, "accountant_history", least=0.0) for one in entry[:2])

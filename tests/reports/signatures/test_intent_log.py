@@ -72,6 +72,14 @@ def test_a_verdict_is_noted_once_and_of_one_s_own_challenges_alone(tmp_path):
     judge(tmp_path, one, "PASS")
     assert (tmp_path / FILE).read_bytes() == noted
     assert noted.count(b"judged") == 1
+    last = json.loads(noted.splitlines()[-1])
+    assert {name: last[name] for name in ("kind", "intent", "run", "ledger", "verdict")} == {
+        "kind": "judged",
+        "intent": one.sha256,
+        "run": one.promised.run,
+        "ledger": "ab" * 32,
+        "verdict": "PASS",
+    }
 
 
 def test_an_intent_has_one_nonce_and_the_count_that_it_had(tmp_path):

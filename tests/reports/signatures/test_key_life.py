@@ -420,8 +420,24 @@ def test_a_folder_is_shown_without_opening_a_private_key(tmp_path: Path) -> None
     assert third.revoked is not None
     assert third.revoked.endswith("superseded")
     assert "OTHERS MAY READ IT" in third.protection
+    assert first.certificate.startswith("self-signed, valid until 20")
+    assert first.created == f"{certificates.now():%Y-%m-%d}"
     assert inspection.inspect(tmp_path / "none") == ()
     assert "PRIVATE" not in json.dumps([inspection.to_json(entry) for entry in (first, third)])
+
+
+def test_a_certificate_that_an_office_issued_or_that_is_a_link_is_shown_as_that(
+    tmp_path: Path,
+) -> None:
+    made = keyring.new("auditor", tmp_path)
+    path = tmp_path / "auditor.crt"
+    path.write_bytes(certificates.chain_pem(chain_of(keys.load_private(made.private))))
+    assert inspection.inspect(tmp_path)[0].certificate.startswith("issued by Authority, valid unt")
+    path.rename(tmp_path / "elsewhere")
+    assert inspection.inspect(tmp_path)[0].created is None
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(KeyFileError, match=r"auditor\.crt"):
+        inspection.inspect(tmp_path)
 
 
 @pytest.mark.parametrize("halves", [(), (".pub", ".crt")])

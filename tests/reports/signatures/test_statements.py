@@ -204,6 +204,13 @@ def test_a_list_has_entries_and_no_more_than_it_may(monkeypatch: pytest.MonkeyPa
     entry = rotation()
     whole = statements.write_bundle("rotations", (entry, entry))
     assert statements.read_bundle(whole, "rotations", "file") == (entry, entry)
+    for count, fits in ((64, True), (65, False)):
+        many = statements.write_bundle("rotations", (entry,) * count)
+        if fits:
+            assert len(statements.read_bundle(many, "rotations", "file")) == count
+        else:
+            with pytest.raises(EnvelopeError, match="file: more than 64 rotations"):
+                statements.read_bundle(many, "rotations", "file")
     monkeypatch.setattr(statements, "MOST_STATEMENTS", 2)
     assert len(statements.read_bundle(whole, "rotations", "file")) == 2
     monkeypatch.setattr(statements, "MOST_STATEMENTS", 1)

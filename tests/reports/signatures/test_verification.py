@@ -108,6 +108,26 @@ def test_all_holds_only_under_keys_that_the_reader_knows(
     )
 
 
+def test_files_lie_under_the_names_that_readers_look_for() -> None:
+    names = (
+        signing.TRAINING_ENVELOPE, signing.RUN_ENVELOPE, signing.PUBLIC_ENVELOPE,
+        signing.TRAINER_KEY, signing.TRAINER_ROTATIONS, signing.AUDITOR_KEY,
+        signing.AUDITOR_ROTATIONS, signing.INSTRUCTIONS, signing.PUBLIC_INSTRUCTIONS,
+        signing.STAMP_SUFFIX, signing.PROOF_SUFFIX, *sorted(signing.SIGNED_PAGES),
+    )  # fmt: skip
+    assert names == (
+        "training.attestation.json", "attestation.json", "attestation-public.json",
+        "trainer.pub", "trainer.rotations.json", "auditor.pub",
+        "auditor.rotations.json", "VERIFY.md", "VERIFY-public.md",
+        ".tsr", ".tlog", "report-public.pdf", "report.pdf",
+    )  # fmt: skip
+
+
+def test_an_attestation_names_its_files_in_order_and_the_evidence_last(signed: Signed) -> None:
+    names = [one["name"] for one in statement_of(signed.run, "attestation.json")["subject"]]
+    assert names == [*sorted(names[:-1]), "evidence"]
+
+
 @pytest.mark.parametrize("content", [b"{}", b"\0"])
 def test_a_models_own_signature_that_does_not_hold_is_named(signed: Signed, content: bytes) -> None:
     (signed.run / "model.sig").write_bytes(content)
