@@ -148,10 +148,10 @@ SENSITIVITY = Check(
     "steps that were not cleared; a record that moves how others are read (batch statistics)",
     limits="Under ghost clipping no record's gradient is ever there, so that the recorder takes "
     "clipped gradients from the second backward pass: whether they are clipped rightly is then for "
-    "the probe alone to say. The probe asks with one tensor of numbers and one label a record; a "
-    "model that reads anything else is NOT VERIFIED. Where whole clients are protected, a record "
-    "is a client, its gradient the client's update, and the probe asks with made-up updates. Sums "
-    "are compared at sampled coordinates.",
+    "the probe alone to say. The probe asks with one tensor of numbers, or of tokens, and one "
+    "label a record; a model that reads anything else is NOT VERIFIED. Where whole clients are "
+    "protected, a record is a client, its gradient the client's update, and the probe asks with "
+    "made-up updates. Sums are compared at sampled coordinates.",
     rule=_judge,
 )
 register(SENSITIVITY)

@@ -84,7 +84,7 @@ class Attachment:
         self._batches = Batches(data_loader)
         self._gathered = _Gathered()
         self._pending: _Pending | None = None
-        self._template: tuple[tuple[int, ...], str | None] | None = None
+        self._template: tuple[tuple[int, ...], str | None, bool] | None = None
         self._modes: list[tuple[nn.Module, bool]] = []
         self._undo: list[Callable[[], None]] = []
         writer.attach(self._groups())
@@ -103,7 +103,7 @@ class Attachment:
 
     def probe(self) -> LoopProbe:
         """The loop's own step, to be asked with synthetic records."""
-        shape, keyword = self._template or (None, None)
+        shape, keyword, tokens = self._template or (None, None, False)
         # As in training, whatever was evaluated since.
         for module, training in self._modes:
             module.training = training
@@ -115,6 +115,7 @@ class Attachment:
             shape,
             self._criterion,
             keyword,
+            tokens=tokens,
         )
 
     def left_over(self) -> tuple[int, int]:
@@ -187,9 +188,14 @@ class Attachment:
             # Labels beside it are whole numbers, and of one dimension.
             given = [(None, one) for one in args] + [*keywords.items()]
             read = [(name, one) for name, one in given if isinstance(one, Tensor) and one.dim() > 1]
-            if len(read) == 1 and read[0][1].is_floating_point() and len(args) <= 1:
+            ids = keywords.get("input_ids")
+            if not args and isinstance(ids, Tensor) and ids.dim() == 2:
+                # A model of transformers makes up the masks that it is not given.
+                read = [("input_ids", ids)]
+            if len(read) == 1 and len(args) <= 1:
                 # Its shape alone is kept.
-                self._template = tuple(read[0][1].shape[1:]), read[0][0]
+                name, one = read[0]
+                self._template = tuple(one.shape[1:]), name, not one.is_floating_point()
 
     @torch.no_grad()
     def _around_clipping(self, clip: Callable[[], Any]) -> Any:

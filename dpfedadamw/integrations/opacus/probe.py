@@ -31,6 +31,7 @@ class LoopProbe:
         criterion: The loss function; cross-entropy if None.
         keyword: By which name the model is given its records; None where by none. It then answers
             with its logits, or with a mapping or an object that has them, as transformers do.
+        tokens: Whether it reads whole numbers: made-up records are then tokens of its vocabulary.
 
     Raises:
         DpfedadamwError: If the model cannot be asked with made-up records.
@@ -47,11 +48,14 @@ class LoopProbe:
         input_shape: tuple[int, ...] | None,
         criterion: Callable[..., Tensor] | None,
         keyword: str | None = None,
+        *,
+        tokens: bool = False,
     ) -> None:
         if input_shape is None:
             raise DpfedadamwError("the model reads no single tensor of numbers")
         self._model = model
         self._keyword = keyword
+        self._vocabulary = _vocabulary(model) if tokens else 0
         self._inner = inner
         self._optimizer = optimizer
         self._parameters = parameters
@@ -66,6 +70,10 @@ class LoopProbe:
             if isinstance(module, _DROPOUT):
                 # Its chances would differ between two batches.
                 module.eval()
+            elif tokens and not isinstance(module, _BATCHWISE):
+                # Attention drops by itself, without a layer for it. Opacus looks at layers with
+                # parameters of their own, and only while these are in training.
+                module.training = any(True for _ in module.parameters(recurse=False))
         self._forget()
         self.classes = self._classes()
 
@@ -134,6 +142,9 @@ class LoopProbe:
 
     def _logits(self, records: Tensor) -> Any:
         """What the model answers, as the loop calls it."""
+        if self._vocabulary:
+            # Any number becomes a token, the same wherever it is asked for.
+            records = (records.view(torch.int32) & 0x7FFFFFFF).long() % self._vocabulary
         if self._keyword is None:
             return self._model(records)
         answer = self._model(**{self._keyword: records})
@@ -159,8 +170,23 @@ class LoopProbe:
     def _classes(self) -> int:
         """How many labels there are: the length of an answer."""
         with torch.no_grad():
-            answer = self._logits(torch.zeros(2, *self.input_shape, device=self._device))
+            records = torch.ones(2, *self.input_shape, device=self._device)
+            answer, again = self._logits(records), self._logits(records)
         self._clear()
         if not isinstance(answer, Tensor) or answer.dim() != 2:
             raise DpfedadamwError("the model does not answer with one row of numbers a record")
+        if not torch.allclose(answer, again, atol=1e-5, equal_nan=True):
+            raise DpfedadamwError("the model answers the same records differently, by chance")
         return int(answer.shape[1])
+
+
+def _vocabulary(model: nn.Module) -> int:
+    """How many tokens the model knows: the rows of its first embedding.
+
+    Raises:
+        DpfedadamwError: If it has none.
+    """
+    found = [one.num_embeddings for one in model.modules() if isinstance(one, nn.Embedding)]
+    if not found:
+        raise DpfedadamwError("the model reads whole numbers and has no embedding of them")
+    return int(found[0])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from audit.auditor import audit_run
 from audit.evidence import faults
@@ -161,6 +161,55 @@ def test_parameters_that_are_frozen_and_published_are_no_leak(tmp_path: Path) ->
     found = audit_run(attest(loops.recorded(tmp_path / "run", loops.private(model=model))))
     assert found.named("disclosure").verdict is Verdict.PASS
     assert found.verdict is Verdict.PASS
+
+
+class Text(nn.Module):
+    """Reads tokens by the name that transformers have for them, and drops without a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(40, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None):
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        read = torch.tanh(self.embedding(input_ids)) * mask[:, :, None]
+        read = nn.functional.dropout(read.mean(dim=1), 0.3, self.training)
+        return {"logits": self.head(read)}
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(None, "PASS"), (loops._BatchMean, "FAIL")])
+def test_a_model_that_reads_tokens_is_asked_with_made_up_ones(kind, verdict, tmp_path) -> None:
+    tokens = torch.randint(0, 40, (loops.RECORDS, 7))
+    dataset = TensorDataset(tokens, torch.randint(0, 3, (loops.RECORDS,)))
+    parts = loops.private(model=Text(), dataset=dataset)
+    if kind is not None:
+        loops.as_class(parts, kind)
+    recorder = Recorder(tmp_path / "run", delta=1e-5)
+    recorder.attach(parts.optimizer, parts.loader, parts.model)
+    for inputs, labels in parts.loader:
+        parts.optimizer.zero_grad()
+        answer = parts.model(input_ids=inputs, attention_mask=torch.ones_like(inputs))
+        parts.criterion(answer["logits"], labels).backward()
+        parts.optimizer.step()
+    found = audit_run(attest(recorder.close()))
+    assert found.named("sensitivity").verdict.value == verdict
+    assert "probe" in found.named("sensitivity").details
+    assert found.verdict.value == verdict
+
+
+def test_a_model_that_answers_by_chance_is_not_verified(tmp_path: Path) -> None:
+    class Chance(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = loops.network()
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(self.inner(inputs), 0.5)
+
+    with pytest.warns(UserWarning, match="differently, by chance"):
+        run = loops.recorded(tmp_path / "run", loops.private(model=Chance()))
+    assert audit_run(run).named("sensitivity").verdict is Verdict.NOT_VERIFIED
 
 
 def test_evidence_whose_arrays_do_not_fit_together_is_not_verified(tmp_path: Path) -> None:
