@@ -227,6 +227,13 @@ def test_of_the_two_forms_of_a_signature_the_lower_ends_at_half_the_order() -> N
         assert keys.has_low_s(encode_dss_signature(1, s)) is low
 
 
+def test_a_fingerprint_has_all_of_its_43_characters_whatever_it_ends_in() -> None:
+    private = (ec.derive_private_key(number, ec.SECP256R1()) for number in range(1, 400))
+    found = {keys.fingerprint(key.public_key()).removeprefix("SHA256:") for key in private}
+    assert len(found) == 399
+    assert {len(text) for text in found} == {43}
+
+
 def test_a_fingerprint_is_of_a_public_key_of_any_kind_or_of_a_certificates(tmp_path: Path) -> None:
     private = ec.generate_private_key(ec.SECP256R1())
     path = tmp_path / "file"
