@@ -216,6 +216,31 @@ def test_a_model_holds_trained_tensors_and_no_statistics(
     assert said is None or text.startswith(said)
 
 
+def test_what_a_model_s_description_says_besides_is_named(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = disclosure.read_bytes
+
+    def more(root: Any, name: str, limit: int) -> bytes:
+        found: bytes = read(root, name, limit)
+        if name == "model.json":
+            found = json.dumps({**json.loads(found), "patients": 7}).encode()
+        return found
+
+    monkeypatch.setattr(disclosure, "read_bytes", more)
+    verdict, text = says(of_records, "disclosure")
+    assert verdict == "FAIL"
+    assert text.startswith("model.json holds 'patients', which is unknown")
+
+
+def test_a_run_is_over_once_its_ledger_has_the_claim(of_records: Bundle) -> None:
+    assert disclosure._finished(of_records)
+    kinds = tuple(one for one in of_records.readable_ledger.kinds if one[1] != "claim")
+    assert not disclosure._finished(changed(of_records, ledger={"kinds": kinds}))
+    assert disclosure._left_over(of_records, "checkpoint/state")
+    assert not disclosure._left_over(of_records, "elsewhere/state")
+
+
 # The published weights.
 
 

@@ -41,6 +41,11 @@ def test_a_run_without_a_claim_is_asked_what_a_run_on_records_is():
     assert checks_for(None) == tuple(c for c in checks_of(RECORD) if c.name != "canaries")
 
 
+def test_what_a_run_without_a_claim_is_still_held_to():
+    asked = {check.name for check in checks_of(NONE) if check.judges_no_claim}
+    assert asked == {"integrity", "promise", "weights", "canaries"}
+
+
 def test_every_file_of_the_folder_registers_a_check():
     registered = {check for unit in EVERY_UNIT.values() for check in checks_of(unit)}
     for found in walk_packages(audit.checks.__path__, "audit.checks."):
