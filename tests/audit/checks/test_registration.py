@@ -10,8 +10,9 @@ import pytest
 
 import audit.checks
 from audit.checks import checks_for, checks_of, register
-from audit.checks.base import Check
+from audit.checks.base import Check, Judgement
 from audit.reading.units import CLIENT, EVERY_UNIT, LOOP, NONE, RECORD
+from audit.verdict import Severity, Verdict
 
 ORDER = {
     "record": (
@@ -44,6 +45,19 @@ def test_a_run_without_a_claim_is_asked_what_a_run_on_records_is():
 def test_what_a_run_without_a_claim_is_still_held_to():
     asked = {check.name for check in checks_of(NONE) if check.judges_no_claim}
     assert asked == {"integrity", "promise", "weights", "canaries"}
+
+
+def test_a_finding_has_the_words_of_its_judgement_and_else_those_of_its_check():
+    check = checks_of(RECORD)[0]
+    plain = check.finding(Judgement(Verdict.PASS, "measured"))
+    assert (plain.tolerance, plain.power, plain.severity, plain.measurement) == (
+        check.tolerance, check.power, check.severity, "measured",
+    )  # fmt: skip
+    own = Judgement(
+        Verdict.PASS, "measured", tolerance="none", power="all", severity=Severity.THEORETICAL
+    )
+    found = check.finding(own)
+    assert (found.tolerance, found.power, found.severity) == ("none", "all", Severity.THEORETICAL)
 
 
 def test_every_file_of_the_folder_registers_a_check():

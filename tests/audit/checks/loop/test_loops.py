@@ -346,7 +346,9 @@ def test_a_loop_whose_accountant_tells_no_history_is_judged_by_its_number(loop: 
     def wrong_and_unstated(claim: Any) -> None:
         claim.update(server={}, accountant_history=[])
 
-    assert "counted 0 steps" in reason(changed(loop, claim=wrong_and_unstated), "accounting")
+    wrong = judged(changed(loop, claim=wrong_and_unstated), "accounting")
+    assert "counted 0 steps" in wrong.measurement
+    assert (wrong.details["stated"], wrong.details["accountant"]) == (0.0, "")
 
 
 def test_nothing_is_accounted_without_charges_a_claim_or_a_delta_below_one(loop: Bundle) -> None:
