@@ -20,8 +20,10 @@ def line_of(job: Job, jobs: Sequence[Job]) -> Text:
     head = f"{done}/{len(jobs)}  {job.cell.label}: "
     if job.state == "done":
         row = job.folder.result() or {}
-        accuracy = row.get("test_accuracy")
+        accuracy, error = row.get("test_accuracy"), row.get("test_rmse")
         said = "no accuracy" if accuracy is None else f"{accuracy:.1%}"
+        if accuracy is None and isinstance(error, int | float):
+            said = f"RMSE {error:.4g}"
         return Text(f"{head}{said}, audit {row.get('audit')}, {duration(job.seconds)}")
     why = "another sweep is running it" if job.state == "elsewhere" else job.said
     return Text(f"{head}{job.state}: {why}", style="red")
