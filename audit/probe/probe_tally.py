@@ -29,6 +29,8 @@ ABSENT = "of another client"
 SILENT = "of a client that is not drawn"
 # The same at other parameters, which must move it.
 ELSEWHERE = "other parameters"
+# How a row of that kind is named where the step is asked again, at parameters further away.
+FAR_OFF = "parameters further away"
 UNMOVED = (REPEAT, NOT_DRAWN, ABSENT, SILENT)
 _MOST_STORED_BYTES = 1 << 25
 _PIECE = 1 << 15

@@ -29,6 +29,7 @@ from audit.probe.probe_tally import (
     ADDED_PRECISELY,
     ALONE,
     ELSEWHERE,
+    FAR_OFF,
     NOT_DRAWN,
     REPEAT,
     REPLACED,
@@ -119,6 +120,25 @@ class PreciseStepProbe(Protocol):
         ...
 
 
+@runtime_checkable
+class FarOffStepProbe(Protocol):
+    """A step that can also be taken at parameters of another sign and size than the model's.
+
+    A regression whose records are all clipped follows the signs of its errors alone, which
+    parameters nearby may leave as they are.
+    """
+
+    def sum_of_step_far_off(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> Numbers:
+        """What `StepProbe.sum_of_step` tells at such parameters, [d]."""
+        ...
+
+
 Probe = StepProbe | SumProbe
 
 
@@ -145,6 +165,12 @@ class _Step:
         """The probe's answer, [d]."""
         step = functools.partial(probe.sum_of_step, elsewhere=elsewhere)
         return _call(probe, step, *self._asked())
+
+    def far_off(self, probe: StepProbe) -> Numbers | None:
+        """The answer at parameters far from the model's, [d]; None where nobody can ask there."""
+        if not isinstance(probe, FarOffStepProbe):
+            return None
+        return _call(probe, probe.sum_of_step_far_off, *self._asked())
 
     def precisely(self, probe: StepProbe) -> Numbers | None:
         """The answer in float64, [d]; None where the step cannot be computed in it."""
@@ -220,6 +246,10 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
     name = f"batch of {BATCH_SIZE}"
     elsewhere = step.of(probe, elsewhere=True)
     tally.add(f"{ELSEWHERE}, {name}", ELSEWHERE, BATCH_SIZE, elsewhere, first)
+    if tally.last_difference == 0.0:
+        far_off = step.far_off(probe)
+        if far_off is not None:
+            tally.add(f"{FAR_OFF}, {name}", ELSEWHERE, BATCH_SIZE, far_off, first)
     del elsewhere
     if probe.grey_levels:
         _grey_levels(probe, tally)
@@ -232,7 +262,7 @@ def run_probe(probe: Probe) -> Mapping[str, NDArray[Any]]:
 def _rows(probe: StepProbe) -> int:
     """How many pairs there will be."""
     each, levels = 5 * len(KINDS) - 2, (2 * len(LEVELS) - 1) * probe.grey_levels
-    return each + 2 + 5 * len(BESIDE) - 1 + levels
+    return each + 3 + 5 * len(BESIDE) - 1 + levels
 
 
 class _Joined:

@@ -85,6 +85,10 @@ class ProbedRun:
         vector = self.state.parameters.detach()
         return vector.mul(0.5).add_(0.05) if elsewhere else vector
 
+    def parameters_far_off(self) -> Tensor:
+        """Parameters [d] of another sign and size than the model's."""
+        return self.state.parameters.detach().mul(-3.0).add_(4.0)
+
 
 @dataclass(frozen=True)
 class _Given:
@@ -209,6 +213,17 @@ class StepProbe:
         """
         client = self._run.clients(inputs, labels, clients)[0]
         return self._sum(client, drawn, self._run.parameters(elsewhere))
+
+    def sum_of_step_far_off(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """The same sum at parameters far from the model's, [d]."""
+        client = self._run.clients(inputs, labels, clients)[0]
+        return self._sum(client, drawn, self._run.parameters_far_off())
 
     def precise_sum_of_step(
         self,

@@ -70,6 +70,7 @@ def judge_probe(
     if abs(probe.clipping_norm / clip - 1.0) > 1e-9:
         reasons.append("the probed step clips at another norm than the ledger's C")
     excused = _known_as_rounding(probe, clip)
+    unmoved: list[tuple[str, bool]] = []
     for row, (name, kind) in enumerate(zip(probe.names, probe.kinds, strict=True)):
         difference = float(probe.difference_norm[row])
         norms = (float(probe.norm_with[row]), float(probe.norm_without[row]))
@@ -78,8 +79,7 @@ def judge_probe(
         if not np.isfinite([difference, *norms]).all():
             reasons.append(f"probe, {name}: the clipped sum is not finite")
         elif kind == ELSEWHERE:
-            if difference == 0.0 and max(norms) > 0.0:
-                reasons.append(f"probe, {name}: the step does not depend on the model's parameters")
+            unmoved.append((name, difference == 0.0 and max(norms) > 0.0))
         elif kind in (ADDED, ADDED_PRECISELY):
             allowed = PRECISELY if kind == ADDED_PRECISELY else excused.get(name, ALONE)
             if difference > clip * allowed:
@@ -103,6 +103,9 @@ def judge_probe(
         slots = int(probe.batch_size[row]) + 1
         if kind != ELSEWHERE and norms[0] > slots * limit:
             reasons.append(f"probe, {name}: the sum is longer than its {one}s allow")
+    if unmoved and all(same for _, same in unmoved):
+        names = " and ".join(name for name, _ in unmoved)
+        reasons.append(f"probe, {names}: the step does not depend on the model's parameters")
     replaced = np.asarray([kind == REPLACED for kind in probe.kinds])
     parts = (REPLACED, ADDED, ADDED_PRECISELY, ELSEWHERE)
     added = np.asarray([kind not in parts for kind in probe.kinds])

@@ -86,19 +86,45 @@ class LoopProbe:
         elsewhere: bool = False,
     ) -> NDArray[np.float32]:
         """The clipped sum of the records drawn; see the auditor's `StepProbe`."""
-        own = np.flatnonzero(clients == 0)[drawn]
-        records = torch.from_numpy(inputs[own].astype(np.float32)).to(self._device)
-        wanted = torch.from_numpy(labels[own]).to(self._device)
-        if not len(own):
+        records, wanted = self._drawn(inputs, labels, clients, drawn)
+        if not len(wanted):
             # Opacus adds nothing for an empty batch, and not every layer reads one.
             return np.zeros(self.parameters, np.float32)
-        if not elsewhere:
-            return self._alone(records, wanted) if len(own) == 1 else self._sum(records, wanted)
+        if elsewhere:
+            return self._at(0.5, 0.0, records, wanted)
+        return self._alone(records, wanted) if len(wanted) == 1 else self._sum(records, wanted)
+
+    def sum_of_step_far_off(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> NDArray[np.float32]:
+        """The same at parameters of another sign and size; see the auditor's `FarOffStepProbe`."""
+        return self._at(-3.0, 4.0, *self._drawn(inputs, labels, clients, drawn))
+
+    def _drawn(
+        self,
+        inputs: NDArray[Any],
+        labels: NDArray[np.int64],
+        clients: NDArray[np.int64],
+        drawn: NDArray[np.int64],
+    ) -> tuple[Tensor, Tensor]:
+        """The records and labels that the step draws of client 0."""
+        own = np.flatnonzero(clients == 0)[drawn]
+        records = torch.from_numpy(inputs[own].astype(np.float32)).to(self._device)
+        return records, torch.from_numpy(labels[own]).to(self._device)
+
+    def _at(
+        self, factor: float, shift: float, records: Tensor, wanted: Tensor
+    ) -> NDArray[np.float32]:
+        """The sum at factor · θ + shift; θ is the model's again afterwards."""
         kept = [one.detach().clone() for one in self._inner.parameters()]
         try:
             with torch.no_grad():
                 for one in self._inner.parameters():
-                    one.mul_(0.5)
+                    one.mul_(factor).add_(shift)
             return self._sum(records, wanted)
         finally:
             with torch.no_grad():

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.probe.probe_tally import ABSENT, ADDED, ADDED_PRECISELY, NOT_DRAWN, REPLACED
+from audit.probe.probe_tally import (
+    ABSENT,
+    ADDED,
+    ADDED_PRECISELY,
+    ELSEWHERE,
+    NOT_DRAWN,
+    REPLACED,
+)
 from audit.probe.probing import run_probe
 from tests.audit.synthetic_run import SoftmaxProbe
 
@@ -97,3 +104,41 @@ def test_a_step_that_cannot_be_computed_in_float64_has_no_second_opinion():
     found = run_probe(Rounding(insists=True))
     assert ADDED_PRECISELY not in found["kind"]
     assert largest(found, ADDED) > 0.001 * CLIP
+
+
+class Signs:
+    """A regression whose records are all clipped: the sum follows the signs of its errors alone."""
+
+    clipping_norm, parameters, input_shape, classes, grey_levels = CLIP, 6, (6,), 3, False
+
+    def __init__(self, stale: bool) -> None:
+        self.stale = stale
+
+    def sum_of_step(self, inputs, labels, clients, drawn, elsewhere=False):
+        return self._sum(inputs, labels, clients, drawn, 0.005 if elsewhere else 0.01)
+
+    def sum_of_step_far_off(self, inputs, labels, clients, drawn):
+        return self._sum(inputs, labels, clients, drawn, 4.0)
+
+    def _sum(self, inputs, labels, clients, drawn, weight):
+        own = np.flatnonzero(clients == 0)[drawn]
+        records = np.nan_to_num(inputs[own].astype(np.float64), nan=0.0, posinf=0.0)
+        errors = np.sign(records.sum(axis=1) * (0.01 if self.stale else weight) - labels[own] - 0.5)
+        norms = np.linalg.norm(records, axis=1)
+        return (records * (CLIP * errors / np.where(norms > 0, norms, 1.0))[:, None]).sum(axis=0)
+
+
+def test_a_step_that_nearby_parameters_leave_as_it_is_is_asked_for_further_away():
+    found = run_probe(Signs(stale=False))
+    rows = found["kind"] == ELSEWHERE
+    assert [str(name) for name in found["names"][rows]] == [
+        "other parameters, batch of 3",
+        "parameters further away, batch of 3",
+    ]
+    near, far = found["difference_norm"][rows]
+    assert near == 0.0 < far
+
+
+def test_a_step_at_stale_parameters_is_the_same_further_away_too():
+    found = run_probe(Signs(stale=True))
+    assert found["difference_norm"][found["kind"] == ELSEWHERE].tolist() == [0.0, 0.0]

@@ -104,3 +104,11 @@ def test_a_model_that_is_interrupted_in_float64_is_put_back(training):
         assert all(value.dtype == torch.float64 for value in flat.module.parameters())
         raise ZeroDivisionError
     assert all(torch.equal(flat.module.state_dict()[name], value) for name, value in before.items())
+
+
+def test_far_off_the_step_is_taken_at_other_parameters_and_leaves_the_models_own(training):
+    probe, vector = probe_of(training), training.state.parameters.clone()
+    near = probe.sum_of_step(*asked(training))
+    assert not np.array_equal(near, probe.sum_of_step_far_off(*asked(training)))
+    assert torch.equal(training.state.parameters, vector)
+    assert np.array_equal(near, probe.sum_of_step(*asked(training)))

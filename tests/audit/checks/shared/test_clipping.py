@@ -108,6 +108,22 @@ def test_who_takes_no_part_moves_nothing_and_whoever_does_counts_for_itself(
     assert found.startswith(f"probe, further: {reason}")
 
 
+def test_a_step_depends_on_its_parameters_where_any_others_move_it():
+    moved = more(ELSEWHERE, 0.5 * C)
+    for other, differences in (("near", [0.0, 0.5 * C]), ("both", [0.0, 0.0])):
+        results = replace(
+            moved,
+            names=(*moved.names[:-1], "near", "far"),
+            kinds=(*moved.kinds, ELSEWHERE),
+            batch_size=np.append(moved.batch_size, 3),
+            difference_norm=np.append(moved.difference_norm[:-1], differences),
+            norm_with=np.append(moved.norm_with, moved.norm_with[-1]),
+            norm_without=np.append(moved.norm_without, moved.norm_without[-1]),
+        )
+        told = ["probe, near and far: the step does not depend on the model's parameters"]
+        assert reasons(results) == (told if other == "both" else [])
+
+
 def test_a_step_that_contributes_nothing_says_nothing_about_its_parameters():
     assert reasons(more(ELSEWHERE, 0.0, norms=0.0)) == []
 
