@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LATEST = "latest"
+# Stands in spec.yaml where a recorder declares a training loop of somebody else's there.
+RECORDED = "recorded"
 _STARTING = ".starting"
 _ATTEMPTS = 5
 _RUN_NAME = re.compile(r".+-\d{8}T\d{6}Z-[0-9a-f]{8}$")

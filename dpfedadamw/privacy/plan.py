@@ -242,20 +242,38 @@ class PrivacyPlan:
         begun = completed + again
         return self.unit.epsilon_after(self, begun) if begun else 0.0
 
-    def begun_again(self, entries: Sequence[Mapping[str, Any]]) -> int:
-        """How many rounds were begun and charged beside those that are numbered: it was cut off.
+    def epsilon_of_round(
+        self, entries: Sequence[Mapping[str, Any]], completed: int
+    ) -> float | None:
+        """What `epsilon_after` was when a round had ended, and its line stood last in the ledger.
+
+        Args:
+            entries: The ledger; whatever came after that line counts for nothing here.
+            completed: Rounds completed with it, from 1.
+        """
+        ends = [
+            place
+            for place, entry in enumerate(entries, start=1)
+            if entry["kind"] == "round" and entry["round"] == completed - 1
+        ]
+        return self.epsilon_after(completed, self.begun_again(entries[: ends[-1]], completed))
+
+    def begun_again(self, entries: Sequence[Mapping[str, Any]], completed: int) -> int:
+        """How many rounds were begun and charged beside those that are over: it was cut off.
 
         Where nobody may be told how many clients took part, and spends would tell that some did,
         it is the most that they can be, by how often the run was taken up again.
 
         Args:
             entries: The ledger so far.
+            completed: Rounds completed by then; one that is to be run again is not.
         """
         if self.participants_hidden and self.unit.name == "record":
             return repeated(entries)
         spends = [entry for entry in entries if entry["kind"] == "spend"]
         begun = {(entry["round"], entry["attempt"]) for entry in spends}
-        return len(begun) - len({number for number, _ in begun})
+        over = {number for number, _ in begun if number < completed}
+        return len(begun) - len(over)
 
     def expected_claim(self, dearest: int | None = None) -> dict[str, Any]:
         """The claim of a run in which every client takes part in every round.

@@ -78,7 +78,9 @@ def replay(
     if sorted(past.rounds) != list(range(total)) or not past.claims:
         raise ReexecutionError(f"{run.path}: is not finished, so there is nothing to compare with")
     state: ServerState = rerun.start()
-    lines = [metrics_line(0, rerun.measured(state, evaluate), None, None)]
+    plan = experiment.plan
+    first = rerun.measured(state, evaluate)
+    lines = [metrics_line(0, first, None, None, epsilon=plan.epsilon_after(0))]
     wrong: list[int] = []
     different: dict[str, None] = {}
     for index in range(total):
@@ -95,7 +97,8 @@ def replay(
         measured = Evaluation(None, None)
         if is_due(experiment, result.completed, numbers.last):
             measured = rerun.measured(state, evaluate)
-        lines.append(metrics_line(result.completed, measured, numbers, None))
+        spent = plan.epsilon_of_round(past.entries, result.completed)
+        lines.append(metrics_line(result.completed, measured, numbers, None, epsilon=spent))
         on_round(index + 1, total)
     compared = (
         same_spec(run.spec, rerun.stated),
@@ -166,6 +169,9 @@ def _metrics(run: RunDirectory, lines: list[dict[str, Any]]) -> Compared:
     except (OSError, ValueError):
         return Compared(name, False, "cannot be read")
     due = [_timeless(_decoded(line)) for line in lines]
+    if not any("epsilon" in line for line in found):
+        # As a version wrote it that did not tell it.
+        due = [{key: value for key, value in line.items() if key != "epsilon"} for line in due]
     if [_timeless(line) for line in found] == due:
         return Compared(name, True, "every number but seconds")
     if len(found) != len(due):

@@ -375,8 +375,9 @@ def _resume(
     )
     training.note = found.note
     if numbers is not None and course.lacks_metrics(found.completed):
-        # Its time went with the process that took it.
-        _measure(training, numbers, None)
+        # Its time went with the process that took it; what was begun since belongs to later rounds.
+        then = experiment.plan.epsilon_of_round(training.ledger.entries, found.completed)
+        _measure(training, numbers, None, then)
     return training
 
 
@@ -431,7 +432,7 @@ def _train(
             # Else it would stay while the next round is run.
             del state
             training.state, training.completed = result.state, result.completed
-            evaluation = _measure(training, numbers, result.seconds)
+            evaluation = _measure(training, numbers, result.seconds, training.epsilon)
             if on_round is not None:
                 on_round(result, evaluation)
     training.flat.assign(published(experiment.plan, training.state))
@@ -470,7 +471,9 @@ def _evaluated(experiment: Experiment) -> Evaluation:
         return evaluate(*evaluated(experiment))
 
 
-def _measure(training: Training, numbers: RoundNumbers, seconds: float | None) -> Evaluation:
+def _measure(
+    training: Training, numbers: RoundNumbers, seconds: float | None, epsilon: float | None
+) -> Evaluation:
     """Evaluate the state after a round, where that is due, and write the round's metrics."""
     experiment, completed = training.experiment, training.completed
     evaluation = Evaluation(None, None)
@@ -478,7 +481,7 @@ def _measure(training: Training, numbers: RoundNumbers, seconds: float | None) -
         training.flat.assign(training.state.parameters)
         evaluation = _evaluated(experiment)
     shown = _published(experiment, seconds)
-    line = metrics_line(completed, evaluation, numbers, shown, training.canaries, training.epsilon)
+    line = metrics_line(completed, evaluation, numbers, shown, training.canaries, epsilon)
     training.journal.measure(line)
     return evaluation
 
@@ -571,7 +574,7 @@ def _training(
         keeper=StateKeeper(run.evidence, plan.rounds, run.disk) if plan.private else None,
         canaries=drawn.order if drawn is not None else None,
         finish_canaries=parts.finish,
-        again=plan.begun_again(journal.ledger.entries),
+        again=plan.begun_again(journal.ledger.entries, completed),
     )
 
 

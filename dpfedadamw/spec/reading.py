@@ -15,6 +15,7 @@ import yaml
 
 import specs
 from dpfedadamw.errors import SpecError, SpecProblem
+from dpfedadamw.rundir import RECORDED
 from dpfedadamw.spec import checks, yamlreader, yamlwriter
 from dpfedadamw.spec import overrides as override
 from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, TUNE_KEYS, Document, KeyPath, one_line
@@ -22,8 +23,6 @@ from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.sections import Spec
 from dpfedadamw.spec.task_section import TASK, TaskSpec
 
-# Stands in what a recorder declares of a training loop of somebody else's.
-RECORDED = "recorded"
 _OF_A_LOOP = (
     "this folder is a recorded training loop of another program, which cannot be run again; sign, "
     "audit, report, verify, bundle and erase take it"

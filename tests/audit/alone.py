@@ -13,14 +13,16 @@ _COMPARED_WITH = {
     "dpfedadamw": "torch",
     "torch": "torch",
     "dp_accounting": "dp_accounting",
+    "cryptography": "cryptography",
     "reports": "cryptography",
 }
-_IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
+_IMPORT = re.compile(r"^(?:from|import) (\w+)|importorskip\(\"(\w+)", re.MULTILINE)
 
 
 def compared_with(path: Path) -> set[str]:
     """The packages besides the auditor's own that a file of tests needs."""
-    names = _IMPORT.findall(path.read_text(encoding="utf-8"))
+    found = _IMPORT.findall(path.read_text(encoding="utf-8"))
+    names = {name for pair in found for name in pair}
     return {_COMPARED_WITH[name] for name in names if name in _COMPARED_WITH}
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from dpfedadamw import __version__
 from dpfedadamw.integrations.evidence.declared import Charge, Loop, Stated
-from dpfedadamw.spec.reading import RECORDED
+from dpfedadamw.rundir import RECORDED
 
 FORMAT = 1
 _OF_CLIENTS = (

@@ -151,10 +151,16 @@ def test_a_round_that_was_begun_again_counts_in_what_is_told(tmp_path):
     plan = training.experiment.plan
     assert plan.epsilon_after(2, 1) == plan.epsilon_after(3)
     entries = list(training.ledger.entries)
-    assert plan.begun_again(entries) == 0
+    assert plan.begun_again(entries, 3) == 0
+    # The process ended in round 2: what it charged there counts before that round is run again.
+    cut = [one for one in entries if one["kind"] != "round" or one["round"] < 2]
+    assert plan.begun_again(cut, 2) == 1
     spends = [{**one, "attempt": 2} for one in entries if one["kind"] == "spend"]
-    again = [*entries, *(one for one in spends if one["round"] == 1)]
-    assert plan.begun_again(again) == 1
+    again = [*cut, *(one for one in spends if one["round"] == 2)]
+    ended = [*again, *(one for one in entries if one["kind"] == "round" and one["round"] == 2)]
+    assert plan.begun_again(ended, 3) == 1
+    assert plan.epsilon_of_round(ended, 3) == plan.epsilon_after(4)
+    assert plan.epsilon_of_round(ended, 2) == plan.epsilon_after(2)
     assert plan.epsilon_after(0) == 0.0
     free = train(small_spec("fedavg", rounds=1), tmp_path / "free")[0]
     assert free.epsilon is None
