@@ -155,8 +155,10 @@ def _repeated(
 def _digest(spec: Spec, seed: int | None) -> str:
     same = spec.replace(name="cell", description="", report=ReportSpec(), budget=BudgetSpec())
     mapping = same.to_mapping()
-    # What is said of governance, and the report's paper, came later, and is nothing of the run.
-    del mapping["report"]["governance"], mapping["report"]["paper"]
+    # What is said of governance, and the report's paper and language, came later, and is nothing of
+    # the run.
+    for later in ("governance", "paper", "language"):
+        del mapping["report"][later]
     # So did where clients run, on which no result depends.
     del mapping["federation"]["engine"], mapping["federation"]["workers"]
     # Clients of a sweep are all on one machine, where none drops out.

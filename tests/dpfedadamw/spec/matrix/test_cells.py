@@ -37,6 +37,16 @@ def test_every_combination_is_a_cell_and_lists_of_one_axis_are_taken_together(tm
     assert len({cell.digest for cell in sweep.cells}) == 4
 
 
+def test_cells_keep_the_digests_under_which_results_were_filed(tmp_path):
+    """As commit e1726fb computed them: with others, each sweep would begin anew."""
+    assert [cell.digest[:16] for cell in swept(tmp_path, METHODS).cells] == [
+        "48b4666268786445",
+        "31668b4c52765be3",
+        "93a815d023e490f3",
+        "7c7225f09f4d2bea",
+    ]
+
+
 def test_a_cell_is_the_spec_that_the_same_overrides_make(tmp_path):
     for cell in swept(tmp_path, METHODS).cells:
         noise, method = cell.values.values()
@@ -108,7 +118,7 @@ def test_a_trial_keeps_the_digest_that_it_had_before_searches_had_seeds_of_their
     # What came later, and is nothing of what is run, changes no digest.
     earlier, count = re.subn(
         r"^  engine: inline\n  workers: 1\n  drop_outs: 0\n"
-        r"|^  governance:\n(    .*\n)*  paper: a4\n"
+        r"|^  governance:\n(    .*\n)*  paper: a4\n  language: en\n"
         r"|^task:\n  kind: classification\n",
         "",
         text,
