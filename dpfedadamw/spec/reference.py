@@ -8,8 +8,8 @@ The files are this module's output; a test keeps them the same.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -104,9 +104,13 @@ def schema_text() -> str:
 
 def main() -> None:
     """Write the page, or the schema where the only argument is the path of a JSON file."""
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python -m dpfedadamw.spec.reference PAGE_OR_SCHEMA")
-    path = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        prog="python -m dpfedadamw.spec.reference", description=main.__doc__
+    )
+    parser.add_argument("path", type=Path, help="the page (.md) or the schema (.json) to write")
+    path = parser.parse_args().path
+    if path.suffix not in (".md", ".json"):
+        parser.error(f"{path}: neither a page (.md) nor a schema (.json)")
     path.write_text(schema_text() if path.suffix == ".json" else page(), encoding="utf-8")
 
 

@@ -81,6 +81,15 @@ def test_the_page_is_written_where_the_argument_says(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["reference", str(tmp_path / "schema.json")])
     reference.main()
     assert (tmp_path / "schema.json").read_text(encoding="utf-8") == reference.schema_text()
-    monkeypatch.setattr("sys.argv", ["reference"])
-    with pytest.raises(SystemExit, match="usage"):
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--page"], ["page.txt"]])
+def test_what_is_neither_a_page_nor_a_schema_writes_no_file(
+    arguments, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["reference", *arguments])
+    with pytest.raises(SystemExit):
         reference.main()
+    assert "usage: python -m dpfedadamw.spec.reference" in "".join(capsys.readouterr())
+    assert not list(tmp_path.iterdir())
