@@ -15,6 +15,7 @@ import numpy as np
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Round
 from audit.reading.servers import Sent, ServerRound, drawn, kept_of, pieces_of
+from audit.replay.averaging import published
 from audit.replay.base import (
     UPDATE,
     Conditions,
@@ -106,7 +107,8 @@ class ServerRounds:
         """
         self.tally.rounds += 1
         if found.combined is None:
-            judge_weights(self.bundle, found.coordinates, parameters, self.tally)
+            left = published(ServerValues(parameters, state))
+            judge_weights(self.bundle, found.coordinates, left, self.tally)
             return
         sent = {name: value for name, value in named(found.combined).items() if name not in beside}
         what = f"{where}: what the server sent next"

@@ -34,7 +34,7 @@ from dpfedadamw.algorithms.base import (
     ServerState,
     Upload,
 )
-from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging, mean_of
 from dpfedadamw.algorithms.sgd import GradientDescent, descend
@@ -55,6 +55,7 @@ class AdaptiveIterationsKeys(DescentKeys, title="ALI-DPFL"):
     """
 
     local_iterations: LocalIterationsSpec = LocalIterationsSpec()
+    server: LastModelServer = LastModelServer()
 
 
 def best_local_steps(

@@ -28,7 +28,7 @@ from dpfedadamw.algorithms.base import (
     ServerState,
     Upload,
 )
-from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sgd import descend
@@ -46,6 +46,7 @@ class AdaptiveNoiseKeys(DescentKeys, title="Adap DP-FL"):
     """Local stochastic gradient descent under noise that falls while the model learns."""
 
     noise_decay: NoiseDecaySpec = NoiseDecaySpec()
+    server: LastModelServer = LastModelServer()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FIRST_MOMENT = "first_moment"
 SECOND_MOMENT = "second_moment"
 GLOBAL_UPDATE = "global_update"
+AVERAGED_MODEL = "averaged_model"
 
 
 class GradientOracle(Protocol):

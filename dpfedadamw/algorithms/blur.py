@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
-from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.algorithms.sparse import TopSparsification, averaged
@@ -45,6 +45,7 @@ class BlurKeys(DescentKeys, title="BLUR"):
     """Local stochastic gradient descent, held back beyond a distance from its start."""
 
     blur: BlurSpec = BlurSpec()
+    server: LastModelServer = LastModelServer()
 
 
 class SparseBlurKeys(BlurKeys, title="BLURS"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from dpfedadamw.spec.algorithm_section import AlgorithmSpec
-from dpfedadamw.spec.section import Section, key
+from dpfedadamw.spec.section import AbsentNumber, Section, key
 
 WeightDecay = Annotated[
     float,
@@ -66,7 +66,7 @@ LocalWeight = Annotated[
 
 
 class ServerSpec(Section, title="Server"):
-    """What the server does with the mean update."""
+    """What the server does with the mean update, and which model is published."""
 
     learning_rate: float = key(
         1.0,
@@ -76,6 +76,23 @@ class ServerSpec(Section, title="Server"):
         gt=0,
         le=1000,
     )
+    averaging: float | None = key(
+        None,
+        "Evaluate and publish a running average of the models after each round, in which round s "
+        "counts about s to this power: 0 is the plain mean, and at 8 the last rounds count most. "
+        "It costs no privacy and suits a constant schedule; not with privacy.unit client. Without "
+        "it the last round's model is published.",
+        title="Averaging of models",
+        ge=0,
+        le=1000,
+        examples=(8, 0),
+    )
+
+
+class LastModelServer(ServerSpec, title="Server"):
+    """What the server does with the mean update; the last round's model is published."""
+
+    averaging: AbsentNumber = None
 
 
 class DescentKeys(AlgorithmSpec):

@@ -8,7 +8,7 @@ spec, because a spec's vocabulary is made of their keys; so they import torch wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dpfedadamw.errors import DpfedadamwError
@@ -53,6 +53,12 @@ class AlgorithmSetup(Generic[_Keys]):
     def server_rate(self) -> float:
         """η_s, what the server multiplies the mean update by; 1 where the spec has no such key."""
         return float(getattr(getattr(self.spec, "server", None), "learning_rate", 1.0))
+
+    @property
+    def averaging(self) -> float | None:
+        """The power by which rounds count in the average that is published; None for none."""
+        power = getattr(getattr(self.spec, "server", None), "averaging", None)
+        return None if power is None else float(power)
 
 
 def _tensors(keys: AlgorithmSpec) -> str:
@@ -120,7 +126,16 @@ def build(
             f"algorithm.server.learning_rate: the server of {spec.name} takes no rate of its own; "
             "leave it at 1"
         )
-    return built
+    if setup.averaging is None:
+        return built
+    if built.round_schedule is not None:
+        raise DpfedadamwError(
+            f"algorithm.server.averaging: {spec.name} chooses each round's steps or "
+            "noise by itself, and its models are not averaged; leave it out"
+        )
+    from dpfedadamw.algorithms.averaging import AveragedModel
+
+    return replace(built, server=AveragedModel(built.server, setup.averaging))
 
 
 def measured_beta2(spec: AlgorithmSpec) -> float | None:

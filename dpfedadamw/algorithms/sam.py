@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dpfedadamw.algorithms.base import Algorithm, Broadcast, GradientOracle, Observer, Upload
-from dpfedadamw.algorithms.keys import DescentKeys
+from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.sgd import descend
 from dpfedadamw.algorithms.sparse import SparsificationSpec, TopSparsification, averaged
@@ -53,12 +53,14 @@ class RandomSamKeys(SamKeys, title="DP-FedSAM, rand-k"):
     """Local sharpness-aware steps, updates cut to public random coordinates."""
 
     sparsification: RandomSparsification = RandomSparsification()
+    server: LastModelServer = LastModelServer()
 
 
 class TopSamKeys(SamKeys, title="DP-FedSAM, top-k"):
     """Local sharpness-aware steps, updates cut to their largest coordinates."""
 
     sparsification: TopSparsification = TopSparsification()
+    server: LastModelServer = LastModelServer()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dpfedadamw.algorithms.base import (
     Observer,
     Upload,
 )
-from dpfedadamw.algorithms.keys import DescentKeys, LocalWeight
+from dpfedadamw.algorithms.keys import DescentKeys, LastModelServer, LocalWeight
 from dpfedadamw.algorithms.registry import AlgorithmEntry, AlgorithmSetup, register
 from dpfedadamw.algorithms.server import Averaging
 from dpfedadamw.algorithms.sparse import SparsificationSpec, averaged
@@ -49,6 +49,7 @@ class SparseAveragingKeys(DescentKeys, title="Fed-SMP"):
     """Local stochastic gradient descent, updates cut to public coordinates."""
 
     sparsification: PublicSparsification = PublicSparsification()
+    server: LastModelServer = LastModelServer()
 
 
 class ClientMomentumKeys(DescentKeys, title="FedCM"):

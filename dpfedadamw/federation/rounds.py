@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dpfedadamw.algorithms.averaging import released
 from dpfedadamw.algorithms.base import (
     Broadcast,
     RoundSchedule,
@@ -331,9 +332,9 @@ def as_sent(state: ServerState) -> tuple[ServerState, bytes]:
 
 
 def published(plan: PrivacyPlan, state: ServerState) -> torch.Tensor:
-    """The parameters [d] as they are published after the last round: on the grid of weights."""
-    grid = plan.unit.grid
-    return state.parameters if grid is None else on_grid(state.parameters, grid.weights)
+    """The model [d] as it is published after the last round: on the grid of weights."""
+    model, grid = released(state), plan.unit.grid
+    return model if grid is None else on_grid(model, grid.weights)
 
 
 @part("data")

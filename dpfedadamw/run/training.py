@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.averaging import released
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
@@ -478,7 +479,7 @@ def _measure(
     experiment, completed = training.experiment, training.completed
     evaluation = Evaluation(None, None)
     if is_due(experiment, completed, numbers.last):
-        training.flat.assign(training.state.parameters)
+        training.flat.assign(released(training.state))
         evaluation = _evaluated(experiment)
     shown = _published(experiment, seconds)
     line = metrics_line(completed, evaluation, numbers, shown, training.canaries, epsilon)

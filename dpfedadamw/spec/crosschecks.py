@@ -38,6 +38,7 @@ def contradictions(given: Any, resolved: Any, bad: set[KeyPath]) -> Contradictio
     yield from _sampling(get)
     yield from _adaptive(get)
     yield from _drop_outs(get)
+    yield from _averaging(get)
     yield from _spending(get)
     yield from _tuning(get)
     if get("privacy", "unit") in ("record", "client"):
@@ -64,6 +65,14 @@ def _drop_outs(get: Values) -> Contradictions:
             "takes its share with it: the round would hold less than it is charged for"
         )
         yield path, f"{message}; use 0, or privacy.noise_added_by server"
+
+
+def _averaging(get: Values) -> Contradictions:
+    """What is published in place of the last round's model."""
+    path = ("algorithm", "server", "averaging")
+    if get(*path) is not None and path not in get.bad and get("privacy", "unit") == "client":
+        message = "models are averaged at record level alone: the auditor replays it there"
+        yield path, f"{message}; leave it out, or use privacy.unit record"
 
 
 def _spending(get: Values) -> Contradictions:

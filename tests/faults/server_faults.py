@@ -16,9 +16,12 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
+from dpfedadamw.algorithms import averaging as averages
+from dpfedadamw.algorithms.averaging import AveragedModel
 from dpfedadamw.algorithms.base import Broadcast, ServerState
 from dpfedadamw.evidence.client_level import ClientLevelEvidence
 from dpfedadamw.evidence.record_level import ClientEvidence
+from dpfedadamw.federation import rounds as federation_rounds
 from dpfedadamw.federation.rounds import Federation, RoundResult
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.training import Training
@@ -147,6 +150,20 @@ def best_round_published(patch: Patch) -> None:
     patch.setattr(checkpoints, "write_weights", another)
 
 
+def averaging() -> Spec:
+    return small_spec("dp-fedavg", overrides=("algorithm.server.averaging=8",))
+
+
+def last_model_published(patch: Patch) -> None:
+    """The average is kept and sent, but nobody evaluates or publishes it."""
+    patch.setattr(federation_rounds, "released", lambda state: state.parameters)
+
+
+def averaged_evenly(patch: Patch) -> None:
+    """All rounds count alike, whatever the spec says."""
+    patch.setattr(averages, "AveragedModel", lambda inner, power: AveragedModel(inner, 0.0))
+
+
 def under_other_names(patch: Patch) -> None:
     """Another model, under the names that a wrapper for several devices gives its tensors."""
 
@@ -213,6 +230,23 @@ GROUP = FaultGroup(
             "weights",
             best_round_published,
             says="not the model that the last round left",
+        ),
+        Fault(
+            "last-model-published-for-the-average",
+            "the spec promises the average of the models, and the last one is published",
+            "an average of weights that the evaluation uses and the export forgets",
+            ("uploads",),
+            averaging,
+            last_model_published,
+            says="model.safetensors",
+        ),
+        Fault(
+            "models-averaged-with-other-weights",
+            "all rounds count alike in the average, where the spec lets later ones count more",
+            "averages whose decay is left at its default",
+            ("uploads",),
+            averaging,
+            averaged_evenly,
         ),
         *_at_both_levels(
             "weights-under-other-names",

@@ -16,10 +16,12 @@ from tests.faults.client_level_faults import client_spec
 from tests.faults.noise_faults import SHUFFLED as SHORT_BATCHES
 from tests.faults.noise_faults import SPARSE, cut_off_and_resumed, fixed_keys
 from tests.faults.sampling_faults import BY_CHANCE, FIXED, SHUFFLED, SIX_STEPS
+from tests.faults.server_faults import LARGER
 from tests.faults.sparse_faults import SYSTEMS, sparse_spec
 from tests.runs import attest, begin, failing, judged, small_spec, train, verdicts
 
 CORRECT = {"poisson": (SIX_STEPS,), "fixed": FIXED, "shuffled": SHUFFLED, "clients": BY_CHANCE}
+BY_CHANCE_RECORDS = ("federation.client_sampling=poisson", "federation.clients_per_round=1")
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 1 else []) for seed in range(1, 21)]
 
 
@@ -58,6 +60,17 @@ def test_a_model_with_hidden_layers_and_a_small_clipping_norm_passes(tmp_path):
 @pytest.mark.parametrize("spec", [ali, adap], ids=["ali", "adap"])
 def test_rules_that_adapt_pass(spec, tmp_path):
     passes(spec(), tmp_path)
+
+
+@pytest.mark.parametrize("algorithm", ["dp-fedadamw", "dp-fedopt", "dp-scaffold"])
+def test_runs_that_publish_the_average_of_their_models_pass(algorithm, tmp_path):
+    passes(small_spec(algorithm, overrides=("algorithm.server.averaging=8",)), tmp_path)
+
+
+@pytest.mark.parametrize("overrides", [BY_CHANCE_RECORDS, LARGER], ids=["by chance", "in pieces"])
+def test_averages_pass_where_rounds_may_be_empty_and_where_pieces_are_kept(overrides, tmp_path):
+    changes = ("algorithm.server.averaging=2", *overrides)
+    passes(small_spec("dp-fedavg", rounds=20, overrides=changes), tmp_path)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -170,6 +170,8 @@ def _coherent(mapping: dict[str, Any]) -> dict[str, Any]:
     if name != algorithm["name"]:
         bare = {**mapping, "algorithm": {"name": name}}
         algorithm = mapping["algorithm"] = fill_defaults(bare)["algorithm"]
+    if privacy["unit"] == "client" and "averaging" in algorithm["server"]:
+        algorithm["server"]["averaging"] = None
     if ALGORITHMS[algorithm["name"]].adaptive:
         federation["client_sampling"] = "fixed"
         sampling = privacy["sampling"]

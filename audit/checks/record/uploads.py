@@ -22,6 +22,7 @@ from audit.reading.exchanges import Exchange, Extent, extent, is_kept
 from audit.reading.ledger import Header, Ledger, Round
 from audit.reading.spends import Spend, last_spends
 from audit.replay import Replay, find_replay
+from audit.replay.averaging import published, with_average
 from audit.replay.base import Conditions
 from audit.replay.grid import grid_notes, too_fine
 from audit.replay.participation import (
@@ -213,7 +214,7 @@ def _replay_all(
             )
         earlier += max(item.steps, default=0)
     if trajectory.after is not None:
-        judge_weights(bundle, coordinates, trajectory.after.parameters, tally)
+        judge_weights(bundle, coordinates, published(trajectory.after), tally)
     if not tally.rounds and tally.replayed:
         tally.unjudged.append(
             "no round's uploads were all kept: what the server made of them was not judged"
@@ -240,7 +241,9 @@ def _judge(bundle: Bundle) -> Judgement:
     kept = extent(header.parameters, queries, participations)
     tally, private = Tally(reasons=too_fine(header)), dict[str, Any]()
     try:
-        _replay_all(bundle, found.replay, kept, tally, private)
+        algorithm = fields.mapping(bundle.readable_spec, "algorithm")
+        replay = with_average(found.replay, algorithm)
+        _replay_all(bundle, replay, kept, tally, private)
     except FieldError as error:
         return Judgement(Verdict.FAIL, f"spec.yaml: {error}")
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError) as error:

@@ -506,8 +506,8 @@ def test_without_privacy_there_is_nothing_that_a_private_selection_could_start_f
 def test_a_key_of_the_same_section_under_another_choice_is_not_suggested_for_itself():
     problems = problems_of(replaced("{name: dp-fedadamw}", "{name: fedadam, server: {rule: adam}}"))
     assert problems[-1] == (
-        "a.yaml:5:37: algorithm.server.rule: unknown key; known here: learning_rate, beta1, beta2, "
-        "epsilon"
+        "a.yaml:5:37: algorithm.server.rule: unknown key; known here: learning_rate, "
+        "averaging, beta1, beta2, epsilon"
     )
 
 
@@ -700,3 +700,12 @@ def test_drop_outs_leave_a_client_that_answers_and_take_no_noise_with_them():
     assert "but of 10 clients a round at least one must answer; use at most 9" in one
     fine = text + "privacy: " + whole + "noise_added_by: server}\n"
     assert spec.loads(fine).federation.drop_outs == 1
+
+
+def test_models_are_averaged_only_where_the_average_is_replayed():
+    for name in ("digits-ali-dpfl", "digits-adap-dpfl", "digits-blur"):
+        with pytest.raises(SpecError, match=r"algorithm\.server\.averaging: unknown key"):
+            spec.load(name, ["algorithm.server.averaging=8"])
+    whole = ["algorithm={name: dp-fedavg, server: {averaging: 8}}"]
+    with pytest.raises(SpecError, match="models are averaged at record level alone: the auditor"):
+        spec.load("digits-blur", whole)

@@ -68,7 +68,7 @@ def test_defaults_are_those_of_the_vocabulary():
             "beta1": 0.9,
             "beta2": 0.999,
             "epsilon": 1e-8,
-            "server": {"learning_rate": 1.0},
+            "server": {"learning_rate": 1.0, "averaging": None},
             "weight_decay": 0.01,
             "decay": "decoupled",
             "alignment": 0.5,
