@@ -1,0 +1,190 @@
+"""What an average of the models could gain, before anything of it was built: by hand.
+
+    OMP_NUM_THREADS=1 python -m tests.bench.bench_averaging data/fashion-mnist
+
+In NumPy alone, nothing audited: a perceptron 784-64-10 on Fashion-MNIST, twenty clients (Dirichlet
+0.6), five of them in each of 100 rounds of one step, ε = 4. Each method is run with five rates on
+two seeds, and with the best one, chosen for the last model and for the average by itself, on five
+others, paired. The average counts round t by t⁸ (`dpfedadamw.algorithms.averaging`). What came out
+stands in docs/method.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from dpfedadamw.privacy.accounting.calibration import PlannedRun, solve_noise_multiplier
+from dpfedadamw.privacy.sampling import PoissonSampling
+from tests.bench.bench_correlated_noise import Task, read
+
+ROUNDS, CLIENTS, COHORT, BATCH, RECORDS, DELTA, EPSILON = 100, 20, 5, 64.0, 3000, 1e-5, 4
+ALPHA, FEWEST, POWER, BETA2 = 0.6, 500, 8, 0.999
+SHAPES = ((784, 64), (64,), (64, 10), (10,))
+RATES, TRIALS, REPORTED = (1.0, 1.8, 3.2, 5.7, 10.0), (100, 101), range(5)
+COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(ROUNDS) / ROUNDS))
+SCHEDULES = {"cosine": COSINE, "constant": np.ones(ROUNDS)}
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a client divides by, and how much of the last global update a step adds.
+
+    Attributes:
+        denominator: "none" (gradient descent), "coordinate" or "block".
+        alignment: γ.
+    """
+
+    denominator: str = "none"
+    alignment: float = 0.0
+
+
+METHODS = {
+    "gradient descent": Method(),
+    "one denominator a coordinate, γ = 0.5": Method("coordinate", 0.5),
+    "one denominator a block, γ = 0": Method("block", 0.0),
+    "one denominator a block, γ = 0.5": Method("block", 0.5),
+    "one denominator a block, γ = 0.9": Method("block", 0.9),
+}
+
+
+def noise_multiplier() -> float:
+    """σ of each step at which a client in every round spends ε."""
+    run = PlannedRun(
+        sampling=PoissonSampling(BATCH, stated_rate=BATCH / RECORDS),
+        records=(RECORDS,),
+        noise_multiplier=1.0,
+        rounds=ROUNDS,
+        local_steps=1,
+        delta=DELTA,
+    )
+    return solve_noise_multiplier(EPSILON, run)
+
+
+def partition(labels: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Who holds which record."""
+    rng = np.random.default_rng([seed, 1])
+    while True:
+        held: list[list[np.ndarray]] = [[] for _ in range(CLIENTS)]
+        for label in range(10):
+            rows = rng.permutation(np.flatnonzero(labels == label))
+            ends = (np.cumsum(rng.dirichlet([ALPHA] * CLIENTS))[:-1] * len(rows)).astype(int)
+            for client, part in enumerate(np.split(rows, ends)):
+                held[client].append(part)
+        parts = [rng.permutation(np.concatenate(part)) for part in held]
+        if min(map(len, parts)) >= FEWEST:
+            return parts
+
+
+def clipped_sum(
+    theta: list[np.ndarray], inputs: np.ndarray, labels: np.ndarray
+) -> list[np.ndarray]:
+    """The sum of the records' gradients, each clipped to 1."""
+    hidden = inputs @ theta[0] + theta[1]
+    active = np.maximum(hidden, 0)
+    logits = active @ theta[2] + theta[3]
+    p = np.exp(logits - logits.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    p[np.arange(len(labels)), labels] -= 1
+    back = (p @ theta[2].T) * (hidden > 0)
+    squares = (p**2).sum(1) * ((active**2).sum(1) + 1)
+    squares = squares + (back**2).sum(1) * ((inputs**2).sum(1) + 1)
+    clip = np.minimum(1, 1 / np.maximum(np.sqrt(squares), 1e-12)).astype(np.float32)[:, None]
+    back, p = clip * back, clip * p
+    return [inputs.T @ back, back.sum(0), active.T @ p, p.sum(0)]
+
+
+def initial(seed: int) -> list[np.ndarray]:
+    """The initial weights."""
+    rng = np.random.default_rng([seed, 2])
+    first = rng.uniform(-1, 1, SHAPES[0]) / 28
+    whole = [first, np.zeros(64), rng.uniform(-1, 1, SHAPES[2]) / 8, np.zeros(10)]
+    return [part.astype(np.float32) for part in whole]
+
+
+def right(theta: list[np.ndarray], task: Task) -> tuple[float, float]:
+    """Accuracy on 5,000 test records to choose by, and on the 5,000 others."""
+    inputs, truth = task.test
+    logits = np.maximum(inputs @ theta[0] + theta[1], 0) @ theta[2] + theta[3]
+    found = (logits.argmax(1) == truth)[np.random.default_rng(5).permutation(len(truth))]
+    return float(found[:5000].mean()), float(found[5000:].mean())
+
+
+def trained(
+    task: Task, seed: int, sigma: float, rate: float, schedule: str, method: Method
+) -> dict[str, tuple[float, float]]:
+    """Accuracies of the last model and of the average."""
+    inputs, labels = task.train
+    parts = partition(labels, seed)
+    draws, cohorts = np.random.default_rng([seed, 7]), np.random.default_rng([seed, 9])
+    theta, phi = initial(seed), (sigma / BATCH) ** 2
+    average = [np.zeros_like(part) for part in theta]
+    moments, update = [np.zeros(()) for _ in SHAPES], [np.zeros_like(part) for part in theta]
+    for t in range(ROUNDS):
+        mean = [np.zeros_like(part) for part in theta]
+        seen = [0.0] * len(SHAPES)
+        for client in cohorts.choice(CLIENTS, COHORT, replace=False):
+            rows = parts[client][draws.random(len(parts[client])) < BATCH / RECORDS]
+            for m, total in enumerate(clipped_sum(theta, inputs[rows], labels[rows])):
+                noise = np.float32(sigma) * draws.standard_normal(SHAPES[m], dtype=np.float32)
+                gradient = (total + noise) / np.float32(BATCH)
+                if method.denominator == "none":
+                    mean[m] += gradient / COHORT
+                    continue
+                square = np.square(gradient, dtype=np.float64)
+                if method.denominator == "block":
+                    square = square.mean()
+                moment = BETA2 * moments[m] + (1 - BETA2) * square
+                seen[m] += float(np.mean(moment)) / COHORT
+                corrected = moment / (1 - BETA2 ** (t + 1)) - phi
+                mean[m] += (
+                    gradient / np.sqrt(np.maximum(corrected, phi)).astype(np.float32) / COHORT
+                )
+        moments = [np.asarray(value) for value in seen]
+        update = [
+            g + np.float32(method.alignment) * old for g, old in zip(mean, update, strict=True)
+        ]
+        step = np.float32(rate * SCHEDULES[schedule][t])
+        theta = [part - step * moved for part, moved in zip(theta, update, strict=True)]
+        weight = np.float32((POWER + 1) / (t + 1 + POWER))
+        average = [a + weight * (part - a) for a, part in zip(average, theta, strict=True)]
+    return {"last": right(theta, task), "average": right(average, task)}
+
+
+def main() -> None:
+    """Print a row for each method, schedule and model."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    task, sigma = read(parser.parse_args().folder), noise_multiplier()
+    print("| method | schedule | model | rate | accuracy | over the first row |")
+    print("|---|---|---|---|---|---|")
+    first = None
+    for name, method in METHODS.items():
+        unit = 1.0 if method.denominator == "none" else sigma / BATCH * (1 - method.alignment)
+        for schedule in SCHEDULES:
+
+            def of(seed: int, rate: float, schedule: str = schedule, method: Method = method):  # type: ignore[no-untyped-def]
+                return trained(task, seed, sigma, rate, schedule, method)
+
+            tried = {rate: [of(seed, rate * unit) for seed in TRIALS] for rate in RATES}
+            for model in ("last", "average"):
+                best = max(RATES, key=lambda r: np.mean([one[model][0] for one in tried[r]]))
+                reached = 100 * np.array([of(seed, best * unit)[model][1] for seed in REPORTED])
+                first = reached if first is None else first
+                gain = reached - first
+                half = stats.t.ppf(0.975, len(gain) - 1) * stats.sem(gain)
+                over = f"{gain.mean():+.1f} [{gain.mean() - half:+.1f}, {gain.mean() + half:+.1f}]"
+                said = "–" if first is reached else over
+                print(
+                    f"| {name} | {schedule} | {model} | {best:g} | {reached.mean():.1f} ± "
+                    f"{reached.std(ddof=1):.1f} | {said} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
