@@ -5,11 +5,19 @@ Sizes alone do not tell samplers apart, so it is also looked at how often each r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from scipy import stats
 
 from audit.accounting.sampling import epoch_sizes
 from audit.reading.spends import Spend
-from audit.statistics.intervals import FALSE_ALARM, binomial_p_value, chi_square_interval
+from audit.statistics.intervals import (
+    FALSE_ALARM,
+    binomial_p_value,
+    chi_square_interval,
+    skewed_upper_end,
+)
 from audit.statistics.repeats import Group, pairs, repeats_p_value
 from audit.untrusted.arrays import Integers
 
@@ -29,6 +37,42 @@ LAWS = {
 def rate_alpha(clients: int) -> float:
     """False alarms that the test of one client's sampling rate may raise."""
     return FALSE_ALARM * _RATE_SHARE / max(1, clients)
+
+
+def squares_cumulants(records: int, rate: float) -> tuple[float, float]:
+    """Second and third cumulant of (X − Rq)²/(Rq(1 − q)) for X ~ Binomial(R, q), whose mean is 1.
+
+    Args:
+        records: R.
+        rate: q, in (0, 1).
+    """
+    mean = records * rate
+    spread = mean * (1.0 - rate)
+    reach = 20.0 * float(np.sqrt(spread)) + 20.0
+    sizes = np.arange(max(0, int(mean - reach)), min(records, int(mean + reach)) + 1)
+    shares = stats.binom.pmf(sizes, records, rate)
+    off = np.square(sizes - mean) / spread - 1.0
+    return float(shares @ off**2), float(shares @ off**3)
+
+
+def dispersion_interval(
+    groups: Sequence[tuple[int, float, int]], alpha: float
+) -> tuple[float, float]:
+    """Two-sided interval of the mean of (X − Rq)²/(Rq(1 − q)), which correct runs leave with alpha.
+
+    The gamma law with the exact mean and variance, and above it also one that has the third
+    cumulant: squares of few small batches are more skewed.
+
+    Args:
+        groups: records R, rate q, and how many batches X ~ Binomial(R, q) there are of them.
+        alpha: of both tails together.
+    """
+    cumulants = np.asarray([squares_cumulants(records, rate) for records, rate, _ in groups])
+    counts = np.asarray([count for _, _, count in groups], dtype=np.float64)
+    expected = float(counts.sum())
+    variance, third = (float(one) for one in counts @ cumulants)
+    low, high = chi_square_interval(2.0 * expected**2 / variance, alpha)
+    return low, max(high, skewed_upper_end(expected, variance, third, alpha / 2.0) / expected)
 
 
 class Batches:
@@ -144,21 +188,17 @@ class Batches:
         return {"batch_rate_p_values": p_values}
 
     def _spread(self, reasons: list[str]) -> dict[str, object]:
-        observed = expected = variance = 0.0
+        observed, groups = 0.0, []
         for (_, records, rate), sizes in sorted(self._sizes.items()):
             spread = records * rate * (1.0 - rate)
             if spread >= _LEAST_VARIANCE:
-                squares = np.square(np.asarray(sizes) - records * rate) / spread
-                kurtosis = (1.0 - 6.0 * rate * (1.0 - rate)) / spread
-                observed += float(squares.sum())
-                expected += len(sizes)
-                variance += len(sizes) * (2.0 + kurtosis)
-        if not expected:
+                observed += float(np.square(np.asarray(sizes) - records * rate).sum()) / spread
+                groups.append((records, rate, len(sizes)))
+        if not groups:
             return {"batch_dispersion": None}
-        # The gamma law with the exact mean and variance of the sum of squares.
-        degrees = 2.0 * expected**2 / variance
-        low, high = chi_square_interval(degrees, FALSE_ALARM * _SPREAD_SHARE)
-        if not low <= observed / expected <= high:
-            side = "less" if observed < low * expected else "more"
+        dispersion = observed / sum(count for _, _, count in groups)
+        low, high = dispersion_interval(groups, FALSE_ALARM * _SPREAD_SHARE)
+        if not low <= dispersion <= high:
+            side = "less" if dispersion < low else "more"
             reasons.append(f"batch sizes scatter {side} than Poisson sampling lets them")
-        return {"batch_dispersion": observed / expected}
+        return {"batch_dispersion": dispersion}

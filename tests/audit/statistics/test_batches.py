@@ -1,0 +1,58 @@
+"""How far sizes of Poisson batches may scatter: exact moments, and the level in both directions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+
+from audit.statistics.batches import dispersion_interval, squares_cumulants
+
+
+@pytest.mark.parametrize(("records", "rate"), [(10, Fraction(1, 4)), (60, Fraction(3, 100))])
+def test_the_cumulants_are_those_of_the_binomial_law(records: int, rate: Fraction) -> None:
+    """Against sums in exact fractions."""
+    mean, spread = records * rate, records * rate * (1 - rate)
+    shares = [comb(records, k) * rate**k * (1 - rate) ** (records - k) for k in range(records + 1)]
+    off = [(k - mean) ** 2 / spread - 1 for k in range(records + 1)]
+    assert sum(p * x for p, x in zip(shares, off, strict=True)) == 0
+    second, third = (
+        float(sum(p * x**power for p, x in zip(shares, off, strict=True))) for power in (2, 3)
+    )
+    assert squares_cumulants(records, float(rate)) == pytest.approx((second, third), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("records", "rate", "count"),
+    [(290, 32 / 290, 50), (60, 0.03, 20), (80, 0.05, 50), (1000, 0.05, 10)],
+)
+def test_correct_batches_leave_the_interval_about_as_often_as_stated(
+    records: int, rate: float, count: int
+) -> None:
+    """At alpha = 2 %, of 20,000 draws with a fixed seed, 200 are expected on either side.
+
+    197 to 225 lie above; of (60, 0.03) 274 did by the law of two moments alone.
+    """
+    alpha, trials = 0.02, 20_000
+    sizes = np.random.default_rng(7).binomial(records, rate, size=(trials, count))
+    spread = records * rate * (1.0 - rate)
+    found = np.square(sizes - records * rate).mean(axis=1) / spread
+    low, high = dispersion_interval([(records, rate, count)], alpha)
+    above, below = int((found > high).sum()), int((found < low).sum())
+    assert 150 <= above <= 250, (above, below)
+    assert below <= 250, (above, below)
+
+
+def test_batches_of_one_size_and_of_twice_the_scatter_lie_outside() -> None:
+    low, high = dispersion_interval([(290, 32 / 290, 50)], 3e-4)
+    assert 0.0 < low < 1.0 < high < 2.0
+
+
+def test_clients_of_different_sizes_are_taken_together() -> None:
+    """Half of each, the interval lies between those of either alone."""
+    one, other = (60, 0.03, 40), (1000, 0.05, 40)
+    ends = [dispersion_interval(groups, 3e-4)[1] for groups in ([one], [other])]
+    together = dispersion_interval([(60, 0.03, 20), (1000, 0.05, 20)], 3e-4)[1]
+    assert min(ends) < together < max(ends)
