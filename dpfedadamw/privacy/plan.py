@@ -54,7 +54,7 @@ class PrivacyPlan:
         queries_per_step: Gradients asked for on one batch.
         client_sampling: How the clients of a round are drawn, "fixed-size" or "poisson".
         noise_added_by: "server" or "clients" for the unit "client", else None.
-        gaussian_sampler: How normal numbers are drawn, "box-muller" or "four-draw".
+        gaussian_sampler: How normal numbers are drawn, as `noise.add_gaussian_noise` has it.
         sparsification: Which coordinates of a client's update survive; None for all.
         adaptation: What the rules may change from round to round; None for nothing.
         max_epsilon: ε at which the run ends early, in the view of its target; None for no limit.
@@ -430,9 +430,7 @@ def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) 
         "delta": privacy.delta,
         "max_epsilon": spec.federation.max_epsilon,
         "tune": spec.tune,
-        "gaussian_sampler": (
-            "four-draw" if privacy.gaussian_sampler == "four-draw" else "box-muller"
-        ),
+        "gaussian_sampler": privacy.gaussian_sampler,
         **common_fields(spec, records, queries_per_step),
     }
 

@@ -27,10 +27,10 @@ from dpfedadamw.federation.participation import (
 from dpfedadamw.federation.release import public_coordinates
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.privacy.noise.key_tree import SERVER
-from dpfedadamw.privacy.noise.noise import grid_spacing
+from dpfedadamw.privacy.noise.noise import grid_spacing, normal_numbers
 from dpfedadamw.privacy.updates import sum_of_updates
 from dpfedadamw.reexecution.plain import KINKS, MOVES, PlainGradients, beside, update_bound
-from dpfedadamw.reexecution.record_level import DRAWS, Second
+from dpfedadamw.reexecution.record_level import Second
 from dpfedadamw.reexecution.results import ParticipationAgain, ReleaseAgain, UpdateAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 
@@ -64,7 +64,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
         noise = released = total = None
         if plan.noise_added_by == "server" or not answers:
             stream = current.stream(self.kept.source, "release noise", SERVER)
-            noise = stream.normal(size, DRAWS[plan.gaussian_sampler]) * deviation
+            noise = normal_numbers(stream, size, plan.gaussian_sampler) * deviation
         if whole:
             sent = [unpack_update(answer.message, size, like) for answer in answers]
             total = sum_of_updates(sent, size, like.device).cpu().numpy()
@@ -122,7 +122,7 @@ class ClientLevelAgain(UnprotectedAgain, ClientLevel):
         share = deviation / len(self.kept.cohort) ** 0.5
         if plan.noise_added_by == "clients":
             stream = current.stream(self.kept.source, "upload noise", part.client)
-            noise = stream.normal(len(clipped.update), DRAWS[plan.gaussian_sampler]) * share
+            noise = normal_numbers(stream, len(clipped.update), plan.gaussian_sampler) * share
         like = current.broadcast.parameters
         return UpdateAgain(
             update=_singles(whole),

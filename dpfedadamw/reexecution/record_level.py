@@ -16,7 +16,7 @@ from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation.participation import Answer, ClientData, Participation
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import Unprotected
-from dpfedadamw.privacy.noise.noise import grid_spacing
+from dpfedadamw.privacy.noise.noise import grid_spacing, normal_numbers
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.reexecution.observation import TappedEvidence
 from dpfedadamw.reexecution.plain import PlainGradients
@@ -30,7 +30,6 @@ from dpfedadamw.reexecution.results import (
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 
 # How many Box-Muller normals make one number of the noise.
-DRAWS = {"box-muller": 1, "four-draw": 4}
 
 
 class _Noting:
@@ -157,7 +156,7 @@ class Second:
             for _ in range(plan.queries_per_step):
                 (point, answer), taken = next(every)
                 found = gradients.clipped_sum(point, records, labels, plan.clipping_norm, taken)
-                noise = self._noise.normal(len(point), DRAWS[plan.gaussian_sampler])
+                noise = normal_numbers(self._noise, len(point), plan.gaussian_sampler)
                 yield QueryAgain(
                     records=rows,
                     gradient=answer.float().cpu().numpy(),

@@ -115,12 +115,12 @@ _SampledRecords = Annotated[
 ]
 _SampledBatches = Annotated[SamplingSpec, one_of("kind", FullSampling, ShuffledSampling)]
 _GaussianSampler = Annotated[
-    Literal["box-muller", "four-draw"],
+    Literal["box-muller", "four-draw", "on-device"],
     key(
         "box-muller",
-        "How noise is drawn: box-muller, or four-draw, half the sum of four such draws, "
-        "which hinders inverting low-order bits (Holohan & Braghin 2021) at about four times "
-        "the cost.",
+        "How noise is drawn: box-muller, by AES on the processor; four-draw, half the sum of four "
+        "such draws, which hinders inverting low-order bits (Holohan & Braghin 2021) at about four "
+        "times the cost; or on-device, one draw by ChaCha20 on the device that trains.",
     ),
 ]
 

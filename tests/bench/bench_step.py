@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from bench_clipping import BATCH, clock_of, interleaved, ratio, record_loss, workload
+from torch import Tensor, nn
 
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.rules.adamw import AdamW
@@ -30,6 +31,7 @@ from dpfedadamw.evidence.exchanges import Exchange, extent, kept_coordinates
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
 from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
 from dpfedadamw.privacy.performance import PerformanceOptions
@@ -64,8 +66,14 @@ def plain_step(name: str) -> Callable[[], object]:
     return step
 
 
-def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
-    model, inputs, targets = workload(name)
+def private_step(
+    load: tuple[nn.Module, Tensor, Tensor],
+    with_evidence: bool,
+    method: Method = "box-muller",
+    precision: str = "float32",
+) -> Callable[[], object]:
+    model, inputs, targets = load
+    device = inputs.device
     flat = FlatParameters(model)
     blocks = blocks_of(model, "layer")
     plan = PrivacyPlan(
@@ -80,8 +88,9 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
         local_steps=STEPS,
         clients_per_round=1,
         queries_per_step=1,
+        gaussian_sampler=method,
     )
-    engine = choose(model, record_loss, 1.0)
+    engine = choose(model, record_loss, 1.0, precision=precision, batch=BATCH)
     rule = AdamW(
         beta1=0.9,
         beta2=0.999,
@@ -106,6 +115,7 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
         chosen = kept_coordinates(bytes(32), size, kept.coordinates)
         coordinates = torch.from_numpy(np.union1d(chosen, sampled))
     state = {"second_moment": torch.zeros(len(blocks.names)), "global_update": torch.zeros(size)}
+    state = {key: value.to(device) for key, value in state.items()}
     start = flat.vector.clone()
     turn = 0
 
@@ -119,7 +129,7 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
                 sample,
                 Exchange(blocks, coordinates),
                 Commitment(bytes(32)),
-                torch.zeros(size),
+                torch.zeros(size, device=device),
             )
             if with_evidence
             else None
@@ -135,7 +145,7 @@ def private_step(name: str, with_evidence: bool) -> Callable[[], object]:
             batches=randomness.stream("batches", turn, 0),
             noise=randomness.stream("noise", turn, 0),
             evidence=evidence,
-            performance=PerformanceOptions(),
+            performance=PerformanceOptions(precision=precision),
         )
         broadcast = Broadcast(start, state, 1e-3, STEPS, turn * STEPS)
         if evidence is None:
@@ -165,8 +175,8 @@ def main() -> None:
             continue
         contenders = {
             "plain": plain_step(name),
-            "private": private_step(name, False),
-            "evidence": private_step(name, True),
+            "private": private_step(workload(name), False),
+            "evidence": private_step(workload(name), True),
         }
         times = interleaved(contenders, options.repeats, clock_of(options.processor))
         plain = sorted(times["plain"])[len(times["plain"]) // 2]

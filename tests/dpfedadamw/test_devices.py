@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training as filing
@@ -71,3 +72,35 @@ def test_a_run_on_a_device_passes_its_audit(device, tmp_path):
     attest(training)
     findings = filing.audit(training.run).to_json()
     assert findings["verdict"] == "PASS", failing(findings)
+
+
+class Waits(TorchDispatchMode):
+    """Counts what makes a program wait: single numbers, and shapes that data decide."""
+
+    ASKING = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ in self.ASKING
+        return func(*args, **(kwargs or {}))
+
+
+def waits_of(steps: int, method: str, folder) -> int:
+    overrides = (f"federation.local_steps={steps}", f"privacy.gaussian_sampler={method}")
+    training = engine_run.start(
+        prepare(small_spec(rounds=1, overrides=overrides), torch.device("cpu")), folder
+    )
+    with Waits() as waits:
+        engine_run.train(training)
+    return waits.count
+
+
+@pytest.mark.parametrize(("method", "each"), [("box-muller", 1), ("on-device", 2)])
+def test_a_local_step_asks_the_device_for_two_numbers_at_most(method, each, tmp_path):
+    """Whether gradients are finite; and where noise is added on the device, the sum's size."""
+    clients = 4
+    few, many = (waits_of(steps, method, tmp_path / str(steps)) for steps in (1, 5))
+    assert many - few == each * (5 - 1) * clients

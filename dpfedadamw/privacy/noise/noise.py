@@ -20,9 +20,10 @@ from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.profiling import part
 from dpfedadamw.vectors.memory import recycled
 
-__all__ = ["NoiseAhead", "Stream", "add_gaussian_noise", "grid_spacing"]
+__all__ = ["Method", "NoiseAhead", "Stream", "add_gaussian_noise", "grid_spacing", "normal_numbers"]
 
-Method = Literal["box-muller", "four-draw"]
+Method = Literal["box-muller", "four-draw", "on-device"]
+_ON_DEVICE: Method = "on-device"
 _DRAWS: dict[str, int] = {"box-muller": 1, "four-draw": 4}
 _GRID_BITS = 20
 _TOO_LARGE = (
@@ -50,6 +51,19 @@ def grid_spacing(standard_deviation: float) -> float:
         )
     _, exponent = math.frexp(standard_deviation)
     return math.ldexp(1.0, exponent - 1 - _GRID_BITS)
+
+
+def normal_numbers(stream: Stream, n: int, method: Method) -> NDArray[np.float64]:
+    """The standard normal numbers that a method draws from a stream, [n], for whoever replays it.
+
+    Raises:
+        PrivacyError: if the method is unknown.
+    """
+    if method == _ON_DEVICE:
+        drawn: NDArray[np.float64] = stream.normal_on(torch.device("cpu"), n).numpy()
+        return drawn
+    _check_method(method)
+    return stream.normal(n, _DRAWS[method])
 
 
 @part("noise")
@@ -81,7 +95,8 @@ def add_gaussian_noise(
         clipped_sum: the sum of clipped gradients, float32 of shape [d], finite.
         standard_deviation: of the noise on the sum, noise multiplier times clipping norm, above 0.
         stream: the stream of this client's noise; it is advanced.
-        method: "box-muller" (one draw a coordinate) or "four-draw".
+        method: "box-muller" (one draw a coordinate), "four-draw", or "on-device" (one draw, by
+            ChaCha20 where the sum lies).
         threads: workers; None takes torch's setting. The result does not depend on it.
         dtype: of the result, torch.float64 or torch.float32. Narrowing comes after the grid.
 
@@ -92,6 +107,9 @@ def add_gaussian_noise(
         PrivacyError: if an argument is out of range or the sum is not finite.
     """
     spacing = _check(clipped_sum, standard_deviation, method)
+    if method == _ON_DEVICE:
+        drawn = stream.normal_on(clipped_sum.device, len(clipped_sum))
+        return _added(drawn, clipped_sum.detach(), standard_deviation, spacing, dtype)
     values: NDArray[np.floating[Any]] = clipped_sum.detach().cpu().numpy()
     narrow = np.float32 if dtype == torch.float32 else np.float64
     noisy = recycled(values.size, narrow)
@@ -131,6 +149,9 @@ class NoiseAhead:
     """
 
     def __init__(self, size: int, stream: Stream, method: Method = "box-muller") -> None:
+        if method == _ON_DEVICE:
+            raise PrivacyError("noise that is drawn on the device is not drawn ahead of its sum")
+        _check_method(method)
         self._method = method
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="noise")
         threads = torch.get_num_threads()
@@ -146,20 +167,37 @@ class NoiseAhead:
         """As `add_gaussian_noise`, on the sum's own device."""
         spacing = _check(clipped_sum, standard_deviation, self._method)
         noise = torch.from_numpy(self._drawn.result()).to(clipped_sum.device)
-        # The comparison is also false for NaN.
-        if not bool((clipped_sum.abs() < _LARGEST_RATIO * standard_deviation).all()):
-            raise PrivacyError(_TOO_LARGE)
-        # One rounding an operation, as on every other path: no fused multiplication and addition.
-        noisy = noise.mul_(standard_deviation).add_(clipped_sum).mul_(1.0 / spacing)
-        return noisy.round_().mul_(spacing).to(dtype)
+        return _added(noise, clipped_sum, standard_deviation, spacing, dtype)
+
+
+def _added(
+    noise: torch.Tensor,
+    clipped_sum: torch.Tensor,
+    standard_deviation: float,
+    spacing: float,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """The sum with standard normal noise [d], which is overwritten, on the grid."""
+    # The comparison is also false for NaN.
+    if not bool((clipped_sum.abs() < _LARGEST_RATIO * standard_deviation).all()):
+        raise PrivacyError(_TOO_LARGE)
+    # One rounding an operation, as on every other path: no fused multiplication and addition.
+    noisy = noise.mul_(standard_deviation).add_(clipped_sum).mul_(1.0 / spacing)
+    return noisy.round_().mul_(spacing).to(dtype)
 
 
 def _check(clipped_sum: torch.Tensor, standard_deviation: float, method: Method) -> float:
     """The grid's spacing, once the arguments are in range."""
-    if method not in _DRAWS:
-        raise PrivacyError(f"unknown noise method '{method}'; it is 'box-muller' or 'four-draw'")
+    _check_method(method)
     if clipped_sum.dim() != 1:
         raise PrivacyError(
             f"noise is added to one flat vector, not to shape {tuple(clipped_sum.shape)}"
         )
     return grid_spacing(standard_deviation)
+
+
+def _check_method(method: str) -> None:
+    if method not in (*_DRAWS, _ON_DEVICE):
+        raise PrivacyError(
+            f"unknown noise method '{method}'; it is 'box-muller', 'four-draw' or 'on-device'"
+        )

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.noise import on_device
 from dpfedadamw.vectors.workers import share_out
 
 __all__ = ["Stream"]
@@ -49,6 +50,7 @@ class Stream:
             raise PrivacyError(f"a stream's key has {_KEY_BYTES} bytes, not {len(key)}")
         self._key = key
         self._position = 0
+        self._draws_on_device = 0
 
     def __repr__(self) -> str:
         """Show how much was drawn, and never the key."""
@@ -126,6 +128,16 @@ class Stream:
                 visit(offset, total[: n - offset])
 
         share_out(blocks, work, threads)
+
+    def normal_on(self, device: torch.device, n: int) -> torch.Tensor:
+        """Draw n standard normal numbers on a device, by ChaCha20 (`on_device`), [n] float64.
+
+        Each call is a draw of its own: its nonce says how many there were before, and its key is
+        one that AES does not use.
+        """
+        draw = self._draws_on_device
+        self._draws_on_device += 1
+        return on_device.normals(on_device.stream_key(self._key), draw, n, device)
 
     def integers(self, high: int, n: int) -> NDArray[np.int64]:
         """Draw n integers, exactly uniform on 0 … high-1 (by rejection, no modulo bias).

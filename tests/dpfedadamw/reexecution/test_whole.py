@@ -58,6 +58,13 @@ def test_a_run_of_any_unit_is_run_again(unit: str, tmp_path: Path, capsys) -> No
     assert replayed(run, capsys)[0] == 0
 
 
+@pytest.mark.parametrize("name", ["dp-fedavg", "fed-smp"])
+def test_noise_that_was_drawn_on_the_device_is_drawn_again(name: str, tmp_path, capsys) -> None:
+    overrides = ("privacy.gaussian_sampler=on-device",)
+    run = train(small_spec(name, rounds=2, overrides=overrides), tmp_path)[0].run
+    assert replayed(run, capsys)[0] == 0
+
+
 def changed(path: Path, before: bytes, after: bytes) -> bytes:
     """Change a file once; its old content."""
     content = path.read_bytes()

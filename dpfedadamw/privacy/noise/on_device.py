@@ -1,0 +1,150 @@
+"""Normal numbers that are drawn on the device that trains: ChaCha20, then Box and Muller.
+
+An accelerator computes a clipped sum of a large model in less time than a processor draws its noise
+by AES and carries it over. ChaCha20 (RFC 8439) is made of 32-bit additions, exclusive ors and
+rotations, which torch does elementwise on every device, and has the 256-bit key that AES-256 has.
+Philox, which accelerators use elsewhere, has a 64-bit key and was never meant to keep a secret.
+
+The key stream is the same on every device to the last bit. Logarithm and cosine are not: two
+devices agree to a few units of float64's last place, which the rounding to the grid of 2^-20
+standard deviations nearly always removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from dpfedadamw.errors import PrivacyError
+
+_CONSTANTS = struct.unpack("<4I", b"expand 32-byte k")
+_DOMAIN = b"dpfedadamw chacha20 1\x00"
+_BLOCK_BYTES, _BLOCK_WORDS = 64, 16
+# The counter of RFC 8439 has 32 bits: no draw may need more blocks.
+_MOST_BLOCKS = 2**32
+# Blocks of one pass: 2^18 of 64 bytes are 16 MiB, and a few times that while they are mixed.
+_PIECE = 2**18
+_PAIRS_A_BLOCK = _BLOCK_BYTES // 16
+
+
+def stream_key(key: bytes) -> bytes:
+    """The key of a stream's ChaCha20, which AES under the stream's own key never meets."""
+    return hmac.new(key, _DOMAIN, hashlib.sha256).digest()
+
+
+def key_stream(
+    key: bytes, nonce: bytes, start: int, blocks: int, device: torch.device
+) -> torch.Tensor:
+    """ChaCha20's key stream (RFC 8439, section 2.3) as 32-bit words.
+
+    Args:
+        key: 32 bytes.
+        nonce: 12 bytes, used with this key once.
+        start: the counter of the first block.
+        blocks: how many blocks of 64 bytes.
+        device: where to compute it; on a CPU OpenSSL does.
+
+    Returns:
+        [blocks, 16] int32, each word in two's complement.
+
+    Raises:
+        PrivacyError: the counter would run over its 32 bits.
+    """
+    if start < 0 or start + blocks > _MOST_BLOCKS:
+        raise PrivacyError(
+            f"one draw of ChaCha20 has {_MOST_BLOCKS:,} blocks of {_BLOCK_BYTES} bytes at most"
+        )
+    if device.type == "cpu":
+        return _by_openssl(key, nonce, start, blocks)
+    return by_torch(key, nonce, start, blocks, device)
+
+
+def _by_openssl(key: bytes, nonce: bytes, start: int, blocks: int) -> torch.Tensor:
+    whole = struct.pack("<I", start) + nonce
+    encryptor = Cipher(algorithms.ChaCha20(key, whole), mode=None).encryptor()
+    raw = bytearray(encryptor.update(bytes(_BLOCK_BYTES * blocks)))
+    return torch.frombuffer(raw, dtype=torch.int32).view(blocks, _BLOCK_WORDS)
+
+
+def by_torch(
+    key: bytes, nonce: bytes, start: int, blocks: int, device: torch.device
+) -> torch.Tensor:
+    """The same out of torch's operations, as an accelerator computes it."""
+    fixed = (*_CONSTANTS, *struct.unpack("<8I", key), 0, *struct.unpack("<3I", nonce))
+    signed = torch.tensor([_signed(word) for word in fixed], dtype=torch.int32, device=device)
+    first = signed.view(4, 4, 1).repeat(1, 1, blocks)
+    counters = torch.arange(start, start + blocks, dtype=torch.int64, device=device)
+    # Narrowing keeps the low 32 bits, which is the word in two's complement.
+    first[3, 0] = counters.to(torch.int32)
+    a, b, c, d = (row.clone() for row in first)
+    for _ in range(10):
+        a, b, c, d = _quarter_rounds(a, b, c, d)
+        b, c, d = (row.roll(-by, 0) for by, row in enumerate((b, c, d), start=1))
+        a, b, c, d = _quarter_rounds(a, b, c, d)
+        b, c, d = (row.roll(by, 0) for by, row in enumerate((b, c, d), start=1))
+    mixed = torch.stack([a, b, c, d]).add_(first)
+    return mixed.view(_BLOCK_WORDS, blocks).t().contiguous()
+
+
+def _quarter_rounds(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Four quarter rounds at once (RFC 8439, section 2.1), one a row; the words are changed."""
+    d = _rotated(d.bitwise_xor_(a.add_(b)), 16)
+    b = _rotated(b.bitwise_xor_(c.add_(d)), 12)
+    d = _rotated(d.bitwise_xor_(a.add_(b)), 8)
+    b = _rotated(b.bitwise_xor_(c.add_(d)), 7)
+    return a, b, c, d
+
+
+def _rotated(words: torch.Tensor, by: int) -> torch.Tensor:
+    # The shift to the right carries the sign along, which the mask takes off.
+    low = (words >> (32 - by)).bitwise_and_((1 << by) - 1)
+    return words.bitwise_left_shift_(by).bitwise_or_(low)
+
+
+def _signed(word: int) -> int:
+    return word - 2**32 if word >= 2**31 else word
+
+
+def normals(key: bytes, draw: int, n: int, device: torch.device) -> torch.Tensor:
+    """Draw n standard normal numbers, [n] float64 on the device.
+
+    Box & Muller (1958) on 53-bit uniforms, as in `Stream.normal_blocks`: none is above 8.65.
+
+    Args:
+        key: a stream's ChaCha20 key (`stream_key`).
+        draw: how many draws the stream was asked for before: the nonce, so that no block of the key
+            stream is used twice.
+        n: how many numbers.
+        device: where they are drawn.
+
+    Raises:
+        PrivacyError: n is negative, or too large for one draw.
+    """
+    if n < 0:
+        raise PrivacyError(f"cannot draw {n} numbers: the count must be at least 0")
+    nonce = draw.to_bytes(12, "little")
+    blocks = -(-n // (2 * _PAIRS_A_BLOCK))
+    found = torch.empty(n, dtype=torch.float64, device=device)
+    for start in range(0, blocks, _PIECE):
+        count = min(_PIECE, blocks - start)
+        words = key_stream(key, nonce, start, count, device).view(-1, 4).long()
+        radius = _uniform(words[:, 0], words[:, 1]).log_().mul_(-2.0).sqrt_()
+        angle = _uniform(words[:, 2], words[:, 3]).mul_(2.0 * torch.pi)
+        pair = torch.stack((angle.cos(), angle.sin()), dim=1).mul_(radius[:, None]).view(-1)
+        offset = 2 * _PAIRS_A_BLOCK * start
+        part = found[offset : offset + 2 * _PAIRS_A_BLOCK * count]
+        part.copy_(pair[: len(part)])
+    return found
+
+
+def _uniform(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """Uniform numbers in (0, 1) from 64 bits each, of which 53 count; 0 becomes 2^-54."""
+    whole = high.bitwise_left_shift(32).bitwise_or_(low.bitwise_and(0xFFFFFFFF))
+    bits = (whole >> 11).bitwise_and_(2**53 - 1)
+    return bits.double().clamp_(min=0.5).mul_(2.0**-53)

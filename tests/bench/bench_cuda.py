@@ -1,0 +1,167 @@
+"""A local step on an accelerator: the product by either generator of noise, plain, and Opacus.
+
+    python tests/bench/bench_cuda.py [--device cuda] [--repeats 11] [--precision bfloat16]
+    python tests/bench/bench_cuda.py --tiny --device cpu      # that it runs, on any machine
+
+A vision transformer of ViT-Base's size (86 million trained) and an encoder of RoBERTa-Base's size
+with low-rank pairs (rank 16), batches of 16. A turn is five local steps: of the product by its own
+oracle, rule and recorder, noise by AES on the processor (while the device forms the sum) or by
+ChaCha20 on the device; of a plain loop with torch's fused AdamW; of Opacus (`GradSampleModule`,
+`DPOptimizer`), clients one after another in each. Contenders take turns in one process, the device
+is waited for at both ends of each turn, and a ratio is the median over turns of the ratio of two
+neighbouring times. Memory is the device allocator's peak of one turn. Not collected by pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+
+import dpfedadamw  # noqa: F401  Before torch, as in a run: it sets how long torch's threads spin.
+
+# isort: split
+import bench_step
+import torch
+import torch.nn.functional as F
+from bench_clipping import BATCH
+from models import LowRankEncoder, VisionTransformer
+from torch import Tensor, nn
+
+STEPS = 5
+SIZES = {
+    "ViT-Base": {"width": 768, "depth": 12, "heads": 12, "image": 224, "patch": 16},
+    "RoBERTa-Base, LoRA": {"vocabulary": 50265, "width": 768, "depth": 12, "heads": 12},
+}
+TINY = {
+    "ViT-Base": {"width": 32, "depth": 2, "heads": 2, "image": 32, "patch": 8},
+    "RoBERTa-Base, LoRA": {"vocabulary": 100, "width": 32, "depth": 2, "heads": 2, "length": 8},
+}
+Step = Callable[[], object]
+
+
+def workload(name: str, tiny: bool, device: torch.device) -> tuple[nn.Module, Tensor, Tensor]:
+    """Model, inputs and targets on the device."""
+    torch.manual_seed(0)
+    size = (TINY if tiny else SIZES)[name]
+    targets = torch.randint(0, 2, (BATCH,), device=device)
+    if name == "ViT-Base":
+        side = size["image"]
+        inputs = torch.randn(BATCH, 3, side, side, device=device)
+        return VisionTransformer(**size).train().to(device), inputs, targets
+    inputs = torch.randint(0, size["vocabulary"], (BATCH, size.get("length", 128)), device=device)
+    return LowRankEncoder(**size).train().to(device), inputs, targets
+
+
+def plain(model: nn.Module, inputs: Tensor, targets: Tensor, precision: str) -> Step:
+    """Torch's own loop."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=1e-3, fused=True)
+
+    def turn() -> None:
+        for _ in range(STEPS):
+            optimiser.zero_grad(set_to_none=True)
+            narrow = precision == "bfloat16"
+            with torch.autocast(inputs.device.type, torch.bfloat16, enabled=narrow):
+                loss = F.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimiser.step()
+
+    return turn
+
+
+def opacus(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
+    """As its users write it: gradients of single records, noise on the device."""
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    for bare in ("class_token", "position"):  # Opacus does not know them: in its favour
+        if hasattr(model, bare):
+            getattr(model, bare).requires_grad_(False)
+    wrapped = GradSampleModule(model, batch_first=True, loss_reduction="mean")
+    trained = [p for p in wrapped.parameters() if p.requires_grad]
+    optimiser = DPOptimizer(
+        torch.optim.AdamW(trained, lr=1e-3),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        expected_batch_size=BATCH,
+    )
+
+    def turn() -> None:
+        for _ in range(STEPS):
+            optimiser.zero_grad(set_to_none=True)
+            F.cross_entropy(wrapped(inputs), targets).backward()
+            optimiser.step()
+
+    return turn
+
+
+def timed(
+    contenders: dict[str, Step], repeats: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Seconds of each turn, the device waited for at both ends."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for repeat in range(repeats + 2):
+        for name, turn in contenders.items():
+            wait()
+            begin = time.perf_counter()
+            turn()
+            wait()
+            if repeat >= 2:
+                times[name].append(time.perf_counter() - begin)
+    return times
+
+
+def peak(turn: Step, device: torch.device) -> str:
+    """The device allocator's peak of one turn, MB."""
+    if device.type != "cuda":
+        return "–"
+    torch.cuda.reset_peak_memory_stats()
+    turn()
+    torch.cuda.synchronize()
+    return f"{torch.cuda.max_memory_allocated() / 1e6:.0f}"
+
+
+def main() -> None:
+    """Print a row for each model and contender."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--no-opacus", action="store_true")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.error(
+            "torch sees no CUDA device here; --tiny --device cpu shows that the bench runs"
+        )
+    bench_step.STEPS = STEPS
+    machine = torch.cuda.get_device_name() if device.type == "cuda" else "no accelerator"
+    print(f"torch {torch.__version__}, {machine}, {options.precision}, batches of {BATCH}")
+    print("| model | contender | ms a step | to plain | peak, MB |\n|---|---|---|---|---|")
+    for name in SIZES:
+        made = partial(workload, name, options.tiny, device)
+        contenders: dict[str, Step] = {"plain": plain(*made(), options.precision)}
+        for method in ("box-muller", "on-device"):
+            contenders[f"product, noise {method}"] = bench_step.private_step(
+                made(), True, method, options.precision
+            )
+        if not options.no_opacus:
+            contenders["Opacus"] = opacus(*made())
+        times = timed(contenders, options.repeats, device)
+        for contender, turn in contenders.items():
+            pairs = zip(times[contender], times["plain"], strict=True)
+            ratio = statistics.median(a / b for a, b in pairs)
+            each = 1e3 * statistics.median(times[contender]) / STEPS
+            held = peak(turn, device)
+            print(f"| {name} | {contender} | {each:.1f} | {ratio:.2f} | {held} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

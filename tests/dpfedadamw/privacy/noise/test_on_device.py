@@ -1,0 +1,164 @@
+"""Noise drawn on the device: the cipher by its published vectors, the numbers by their law."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.noise import on_device
+from dpfedadamw.privacy.noise.noise import (
+    NoiseAhead,
+    add_gaussian_noise,
+    grid_spacing,
+    normal_numbers,
+)
+from dpfedadamw.privacy.noise.streams import Stream
+
+CPU = torch.device("cpu")
+KEY = bytes(range(32))
+# RFC 8439, section 2.3.2: key 00 01 … 1f, nonce 00 00 00 09 00 00 00 4a 00 00 00 00, counter 1.
+NONCE = bytes.fromhex("000000090000004a00000000")
+BLOCK = "e4e7f110 15593bd1 1fdd0f50 c47120a3 c7f4d1c7 0368c033 9aaa2204 4e6cd4c3"
+BLOCK += " 466482d2 09aa9f07 05d7c214 a2028bd9 d19c12b5 b94e16de e883d0cb 4e3c50a2"
+# Appendix A.1, test vector 1: key, nonce and counter 0.
+ZEROS = "ade0b876 903df1a0 e56a5d40 28bd8653 b819d2bd 1aed8da0 ccef36a8 c70d778b"
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device here")
+    return torch.device(request.param)
+
+
+def unsigned(words: torch.Tensor) -> str:
+    return " ".join(f"{int(word) & 0xFFFFFFFF:08x}" for word in words.flatten())
+
+
+@pytest.mark.parametrize("make", [on_device.by_torch, on_device.key_stream])
+def test_the_key_stream_is_that_of_rfc_8439(make, device):
+    assert unsigned(make(KEY, NONCE, 1, 1, device)) == BLOCK
+    assert unsigned(make(bytes(32), bytes(12), 0, 1, device)).startswith(ZEROS)
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=12, max_size=12), st.data())
+def test_torch_and_openssl_make_the_same_words_for_every_key_nonce_and_counter(key, nonce, data):
+    blocks = data.draw(st.integers(1, 5))
+    start = data.draw(st.integers(0, 2**32 - blocks))
+    by_torch = on_device.by_torch(key, nonce, start, blocks, CPU)
+    assert torch.equal(by_torch, on_device.key_stream(key, nonce, start, blocks, CPU))
+
+
+def test_a_draw_that_would_use_a_counter_twice_is_refused():
+    with pytest.raises(PrivacyError, match="4,294,967,296 blocks of 64 bytes at most"):
+        on_device.key_stream(KEY, NONCE, 2**32 - 1, 2, CPU)
+    assert len(on_device.key_stream(KEY, NONCE, 2**32 - 1, 1, CPU)) == 1
+    with pytest.raises(PrivacyError, match="at most"):
+        on_device.key_stream(KEY, NONCE, -1, 1, CPU)
+
+
+def test_each_draw_of_a_stream_has_words_of_its_own(monkeypatch):
+    """Whatever was drawn before, no key, nonce and counter is used twice."""
+    used: set[tuple[bytes, bytes, int]] = set()
+    real = on_device.key_stream
+
+    def noted(key, nonce, start, blocks, device):
+        asked = {(key, nonce, start + one) for one in range(blocks)}
+        assert not used & asked
+        used.update(asked)
+        return real(key, nonce, start, blocks, device)
+
+    monkeypatch.setattr(on_device, "key_stream", noted)
+    monkeypatch.setattr(on_device, "_PIECE", 3)
+    stream, other = Stream(KEY), Stream(bytes(32))
+    for count in (1, 8, 9, 100, 1):
+        stream.normal_on(CPU, count)
+        other.normal_on(CPU, count)
+    assert len(used) == 2 * (1 + 1 + 2 + 13 + 1)
+
+
+def test_the_cipher_has_a_key_that_aes_never_meets():
+    assert on_device.stream_key(KEY) != KEY
+    stream = Stream(KEY)
+    assert not np.isin(stream.normal(1000), stream.normal_on(CPU, 1000).numpy()).any()
+
+
+def test_the_numbers_do_not_depend_on_how_they_are_divided(monkeypatch, device):
+    whole = on_device.normals(KEY, 3, 1001, device)
+    monkeypatch.setattr(on_device, "_PIECE", 7)
+    assert torch.equal(on_device.normals(KEY, 3, 1001, device), whole)
+    assert torch.equal(on_device.normals(KEY, 3, 17, device), whole[:17])
+
+
+def test_the_numbers_are_box_and_muller_of_the_words():
+    """Against the formula in Python's own arithmetic, word by word."""
+    made = on_device.key_stream(KEY, bytes(12), 0, 2, CPU)
+    words = [int(text, 16) for text in unsigned(made).split()]
+    expected = []
+    for low, high, low2, high2 in zip(*(words[k::4] for k in range(4)), strict=True):
+        u, v = ((one | other << 32) >> 11 for one, other in ((low, high), (low2, high2)))
+        radius = (-2.0 * np.log(max(u, 0.5) * 2.0**-53)) ** 0.5
+        angle = 2.0 * np.pi * (v * 2.0**-53)
+        expected += [radius * np.cos(angle), radius * np.sin(angle)]
+    found = on_device.normals(KEY, 0, 16, CPU).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-15)
+
+
+def test_the_largest_number_is_that_of_53_bits():
+    """A word of zeros stands for half the smallest uniform, and gives 8.65."""
+    least = on_device._uniform(*torch.zeros(2, 1, dtype=torch.int64))
+    assert float(least) == 2.0**-54
+    most = on_device._uniform(*torch.full((2, 1), -1, dtype=torch.int64))
+    assert float(most) == 1.0 - 2.0**-53
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.98, 1.02])
+def test_the_law_is_the_standard_normal_and_no_other_scale(scale):
+    """Kolmogorov and Smirnov on 200,000 numbers of a fixed key: p > 0.001, and below at 2 % off."""
+    found = scale * on_device.normals(KEY, 1, 200_000, CPU).numpy()
+    p_value = stats.kstest(found, "norm").pvalue
+    assert (p_value > 1e-3) == (scale == 1.0)
+    assert (abs(found.std() - 1.0) < 5 / np.sqrt(2 * 200_000)) == (scale == 1.0)
+
+
+def test_neighbours_pairs_and_draws_are_uncorrelated():
+    numbers = on_device.normals(KEY, 5, 100_000, CPU).numpy()
+    other = on_device.normals(KEY, 6, 100_000, CPU).numpy()
+    for one, two in ((numbers[::2], numbers[1::2]), (numbers[:-2], numbers[2:]), (numbers, other)):
+        # Five standard deviations of the correlation of independent vectors.
+        assert abs(np.corrcoef(one, two)[0, 1]) < 5 / np.sqrt(len(one))
+
+
+def test_noise_is_added_on_the_device_and_lies_on_the_grid(device):
+    total = torch.linspace(-1.0, 1.0, 10_007, device=device)
+    noisy = add_gaussian_noise(total, 0.37, Stream(KEY), method="on-device")
+    assert noisy.device.type == device.type
+    steps = noisy.cpu().numpy() / grid_spacing(0.37)
+    assert np.array_equal(steps, np.rint(steps))
+    drawn = normal_numbers(Stream(KEY), len(total), "on-device") * 0.37
+    off = noisy.cpu().numpy() - (drawn + total.double().cpu().numpy())
+    # Half a step of the grid, and what another device's logarithm may differ by.
+    assert np.abs(off).max() <= grid_spacing(0.37) * (0.5 + 2.0**-20)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+def test_a_sum_that_would_show_through_is_refused(bad):
+    with pytest.raises(PrivacyError, match="nothing is released"):
+        add_gaussian_noise(torch.tensor([0.0, bad]), 1.0, Stream(KEY), method="on-device")
+
+
+def test_an_unknown_method_is_named():
+    with pytest.raises(PrivacyError, match="'box-muller', 'four-draw' or 'on-device'"):
+        normal_numbers(Stream(KEY), 3, "philox")
+    with pytest.raises(PrivacyError, match="at least 0"):
+        Stream(KEY).normal_on(CPU, -1)
+
+
+def test_what_the_device_draws_is_not_drawn_ahead():
+    with pytest.raises(PrivacyError, match="not drawn ahead"):
+        NoiseAhead(3, Stream(KEY), "on-device")
