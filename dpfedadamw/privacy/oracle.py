@@ -223,7 +223,8 @@ class PrivateOracle:
         return noisy
 
     def _draw_ahead(self, parameters: Tensor) -> NoiseAhead | None:
-        on_device = self._plan.gaussian_sampler == "on-device"
-        if self._standard_deviation == 0.0 or on_device or parameters.device.type == "cpu":
+        if self._plan.gaussian_sampler == "on-device":
+            return None
+        if self._standard_deviation == 0.0 or parameters.device.type == "cpu":
             return None
         return NoiseAhead(len(parameters), self._noise, self._plan.gaussian_sampler)
