@@ -167,8 +167,10 @@ class _Look:
     def seen(self) -> NoiseSeen:
         """What all pieces together showed."""
         counts, least, most = (torch.stack(one) for one in zip(*self._found, strict=True))
-        largest = max(-float(least.min()), float(most.max()))
-        return NoiseSeen(len(self._noisy) - int(counts.sum()), largest)
+        # One question to the device instead of three; numbers below 2^53 are whole in float64.
+        either = torch.stack((-least.min(), most.max())).max().double()
+        changed, largest = torch.stack((counts.sum().double(), either)).tolist()
+        return NoiseSeen(len(self._noisy) - int(changed), largest)
 
 
 @dataclass

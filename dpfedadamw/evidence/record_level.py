@@ -159,8 +159,9 @@ class ClientEvidence:
         )
         self.silent.append(seen.silent)
         self.largest.append(seen.largest / self.clipping_norm)
-        self.noise_sum_squares.append(noise.cpu().numpy())
-        self.clean_sum_squares.append(clean.cpu().numpy() / query.divisor**2)
+        noise_squares, clean_squares = torch.stack((noise, clean)).cpu().numpy()
+        self.noise_sum_squares.append(noise_squares)
+        self.clean_sum_squares.append(clean_squares / query.divisor**2)
 
     @part("evidence")
     def finish(self) -> None:

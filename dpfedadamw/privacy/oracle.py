@@ -169,13 +169,15 @@ class PrivateOracle:
         self.steps += 1
         self._asked = 0
         indices: NDArray[Any] = next(self._draws)
-        chosen = torch.from_numpy(indices).to(self._labels.device)
+        chosen = torch.from_numpy(indices)
+        # Records lie in this machine's memory: numbers of rows that come back from an accelerator
+        # would wait for all that it has to do.
         selection = self._inputs[chosen]
         if self._evidence is not None:
             # What is in the batch, and not what was meant to be.
             rows: NDArray[np.int64] | None = getattr(selection, "rows", None)
             self._evidence.batch(indices, len(self._labels), rows)
-        self._batch = (selection, self._labels[chosen])
+        self._batch = (selection, self._labels[chosen.to(self._labels.device)])
 
     def gradient(self, parameters: Tensor) -> Tensor:
         """The noised mean gradient [d] of the current batch at flat parameters [d].

@@ -29,8 +29,6 @@ from dpfedadamw.reexecution.results import (
 )
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 
-# How many Box-Muller normals make one number of the noise.
-
 
 class _Noting:
     """Hands on every question to the real oracle, and keeps question and answer."""

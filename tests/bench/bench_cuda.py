@@ -9,12 +9,14 @@ oracle, rule and recorder, noise by AES on the processor (while the device forms
 ChaCha20 on the device; of a plain loop with torch's fused AdamW; of Opacus (`GradSampleModule`,
 `DPOptimizer`), clients one after another in each. Contenders take turns in one process, the device
 is waited for at both ends of each turn, and a ratio is the median over turns of the ratio of two
-neighbouring times. Memory is the device allocator's peak of one turn. Not collected by pytest.
+neighbouring times. Memory is the device allocator's peak of a contender that is alone on
+the device. Not collected by pytest.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -30,6 +32,8 @@ from bench_clipping import BATCH
 from models import LowRankEncoder, VisionTransformer
 from torch import Tensor, nn
 
+from dpfedadamw.privacy.noise.noise import Method
+
 STEPS = 5
 SIZES = {
     "ViT-Base": {"width": 768, "depth": 12, "heads": 12, "image": 224, "patch": 16},
@@ -40,9 +44,10 @@ TINY = {
     "RoBERTa-Base, LoRA": {"vocabulary": 100, "width": 32, "depth": 2, "heads": 2, "length": 8},
 }
 Step = Callable[[], object]
+Load = tuple[nn.Module, Tensor, Tensor]
 
 
-def workload(name: str, tiny: bool, device: torch.device) -> tuple[nn.Module, Tensor, Tensor]:
+def workload(name: str, tiny: bool, device: torch.device) -> Load:
     """Model, inputs and targets on the device."""
     torch.manual_seed(0)
     size = (TINY if tiny else SIZES)[name]
@@ -72,7 +77,7 @@ def plain(model: nn.Module, inputs: Tensor, targets: Tensor, precision: str) -> 
     return turn
 
 
-def opacus(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
+def opacus(model: nn.Module, inputs: Tensor, targets: Tensor, precision: str) -> Step:
     """As its users write it: gradients of single records, noise on the device."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
@@ -92,19 +97,22 @@ def opacus(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     def turn() -> None:
         for _ in range(STEPS):
             optimiser.zero_grad(set_to_none=True)
-            F.cross_entropy(wrapped(inputs), targets).backward()
+            narrow = precision == "bfloat16"
+            with torch.autocast(inputs.device.type, torch.bfloat16, enabled=narrow):
+                loss = F.cross_entropy(wrapped(inputs), targets)
+            loss.backward()
             optimiser.step()
 
     return turn
 
 
 def timed(
-    contenders: dict[str, Step], repeats: int, device: torch.device
+    contenders: dict[str, Step], options: argparse.Namespace, device: torch.device
 ) -> dict[str, list[float]]:
     """Seconds of each turn, the device waited for at both ends."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    for repeat in range(repeats + 2):
+    for repeat in range(options.repeats + 2):
         for name, turn in contenders.items():
             wait()
             begin = time.perf_counter()
@@ -115,14 +123,40 @@ def timed(
     return times
 
 
-def peak(turn: Step, device: torch.device) -> str:
-    """The device allocator's peak of one turn, MB."""
+def peak(make: Callable[[], Step], device: torch.device) -> str:
+    """The device allocator's peak of two turns of a contender that has the device to itself, MB."""
     if device.type != "cuda":
+        make()()
         return "–"
+    gc.collect()
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
+    # What others still hold is not this one's; it is nothing unless something kept a contender.
+    before = torch.cuda.memory_allocated()
+    turn = make()
+    # Optimisers allocate what they keep in their first step.
+    turn()
     turn()
     torch.cuda.synchronize()
-    return f"{torch.cuda.max_memory_allocated() / 1e6:.0f}"
+    return f"{(torch.cuda.max_memory_allocated() - before) / 1e6:.0f}"
+
+
+def makers(
+    name: str, device: torch.device, options: argparse.Namespace
+) -> dict[str, Callable[[], Step]]:
+    """What makes each contender, with a model of its own."""
+    made = partial(workload, name, options.tiny, device)
+    found: dict[str, Callable[[], Step]] = {"plain": lambda: plain(*made(), options.precision)}
+    for method in ("box-muller", "on-device"):
+        found[f"product, noise {method}"] = partial(product, made, method, options.precision)
+    if not options.no_opacus:
+        found["Opacus"] = lambda: opacus(*made(), options.precision)
+    return found
+
+
+def product(made: Callable[[], Load], method: Method, precision: str) -> Step:
+    """The product's own oracle, rule and recorder."""
+    return bench_step.private_step(made(), True, method, precision)
 
 
 def main() -> None:
@@ -146,21 +180,15 @@ def main() -> None:
     print(f"torch {torch.__version__}, {machine}, {options.precision}, batches of {BATCH}")
     print("| model | contender | ms a step | to plain | peak, MB |\n|---|---|---|---|---|")
     for name in SIZES:
-        made = partial(workload, name, options.tiny, device)
-        contenders: dict[str, Step] = {"plain": plain(*made(), options.precision)}
-        for method in ("box-muller", "on-device"):
-            contenders[f"product, noise {method}"] = bench_step.private_step(
-                made(), True, method, options.precision
-            )
-        if not options.no_opacus:
-            contenders["Opacus"] = opacus(*made())
-        times = timed(contenders, options.repeats, device)
-        for contender, turn in contenders.items():
+        every = makers(name, device, options)
+        held = {contender: peak(make, device) for contender, make in every.items()}
+        times = timed({contender: make() for contender, make in every.items()}, options, device)
+        for contender in every:
             pairs = zip(times[contender], times["plain"], strict=True)
             ratio = statistics.median(a / b for a, b in pairs)
             each = 1e3 * statistics.median(times[contender]) / STEPS
-            held = peak(turn, device)
-            print(f"| {name} | {contender} | {each:.1f} | {ratio:.2f} | {held} |", flush=True)
+            row = f"{each:.1f} | {ratio:.2f} | {held[contender]}"
+            print(f"| {name} | {contender} | {row} |", flush=True)
 
 
 if __name__ == "__main__":

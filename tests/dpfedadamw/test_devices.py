@@ -6,9 +6,12 @@ where torch sees none.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpfedadamw.experiment import prepare
@@ -16,6 +19,7 @@ from dpfedadamw.filing import after_training as filing
 from dpfedadamw.models.networks.cnn import GroupNormCNN
 from dpfedadamw.models.networks.vit import VisionTransformer
 from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.privacy.noise import on_device
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.run import training as engine_run
@@ -88,14 +92,42 @@ class Waits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def waits_of(steps: int, method: str, folder) -> int:
-    overrides = (f"federation.local_steps={steps}", f"privacy.gaussian_sampler={method}")
-    training = engine_run.start(
-        prepare(small_spec(rounds=1, overrides=overrides), torch.device("cpu")), folder
-    )
-    with Waits() as waits:
+class Crossings(TorchFunctionMode):
+    """Counts by name what brings tensors from one memory to the other, or asks for numbers.
+
+    On a CPU these calls copy nothing, so that no operation shows them; an accelerator finishes all
+    that it was given before each. What is copied over is counted where a device is named.
+    """
+
+    ASKING = ("item", "tolist", "cpu", "__bool__", "__float__", "__int__", "nonzero", "equal")
+    MAKING = ("tensor", "as_tensor")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.__name__
+        named = any(isinstance(one, torch.device) for one in (*args[1:], *kwargs.values()))
+        forced = name == "numpy" and kwargs.get("force", False)
+        if name in self.ASKING or forced or (named and name in ("to", *self.MAKING)):
+            self.count[name] += 1
+        return func(*args, **kwargs)
+
+
+def watched(mode, folder, *overrides: str, algorithm: str = "dp-fedadamw"):
+    """What a mode counts in a round of training."""
+    spec = small_spec(algorithm, rounds=1, overrides=overrides)
+    training = engine_run.start(prepare(spec, torch.device("cpu")), folder)
+    with mode:
         engine_run.train(training)
-    return waits.count
+    return mode.count
+
+
+def waits_of(steps: int, method: str, folder) -> int:
+    which = (f"federation.local_steps={steps}", f"privacy.gaussian_sampler={method}")
+    return watched(Waits(), folder, *which)
 
 
 @pytest.mark.parametrize(("method", "each"), [("box-muller", 1), ("on-device", 2)])
@@ -104,3 +136,40 @@ def test_a_local_step_asks_the_device_for_two_numbers_at_most(method, each, tmp_
     clients = 4
     few, many = (waits_of(steps, method, tmp_path / str(steps)) for steps in (1, 5))
     assert many - few == each * (5 - 1) * clients
+
+
+@pytest.mark.parametrize("name", ["dp-fedavg", "dp-fedadamw"])
+def test_a_local_step_of_a_large_model_crosses_between_memories_ten_times(name, tmp_path):
+    """Named one by one, so that a new one is noticed, and the missing of an old one too."""
+    steps, clients = (1, 3), 4
+    which = ("model={name: mlp, hidden: [600]}", "privacy.gaussian_sampler=on-device")
+    few, many = (
+        watched(
+            Crossings(), tmp_path / str(k), *which, f"federation.local_steps={k}", algorithm=name
+        )
+        for k in steps
+    )
+    extra = clients * (steps[1] - steps[0])
+    each = {call: (many[call] - few[call]) / extra for call in many if many[call] != few[call]}
+    assert each == {
+        "to": 2,  # which labels; the batch's inputs
+        "__bool__": 2,  # whether gradients are finite; whether noise covers the sum
+        "numpy": 4,  # what was asked and answered, and the sum's sample before and after noise
+        "tolist": 1,  # how many coordinates have noise, and the largest
+        "cpu": 2,  # block sums of squares; and the batch's rows, which are here (`test_oracle`)
+    }
+
+
+@pytest.mark.parametrize("method", ["box-muller", "on-device"])
+def test_noise_waits_for_the_device_once_a_sum_and_its_own_numbers_never(method):
+    """By AES what was drawn is copied over; ChaCha20's words are made where they are used."""
+    total = torch.zeros(100)
+    with Crossings() as crossings:
+        stream = ReproducibleRandomness(7).stream("noise", 0, 0)
+        if method == "on-device":
+            add_gaussian_noise(total, 0.37, stream, method=method)
+            on_device.by_torch(bytes(32), bytes(12), 0, 3, total.device)
+        else:
+            NoiseAhead(len(total), stream, method).add(total, 0.37, torch.float32)
+    copied = {"to": 1} if method == "box-muller" else {}
+    assert crossings.count == {"__bool__": 1, **copied}

@@ -12,6 +12,7 @@ import torch
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
+from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.spec import Spec
@@ -135,6 +136,17 @@ def broadcast_over_inputs(patch: Patch) -> None:
         return (total.double() + noise).to(dtype)
 
     patch.setattr(oracle, "add_gaussian_noise", spread)
+
+
+def the_first_nonce_again(patch: Patch) -> None:
+    """Each draw on the device begins at the counter and nonce of the first."""
+    drawn = Stream.normal_on
+
+    def from_the_start(self, device, n):
+        self._draws_on_device = 0
+        return drawn(self, device, n)
+
+    patch.setattr(Stream, "normal_on", from_the_start)
 
 
 def partly_in_common(patch: Patch) -> None:
@@ -269,6 +281,16 @@ GROUP = FaultGroup(
             small_spec,
             one_stream_a_round,
             says="reuse",
+        ),
+        Fault(
+            "noise-on-the-device-from-one-nonce",
+            "each step's noise on the device begins at the same counter: all steps of a client "
+            "share it",
+            "callers of a stream cipher that give every call the same nonce",
+            ("noise-scale",),
+            lambda: small_spec(overrides=("privacy.gaussian_sampler=on-device",)),
+            the_first_nonce_again,
+            says="carry the same noise (reuse)",
         ),
         Fault(
             "noise-of-another-shape",

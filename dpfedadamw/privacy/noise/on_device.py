@@ -75,8 +75,11 @@ def by_torch(
 ) -> torch.Tensor:
     """The same out of torch's operations, as an accelerator computes it."""
     fixed = (*_CONSTANTS, *struct.unpack("<8I", key), 0, *struct.unpack("<3I", nonce))
-    signed = torch.tensor([_signed(word) for word in fixed], dtype=torch.int32, device=device)
-    first = signed.view(4, 4, 1).repeat(1, 1, blocks)
+    first = torch.empty((_BLOCK_WORDS, blocks), dtype=torch.int32, device=device)
+    # Word by word, because copying a tensor over would wait for all that the device has to do.
+    for place, word in enumerate(fixed):
+        first[place].fill_(_signed(word))
+    first = first.view(4, 4, blocks)
     counters = torch.arange(start, start + blocks, dtype=torch.int64, device=device)
     # Narrowing keeps the low 32 bits, which is the word in two's complement.
     first[3, 0] = counters.to(torch.int32)

@@ -75,7 +75,9 @@ def stream(name: str):
     return ReproducibleRandomness(8).stream(name, 0, 2)
 
 
-def oracle(of=None, steps=3, queries=2, most=512, written=None, groups=None) -> PrivateOracle:
+def oracle(
+    of=None, steps=3, queries=2, most=512, written=None, groups=None, inputs=INPUTS, labels=LABELS
+) -> PrivateOracle:
     engine, flat = toy(groups)
     return PrivateOracle(
         plan=of or plan(),
@@ -83,8 +85,8 @@ def oracle(of=None, steps=3, queries=2, most=512, written=None, groups=None) -> 
         charge=Charge(steps, queries),
         engine=engine,
         flat=flat,
-        inputs=INPUTS,
-        labels=LABELS,
+        inputs=inputs,
+        labels=labels,
         batches=stream("batches"),
         noise=stream("noise"),
         evidence=written,
@@ -215,3 +217,20 @@ def test_gradients_are_taken_at_the_parameters_that_are_asked_for():
     there = clipped_sum(engine, flat, 2 * THETA, (INPUTS, LABELS), 512).total
     assert not torch.equal(here, there)
     assert torch.equal(clipped_sum(engine, flat, THETA, (INPUTS, LABELS), 512).total, here)
+
+
+def test_rows_are_asked_for_where_they_were_drawn_and_only_labels_lie_on_the_device():
+    """Rows that were sent to an accelerator and back would wait for all that it has to do."""
+    asked: list[torch.Tensor] = []
+
+    class Noted:
+        def __getitem__(self, chosen):
+            asked.append(chosen)
+            return INPUTS[chosen]
+
+    one = oracle(inputs=Noted(), labels=LABELS.to("meta"))
+    one.next_batch()
+    assert asked[0].device.type == "cpu"
+    assert torch.equal(asked[0], drawn()[0])
+    assert one._batch[1].device.type == "meta"
+    assert one._batch[1].shape == asked[0].shape

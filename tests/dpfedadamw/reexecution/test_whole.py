@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpfedadamw import spec as specs
+from dpfedadamw.privacy.noise import on_device
 from dpfedadamw.reexecution.whole import same_spec
 from dpfedadamw.rundir import RunDirectory
 from tests.runs import call, small_spec, train
@@ -63,6 +64,18 @@ def test_noise_that_was_drawn_on_the_device_is_drawn_again(name: str, tmp_path, 
     overrides = ("privacy.gaussian_sampler=on-device",)
     run = train(small_spec(name, rounds=2, overrides=overrides), tmp_path)[0].run
     assert replayed(run, capsys)[0] == 0
+
+
+@pytest.mark.parametrize(("off", "code"), [(2.0**-50, 0), (2.0**-12, 1)])
+def test_noise_of_another_devices_logarithm_is_the_same_and_coarser_noise_is_not(
+    off: float, code: int, tmp_path, capsys, monkeypatch
+) -> None:
+    drawn = on_device.normals
+    monkeypatch.setattr(on_device, "normals", lambda *given: drawn(*given) * (1.0 + off))
+    overrides = ("privacy.gaussian_sampler=on-device",)
+    run = train(small_spec("dp-fedavg", rounds=1, overrides=overrides), tmp_path)[0].run
+    monkeypatch.undo()
+    assert replayed(run, capsys)[0] == code
 
 
 def changed(path: Path, before: bytes, after: bytes) -> bytes:
