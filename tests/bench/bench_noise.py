@@ -30,6 +30,7 @@ def measure(coordinates: int, repeats: int) -> dict[str, float]:
         "release noise, four-draw": lambda: add_gaussian_noise(
             total, 1.0, stream, "four-draw", threads=1
         ),
+        "release noise, on-device": lambda: add_gaussian_noise(total, 1.0, stream, "on-device"),
     }
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(repeats + 1):

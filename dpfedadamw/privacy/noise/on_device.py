@@ -5,9 +5,10 @@ by AES and carries it over. ChaCha20 (RFC 8439) is made of 32-bit additions, exc
 rotations, which torch does elementwise on every device, and has the 256-bit key that AES-256 has.
 Philox, which accelerators use elsewhere, has a 64-bit key and was never meant to keep a secret.
 
-The key stream is the same on every device to the last bit. Logarithm and cosine are not: two
-devices agree to a few units of float64's last place, which the rounding to the grid of 2^-20
-standard deviations nearly always removes.
+The same key, nonce and counter give the same numbers on every device, to the last bit: the key
+stream is integer arithmetic, and the transform (`rounded_alike`) takes no logarithm or cosine of a
+library's, which differ from device to device, but what IEEE 754 rounds alike everywhere. A device
+without float64 is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.noise.rounded_alike import cosine_and_sine, minus_log
 
 _CONSTANTS = struct.unpack("<4I", b"expand 32-byte k")
 _DOMAIN = b"dpfedadamw chacha20 1\x00"
 _BLOCK_BYTES, _BLOCK_WORDS = 64, 16
 # The counter of RFC 8439 has 32 bits: no draw may need more blocks.
 _MOST_BLOCKS = 2**32
-# Blocks of one pass: 2^18 of 64 bytes are 16 MiB, and a few times that while they are mixed.
-_PIECE = 2**18
 _PAIRS_A_BLOCK = _BLOCK_BYTES // 16
 
 
@@ -127,27 +127,34 @@ def normals(key: bytes, draw: int, n: int, device: torch.device) -> torch.Tensor
         device: where they are drawn.
 
     Raises:
-        PrivacyError: n is negative, or too large for one draw.
+        PrivacyError: n is negative, or too large for one draw, or the device has no float64.
     """
+    if device.type == "mps":
+        raise PrivacyError("noise is float64, which a device of type 'mps' does not have")
     if n < 0:
         raise PrivacyError(f"cannot draw {n} numbers: the count must be at least 0")
     nonce = draw.to_bytes(12, "little")
     blocks = -(-n // (2 * _PAIRS_A_BLOCK))
     found = torch.empty(n, dtype=torch.float64, device=device)
-    for start in range(0, blocks, _PIECE):
-        count = min(_PIECE, blocks - start)
+    piece = _piece(device)
+    for start in range(0, blocks, piece):
+        count = min(piece, blocks - start)
         words = key_stream(key, nonce, start, count, device).view(-1, 4).long()
-        radius = _uniform(words[:, 0], words[:, 1]).log_().mul_(-2.0).sqrt_()
-        angle = _uniform(words[:, 2], words[:, 3]).mul_(2.0 * torch.pi)
-        pair = torch.stack((angle.cos(), angle.sin()), dim=1).mul_(radius[:, None]).view(-1)
+        radius = minus_log(_bits(words[:, 0], words[:, 1])).mul_(2.0).sqrt_()
+        turned = cosine_and_sine(_bits(words[:, 2], words[:, 3]))
+        pair = torch.stack(turned, dim=1).mul_(radius[:, None]).view(-1)
         offset = 2 * _PAIRS_A_BLOCK * start
         part = found[offset : offset + 2 * _PAIRS_A_BLOCK * count]
         part.copy_(pair[: len(part)])
     return found
 
 
-def _uniform(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """Uniform numbers in (0, 1) from 64 bits each, of which 53 count; 0 becomes 2^-54."""
+def _bits(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """The upper 53 of 64 bits, which are given in two halves: int64 below 2^53."""
     whole = high.bitwise_left_shift(32).bitwise_or_(low.bitwise_and(0xFFFFFFFF))
-    bits = (whole >> 11).bitwise_and_(2**53 - 1)
-    return bits.double().clamp_(min=0.5).mul_(2.0**-53)
+    return whole.bitwise_right_shift_(11).bitwise_and_(2**53 - 1)
+
+
+def _piece(device: torch.device) -> int:
+    """Blocks of one pass: a core's cache holds half a MiB; a device needs much work at once."""
+    return 2**13 if device.type == "cpu" else 2**18

@@ -67,7 +67,7 @@ def test_noise_that_was_drawn_on_the_device_is_drawn_again(name: str, tmp_path, 
 
 
 @pytest.mark.parametrize(("off", "code"), [(2.0**-50, 0), (2.0**-12, 1)])
-def test_noise_of_another_devices_logarithm_is_the_same_and_coarser_noise_is_not(
+def test_noise_that_differs_in_its_last_bits_is_the_same_and_coarser_noise_is_not(
     off: float, code: int, tmp_path, capsys, monkeypatch
 ) -> None:
     drawn = on_device.normals

@@ -17,6 +17,7 @@ from dpfedadamw.privacy.noise.noise import (
     grid_spacing,
     normal_numbers,
 )
+from dpfedadamw.privacy.noise.rounded_alike import minus_log
 from dpfedadamw.privacy.noise.streams import Stream
 
 CPU = torch.device("cpu")
@@ -74,7 +75,7 @@ def test_each_draw_of_a_stream_has_words_of_its_own(monkeypatch):
         return real(key, nonce, start, blocks, device)
 
     monkeypatch.setattr(on_device, "key_stream", noted)
-    monkeypatch.setattr(on_device, "_PIECE", 3)
+    monkeypatch.setattr(on_device, "_piece", lambda _: 3)
     stream, other = Stream(KEY), Stream(bytes(32))
     for count in (1, 8, 9, 100, 1):
         stream.normal_on(CPU, count)
@@ -90,7 +91,7 @@ def test_the_cipher_has_a_key_that_aes_never_meets():
 
 def test_the_numbers_do_not_depend_on_how_they_are_divided(monkeypatch, device):
     whole = on_device.normals(KEY, 3, 1001, device)
-    monkeypatch.setattr(on_device, "_PIECE", 7)
+    monkeypatch.setattr(on_device, "_piece", lambda _: 7)
     assert torch.equal(on_device.normals(KEY, 3, 1001, device), whole)
     assert torch.equal(on_device.normals(KEY, 3, 17, device), whole[:17])
 
@@ -111,10 +112,24 @@ def test_the_numbers_are_box_and_muller_of_the_words():
 
 def test_the_largest_number_is_that_of_53_bits():
     """A word of zeros stands for half the smallest uniform, and gives 8.65."""
-    least = on_device._uniform(*torch.zeros(2, 1, dtype=torch.int64))
-    assert float(least) == 2.0**-54
-    most = on_device._uniform(*torch.full((2, 1), -1, dtype=torch.int64))
-    assert float(most) == 1.0 - 2.0**-53
+    least, most = on_device._bits(
+        *(torch.tensor([0, -1], dtype=torch.int32).long() for _ in range(2))
+    ).tolist()
+    assert (least, most) == (0, 2**53 - 1)
+    radius = float(minus_log(torch.tensor([least])).mul(2.0).sqrt())
+    assert radius == pytest.approx((2 * 54 * np.log(2.0)) ** 0.5, rel=1e-15)
+
+
+def test_a_device_without_double_precision_is_refused():
+    with pytest.raises(PrivacyError, match="'mps' does not have"):
+        on_device.normals(KEY, 0, 3, torch.device("mps"))
+
+
+def test_the_numbers_on_a_device_are_those_of_the_cpu_to_the_last_bit(device):
+    found = on_device.normals(KEY, 2, 100_003, device)
+    assert found.device.type == device.type
+    assert torch.equal(found.cpu(), on_device.normals(KEY, 2, 100_003, CPU))
+    assert not torch.equal(found.cpu(), on_device.normals(KEY, 3, 100_003, CPU))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.98, 1.02])
@@ -142,7 +157,7 @@ def test_noise_is_added_on_the_device_and_lies_on_the_grid(device):
     assert np.array_equal(steps, np.rint(steps))
     drawn = normal_numbers(Stream(KEY), len(total), "on-device") * 0.37
     off = noisy.cpu().numpy() - (drawn + total.double().cpu().numpy())
-    # Half a step of the grid, and what another device's logarithm may differ by.
+    # Half a step of the grid, and float64's own rounding.
     assert np.abs(off).max() <= grid_spacing(0.37) * (0.5 + 2.0**-20)
 
 
