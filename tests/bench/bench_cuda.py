@@ -3,14 +3,14 @@
     python tests/bench/bench_cuda.py [--device cuda] [--repeats 11] [--precision bfloat16]
     python tests/bench/bench_cuda.py --tiny --device cpu      # that it runs, on any machine
 
-A vision transformer of ViT-Base's size (86 million trained) and an encoder of RoBERTa-Base's size
-with low-rank pairs (rank 16), batches of 16. A turn is five local steps: of the product by its own
-oracle, rule and recorder, noise by AES on the processor (while the device forms the sum) or by
-ChaCha20 on the device; of a plain loop with torch's fused AdamW; of Opacus (`GradSampleModule`,
-`DPOptimizer`), clients one after another in each. Contenders take turns in one process, the device
-is waited for at both ends of each turn, and a ratio is the median over turns of the ratio of two
-neighbouring times. Memory is the device allocator's peak of a contender that is alone on
-the device. Not collected by pytest.
+ViT-Base, all of it trained, and RoBERTa-Base with low-rank pairs of rank 16, both of transformers'
+configurations with random weights; nothing is fetched. Batches of 16. A turn is five local steps of
+one client: of the product by its own oracle, rule and recorder, noise by AES on the processor
+(while the device forms the sum) or by ChaCha20 on the device; of a plain
+loop with torch's fused AdamW; of Opacus (`GradSampleModule`, `DPOptimizer`). Contenders take turns
+in one process, the device is waited for at both ends of each turn, and a ratio is the median over
+turns of the ratio of two neighbouring times. Memory is the device allocator's peak of a contender
+that is alone on the device. Not collected by pytest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import dpfedadamw  # noqa: F401  Before torch, as in a run: it sets how long torch's threads spin.
 
@@ -29,19 +31,19 @@ import bench_step
 import torch
 import torch.nn.functional as F
 from bench_clipping import BATCH
-from models import LowRankEncoder, VisionTransformer
+from bench_round import freeze_unknown
 from torch import Tensor, nn
 
+from dpfedadamw.models import registry
+from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.privacy.noise.noise import Method
 
 STEPS = 5
-SIZES = {
-    "ViT-Base": {"width": 768, "depth": 12, "heads": 12, "image": 224, "patch": 16},
-    "RoBERTa-Base, LoRA": {"vocabulary": 50265, "width": 768, "depth": 12, "heads": 12},
-}
-TINY = {
-    "ViT-Base": {"width": 32, "depth": 2, "heads": 2, "image": 32, "patch": 8},
-    "RoBERTa-Base, LoRA": {"vocabulary": 100, "width": 32, "depth": 2, "heads": 2, "length": 8},
+CLASSES = 10
+# What is trained, and the shape of a record: an image, or tokens and which of them are padding.
+CONTENDED = {
+    "vit-base": (PlainTuningSpec(kind="all"), (3, 224, 224), (3, 32, 32)),
+    "roberta-base": (LoraSpec(rank=16, alpha=16.0), (2, 128), (2, 8)),
 }
 Step = Callable[[], object]
 Load = tuple[nn.Module, Tensor, Tensor]
@@ -49,15 +51,17 @@ Load = tuple[nn.Module, Tensor, Tensor]
 
 def workload(name: str, tiny: bool, device: torch.device) -> Load:
     """Model, inputs and targets on the device."""
-    torch.manual_seed(0)
-    size = (TINY if tiny else SIZES)[name]
-    targets = torch.randint(0, 2, (BATCH,), device=device)
-    if name == "ViT-Base":
-        side = size["image"]
-        inputs = torch.randn(BATCH, 3, side, side, device=device)
-        return VisionTransformer(**size).train().to(device), inputs, targets
-    inputs = torch.randint(0, size["vocabulary"], (BATCH, size.get("length", 128)), device=device)
-    return LowRankEncoder(**size).train().to(device), inputs, targets
+    tuning, shape, small = CONTENDED[name]
+    length = shape[-1] if name == "roberta-base" else None
+    spec = TransformerSpec(name=name, weights="random", fine_tuning=tuning, length=length)
+    with tempfile.TemporaryDirectory() as folder:
+        if tiny:
+            shape = small
+            spec = registry.MODELS[name].small(spec, Path(folder))
+        model = registry.build(spec, shape, CLASSES, seed=0).train()
+    torch.manual_seed(1)
+    inputs = registry.synthetic_records(model, torch.randn(BATCH, *shape)).to(device)
+    return model.to(device), inputs, (torch.arange(BATCH) % CLASSES).to(device)
 
 
 def plain(model: nn.Module, inputs: Tensor, targets: Tensor, precision: str) -> Step:
@@ -82,9 +86,7 @@ def opacus(model: nn.Module, inputs: Tensor, targets: Tensor, precision: str) ->
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
-    for bare in ("class_token", "position"):  # Opacus does not know them: in its favour
-        if hasattr(model, bare):
-            getattr(model, bare).requires_grad_(False)
+    freeze_unknown(model)  # In its favour.
     wrapped = GradSampleModule(model, batch_first=True, loss_reduction="mean")
     trained = [p for p in wrapped.parameters() if p.requires_grad]
     optimiser = DPOptimizer(
@@ -179,7 +181,7 @@ def main() -> None:
     machine = torch.cuda.get_device_name() if device.type == "cuda" else "no accelerator"
     print(f"torch {torch.__version__}, {machine}, {options.precision}, batches of {BATCH}")
     print("| model | contender | ms a step | to plain | peak, MB |\n|---|---|---|---|---|")
-    for name in SIZES:
+    for name in CONTENDED:
         every = makers(name, device, options)
         held = {contender: peak(make, device) for contender, make in every.items()}
         times = timed({contender: make() for contender, make in every.items()}, options, device)
