@@ -113,12 +113,14 @@ def _check_structure(raw: bytes, members: list[zipfile.ZipInfo], directory: int)
             _LOCAL.unpack_from(raw, position)
         )
         tail = raw[position + _LOCAL.size + name : position + _LOCAL.size + name + extra]
-        if size == packed == 0xFFFFFFFF:
+        if size == packed == 0xFFFFFFFF or tail:
             if len(tail) != 20 or tail[:4] != b"\x01\x00\x10\x00":
                 raise ArchiveError("has a malformed size field")
-            size, packed = struct.unpack("<QQ", tail[4:])
-        elif tail:
-            raise ArchiveError("has an unexpected extra field")
+            wide = struct.unpack("<QQ", tail[4:])
+            # Python before 3.11.4 and 3.12 writes small sizes in both places.
+            if (size, packed) not in ((0xFFFFFFFF, 0xFFFFFFFF), wide):
+                raise ArchiveError("has two sizes for one member")
+            size, packed = wide
         year, month, day, hour, minute, second = member.date_time
         stamp = (hour << 11 | minute << 5 | second // 2, (year - 1980) << 9 | month << 5 | day)
         agree = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import zipfile
 
 import numpy as np
@@ -27,6 +28,32 @@ def test_every_changed_byte_of_an_archive_is_noticed() -> None:
             damaged[position] ^= mask
             with pytest.raises(ArchiveError):
                 read_archive(bytes(damaged))
+
+
+def as_older_pythons_write_it(raw: bytes) -> bytes:
+    """The first member's small sizes in both places, as zipfile had it before 3.11.4."""
+    name, extra = struct.unpack_from("<HH", raw, 26)
+    assert extra == 20
+    size, held = struct.unpack_from("<QQ", raw, 30 + name + 4)
+    return raw[:18] + struct.pack("<II", held, size) + raw[26:]
+
+
+def test_archives_of_older_pythons_are_read_and_checked_as_closely() -> None:
+    older = as_older_pythons_write_it(packed(a=np.arange(3)))
+    assert read_archive(older)["a"].tolist() == [0, 1, 2]
+    header = 30 + struct.unpack_from("<H", older, 26)[0] + 20
+    for position in range(header):
+        changed = bytearray(older)
+        changed[position] ^= 1
+        with pytest.raises(ArchiveError):
+            read_archive(bytes(changed))
+
+
+def test_two_sizes_of_one_member_are_named() -> None:
+    older = bytearray(as_older_pythons_write_it(packed(a=np.arange(3))))
+    older[18] ^= 1
+    with pytest.raises(ArchiveError, match="two sizes for one member"):
+        read_archive(bytes(older))
 
 
 @pytest.mark.parametrize("change", [b"x", b"PK"])
