@@ -186,7 +186,9 @@ def every_file(case: Case) -> None:
     for path in case.run.iterdir():
         if path.is_file():
             content = bytearray(path.read_bytes())
-            content[len(content) // 2] ^= 1
+            # Of an attestation the signature: its middle is now and then the name of a file.
+            place = content.rfind(b'"sig"') + 20 if path.name.endswith("attestation.json") else 0
+            content[place or len(content) // 2] ^= 1
             path.write_bytes(bytes(content))
 
 
