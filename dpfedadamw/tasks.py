@@ -69,6 +69,16 @@ class Tally(Protocol):
         ...
 
 
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of each record, [b], of scores [b, classes] and its class [b].
+
+    Whoever gets this very function as a loss may know its gradient.
+    """
+    from torch.nn import functional
+
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
 @dataclass(frozen=True)
 class Task:
     """A task, as a spec states it.
@@ -112,7 +122,7 @@ class Task:
             case "token_classification":
                 return self._of_tokens(outputs, targets)
             case _:
-                return functional.cross_entropy(outputs, targets, reduction="none")
+                return cross_entropy(outputs, targets)
 
     def _of_tokens(self, outputs: Tensor, targets: Tensor) -> Tensor:
         from torch.nn import functional

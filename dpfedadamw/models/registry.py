@@ -17,7 +17,8 @@ from dpfedadamw.models.errors import ModelError
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
 from dpfedadamw.registration import Registry
 from dpfedadamw.spec.model_section import ModelSpec, RegisteredModel
-from dpfedadamw.tasks import CLASSES, Task
+from dpfedadamw.spec.task_section import CLASSIFICATION
+from dpfedadamw.tasks import CLASSES, Task, cross_entropy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -154,7 +155,11 @@ def loss_of(model: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
     That of its task, cross-entropy by default, unless the model came with a loss of its own.
     """
     own: Callable[[Tensor, Tensor], Tensor] | None = getattr(model, "own_record_loss", None)
-    return task_of(model).loss if own is None else own
+    if own is not None:
+        return own
+    task = task_of(model)
+    # A function that is known by name: small models have its gradient written out.
+    return cross_entropy if task.kind == CLASSIFICATION else task.loss
 
 
 def task_of(model: nn.Module) -> Task:

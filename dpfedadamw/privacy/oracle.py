@@ -23,7 +23,7 @@ from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.profiling import part
-from dpfedadamw.vectors.flat import FlatParameters, in_pieces
+from dpfedadamw.vectors.flat import FlatParameters, in_pieces, is_short
 
 
 class Batch(Protocol):
@@ -145,6 +145,9 @@ class PrivateOracle:
         self._noise = noise
         self._evidence = evidence
         self._performance = performance
+        size = flat.vector.shape[0]
+        if self._standard_deviation > 0.0 and is_short(size):
+            noise.expect(size, charge.steps * charge.queries_per_step)
         self._batch: tuple[Batch, Tensor] | None = None
         self._asked = 0
 

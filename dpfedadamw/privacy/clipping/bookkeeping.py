@@ -30,6 +30,7 @@ from dpfedadamw.privacy.clipping.forms import sum_of
 from dpfedadamw.privacy.clipping.low_rank import pair_of
 from dpfedadamw.privacy.clipping.precision import FLOAT32, computing_in, wide
 from dpfedadamw.privacy.clipping.sites import BookKeepingError, Pass, Site, sites_of, views_of
+from dpfedadamw.privacy.clipping.small_chain import SmallChain
 from dpfedadamw.privacy.clipping.structure import Structure
 
 
@@ -42,12 +43,14 @@ class _Known:
         sites: Where its parameters are used.
         parameters: Those that are trained, by name.
         chain: The model as linear layers one after another; None where it is something else.
+        small: The same in numpy; None where it is too large for that, or of another loss.
     """
 
     structure: Structure
     sites: tuple[Site, ...]
     parameters: Mapping[str, nn.Parameter]
     chain: Chain | None
+    small: SmallChain | None
 
     def holds(self) -> bool:
         """Whether all of it is still so."""
@@ -111,8 +114,11 @@ class BookKeepingEngine:
             refuse_mixing(self._model)
             parameters = trainable_parameters(self._model)
             written_out = Chain.of(self._model) if self._precision == FLOAT32 else None
+            small = None
+            if written_out is not None:
+                small = SmallChain.of(written_out, parameters, self._loss, self._clipping)
             structure, sites = Structure(self._model), self._sites()
-            self._known = _Known(structure, sites, parameters, written_out)
+            self._known = _Known(structure, sites, parameters, written_out, small)
         return self._known
 
     def explain(self) -> str:
@@ -130,10 +136,16 @@ class BookKeepingEngine:
         """
         known = self._looked_through()
         parameters = known.parameters
-        empty = empty_sum(parameters)
         if not len(targets):
-            return empty
-        if known.chain is not None and known.chain.follows(inputs):
+            return empty_sum(parameters)
+        followed = known.chain is not None and known.chain.follows(inputs)
+        if known.small is not None and followed:
+            found = known.small(inputs, targets)
+            if found is not None:
+                self.layers = known.small.methods
+                return found
+        empty = empty_sum(parameters)
+        if known.chain is not None and followed:
             return self._written_out(known.chain, inputs, targets, empty.total, parameters)
         done = self._backward(known, inputs, targets)
         squared_norms = _squared_norms(done, empty.total.device)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpfedadamw.errors import PrivacyError
@@ -109,6 +111,12 @@ def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
         clipping_norm: C > 0; infinity clips nothing.
     """
     return (torch.full_like(norms, clipping_norm * _MARGIN) / norms).clamp(max=1.0)
+
+
+def flat_factors(norms: NDArray[np.float64], clipping_norm: float) -> NDArray[np.float64]:
+    """`flat_clip` in numpy, to the last bit, for norms that may not be finite too."""
+    factors: NDArray[np.float64] = np.minimum(clipping_norm * _MARGIN / norms, 1.0)
+    return factors
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ _CIPHER_BLOCK = 16
 # Large enough that workers seldom wait for the interpreter, small enough for a core's cache.
 _PAIRS = 32768
 _ZEROS = bytes(_PAIRS * 16)
+# Normal numbers that are drawn together at most, of short vectors: half a megabyte of them.
+_TOGETHER = 65_536
 
 Visit = Callable[[int, NDArray[np.float64]], None]
 
@@ -51,6 +54,8 @@ class Stream:
         self._key = key
         self._position = 0
         self._draws_on_device = 0
+        self._expected = _Expected()
+        self._cipher: _Cipher | None = None
 
     def __repr__(self) -> str:
         """Show how much was drawn, and never the key."""
@@ -60,7 +65,9 @@ class Stream:
         """Draw `count` raw bytes."""
         start = self._reserve(_blocks(count))
         buffer = bytearray(count + _CIPHER_BLOCK)
-        self._expand(start, count, buffer)
+        if self._cipher is None:
+            self._cipher = _Cipher(self._key)
+        self._cipher.expand(start, count, buffer)
         return bytes(memoryview(buffer)[:count])
 
     def words(self, count: int) -> NDArray[np.uint64]:
@@ -109,16 +116,20 @@ class Stream:
             raise PrivacyError(f"a normal number is made of 1 or 4 draws, not {draws}")
         blocks = -(-n // (2 * _PAIRS))
         start = self._reserve(blocks * draws * _PAIRS)
+        if (blocks, draws) == (1, 1) and (row := self._drawn_together(start, n)) is not None:
+            visit(0, row)
+            return
 
         def work(indices: range) -> None:
             space = _Workspace(min(_PAIRS, -(-n // 2)))
+            cipher = _Cipher(self._key)
             for index in indices:
                 offset = index * 2 * _PAIRS
                 pairs = min(_PAIRS, -(-(n - offset) // 2))
                 total = space.total[: 2 * pairs]
                 for draw in range(draws):
                     counter = start + (index * draws + draw) * _PAIRS
-                    self._expand(counter, 16 * pairs, space.raw)
+                    cipher.expand(counter, 16 * pairs, space.raw)
                     into = total if draw == 0 else space.spare[: 2 * pairs]
                     space.box_muller(pairs, into)
                     if draw > 0:
@@ -128,6 +139,44 @@ class Stream:
                 visit(offset, total[: n - offset])
 
         share_out(blocks, work, threads)
+
+    def expect(self, n: int, times: int) -> None:
+        """Say that n normal numbers will be drawn so many times, as a rule one after another.
+
+        Short vectors are drawn together then, with the same numbers at the same counters: most of
+        their time is calls. Who draws something else, or less, gets what he would have got.
+
+        Args:
+            n: How many numbers each time.
+            times: How often.
+        """
+        self._expected = _Expected(n, times)
+
+    def _drawn_together(self, start: int, n: int) -> NDArray[np.float64] | None:
+        """The normal numbers [n] of a counter, drawn with those that are expected to follow."""
+        wanted = self._expected
+        if wanted.n != n:
+            return None
+        if start not in wanted.rows:
+            times = min(wanted.times, max(1, _TOGETHER // n))
+            if times < 2:
+                return None
+            wanted.times -= times
+            wanted.rows = self._several(start, n, times)
+        return wanted.rows.pop(start)
+
+    def _several(self, start: int, n: int, times: int) -> dict[int, NDArray[np.float64]]:
+        """Rows of normal numbers [n], by the counters at which single draws would begin."""
+        pairs = -(-n // 2)
+        space = _Workspace(pairs * times)
+        counters = range(start, start + times * _PAIRS, _PAIRS)
+        cipher = _Cipher(self._key)
+        whole = memoryview(space.raw)
+        for row, counter in enumerate(counters):
+            cipher.expand(counter, 16 * pairs, whole[16 * pairs * row :])
+        numbers = space.total.reshape(times, 2 * pairs)
+        space.box_muller_rows(pairs, numbers)
+        return {counter: numbers[row, :n] for row, counter in enumerate(counters)}
 
     def normal_on(self, device: torch.device, n: int) -> torch.Tensor:
         """Draw n standard normal numbers on a device, by ChaCha20 (`on_device`), [n] float64.
@@ -201,11 +250,34 @@ class Stream:
         self._position += blocks
         return start
 
-    def _expand(self, start: int, count: int, buffer: bytearray) -> None:
-        counter = modes.CTR(start.to_bytes(_CIPHER_BLOCK, "big"))
-        encryptor = Cipher(algorithms.AES(self._key), counter).encryptor()
+
+@dataclass
+class _Expected:
+    """What normal numbers are expected to be drawn.
+
+    Attributes:
+        n: How many each time; 0 where none are.
+        times: How often, beside those in ``rows``.
+        rows: What is drawn and not yet asked for, by its counter.
+    """
+
+    n: int = 0
+    times: int = 0
+    rows: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+
+
+class _Cipher:
+    """AES-256 in counter mode, of one thread; to set it up takes longer than a short stretch."""
+
+    def __init__(self, key: bytes) -> None:
+        nothing = modes.CTR(bytes(_CIPHER_BLOCK))
+        self._encryptor = Cipher(algorithms.AES(key), nothing).encryptor()
+
+    def expand(self, start: int, count: int, buffer: bytearray | memoryview) -> None:
+        """Write a stretch of the key stream, from a counter on."""
+        self._encryptor.reset_nonce(start.to_bytes(_CIPHER_BLOCK, "big"))
         zeros = _ZEROS if count <= len(_ZEROS) else bytes(count)
-        encryptor.update_into(memoryview(zeros)[:count], buffer)
+        self._encryptor.update_into(memoryview(zeros)[:count], buffer)
 
 
 class _Workspace:
@@ -227,20 +299,27 @@ class _Workspace:
 
     def box_muller(self, pairs: int, out: NDArray[np.float64]) -> None:
         """Turn the 2·pairs words in `raw` into 2·pairs normals, written to `out`."""
-        words = np.frombuffer(self.raw, dtype="<u8", count=2 * pairs)
-        radius, angle = self._radius[:pairs], self._angle[:pairs]
-        shifted = self._shifted[:pairs]
-        _uniform(words[:pairs], radius, shifted)
+        self.box_muller_rows(pairs, out[np.newaxis, : 2 * pairs])
+
+    def box_muller_rows(self, pairs: int, out: NDArray[np.float64]) -> None:
+        """Turn the words in `raw` into normals, written to `out` [rows, 2·pairs], row by row."""
+        shape = (len(out), pairs)
+        words = np.frombuffer(self.raw, dtype="<u8", count=out.size).reshape(out.shape)
+        radius, angle, shifted = (
+            one[: len(out) * pairs].reshape(shape)
+            for one in (self._radius, self._angle, self._shifted)
+        )
+        _uniform(words[:, :pairs], radius, shifted)
         np.log(radius, out=radius)
         np.multiply(radius, -2.0, out=radius)
         np.sqrt(radius, out=radius)
-        np.right_shift(words[pairs:], np.uint64(11), out=shifted)
+        np.right_shift(words[:, pairs:], np.uint64(11), out=shifted)
         np.copyto(angle, shifted.view(np.int64))
         np.multiply(angle, np.pi * 2.0**-53, out=angle)
         # With t the tangent of half the angle, its cosine is (1 - t²)/(1 + t²) and its sine
         # 2t/(1 + t²): one transcendental function instead of two. Where t is huge, both are right.
         tangent = _tangent(angle)
-        cosine, sine = out[:pairs], out[pairs:]
+        cosine, sine = out[:, :pairs], out[:, pairs:]
         twice = np.square(tangent, out=sine)
         np.add(twice, 1.0, out=twice)
         np.divide(radius, twice, out=twice)

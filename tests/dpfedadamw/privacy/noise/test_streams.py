@@ -127,6 +127,75 @@ def test_normals_do_not_depend_on_the_number_of_threads(count: int) -> None:
     assert np.array_equal(four, stream("threads").normal(count, draws=4, threads=3))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 650, 9_363, 21_845, 32_767, 32_769, 65_537])
+@pytest.mark.parametrize("times", [0, 1, 2, 7, 200])
+def test_numbers_that_are_expected_are_those_of_single_draws(count: int, times: int) -> None:
+    alone, expecting = stream("together"), stream("together")
+    expecting.expect(count, times)
+    drawn = min(times, 9) + 2
+    for _ in range(drawn):
+        assert np.array_equal(alone.normal(count), expecting.normal(count))
+    assert repr(alone) == repr(expecting)
+    assert alone.bytes(32) == expecting.bytes(32)
+
+
+def test_whoever_draws_something_else_than_is_expected_gets_what_he_would_have_got() -> None:
+    alone, expecting = stream("otherwise"), stream("otherwise")
+    expecting.expect(10, 6)
+    both = []
+    for one in (alone, expecting):
+        drawn = [
+            one.normal(10),
+            one.normal(11),
+            one.normal(10, draws=4),
+            one.normal(10),
+            one.words(3),
+            one.normal(10),
+            one.integers(5, 4),
+            one.normal(10),
+            one.normal(10),
+            one.normal(10),
+        ]
+        both.append(drawn)
+    assert all(map(np.array_equal, *both))
+    assert repr(alone) == repr(expecting)
+
+
+def test_numbers_that_are_expected_are_drawn_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    transforms: list[int] = []
+    plain = streams._Workspace.box_muller_rows
+
+    def counted(space: streams._Workspace, pairs: int, out: np.ndarray) -> None:
+        transforms.append(len(out))
+        plain(space, pairs, out)
+
+    monkeypatch.setattr(streams._Workspace, "box_muller_rows", counted)
+    one = stream("few")
+    one.expect(650, 5)
+    for _ in range(6):
+        one.normal(650)
+    # The sixth was not expected.
+    assert transforms == [5, 1]
+    # No more than half a megabyte of them at once.
+    one.expect(30_000, 5)
+    for _ in range(5):
+        one.normal(30_000)
+    assert transforms[2:] == [2, 2, 1]
+
+
+def test_a_row_that_its_reader_writes_into_changes_no_other() -> None:
+    alone, expecting = stream("rows"), stream("rows")
+    expecting.expect(5, 3)
+
+    def spoil(_offset: int, block: np.ndarray) -> None:
+        block[...] = np.nan
+
+    expecting.normal_blocks(5, spoil)
+    alone.normal(5)
+    assert np.array_equal(alone.normal(5), expecting.normal(5))
+    assert np.array_equal(alone.normal(5), expecting.normal(5))
+
+
 def test_an_error_in_a_worker_reaches_the_caller() -> None:
     def fail(offset: int, block: object) -> None:
         raise PrivacyError("stop")
