@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,25 +88,18 @@ class Losses:
             tail: Probability that may be moved out of the windows in all, upwards.
         """
         total: Losses | None = None
-        power, held, left, squarings = self, 1, times, 0
-        most = max(1, 2 * times.bit_length())
-        while True:
-            share = tail * held / (times * most)
+        left = times
+        # As for the largest number of as many bits, so that its powers are those of all of them.
+        share = tail / (2 * times.bit_length() * 2.0 ** times.bit_length())
+        for place, power in enumerate(_powers(self, times.bit_length(), coarsenings, share)):
+            while total is not None and total.interval < power.interval:
+                total = total.coarser()
             if left & 1:
-                total = power if total is None else total.composed_with(power, share)
+                total = power if total is None else total.composed_with(power, 2.0**place * share)
             left >>= 1
-            if not left:
-                break
-            power, held, squarings = (
-                power.composed_with(power, 2.0 * share),
-                2 * held,
-                squarings + 1,
-            )
-            if squarings % 2 == 0 and coarsenings:
-                power, coarsenings = power.coarser(), coarsenings - 1
-                total = None if total is None else total.coarser()
         assert total is not None
-        for _ in range(coarsenings):
+        coarsest = self.interval * 2.0**coarsenings
+        while total.interval < coarsest:
             total = total.coarser()
         return total
 
@@ -246,6 +240,21 @@ def on_grid(
     between = _log_moments(logs, -TILTS[TILTS < 1.0], losses)
     falling = np.concatenate((between, coarser.falling[TILTS >= 1.0]))
     return Losses(interval, first, masses, infinite, coarser.rising, falling)
+
+
+@lru_cache(maxsize=32)
+def _powers(losses: Losses, bits: int, coarsenings: int, share: float) -> tuple[Losses, ...]:
+    """The sums of 1, 2, 4, … 2^(bits-1) losses; after every second squaring the grid doubles.
+
+    A run asks for its ε after each round, which is one of many numbers of as many bits.
+    """
+    powers = [losses]
+    for squaring in range(1, bits):
+        power = powers[-1].composed_with(powers[-1], 2.0**squaring * share)
+        if squaring % 2 == 0 and coarsenings:
+            power, coarsenings = power.coarser(), coarsenings - 1
+        powers.append(power)
+    return tuple(powers)
 
 
 def coarsenings_of(times: int) -> int:
