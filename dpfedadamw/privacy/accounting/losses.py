@@ -242,7 +242,7 @@ def on_grid(
     return Losses(interval, first, masses, infinite, coarser.rising, falling)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def _powers(losses: Losses, bits: int, coarsenings: int, share: float) -> tuple[Losses, ...]:
     """The sums of 1, 2, 4, … 2^(bits-1) losses; after every second squaring the grid doubles.
 

@@ -305,10 +305,9 @@ class _Workspace:
         """Turn the words in `raw` into normals, written to `out` [rows, 2·pairs], row by row."""
         shape = (len(out), pairs)
         words = np.frombuffer(self.raw, dtype="<u8", count=out.size).reshape(out.shape)
-        radius, angle, shifted = (
-            one[: len(out) * pairs].reshape(shape)
-            for one in (self._radius, self._angle, self._shifted)
-        )
+        radius = self._radius[: len(out) * pairs].reshape(shape)
+        angle = self._angle[: len(out) * pairs].reshape(shape)
+        shifted = self._shifted[: len(out) * pairs].reshape(shape)
         _uniform(words[:, :pairs], radius, shifted)
         np.log(radius, out=radius)
         np.multiply(radius, -2.0, out=radius)
