@@ -67,18 +67,31 @@ def sources_of(paths: Iterable[str]) -> dict[str, bytes]:
     return {path: (processes.ROOT / path).read_bytes() for path in paths}
 
 
+# In place of an edited line: whatever is made of it.
+ANY: Final = "*"
+
+
 def equivalents() -> dict[tuple[str, str, str], str]:
-    """Return the reasons of mutants that change nothing, by module, line as it is, and edited."""
+    """Return the reasons of mutants that change nothing, by module, line as it is, and edited.
+
+    An entry without ``after`` stands for all mutants of its line, edited to `ANY`.
+    """
     entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
     return {
-        (entry["module"], entry["before"], entry["after"]): entry["reason"] for entry in entries
+        (entry["module"], entry["before"], entry.get("after", ANY)): entry["reason"]
+        for entry in entries
     }
 
 
 def without_equivalents(mutants: Iterable[Mutant], sources: dict[str, bytes]) -> list[Mutant]:
     """Return the mutants that are not known to change nothing."""
     known = equivalents()
-    return [m for m in mutants if (m.path, *m.lines(sources[m.path])) not in known]
+    left: list[Mutant] = []
+    for mutant in mutants:
+        before, after = mutant.lines(sources[mutant.path])
+        if known.keys().isdisjoint({(mutant.path, before, one) for one in (after, ANY)}):
+            left.append(mutant)
+    return left
 
 
 def _in_turn(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutation.__main__ import EQUIVALENT, equivalents, sources_of
+from tests.mutation.__main__ import (
+    ANY,
+    EQUIVALENT,
+    equivalents,
+    sources_of,
+    without_equivalents,
+)
 from tests.mutation.mutants import mutants_of, statements
 
 
@@ -92,5 +98,16 @@ def test_what_is_called_equivalent_is_still_a_mutant_and_has_a_reason():
         for path, text in sources.items()
         for mutant in mutants_of(path, text)
     }
+    every |= {(path, before, ANY) for path, before, _ in every}
     assert set(known) <= every
     assert all(len(reason.split()) > 3 for reason in known.values())
+
+
+def test_a_line_that_only_says_how_fast_is_left_out_as_a_whole(monkeypatch):
+    text = b"WIDE = 3 + 4\nTALL = 3 + 4\n"
+    every = mutants_of("a.py", text)
+    known = {("a.py", "WIDE = 3 + 4", ANY): "a matter of time", ("b.py", "TALL = 3 + 4", ANY): "no"}
+    monkeypatch.setattr("tests.mutation.__main__.equivalents", lambda: known)
+    left = without_equivalents(every, {"a.py": text})
+    assert {mutant.lines(text)[0] for mutant in left} == {"TALL = 3 + 4"}
+    assert len(left) < len(every)

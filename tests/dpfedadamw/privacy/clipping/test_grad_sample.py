@@ -43,6 +43,7 @@ class Reader(nn.Module):
 LAYERS = {
     "lstm": lambda: nn.LSTM(4, 5, batch_first=True),
     "deep gru both ways": lambda: nn.GRU(4, 5, num_layers=2, bidirectional=True, batch_first=True),
+    "deep lstm": lambda: nn.LSTM(4, 5, num_layers=2, batch_first=True),
     "sequences first": lambda: nn.LSTM(4, 5),
     "relu without bias": lambda: nn.RNN(4, 5, nonlinearity="relu", bias=False, batch_first=True),
 }

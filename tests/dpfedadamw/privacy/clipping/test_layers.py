@@ -94,6 +94,7 @@ LAYERS = {
     "layer norm with frozen weight": (TOKENS, lambda: frozen(nn.LayerNorm(6), "weight")),
     "group norm": (IMAGE, lambda: trained_norm(nn.GroupNorm(2, 4))),
     "group norm of a sequence": ((4, 9), lambda: trained_norm(nn.GroupNorm(2, 4))),
+    "group norm of one channel": ((1, 3, 4), lambda: trained_norm(nn.GroupNorm(1, 1))),
     "group norm of records": ((8,), lambda: trained_norm(nn.GroupNorm(2, 8))),
     "group norm with frozen bias": (IMAGE, lambda: frozen(nn.GroupNorm(2, 4), "bias")),
     "unknown layer": (TOKENS, lambda: Scale(6)),
@@ -213,6 +214,21 @@ def test_a_weight_used_outside_its_layer_is_refused_by_name() -> None:
     engine = engine_of("book-keeping", Functional(), weighted_squares, 1.0)
     with pytest.raises(BookKeepingError, match=r"'layer\.weight'"):
         engine(torch.randn(3, 4), torch.zeros(3))
+
+
+@pytest.mark.parametrize("shape", [FLAT, TOKENS])
+@pytest.mark.parametrize("part", [None, "weight", "bias"])
+def test_a_layer_of_gpt_2_agrees_with_the_loop(shape: tuple[int, ...], part: str | None) -> None:
+    pytest.importorskip("transformers")
+    from transformers.pytorch_utils import Conv1D
+
+    torch.manual_seed(0)
+    layer = Conv1D(5, shape[-1])
+    nn.init.normal_(layer.bias)
+    model = Behind(Scale(shape[-1]), layer if part is None else frozen(layer, part))
+    engine = engine_of("book-keeping", model, weighted_squares, 1.0)
+    assert len(engine.layers) == 2
+    assert_agrees(model, torch.randn(BATCH, *shape), torch.arange(BATCH) % 3)
 
 
 def test_inputs_without_the_records_first_are_refused_by_name() -> None:

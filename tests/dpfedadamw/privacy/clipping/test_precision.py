@@ -144,6 +144,22 @@ def test_bfloat16_is_refused_where_neighbours_move_each_others_gradients():
         even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))
 
 
+def test_records_whose_gradient_is_not_finite_are_counted_and_what_fills_a_batch_is_not():
+    class Broken(_Answering):
+        def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+            norms = torch.where(inputs[:, 0] > 1e3, torch.nan, inputs.double().norm(dim=1))
+            return ClippedSum(inputs.sum(0), norms, (targets >= 0).double(), 99)
+
+    even = EvenBatches(lambda _: Broken(0.0), cross_entropy, 4, 1.0)
+    # Not what is looked for here, and never asked of made-up records.
+    even._rehearsed = True
+    inputs = torch.ones(7, 3)
+    inputs[[1, 5, 6]] = 1e4
+    assert even(inputs, torch.zeros(7, dtype=torch.int64)).nonfinite == 3
+    # The filling is a copy of the first record, which is no record more.
+    assert even(inputs[5:6], torch.zeros(1, dtype=torch.int64)).nonfinite == 1
+
+
 def test_an_empty_batch_has_a_sum_of_zeros():
     model, inputs, targets = model_and_records("mlp")
     engine = choose(model, cross_entropy, NORM, precision="bfloat16", batch=4)
