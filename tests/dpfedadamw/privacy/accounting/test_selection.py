@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import dp_accounting
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
@@ -12,6 +14,7 @@ from scipy import optimize, stats
 
 from audit.accounting.selection import Law, selection_cost
 from audit.accounting.steps import Steps
+from dpfedadamw.privacy.accounting import selection
 from dpfedadamw.privacy.accounting.client_level import client_level_claim
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.selection import (
@@ -206,3 +209,118 @@ def test_more_trials_and_a_larger_shape_cost_more():
 
     assert cost(2.0, 1.0) < cost(10.0, 1.0) < cost(100.0, 1.0)
     assert cost(10.0, 0.0) < cost(10.0, 1.0) < cost(10.0, 3.0)
+
+
+# The law and the claim, number by number.
+
+
+def masses(mean, shape, most=2000):
+    """P(K = k) of Definition 1 of Papernot & Steinke, with γ found by bisection."""
+    numbers = np.arange(1.0, most)
+
+    def law(stopping):
+        # Successive terms have the ratio (1 - γ)(k + η)/(k + 1).
+        terms = np.cumprod([1.0, *((1.0 - stopping) * (numbers + shape) / (numbers + 1.0))])
+        return terms / terms.sum()
+
+    low, high = 1e-3, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        if (law(middle) * np.arange(1, most + 1)).sum() > mean:
+            low = middle
+        else:
+            high = middle
+    return middle, law(middle).tolist()
+
+
+@pytest.mark.parametrize(("mean", "shape"), [(3.0, 0.0), (5.0, 1.0), (4.0, 2.5), (2.0, 0.3)])
+def test_the_law_is_that_of_the_definition(mean, shape):
+    stopping, expected = masses(mean, shape)
+    trials = Trials(mean, shape)
+    assert trials.stopping == pytest.approx(stopping, rel=1e-9)
+    below = 0.0
+    for k, mass in enumerate(expected[:12], 1):
+        assert trials.quantile(below + 1e-12) == k
+        assert trials.quantile(below + mass * 0.999) == k
+        below += mass
+    assert trials.quantile(0.0) == 1
+
+
+def test_no_share_draws_more_than_ten_million_trials(monkeypatch):
+    monkeypatch.setattr(selection, "_MOST_TRIALS", 7)
+    assert Trials(1000.0, 1.0).quantile(0.999999) == 7
+    assert Trials(1000.0, 1.0).quantile(0.0005) == 1
+
+
+def test_a_secret_draws_what_its_digest_says():
+    secret = bytes(range(32))
+    first = hashlib.sha256(b"number of trials" + secret).digest()[:8]
+    share = (int.from_bytes(first, "big") >> 11) / 2.0**53
+    assert 0.0 < share < 1.0
+    for law in (Trials(4.0, 1.0), Trials(30.0, 0.0)):
+        assert law.drawn(secret) == law.quantile(share)
+    each = hashlib.sha256(b"candidate" + secret + bytes([0, 0, 0, 0, 0, 0, 0, 3])).digest()
+    assert candidate(secret, 3, 1000) == int.from_bytes(each, "big") % 1000
+    assert selection.commitment(secret) == hashlib.sha256(b"commitment" + secret).hexdigest()
+    assert selection.SECRET_BYTES == 32
+
+
+def test_the_ledger_s_header_says_how_many_trials_there_are():
+    assert selection.trials_drawn([]) is None
+    assert selection.trials_drawn([{"kind": "header"}]) is None
+    assert selection.trials_drawn([{"tuning": {"trials": 7}}, {"tuning": {"trials": 8}}]) == 7
+
+
+def test_the_divergence_of_the_best_is_theorem_2_of_papernot_and_steinke():
+    orders, divergences = [1.5, 2.0, 8.0, 32.0], [0.1, 0.2, 0.3, 4.0]
+    law = Trials(6.0, 1.0)
+    repeated = 2.0 * min(
+        (1.0 - 1.0 / order) * one + math.log(1.0 / law.stopping) / order
+        for order, one in zip(orders, divergences, strict=True)
+    )
+    expected = [
+        one + repeated + math.log(6.0) / (order - 1.0)
+        for order, one in zip(orders, divergences, strict=True)
+    ]
+    # That of order 2 is bounded by that of order 8, which is less, and so is that of order 1.5.
+    assert expected[0] > expected[1] > expected[2] < expected[3]
+    found = selection.selected_divergences(orders, divergences, law)
+    assert found == pytest.approx([expected[2], expected[2], expected[2], expected[3]], rel=1e-9)
+
+
+@pytest.mark.parametrize("participation", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize(("one", "order"), [(0.0, 2.0), (0.3, 1.5), (5.0, 8.0), (900.0, 3.0)])
+def test_a_round_that_may_not_happen_mixes_its_moments(participation, one, order):
+    found = selection._taken_part(one, order, participation)
+    with mpmath.workdps(40):
+        moment = 1 - participation + participation * mpmath.exp((order - 1) * mpmath.mpf(one))
+        expected = float(mpmath.log(moment) / (order - 1))
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_the_claim_of_a_selection_says_what_one_trial_and_all_of_them_cost():
+    rounds = of_one_client(2.0, 0.1, 50)
+    law = Trials(4.0, 1.0)
+    third, tuning = selection.claim_of_selection(rounds, 0.5, 1e-5, law, 1.25, 9.5)
+    chosen = epsilon_of_selection(rounds, 0.5, 1e-5, law)
+    assert third == {"epsilon": {"rdp": chosen}, "accountant": "rdp"}
+    assert tuning == {
+        "one_trial": {"epsilon": {"pld": 1.25}, "accountant": "pld"},
+        "server_all_trials": {"epsilon": {"pld": 9.5}, "accountant": "pld"},
+    }
+    _, tuning = selection.claim_of_selection(rounds, 0.5, 1e-5, law, 1.25, None)
+    assert list(tuning) == ["one_trial"]
+    # What is promised is the selection's, and more than one trial at the same participation.
+    assert chosen > epsilon_pld([part for part, _ in of_one_client(2.0, 0.1, 1)], 1e-5)
+
+
+def test_all_trials_cost_what_they_cost_together_and_no_less_than_what_was_spent():
+    everything = [Composition(2.0, 0.1, 30, 1, "poisson"), Composition(3.0, 1.0, 2, 1, "full")]
+    together = [Composition(2.0, 0.1, 120, 1, "poisson"), Composition(3.0, 1.0, 8, 1, "full")]
+    expected = epsilon_pld(together, 1e-5)
+    assert selection.epsilon_of_all_trials(everything, 1e-5, 4, 0.0) == expected
+    assert selection.epsilon_of_all_trials(everything, 1e-5, 4, 2 * expected) == 2 * expected
+
+
+def test_a_selection_is_told_from_a_public_and_an_unaccounted_one():
+    assert set(selection.TUNED) == {"private", "public", "unaccounted"}
