@@ -186,7 +186,7 @@ class Record:
     def targets(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The views into the total that its form writes to, out of all by full name."""
         if self.key:
-            return {"weight": views[self._full("weight")]}
+            return {"weight": views[self.site.parameters[self.key]]}
         return {key: views[full] for key, full in self.site.parameters.items()}
 
     def receiver(self) -> Receiver:

@@ -112,6 +112,29 @@ def test_who_watches_a_layer_sees_what_passes() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_layer_that_anybody_watches_is_called(kind: str, place: int) -> None:
+    model = MultiLayerPerceptron(SHAPE, [8], 5)
+    written_out = Chain.of(model)
+    assert written_out is not None
+    inputs, _ = batch()
+    assert written_out.follows(inputs)
+    layer = [one for one in model.modules() if isinstance(one, nn.Linear)][place]
+    hook = getattr(layer, kind)(lambda *_: None)
+    assert not written_out.follows(inputs)
+    hook.remove()
+    assert written_out.follows(inputs)
+
+
 def test_a_layer_that_is_frozen_later_is_noticed() -> None:
     model = MultiLayerPerceptron(SHAPE, [8], 5)
     engine = BookKeepingEngine(model, cross_entropy, Clipping(1.0))

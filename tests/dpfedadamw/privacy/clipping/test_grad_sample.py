@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.models.networks.vit import VisionTransformer
-from dpfedadamw.privacy.clipping import rehearsal
+from dpfedadamw.privacy.clipping import grad_sample, rehearsal
 from dpfedadamw.privacy.clipping.clipped_sum import Clipping
 from dpfedadamw.privacy.clipping.engines import ClippingError, choose
 from dpfedadamw.privacy.clipping.grad_sample import GradSampleEngine, GradSampleError
@@ -162,3 +162,33 @@ def test_a_parameter_of_its_own_is_right_by_functorch() -> None:
     torch.manual_seed(0)
     model = VisionTransformer((3, 8, 8), 4, 16, 1, 2, 2, 5)
     assert_agrees(model, torch.randn(3, 3, 8, 8), torch.tensor([0, 1, 2]), engine="opacus")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ValueError("one line\nand another"), "one line"), (KeyError(), "KeyError")],
+)
+def test_why_an_engine_fails_is_told_in_a_line(error: Exception, said: str) -> None:
+    def make(*_: object) -> object:
+        raise error
+
+    model, inputs, targets = nn.Linear(3, 2), torch.randn(2, 3), torch.arange(2)
+    with pytest.raises(rehearsal.BookKeepingError) as found:
+        rehearsal.rehearse(model, cross_entropy, inputs, targets, make, "this engine")
+    assert str(found.value) == f"its forward fails under this engine ({said})"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ValueError("one line\nand another"), "one line"), (ValueError(), "ValueError")],
+)
+def test_why_opacus_cannot_wrap_a_model_is_told_in_a_line(
+    error: Exception, said: str, monkeypatch
+) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        raise error
+
+    monkeypatch.setattr(grad_sample, "_with_cells", refuse)
+    with pytest.raises(grad_sample.GradSampleError) as found:
+        grad_sample.GradSampleEngine(nn.Linear(3, 2), cross_entropy, Clipping(1.0))
+    assert str(found.value) == f"Opacus cannot wrap this model ({said})"

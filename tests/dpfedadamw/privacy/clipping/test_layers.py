@@ -243,3 +243,27 @@ def test_inputs_without_the_records_first_are_refused_by_name() -> None:
     engine = engine_of("book-keeping", Transposed(), weighted_squares, 1.0)
     with pytest.raises(BookKeepingError, match="'layer' sees inputs of shape"):
         engine(torch.randn(3, 5, 4), torch.zeros(3))
+
+
+def test_a_layer_that_takes_a_number_of_each_record_for_one_record_is_refused() -> None:
+    class Across(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(BATCH, BATCH)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.layer(inputs[:, 0])[:, None]
+
+    engine = engine_of("book-keeping", Across(), weighted_squares, 1.0)
+    with pytest.raises(BookKeepingError, match="'layer' sees inputs of shape"):
+        engine(torch.randn(BATCH, 3), torch.zeros(BATCH))
+
+
+@pytest.mark.parametrize("engine", ["book-keeping", "opacus", "vmap", "loop"])
+def test_no_record_has_a_sum_of_zeros(engine: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    found = engine_of(engine, model, weighted_squares, 1.0)(torch.zeros(0, 4), torch.zeros(0))
+    assert found.total.shape == (4 * 3 + 3 + 3 * 2 + 2,)
+    assert not found.total.any()
+    assert not found.total.requires_grad
+    assert found.raw_norms.shape == found.clipped_norms.shape == (0,)

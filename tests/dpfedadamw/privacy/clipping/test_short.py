@@ -61,3 +61,24 @@ def test_nothing_gathered_has_no_norms_and_writes_nothing() -> None:
     gradients = ShortGradients()
     assert gradients.squared_norms() is None
     gradients.weighted_sum(torch.ones(2), None, {})
+
+
+def test_gradients_that_nobody_measured_are_added_up_too() -> None:
+    gradients, drawn = gathered()
+    out = {name: torch.zeros(length) for name, length in LENGTHS.items()}
+    gradients.weighted_sum(torch.ones(4), None, out)
+    for name, one in drawn.items():
+        torch.testing.assert_close(out[name], one.sum(0))
+
+
+@pytest.mark.parametrize(
+    ("most", "together"), [(16, [2, 1]), (15, [1, 1, 1]), (40, [3]), (39, [2, 1]), (28, [2, 1])]
+)
+def test_as_many_are_laid_side_by_side_as_have_room(
+    most: int, together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Four records of three, one and six entries.
+    monkeypatch.setattr(short, "_JOINED_ENTRIES", most)
+    gradients, _ = gathered()
+    gradients.squared_norms()
+    assert [len(names) for names, _, _ in gradients._joined] == together
