@@ -298,8 +298,8 @@ class _Workspace:
         self._shifted = np.empty(pairs, dtype=np.uint64)
 
     def box_muller(self, pairs: int, out: NDArray[np.float64]) -> None:
-        """Turn the 2·pairs words in `raw` into 2·pairs normals, written to `out`."""
-        self.box_muller_rows(pairs, out[np.newaxis, : 2 * pairs])
+        """Turn the 2·pairs words in `raw` into normals, written to `out` [2·pairs]."""
+        self.box_muller_rows(pairs, out[np.newaxis])
 
     def box_muller_rows(self, pairs: int, out: NDArray[np.float64]) -> None:
         """Turn the words in `raw` into normals, written to `out` [rows, 2·pairs], row by row."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,12 +13,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.noise.noise import Method, NoiseAhead, add_gaussian_noise, grid_spacing
+from dpfedadamw.privacy.noise.noise import (
+    Method,
+    NoiseAhead,
+    add_gaussian_noise,
+    grid_spacing,
+    normal_numbers,
+)
 from dpfedadamw.privacy.noise.randomness import (
     RandomSource,
     ReleaseRandomness,
     ReproducibleRandomness,
 )
+from dpfedadamw.privacy.noise.streams import Stream
+from dpfedadamw.profiling import profiled
 
 COORDINATES = 100_000
 # False alarms: release noise differs in every run of this file, so each check may alarm on right
@@ -195,3 +205,107 @@ def test_noise_drawn_ahead_refuses_a_sum_that_it_could_not_hide(value: float) ->
     ahead = NoiseAhead(100, ReleaseRandomness().stream("noise", 0, 0))
     with pytest.raises(PrivacyError, match="nothing is released"):
         ahead.add(total, 0.37)
+
+
+KEY = bytes(range(32))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_numbers_of_a_method_are_one_or_four_draws_or_the_devices(method: Method) -> None:
+    source = Stream(KEY)
+    expected = {
+        "box-muller": lambda: source.normal(9, 1),
+        "four-draw": lambda: source.normal(9, 4),
+        "on-device": lambda: source.normal_on(torch.device("cpu"), 9).numpy(),
+    }[method]()
+    assert np.array_equal(normal_numbers(Stream(KEY), 9, method), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("method", [*METHODS, "ahead"])
+def test_a_released_value_is_the_nearest_point_of_the_grid_to_sum_and_noise(method, dtype) -> None:
+    """In exact arithmetic of rationals: nothing else is rounded that could be seen."""
+    deviation, spacing = 0.37, 2.0**-22
+    total = torch.linspace(-2.0, 3.0, 40)
+    if method == "ahead":
+        found = NoiseAhead(40, Stream(KEY)).add(total, deviation, dtype)
+    else:
+        found = add_gaussian_noise(total, deviation, Stream(KEY), method, dtype=dtype)
+    drawn = normal_numbers(Stream(KEY), 40, "box-muller" if method == "ahead" else method)
+    assert found.dtype == dtype
+    for noisy, clean, number in zip(found.tolist(), total.tolist(), drawn.tolist(), strict=True):
+        exact = Fraction(number) * Fraction(deviation) + Fraction(clean)
+        steps = round(exact / Fraction(spacing))
+        assert noisy == steps * spacing
+
+
+def test_noise_without_a_word_on_it_is_float64_of_one_draw() -> None:
+    total = torch.ones(5)
+    plain = add_gaussian_noise(total, 1.0, Stream(KEY))
+    assert plain.dtype == torch.float64
+    assert torch.equal(plain, add_gaussian_noise(total, 1.0, Stream(KEY), "box-muller"))
+    ahead = NoiseAhead(5, Stream(KEY)).add(total, 1.0)
+    assert ahead.dtype == torch.float64
+    assert torch.equal(ahead, plain)
+
+
+@pytest.mark.parametrize(("threads", "workers"), [(None, 6), (1, 1), (3, 3)])
+def test_workers_are_as_many_as_asked_for_or_torchs(threads, workers, monkeypatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def blocks(_, n, visit, draws=1, threads=1):
+        asked.append((draws, threads))
+        visit(0, np.zeros(n))
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    monkeypatch.setattr(Stream, "normal_blocks", blocks)
+    add_gaussian_noise(torch.ones(3), 1.0, Stream(KEY), "four-draw", threads)
+    assert asked == [(4, workers)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_sum_that_is_refused_is_refused_by_every_method_in_every_block(method) -> None:
+    for place in (0, 65_535, 65_536, 70_000):
+        total = torch.zeros(70_001)
+        total[place] = 2.0**32
+        with pytest.raises(PrivacyError, match="nothing is released"):
+            add_gaussian_noise(total, 1.0, Stream(KEY), method)
+
+
+def test_noise_is_drawn_ahead_while_its_caller_goes_on_and_its_thread_ends() -> None:
+    goes_on, waited = threading.Event(), []
+
+    class Slow(Stream):
+        def normal(self, n, draws=1, threads=1):
+            waited.append((draws, goes_on.wait(5.0)))
+            return super().normal(n, draws, threads)
+
+    ahead = NoiseAhead(3, Slow(KEY), "four-draw")
+    goes_on.set()
+    noisy = ahead.add(torch.zeros(3), 1.0)
+    assert waited == [(4, True)]
+    assert torch.equal(noisy, add_gaussian_noise(torch.zeros(3), 1.0, Stream(KEY), "four-draw"))
+    for thread in ahead._pool._threads:
+        thread.join(5.0)
+        assert not thread.is_alive()
+
+
+def test_what_is_out_of_range_is_refused_before_anything_is_drawn() -> None:
+    for method, told in (("philox", "unknown noise method 'philox'"), ("on-device", "not drawn")):
+        with pytest.raises(PrivacyError, match=told):
+            NoiseAhead(3, Stream(KEY), method)
+    source = Stream(KEY)
+    for total, deviation in ((torch.zeros(()), 1.0), (torch.zeros(1, 1), 1.0), (torch.ones(1), 0)):
+        for method in METHODS:
+            with pytest.raises(PrivacyError, match=r"one flat vector|standard deviation"):
+                add_gaussian_noise(total, deviation, source, method)
+        with pytest.raises(PrivacyError, match=r"one flat vector|standard deviation"):
+            NoiseAhead(1, Stream(KEY)).add(total, deviation)
+    assert repr(source) == "Stream(blocks_drawn=0)"
+    assert source._draws_on_device == 0
+
+
+def test_time_that_noise_takes_is_told_under_its_name() -> None:
+    with profiled() as profile:
+        add_gaussian_noise(torch.zeros(3), 1.0, Stream(KEY))
+    assert set(profile.seconds) == {"other", "noise"}

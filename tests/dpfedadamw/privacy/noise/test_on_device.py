@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from torch.overrides import TorchFunctionMode
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.noise import on_device
@@ -177,3 +181,99 @@ def test_an_unknown_method_is_named():
 def test_what_the_device_draws_is_not_drawn_ahead():
     with pytest.raises(PrivacyError, match="not drawn ahead"):
         NoiseAhead(3, Stream(KEY), "on-device")
+
+
+def test_the_ciphers_key_is_a_digest_of_the_streams_behind_a_name():
+    expected = hmac.new(KEY, b"dpfedadamw chacha20 1\0", hashlib.sha256).digest()
+    assert on_device.stream_key(KEY) == expected
+
+
+def test_a_draws_number_is_its_nonce_little_end_first():
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = on_device.key_stream
+        patch.setattr(
+            on_device, "key_stream", lambda *given: asked.append(given[:4]) or real(*given)
+        )
+        for draw in (0, 1, 258, 2**95):
+            on_device.normals(KEY, draw, 17, CPU)
+    nonces = [draw.to_bytes(12, "little") for draw in (0, 1, 258, 2**95)]
+    assert asked == [(KEY, nonce, 0, 3) for nonce in nonces]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 8, 9, 16, 17])
+def test_any_number_of_them_is_the_beginning_of_more(n):
+    whole = on_device.normals(KEY, 4, 24, CPU)
+    found = on_device.normals(KEY, 4, n, CPU)
+    assert found.dtype == torch.float64
+    assert torch.equal(found, whole[:n])
+
+
+def test_a_count_below_zero_is_refused_and_all_blocks_of_a_draw_are_not():
+    with pytest.raises(PrivacyError, match="cannot draw -1 numbers"):
+        on_device.normals(KEY, 0, -1, CPU)
+    assert len(on_device.key_stream(KEY, NONCE, 2**32 - 3, 3, CPU)) == 3
+    for start, blocks in ((2**32 - 3, 4), (2**32, 1), (-1, 1)):
+        with pytest.raises(PrivacyError, match="blocks of 64 bytes at most"):
+            on_device.key_stream(KEY, NONCE, start, blocks, CPU)
+
+
+def test_a_pass_fills_a_cores_cache_or_gives_a_device_much_to_do():
+    """In bytes of key stream: half a MiB, and sixteen."""
+    assert 64 * on_device._piece(CPU) == 2**19
+    assert 64 * on_device._piece(torch.device("cuda")) == 2**24
+
+
+class Made(TorchFunctionMode):
+    """Notes where tensors are made, by the function that makes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[tuple[str, object]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.empty, torch.arange, torch.frombuffer, torch.zeros, torch.tensor):
+            self.places.append((func.__name__, (kwargs or {}).get("device")))
+        return func(*args, **(kwargs or {}))
+
+
+def test_all_that_is_made_is_made_where_the_numbers_are_wanted():
+    """What is made elsewhere and carried over waits for all that the device has to do."""
+    with Made() as made:
+        on_device.by_torch(KEY, NONCE, 0, 3, CPU)
+        on_device.normals(KEY, 0, 20, CPU)
+    # OpenSSL's words lie in this machine's memory.
+    places = [place for place in made.places if place[0] != "frombuffer"]
+    assert sorted(places, key=str) == [("arange", CPU), ("empty", CPU), ("empty", CPU)]
+
+
+@pytest.mark.parametrize("start", [0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**32 - 3])
+def test_counters_are_read_as_unsigned(start):
+    """Where the counter's word turns negative in two's complement, and at its end."""
+    expected = on_device._by_openssl(KEY, NONCE, start, 3)
+    assert torch.equal(on_device.by_torch(KEY, NONCE, start, 3, CPU), expected)
+
+
+@pytest.mark.parametrize("word", [0, 1, 2**31 - 1, 2**31, 2**32 - 1])
+def test_words_in_twos_complement_keep_their_bits(word):
+    signed = on_device._signed(word)
+    assert -(2**31) <= signed < 2**31
+    assert signed % 2**32 == word
+
+
+@pytest.mark.parametrize("by", [7, 8, 12, 16])
+def test_a_rotation_carries_the_upper_bits_round(by):
+    words = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 0x80000001, 0x12345678]
+    given = torch.tensor([on_device._signed(word) for word in words], dtype=torch.int32)
+    expected = [((word << by) | (word >> (32 - by))) % 2**32 for word in words]
+    assert [int(word) % 2**32 for word in on_device._rotated(given, by)] == expected
+
+
+def test_of_64_bits_the_upper_53_count():
+    pairs = [(0, 0), (2**11 - 1, 0), (2**11, 0), (2**32 - 1, 0), (0, 1), (5 << 11, 2**31), (0, 7)]
+    low, high = (
+        torch.tensor([on_device._signed(pair[half]) for pair in pairs], dtype=torch.int32).long()
+        for half in (0, 1)
+    )
+    expected = [(low | high << 32) >> 11 for low, high in pairs]
+    assert on_device._bits(low, high).tolist() == expected

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import struct
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
 from scipy import stats
 
 from dpfedadamw.errors import PrivacyError
@@ -266,3 +269,230 @@ def test_impossible_draws_are_refused() -> None:
     ):
         with pytest.raises(PrivacyError):
             call()
+
+
+KEY = bytes(range(32))
+
+
+def key_stream(counter: int, count: int) -> NDArray[np.uint64]:
+    """64-bit words of AES-256 in counter mode from a counter on, little end first."""
+    mode = modes.CTR(counter.to_bytes(16, "big"))
+    drawn = Cipher(algorithms.AES(KEY), mode).encryptor().update(bytes(8 * count))
+    return np.array(struct.unpack(f"<{count}Q", drawn), dtype=np.uint64)
+
+
+def box_muller(counter: int, pairs: int) -> NDArray[np.float64]:
+    """Cosines and then sines of as many pairs: words of radii first, words of angles behind."""
+    words = key_stream(counter, 2 * pairs) >> np.uint64(11)
+    uniform, turn = words.reshape(2, pairs).astype(np.float64) / 2.0**53
+    radius, angle = np.sqrt(-2.0 * np.log(uniform)), 2.0 * np.pi * turn
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+@pytest.mark.parametrize("draws", [1, 4])
+@pytest.mark.parametrize("n", [1, 7, 65_535, 65_536, 65_537, 131_079])
+def test_numbers_are_those_of_the_cipher_at_counters_written_down_here(draws: int, n: int) -> None:
+    drawing, before = Stream(KEY), 3
+    drawing.bytes(16 * before)
+    found = drawing.normal(n, draws)
+    expected = []
+    for block, offset in enumerate(range(0, n, 65_536)):
+        pairs = min(32_768, (n - offset + 1) // 2)
+        counters = [before + 32_768 * (draws * block + draw) for draw in range(draws)]
+        total = sum(box_muller(counter, pairs) for counter in counters)
+        expected.append(total / (2.0 if draws == 4 else 1.0))
+    np.testing.assert_allclose(found, np.concatenate(expected)[:n], rtol=1e-9, atol=1e-12)
+    # What follows begins behind the last whole block of numbers.
+    used = before + 32_768 * draws * len(expected)
+    assert repr(drawing) == f"Stream(blocks_drawn={used})"
+    assert np.array_equal(drawing.words(2), key_stream(used, 2))
+
+
+def test_words_have_their_low_byte_first_and_any_number_of_bytes_is_a_prefix() -> None:
+    assert np.array_equal(Stream(KEY).words(5), key_stream(0, 5))
+    assert Stream(KEY).words(0).size == 0
+    whole = Stream(KEY).bytes(64)
+    for count in (0, 1, 15, 16, 17, 63):
+        drawing = Stream(KEY)
+        assert drawing.bytes(count) == whole[:count]
+        assert repr(drawing) == f"Stream(blocks_drawn={(count + 15) // 16})"
+
+
+def given_words(monkeypatch: pytest.MonkeyPatch, *rounds: list[int]) -> Stream:
+    """A stream whose next words are these; asked for another number of them it fails."""
+    left = list(rounds)
+
+    def words(_: Stream, count: int) -> NDArray[np.uint64]:
+        given = left.pop(0)
+        assert len(given) == count
+        return np.array(given, dtype=np.uint64)
+
+    monkeypatch.setattr(Stream, "words", words)
+    return Stream(KEY)
+
+
+def test_words_above_the_last_whole_multiple_are_drawn_again(monkeypatch) -> None:
+    high = 10
+    limit = 2**64 // high * high
+    drawing = given_words(
+        monkeypatch, [limit, 23, limit - 1, 2**64 - 1], [limit + 1, 5], [limit - 10]
+    )
+    assert drawing.integers(high, 4).tolist() == [3, 9, 5, 0]
+
+
+@pytest.mark.parametrize("high", [1, 2, 2**62, 2**63])
+def test_no_word_is_drawn_again_where_all_fit(high, monkeypatch) -> None:
+    words = [0, 1, 2**63, 2**64 - 1]
+    found = given_words(monkeypatch, words).integers(high, 4)
+    assert found.dtype == np.int64
+    assert found.tolist() == [word % high for word in words]
+
+
+@pytest.mark.parametrize("rate", [2.0**-64, 2.0**-11, 0.1, 0.5, 0.75, 1.0 - 2.0**-53])
+def test_a_trial_succeeds_below_its_rate_of_the_words_and_not_at_it(rate, monkeypatch) -> None:
+    threshold = int(rate * 2**64)
+    words = [0, threshold - 1, threshold, threshold + 1, 2**64 - 1]
+    expected = [word < threshold for word in words]
+    assert given_words(monkeypatch, words).bernoulli(rate, 5).tolist() == expected
+    for sure, always in ((0.0, False), (1.0, True)):
+        found = given_words(monkeypatch, words).bernoulli(sure, 5)
+        assert found.dtype == np.bool_
+        assert found.tolist() == [always] * 5
+
+
+def test_words_that_tie_are_thrown_away_as_a_whole(monkeypatch) -> None:
+    drawing = given_words(monkeypatch, [5, 5, 1, 2], [4, 1, 3, 4], [9, 2**63, 0, 7])
+    assert drawing.permutation(4).tolist() == [2, 3, 0, 1]
+    order = given_words(monkeypatch, [30, 10, 20]).choice(3, 2)
+    assert order.tolist() == [1, 2]
+    assert order.dtype == np.int64
+    assert order.base is None
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda one: one.words(-1), "cannot draw -1 numbers"),
+        (lambda one: one.normal(-1), "cannot draw -1 numbers"),
+        *((lambda one, d=d: one.normal(1, d), f"1 or 4 draws, not {d}") for d in (0, 2, 3, 5)),
+        (lambda one: one.integers(0, 1), "below 0: the bound"),
+        (lambda one: one.integers(2**63 + 1, 1), "the bound must be in 1"),
+        (lambda one: one.bernoulli(-1e-300, 1), "a rate lies in"),
+        (lambda one: one.bernoulli(np.nextafter(1.0, 2.0), 1), "a rate lies in"),
+        (lambda one: one.choice(3, 4), "cannot choose 4 of 3"),
+        (lambda one: one.choice(3, -1), "cannot choose -1 of 3"),
+    ],
+)
+def test_a_draw_out_of_range_is_named_and_draws_nothing(call, told) -> None:
+    drawing = Stream(KEY)
+    with pytest.raises(PrivacyError, match=told):
+        call(drawing)
+    assert repr(drawing) == "Stream(blocks_drawn=0)"
+
+
+def test_draws_at_the_ends_of_their_ranges_are_none_or_all() -> None:
+    assert Stream(KEY).normal(0).size == 0
+    assert Stream(KEY).integers(5, 0).size == 0
+    assert Stream(KEY).choice(3, 0).size == 0
+    assert sorted(Stream(KEY).choice(3, 3)) == [0, 1, 2]
+    assert Stream(KEY).permutation(0).size == 0
+    assert _uniform(np.empty(0, np.uint64), np.empty(0)).size == 0
+    for size in (0, 31, 33):
+        with pytest.raises(PrivacyError, match=f"32 bytes, not {size}"):
+            Stream(bytes(size))
+
+
+def test_the_smallest_word_stands_for_half_of_the_next() -> None:
+    words = np.array([0, 2**11 - 1, 2**11, 2**64 - 1], dtype=np.uint64)
+    half, above = 2.0**-54, 1.0 - 2.0**-53
+    assert _uniform(words, np.empty(4)).tolist() == [half, half, 2.0**-53, above]
+    # Whoever gives memory for what is shifted gets it used: none is mapped anew.
+    shifted = np.empty(2, dtype=np.uint64)
+    assert _uniform(words[2:], np.empty(2), shifted).tolist() == [2.0**-53, above]
+    assert shifted.tolist() == [1, 2**53 - 1]
+
+
+def test_workers_are_those_that_were_asked_for_and_map_no_more_than_they_fill(monkeypatch) -> None:
+    asked: list[tuple[int, int]] = []
+    rooms: list[int] = []
+    plain = streams._Workspace
+
+    def share_out(blocks, work, threads):
+        asked.append((blocks, threads))
+        work(range(blocks))
+
+    def noted(pairs):
+        rooms.append(pairs)
+        return plain(pairs)
+
+    monkeypatch.setattr(streams, "share_out", share_out)
+    monkeypatch.setattr(streams, "_Workspace", noted)
+    Stream(KEY).normal(7, threads=3)
+    Stream(KEY).normal(65_536)
+    Stream(KEY).normal_blocks(65_537, lambda *_: None, threads=5)
+    Stream(KEY).normal_blocks(3, lambda *_: None)
+    assert asked == [(1, 3), (1, 1), (2, 5), (1, 1)]
+    assert rooms == [4, 32_768, 32_768, 2]
+    room = plain(10)
+    # Two words a pair, and what the cipher wants behind them.
+    assert len(room.raw) == 10 * 2 * 8 + 16
+    assert [room.total.size, room.spare.size, room._shifted.size] == [20, 20, 10]
+    assert [room._radius.size, room._angle.size] == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("n", "times", "together"),
+    [
+        (10, 0, []),
+        (10, 1, []),
+        (10, 2, [2]),
+        (10, 3, [3]),
+        (32_768, 3, [2]),
+        (32_769, 3, []),
+        (65_536, 3, []),
+        (21_845, 4, [3]),
+        (1, 70_000, [65_536]),
+    ],
+)
+def test_half_a_megabyte_is_drawn_together_at_most_and_single_vectors_alone(
+    n, times, together, monkeypatch
+) -> None:
+    asked: list[int] = []
+
+    def several(_, start, size, rows):
+        assert (start, size) == (0, n)
+        asked.append(rows)
+        return {start: np.zeros(n)}
+
+    monkeypatch.setattr(Stream, "_several", several)
+    drawing = Stream(KEY)
+    drawing.expect(n, times)
+    drawing.normal(n)
+    assert asked == together
+    assert drawing._expected.times == times - sum(together)
+
+
+def test_a_stream_expects_nothing_until_it_is_told() -> None:
+    nothing = Stream(KEY)._expected
+    assert (nothing.n, nothing.times, nothing.rows) == (0, 0, {})
+
+
+@pytest.mark.parametrize("in_numpy", [True, False])
+def test_a_tangent_takes_the_place_of_its_angle(in_numpy: bool, monkeypatch) -> None:
+    monkeypatch.setattr(streams, "_NUMPY_HAS_VECTORS", in_numpy)
+    angle = np.array([[0.0, 0.5], [1.0, 3.0]])
+    expected = [[math.tan(one) for one in row] for row in angle]
+    assert streams._tangent(angle) is angle
+    np.testing.assert_allclose(angle, expected, rtol=1e-15)
+
+
+def test_each_draw_on_a_device_is_one_of_its_own(monkeypatch) -> None:
+    drawn: list[tuple[bytes, int, int]] = []
+    monkeypatch.setattr(
+        streams.on_device, "normals", lambda key, draw, n, _: drawn.append((key, draw, n))
+    )
+    drawing = Stream(KEY)
+    for n in (3, 4, 3):
+        drawing.normal_on(None, n)
+    key = streams.on_device.stream_key(KEY)
+    assert drawn == [(key, 0, 3), (key, 1, 4), (key, 2, 3)]
