@@ -10,13 +10,15 @@ import torch
 from torch import nn
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy import oracle as module
 from dpfedadamw.privacy.clipping.clipped_sum import Clipping
 from dpfedadamw.privacy.clipping.reference import LoopEngine
-from dpfedadamw.privacy.noise.noise import add_gaussian_noise
+from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle, clipped_sum
 from dpfedadamw.privacy.performance import PerformanceOptions
-from dpfedadamw.privacy.sampling import PoissonSampling, ShuffledEpochs
+from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
+from dpfedadamw.profiling import profiled
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_same, weighted_squares
 
@@ -234,3 +236,215 @@ def test_rows_are_asked_for_where_they_were_drawn_and_only_labels_lie_on_the_dev
     assert torch.equal(asked[0], drawn()[0])
     assert one._batch[1].device.type == "meta"
     assert one._batch[1].shape == asked[0].shape
+
+
+class Numbered:
+    """Inputs that say which rows of a data set a batch holds."""
+
+    rows = np.arange(100, 100 + RECORDS)
+
+    def __getitem__(self, chosen):
+        return Rows(INPUTS[chosen], self.rows[chosen.numpy()])
+
+
+class Rows:
+    def __init__(self, inputs, rows):
+        self.inputs, self.rows = inputs, rows
+
+    def __getitem__(self, part):
+        return self.inputs[part]
+
+
+def test_rows_of_the_data_set_are_passed_on_where_inputs_know_them():
+    assert oracle().rows is None
+    written = Written()
+    seen = []
+    written.batch = lambda indices, records, rows: seen.append((indices, records, rows))
+    asked = oracle(inputs=Numbered(), written=written)
+    assert asked.rows is Numbered.rows
+    asked.next_batch()
+    plain = oracle(written=written)
+    plain.next_batch()
+    (indices, records, rows), (_, _, none) = seen
+    assert rows.tolist() == (100 + indices).tolist()
+    assert (records, none) == (RECORDS, None)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "short", "expected"),
+    [(0.75, True, [(4, 6)]), (1e-9, True, [(4, 6)]), (0.75, False, []), (0.0, True, [])],
+)
+def test_noise_of_all_charged_queries_is_expected_of_a_short_model(
+    deviation, short, expected, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(module, "is_short", lambda size: short)
+    monkeypatch.setattr(
+        type(stream("noise")), "expect", lambda _, n, times: told.append((n, times))
+    )
+    oracle(plan(deviation), steps=3, queries=2)
+    assert told == expected
+
+
+def test_without_noise_none_is_drawn_and_the_answer_is_exact_however_small_the_sum():
+    asked = oracle(plan(0.0, 1.0))
+    asked.next_batch()
+    asked.gradient(THETA)
+    assert repr(asked._noise) == "Stream(blocks_drawn=0)"
+    tiny = oracle(plan(1e-9))
+    tiny.next_batch()
+    tiny.gradient(THETA)
+    assert repr(tiny._noise) != "Stream(blocks_drawn=0)"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "deviation", "device", "ahead"),
+    [
+        ("box-muller", 0.5, "cuda", True),
+        ("four-draw", 0.5, "cuda", True),
+        ("on-device", 0.5, "cuda", False),
+        ("box-muller", 0.0, "cuda", False),
+        ("box-muller", 0.5, "cpu", False),
+        ("box-muller", 0.0, "cpu", False),
+    ],
+)
+def test_noise_is_drawn_ahead_where_an_accelerator_computes_the_sum(
+    sampler, deviation, device, ahead
+):
+    """In numbers, it makes no difference (`test_noise`); in time, on a CPU both share the cores."""
+    said = plan(deviation)
+    said.gaussian_sampler = sampler
+    asked = oracle(said)
+
+    class There:
+        """Parameters of a device that this machine need not have."""
+
+        def __init__(self):
+            self.device = torch.device(device)
+
+        def __len__(self):
+            return 4
+
+    found = asked._draw_ahead(There())
+    assert isinstance(found, NoiseAhead) is ahead
+    if ahead:
+        total = torch.zeros(4)
+        expected = add_gaussian_noise(total, 0.5, stream("noise"), sampler)
+        assert torch.equal(found.add(total, 0.5), expected)
+
+
+@pytest.mark.parametrize("sampler", ["box-muller", "four-draw", "on-device"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_ahead_and_noise_behind_give_one_answer_of_the_parameters_type(
+    sampler, dtype, monkeypatch
+):
+    said = plan()
+    said.gaussian_sampler = sampler
+
+    def answered():
+        asked = oracle(said)
+        asked.next_batch()
+        return asked.gradient(THETA.to(dtype))
+
+    behind = answered()
+    (rows,) = drawn()
+    engine, flat = toy()
+    here = THETA.to(dtype)
+    clean = clipped_sum(engine, flat, here, (INPUTS[rows], LABELS[rows]), 512).total
+    noisy = add_gaussian_noise(clean, DEVIATION, stream("noise"), sampler, dtype=dtype)
+    assert behind.dtype == dtype
+    assert torch.equal(behind, noisy / 7.0)
+    if sampler != "on-device":
+        given = NoiseAhead(4, stream("noise"), sampler)
+        monkeypatch.setattr(PrivateOracle, "_draw_ahead", lambda *_: given)
+        assert torch.equal(answered(), behind)
+
+
+def test_the_divisor_without_a_fixed_one_is_what_is_there_and_one_at_least():
+    for sampling, size in ((FixedSizeSampling(1), 1), (FixedSizeSampling(3), 3)):
+        written = Written()
+        asked = oracle(plan(0.0, None, sampling), written=written)
+        asked.next_batch()
+        asked.gradient(THETA)
+        assert (written.queries[0].batch_size, written.queries[0].divisor) == (size, float(size))
+    written = Written()
+    asked = oracle(plan(0.5, None, PoissonSampling(1e-12)), written=written)
+    asked.next_batch()
+    asked.gradient(THETA)
+    assert (written.queries[0].batch_size, written.queries[0].divisor) == (0, 1.0)
+
+
+def test_a_divisor_below_one_is_kept_as_it_is():
+    asked = oracle(plan(0.0, -1.5))
+    asked.next_batch()
+    engine, flat = toy()
+    (rows,) = drawn()
+    clean = clipped_sum(engine, flat, THETA, (INPUTS[rows], LABELS[rows]), 512).total
+    assert torch.equal(asked.gradient(THETA), clean / 0.5)
+
+
+class Sums:
+    """An engine whose sums are told apart, without norms as where nothing is private."""
+
+    def __init__(self, measured: bool) -> None:
+        self.measured, self.calls = measured, []
+
+    def __call__(self, inputs, targets):
+        self.calls.append((inputs[:, 0].tolist(), targets.tolist()))
+        norms = targets.float() if self.measured else torch.zeros(0)
+        return module.ClippedSum(targets.double().sum()[None], norms, norms / 2, len(targets))
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_batch_that_is_cut_up_comes_together_in_its_own_order(measured):
+    _, flat = toy(lambda records: [torch.tensor([2, 0]), torch.tensor([1])])
+    engine, inputs = Sums(measured), torch.arange(6.0)[:, None]
+    found = clipped_sum(engine, flat, THETA, (inputs, 10 * torch.arange(6)), 3)
+    assert engine.calls == [
+        ([2.0, 0.0], [20, 0]),
+        ([1.0], [10]),
+        ([5.0, 3.0], [50, 30]),
+        ([4.0], [40]),
+    ]
+    assert (found.total.tolist(), found.nonfinite) == ([150.0], 6)
+    order = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0] if measured else []
+    assert found.raw_norms.tolist() == order
+    assert found.clipped_norms.tolist() == [norm / 2 for norm in order]
+
+
+def test_one_group_of_all_records_is_one_sum_of_the_batch_as_it_is():
+    seen = []
+
+    class Same(Sums):
+        def __call__(self, inputs, targets):
+            seen.append(inputs)
+            return super().__call__(inputs, targets)
+
+    _, flat = toy(lambda records: [torch.arange(len(records))])
+    inputs = torch.arange(3.0)[:, None]
+
+    class Whole:
+        def __getitem__(self, part):
+            assert part == slice(0, 512)
+            return inputs
+
+    found = clipped_sum(Same(True), flat, THETA, (Whole(), torch.arange(3)), 512)
+    # Neither copied nor put in another order.
+    assert seen[0] is inputs
+    assert found.raw_norms.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_no_records_are_one_call_whatever_the_model_groups():
+    _, flat = toy(lambda records: 1 / 0)
+    engine = Sums(True)
+    found = clipped_sum(engine, flat, THETA, (INPUTS[:0], LABELS[:0]), 3)
+    assert engine.calls == [([], [])]
+    assert found.total.tolist() == [0.0]
+
+
+def test_time_counts_for_the_sampling_and_for_the_clipped_sum():
+    with profiled() as profile:
+        asked = oracle()
+        asked.next_batch()
+        asked.gradient(THETA)
+    assert {"sampling", "clipped sum", "noise"} <= set(profile.seconds)
