@@ -25,6 +25,7 @@ from dpfedadamw.privacy.sampling import (
     PoissonSampling,
     Sampling,
     ShuffledEpochs,
+    check_pairing,
     composition_of,
     from_ledger,
 )
@@ -229,3 +230,151 @@ def test_a_stated_rate_is_that_of_every_client_and_its_neighbour(
         draws = [len(sampler.draw(8, bits)) for bits in [stream()] for _ in range(4000)]
         low, high = stats.binom.interval(1.0 - UNLIKELY, 4000 * 8, rate)
         assert low <= sum(draws) <= high
+
+
+class Words(Stream):
+    """A stream that says what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(bytes(32))
+        self.asked: list[tuple[str, float, int]] = []
+
+    def bernoulli(self, rate: float, n: int) -> NDArray[np.bool_]:
+        self.asked.append(("bernoulli", rate, n))
+        return np.arange(n) % 3 == 1
+
+    def choice(self, n: int, size: int) -> NDArray[np.int64]:
+        self.asked.append(("choice", size, n))
+        return np.arange(n)[::-1][:size].copy()
+
+    def permutation(self, n: int) -> NDArray[np.int64]:
+        self.asked.append(("permutation", 0, n))
+        return np.arange(n)[::-1].copy()
+
+
+def test_a_batch_is_what_its_stream_says_and_nothing_of_it_is_dropped() -> None:
+    one = Words()
+    assert PoissonSampling(2.0).draw(8, one).tolist() == [1, 4, 7]
+    assert PoissonSampling(2.0, stated_rate=0.75).draw(1, one).tolist() == []
+    assert FixedSizeSampling(2).draw(5, one).tolist() == [4, 3]
+    assert ShuffledEpochs(2).draw(5, one).tolist() == [4, 3]
+    assert FullBatch().draw(3, one).tolist() == [0, 1, 2]
+    assert one.asked == [
+        ("bernoulli", 0.25, 8),
+        ("bernoulli", 0.75, 1),
+        ("choice", 2, 5),
+        ("permutation", 0, 5),
+    ]
+    for sampling in SAMPLERS:
+        assert sampling.draw(6, Words()).dtype == np.int64
+
+
+def test_epochs_are_cut_from_their_order_one_after_another() -> None:
+    one = Words()
+    drawn = list(islice(ShuffledEpochs(2).batches(5, one), 4))
+    assert [batch.tolist() for batch in drawn] == [[4, 3], [2, 1], [0], [4, 3]]
+    assert one.asked == [("permutation", 0, 5)] * 2
+    other = Words()
+    drawn = list(islice(FixedSizeSampling(1).batches(2, other), 3))
+    assert [batch.tolist() for batch in drawn] == [[1]] * 3
+    assert other.asked == [("choice", 1, 2)] * 3
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rate", "divisor", "steps"),
+    [
+        (PoissonSampling(4.0), 0.4, 4.0, 7),
+        (PoissonSampling(10.0), 1.0, 10.0, 7),
+        (PoissonSampling(4.0, 0.9, 5.0), 0.9, 4.0, 7),
+        (PoissonSampling(4.0, None, 5.0), 0.8, 4.0, 7),
+        (FixedSizeSampling(4), 0.4, 4.0, 7),
+        (FixedSizeSampling(10), 1.0, 10.0, 7),
+        (FullBatch(), 1.0, 10.0, 7),
+        # Of 10 records by 4 an epoch has 3 steps, and 7 steps touch 3 epochs.
+        (ShuffledEpochs(4), 1.0, 4.0, 3),
+        (ShuffledEpochs(5), 1.0, 5.0, 4),
+        (ShuffledEpochs(9), 1.0, 9.0, 4),
+        (ShuffledEpochs(10), 1.0, 10.0, 7),
+        (ShuffledEpochs(11), 1.0, 10.0, 7),
+    ],
+)
+def test_rate_divisor_and_counted_steps_of_ten_records(sampling, rate, divisor, steps) -> None:
+    assert sampling.rate(10) == rate
+    found = sampling.normaliser(10)
+    assert (found, type(found)) == (divisor, float)
+    assert sampling.charged_steps(10, 7) == steps
+
+
+@pytest.mark.parametrize(("records", "steps"), [(3, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_an_epoch_has_as_many_batches_as_hold_every_record(records: int, steps: int) -> None:
+    found = ShuffledEpochs(4).steps_per_epoch(records)
+    assert (found, type(found)) == (steps, int)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda: PoissonSampling(11.0).rate(10),
+            "an expected batch size of 11 from 10 records needs a sampling rate above 1; "
+            "use at most 10",
+        ),
+        (lambda: FixedSizeSampling(11).rate(10), "a batch of 11 cannot be drawn from 10 records"),
+        (
+            lambda: FixedSizeSampling(11).draw(10, Words()),
+            "a batch of 11 cannot be drawn from 10 records",
+        ),
+        *(
+            (lambda bad=bad: PoissonSampling(bad), f"the expected batch size must be .* not {bad}")
+            for bad in (0.0, -1.0, math.nan, math.inf)
+        ),
+        (lambda: FixedSizeSampling(0), "the batch size must be a positive number, not 0"),
+        (lambda: ShuffledEpochs(0), "the batch size must be a positive number, not 0"),
+        (lambda: from_ledger("else", 4.0), "no accountant covers sampling 'else'"),
+        (
+            lambda: check_pairing(FullBatch(), "none"),
+            "the adjacency is 'add-remove' or 'replace-one', not 'none'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_its_own_words(call, told) -> None:
+    with pytest.raises(PrivacyError, match=f"^{told}$"):
+        call()
+
+
+def test_tiny_batches_are_no_fault_and_one_record_may_be_one() -> None:
+    assert PoissonSampling(1e-9).rate(10) == 1e-10
+    assert FixedSizeSampling(1).rate(1) == 1.0
+    assert ShuffledEpochs(1).charged_steps(1, 5) == 5
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kind", "adjacency"),
+    [
+        (PoissonSampling(4.0), "poisson", ("add-remove",)),
+        (FullBatch(), "full", ("add-remove",)),
+        (FixedSizeSampling(4), "fixed-size", ("replace-one",)),
+        (ShuffledEpochs(4), "shuffled", ("replace-one",)),
+    ],
+)
+def test_each_sampler_has_the_words_and_the_adjacency_of_its_accounting(
+    sampling, kind, adjacency
+) -> None:
+    assert (sampling.event_kind, sampling.adjacency) == (kind, adjacency)
+    (other,) = set(ADJACENCIES) - set(adjacency)
+    check_pairing(sampling, adjacency[0])
+    with pytest.raises(PrivacyError, match=f"accounted under {adjacency[0]} adjacency only"):
+        check_pairing(sampling, other)
+
+
+def test_a_composition_counts_rounds_times_the_steps_of_one_of_them() -> None:
+    shuffled = composition_of(ShuffledEpochs(4), "replace-one", 10, 1.5, 7, 5, 2)
+    assert shuffled == Composition(1.5, 1.0, 15, 2, "shuffled")
+    once = composition_of(FullBatch(), "add-remove", 10, 1.5, 7)
+    assert once == Composition(1.5, 1.0, 7, 1, "full")
+
+
+def test_a_ledgers_batch_size_is_a_whole_number_where_batches_are() -> None:
+    assert from_ledger("poisson", 4.5) == PoissonSampling(4.5)
+    for kind in ("fixed-size", "shuffled"):
+        assert type(from_ledger(kind, 4.0).batch_size) is int
