@@ -233,6 +233,20 @@ def test_what_a_model_s_description_says_besides_is_named(
     assert text.startswith("model.json holds 'patients', which is unknown")
 
 
+@pytest.mark.parametrize("instead", [b"[]", b"7", b'"model"', b"[{}]"])
+def test_a_model_s_description_that_is_no_object_is_no_crash_of_this_check(
+    of_records: Bundle, instead: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = disclosure.read_bytes
+
+    def other(root: Any, name: str, limit: int) -> bytes:
+        return instead if name == "model.json" else read(root, name, limit)
+
+    monkeypatch.setattr(disclosure, "read_bytes", other)
+    # What the description lacks is said by the check of the weights, which reads it whole.
+    assert says(of_records, "disclosure")[0] == "PASS"
+
+
 def test_a_run_is_over_once_its_ledger_has_the_claim(of_records: Bundle) -> None:
     assert disclosure._finished(of_records)
     kinds = tuple(one for one in of_records.readable_ledger.kinds if one[1] != "claim")
