@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,87 @@ def test_an_understated_epsilon_by_a_new_accountant_is_caught(
     found = audit_run(training.run.path).named("accounting")
     assert found.verdict is Verdict.FAIL
     assert "epsilon by toy is claimed" in found.measurement
+
+
+# What is promised of one claim.
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ({"view_headline": "none"}, None),
+        ({"server_worst_case": "server", "third_party": "third"}, 1.0),
+        ({"view_headline": "server", "server_worst_case": "server", "third_party": "third"}, 1.0),
+        (
+            {"view_headline": "third-party", "server_worst_case": "server", "third_party": "third"},
+            2.0,
+        ),
+        ({"tuning": {}, "server_worst_case": "server", "third_party": "third"}, 2.0),
+        ({"tuning": {}, "view_headline": "none", "third_party": "third"}, None),
+    ],
+)
+def test_the_headline_is_that_of_the_view_that_is_claimed_first(claim, expected) -> None:
+    views = {
+        "server": {"epsilon": {"pld": 1.0, "rdp": 8.0}, "accountant": "pld"},
+        "third": {"epsilon": {"pld": 9.0, "rdp": 2.0}, "accountant": "rdp"},
+    }
+    stated = {
+        key: views[value] if key in ("server_worst_case", "third_party") else value
+        for key, value in claim.items()
+    }
+    assert registry.headline(stated) == expected
+
+
+def test_a_view_names_its_accountant_and_promises_its_number() -> None:
+    view = registry.as_claimed({"pld": 1.5, "rdp": 2.0})
+    assert view == {"epsilon": {"pld": 1.5, "rdp": 2.0}, "accountant": "pld"}
+    assert registry.claimed(view) == 1.5
+    assert registry.label_of("pld") == "PLD"
+    assert registry.label_of("unheard-of") == "unheard-of"
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 5.0, 999_999.0, 1_000_000.0])
+def test_an_epsilon_up_to_a_million_is_no_reason_to_refuse(epsilon: float) -> None:
+    registry.check_epsilon(epsilon, "the server")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [(1_000_000.1, "an epsilon of 1e+06"), (float("inf"), "no finite epsilon"), (float("nan"), "")],
+)
+def test_an_epsilon_that_protects_nobody_is_refused(epsilon: float, said: str) -> None:
+    with pytest.raises(PrivacyError, match=r"towards the server, where 1,000,000 is the most") as e:
+        registry.check_epsilon(epsilon, "the server")
+    assert f"this run could spend {said}" in str(e.value)
+
+
+def test_what_was_foreseen_bounds_what_was_done_where_it_covers_it(monkeypatch) -> None:
+    done, foreseen = Composition(1.0, 0.02, 10), Composition(1.0, 0.02, 11)
+    other = Composition(2.0, 0.02, 11)
+    high = Accountant(
+        name="high",
+        label="High",
+        source="nowhere",
+        samplings=frozenset({"poisson"}),
+        # An accountant whose rounding lifts the part above the whole.
+        epsilon=lambda parts, _delta: 7.0 if parts[0].steps == 10 else 5.0,
+    )
+    monkeypatch.setitem(ACCOUNTANTS._entries, "high", high)
+    assert epsilons(done, DELTA)["high"] == 7.0
+    assert epsilons(done, DELTA, most=foreseen)["high"] == 5.0
+    assert epsilons(foreseen, DELTA, most=done)["high"] == 5.0
+    # One of less noise, or of other steps, says nothing of it.
+    assert epsilons(done, DELTA, most=other)["high"] == 7.0
+    found = epsilons(done, DELTA, most=foreseen)
+    assert found["pld"] == epsilon_pld(done, DELTA)
+
+
+def test_no_more_and_no_fewer_than_one_accountant_leads(monkeypatch) -> None:
+    pld = ACCOUNTANTS["pld"]
+    monkeypatch.setitem(ACCOUNTANTS._entries, "pld", replace(pld, leads=None))
+    with pytest.raises(PrivacyError, match="exactly one accountant must lead"):
+        leading()
+    monkeypatch.setitem(ACCOUNTANTS._entries, "pld", pld)
+    monkeypatch.setitem(ACCOUNTANTS._entries, "a-second", replace(pld, name="a-second"))
+    with pytest.raises(PrivacyError, match="exactly one accountant must lead"):
+        leading()
