@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,9 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.registry import accountants
+from dpfedadamw.privacy.accounting.worst_case import Adaptation
 from dpfedadamw.privacy.budget.charges import (
     charged,
     composed,
@@ -114,3 +117,60 @@ def test_a_run_with_everybody_in_every_round_is_reserved_at_its_expected_claim()
     plan = prepare(spec, torch.device("cpu")).plan
     expected = plan.expected_claim()["server"]["epsilon"]["pld"]
     assert epsilon_of([reserved(plan)], plan.claimed_delta) == expected
+
+
+def test_the_dearest_cost_has_the_largest_rate_and_the_most_steps_of_each_noise():
+    first = [Composition(1.0, 0.1, 5), Composition(1.0, 0.2, 7), Composition(3.0, 0.5, 1)]
+    second = [Composition(1.0, 0.3, 6), Composition(2.0, 0.1, 4)]
+    expected = (Composition(1.0, 0.3, 12), Composition(2.0, 0.1, 4), Composition(3.0, 0.5, 1))
+    assert dearest([first, second]) == expected
+    assert dearest([second, first]) == expected
+    # More steps of the one, and a larger rate of the other, the other way round.
+    assert dearest([[Composition(1.0, 0.1, 20)], second])[0] == Composition(1.0, 0.3, 20)
+    assert dearest([second, [Composition(1.0, 0.4, 2)]])[0] == Composition(1.0, 0.4, 6)
+
+
+def test_noise_counts_as_that_on_a_step_and_kinds_of_batches_are_kept_apart():
+    # Two queries on one batch under twice the noise over √2 are a step of σ.
+    two = Composition(2.0**0.5, 0.1, 3, 2)
+    assert dearest([[two], [Composition(1.0, 0.2, 2)]])[0].steps == 3
+    mixed = [[Composition(1.0, 0.2, 2)], [Composition(1.0, 1.0, 3, 1, "full")]]
+    assert len(dearest(mixed)) == 2
+    assert dearest([]) == ()
+
+
+def test_no_charge_costs_nothing():
+    assert charged([{"kind": "header", "unit": "record"}, {"kind": "round", "round": 0}]) == ()
+
+
+@pytest.mark.parametrize("plain", [7, [7], [{"noise": 1.0}], [{}], None])
+def test_what_is_no_list_of_compositions_is_refused(plain):
+    with pytest.raises(PrivacyError, match="is no list of compositions"):
+        from_plain(plain)
+
+
+@pytest.mark.parametrize("limit", [None, 7, 1000])
+def test_steps_that_adapt_are_reserved_up_to_their_limit(limit):
+    plan = prepare(small_spec("dp-fedavg"), torch.device("cpu")).plan
+    whole = reserved(plan)
+    adapted = replace(plan, adaptation=Adaptation(plan.local_steps, limit, True, None))
+    (found,) = reserved(adapted)
+    steps = plan.rounds * plan.local_steps
+    assert whole[0].steps == steps
+    assert found.steps == (steps if limit is None else min(steps, limit))
+
+
+def test_what_is_left_is_what_the_rounds_that_are_not_over_cost():
+    plan = prepare(small_spec("dp-fedavg"), torch.device("cpu")).plan
+    (whole,) = reserved(plan)
+    for completed in range(plan.rounds):
+        (left,) = reserved(plan, (), completed)
+        assert left == replace(whole, steps=whole.steps * (plan.rounds - completed) // plan.rounds)
+    assert reserved(plan, (), plan.rounds) == ()
+    of_clients = prepare(small_spec("fed-smp"), torch.device("cpu")).plan
+    for completed in range(of_clients.rounds):
+        (left,) = reserved(of_clients, (), completed)
+        assert left.steps == of_clients.rounds - completed
+        assert left.sampling_rate == of_clients.participation
+        assert left.noise_multiplier == of_clients.noise_multiplier
+    assert reserved(of_clients, (), of_clients.rounds) == ()

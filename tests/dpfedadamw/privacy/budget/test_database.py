@@ -82,6 +82,37 @@ def test_what_is_no_budget_is_refused_in_one_line_and_left_as_it_is(harm, tmp_pa
     assert [one.name for one in tmp_path.iterdir()] == ["budget.sqlite"]
 
 
+# Whoever writes into the file without its constraints.
+UNBELIEVED = [
+    ("account", "UPDATE account SET epsilon = 0.0"),
+    ("account", "UPDATE account SET epsilon = -1.0"),
+    ("account", "UPDATE account SET epsilon = 'ten'"),
+    ("account", "UPDATE account SET delta = 0.0"),
+    ("account", "UPDATE account SET delta = 1.0"),
+    ("account", "UPDATE account SET delta = 1e-11"),
+    ("account", "UPDATE account SET delta = 'ten'"),
+    ("account", "UPDATE account SET unit = x'00'"),
+    ("account", "UPDATE account SET adjacency = x'00'"),
+    ("account", "UPDATE account SET partition_sha256 = x'00'"),
+    ("reservation", "UPDATE reservation SET state = 'unheard-of'"),
+    ("reservation", "UPDATE reservation SET run = x'00'"),
+    ("reservation", "UPDATE reservation SET cost = x'00'"),
+    ("reservation of", "UPDATE reservation SET cost = '[{'"),
+    ("reservation of", "UPDATE reservation SET cost = '7'"),
+    ("reservation of", "UPDATE reservation SET cost = '[7]'"),
+]
+
+
+@pytest.mark.parametrize(("what", "statement"), UNBELIEVED)
+def test_what_somebody_else_wrote_into_a_budget_is_not_believed(what, statement, tmp_path):
+    path = tmp_path / "budget.sqlite"
+    made(path)
+    sql(path, f"PRAGMA ignore_check_constraints = 1; {statement};")
+    with pytest.raises(BudgetError, match=what) as caught:
+        reservations.standings(path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_budget_that_is_not_there_is_not_made_by_looking_at_it(tmp_path):
     with pytest.raises(BudgetError, match="no such file"):
         reservations.standings(tmp_path / "budget.sqlite")
