@@ -32,7 +32,7 @@ from dpfedadamw.privacy.noise.noise import Method, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.vectors.sparsification import Sparsification
 
-# One float32 step below 1: a clipped update, rounded to float32, stays within C.
+# Rounding to float32 adds a 2^-24th to a norm at most: a clipped update stays within C.
 _SAFETY = 1.0 - 2.0**-22
 
 

@@ -9,7 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
+from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.privacy.updates import (
     clip_update,
     contribute,
@@ -143,3 +145,99 @@ def test_a_sparse_update_that_is_not_finite_anywhere_contributes_exactly_nothing
 def test_the_largest_coordinates_are_in_order_and_ties_go_to_the_lower():
     assert largest_coordinates(torch.tensor([1.0, -5.0, 2.0, 5.0]), 2).tolist() == [1, 3]
     assert largest_coordinates(torch.tensor([1.0, 1.0, 1.0]), 2).tolist() == [0, 1]
+
+
+def test_what_is_clipped_ends_four_steps_of_float32_below_the_norm():
+    """Rounding a vector to float32 adds a 2^-24th to its norm at most; the margin is 2^-22."""
+    clipped = clip_update(torch.tensor([4.0]), 1.0)
+    assert clipped.update.tolist() == [1.0 - 2.0**-22]
+    assert (clipped.raw_norm, clipped.clipped_norm) == (4.0, 1.0 - 2.0**-22)
+    assert clipped.update.dtype == torch.float32
+
+
+def test_a_norm_that_is_the_clipping_norm_is_left_as_it_is():
+    update = torch.tensor([3.0, 4.0])
+    clipped = clip_update(update, 5.0)
+    assert clipped.update is update
+    assert (clipped.raw_norm, clipped.clipped_norm) == (5.0, 5.0)
+    above = clip_update(update, math.nextafter(5.0, 0.0))
+    assert above.update is not update
+    assert above.clipped_norm < 5.0
+
+
+def test_norms_are_taken_in_float64():
+    """To float32 the norm of (1, 2^-13) is 1, and an update above C would pass unclipped."""
+    update = torch.tensor([1.0, 2.0**-13])
+    clipped = clip_update(update, 1.0)
+    assert clipped.raw_norm == math.sqrt(1.0 + 2.0**-26)
+    assert clipped.update is not update
+    exact = math.hypot(*clipped.update.tolist())
+    assert clipped.clipped_norm == pytest.approx(exact, rel=1e-15)
+    assert clipped.clipped_norm != float(torch.tensor(exact, dtype=torch.float32))
+    # Squares that float32 does not hold are no reason to drop an update.
+    large = clip_update(torch.tensor([3e30, 4e30]), 1.0)
+    torch.testing.assert_close(large.update, torch.tensor([0.6, 0.8]))
+
+
+def test_updates_are_added_up_in_float64_where_they_lie():
+    updates = [torch.tensor([1.0, 2.0]), torch.tensor([2.0**-30, -5.0])]
+    total = sum_of_updates(updates, 2, CPU)
+    assert total.dtype == torch.float64
+    assert total.tolist() == [1.0 + 2.0**-30, -3.0]
+    nothing = sum_of_updates([], 3, torch.device("meta"))
+    assert (nothing.device.type, nothing.dtype, len(nothing)) == ("meta", torch.float64, 3)
+
+
+def test_infinity_is_larger_than_the_largest_number_and_so_is_what_is_none():
+    most = torch.finfo(torch.float32).max
+    for worst in (math.inf, -math.inf, math.nan):
+        assert largest_coordinates(torch.tensor([most, worst]), 1).tolist() == [1]
+    assert largest_coordinates(torch.tensor([0.0, -3.0, 2.0]), 2).tolist() == [1, 2]
+    assert largest_coordinates(torch.tensor([1.0]), 0).tolist() == []
+
+
+def test_private_coordinates_are_the_largest_and_the_rest_is_zero():
+    sparse = Sparsification("local-top", 4, 2, 0)
+    clipped = contribute(torch.tensor([0.1, -3.0, 0.2, 4.0]), 10.0, sparse)
+    assert clipped.update.tolist() == [0.0, -3.0, 0.0, 4.0]
+    assert clipped.raw_norm == 5.0
+    whole = contribute(torch.tensor([0.3, 0.4]), 10.0)
+    assert whole.update.tolist() == torch.tensor([0.3, 0.4]).tolist()
+
+
+def test_public_coordinates_of_the_largest_are_not_scaled():
+    kept = torch.tensor([0, 3])
+    clipped = contribute(
+        torch.tensor([3.0, 9.0, 9.0, 4.0]), 10.0, Sparsification("released-top", 4, 2, 0), kept
+    )
+    assert clipped.update.tolist() == [3.0, 4.0]
+
+
+def test_a_sum_is_spread_over_its_coordinates():
+    values = torch.tensor([5.0, 6.0], dtype=torch.float64)
+    assert spread(values, None, 2) is values
+    whole = spread(values, torch.tensor([3, 1]), 4)
+    assert whole.tolist() == [0.0, 6.0, 0.0, 5.0]
+    assert whole.dtype == torch.float64
+
+
+@pytest.mark.parametrize("method", ["box-muller", "four-draw", "on-device"])
+@pytest.mark.parametrize("participants", [1, 4, 9])
+def test_a_share_of_noise_is_that_of_the_clients_stream_and_number(method, participants):
+    clipped = clip_update(torch.tensor([0.5, -0.25, 0.1]), 1.0)
+    found = noise_upload(clipped, 6.0, participants, Stream(bytes(32)), method)
+    share = {1: 6.0, 4: 3.0, 9: 2.0}[participants]
+    expected = add_gaussian_noise(clipped.update, share, Stream(bytes(32)), method)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("method", ["box-muller", "four-draw", "on-device"])
+def test_the_servers_mean_is_its_noised_sum_over_the_expected_clients(method):
+    total = torch.tensor([0.5, -0.25, 0.1], dtype=torch.float64)
+    expected = add_gaussian_noise(total, 3.0, Stream(bytes(32)), method)
+    noised, mean = release_mean(total, 3.0, 8.0, Stream(bytes(32)), method)
+    assert torch.equal(noised, expected)
+    assert torch.equal(mean, expected / 8.0)
+    same, mean = release_mean(total, 3.0, 8.0, None, method)
+    assert same is total
+    assert torch.equal(mean, total / 8.0)
