@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy import oracle as module
@@ -448,3 +449,19 @@ def test_time_counts_for_the_sampling_and_for_the_clipped_sum():
         asked.next_batch()
         asked.gradient(THETA)
     assert {"sampling", "clipped sum", "noise"} <= set(profile.seconds)
+
+
+def test_places_of_records_are_made_where_the_records_lie():
+    """Made elsewhere, they would wait for all that an accelerator has to do."""
+    places = []
+
+    class Made(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if func is torch.arange:
+                places.append((kwargs or {}).get("device"))
+            return func(*args, **(kwargs or {}))
+
+    _, flat = toy()
+    with Made():
+        clipped_sum(Sums(True), flat, THETA, (INPUTS, LABELS), 5)
+    assert places == [INPUTS.device] * 3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.privacy.sampling import FullBatch
 from dpfedadamw.privacy.units.registry import UNITS, make_plan
 from dpfedadamw.run.units import unit_of
 from tests.runs import small_spec, train
@@ -36,6 +38,18 @@ def test_noise_is_added_where_the_unit_says(word, gradients, updates):
     assert plan.noise_standard_deviation == gradients
     assert plan.update_noise_standard_deviation == updates
     assert (plan.fixed_divisor(0) is None) == (word != "record")
+
+
+def test_a_plan_without_privacy_has_neither_neighbours_nor_noise():
+    plan = plan_of("none")
+    assert (plan.adjacency, plan.noise_multiplier, plan.delta) == ("none", 0.0, None)
+    assert plan.clipping_norm == math.inf
+    assert plan.unit is UNITS["none"]
+    assert plan.sampling == FullBatch()
+    assert plan.records == RECORDS
+    assert not plan.unit.noises_gradients
+    assert not plan.unit.noises_updates
+    assert plan.unit.check_cost(plan) is None
 
 
 def test_what_claims_nothing_has_no_epsilon_and_no_target():
