@@ -246,6 +246,19 @@ def other_form(case: Case) -> None:
     path.write_bytes(write_envelope(changed))
 
 
+def said_otherwise(name: str, old: bytes, new: bytes) -> Callable[[Case], None]:
+    """Another content under the signature of the old one, and with the right key beside it."""
+
+    def forge(case: Case) -> None:
+        path = case.run / name
+        envelope = parse_envelope(path.read_bytes(), path.name)
+        assert envelope.payload.count(old) == 1
+        changed = dataclasses.replace(envelope, payload=envelope.payload.replace(old, new))
+        path.write_bytes(write_envelope(changed))
+
+    return forge
+
+
 def other_layout(case: Case) -> None:
     path = case.run / "attestation.json"
     path.write_bytes(path.read_bytes() + b"\n")
@@ -340,6 +353,14 @@ FORGERIES: dict[str, tuple[Callable[[Case], None], tuple[str, ...]]] = {
     ),
     "a name that speaks": (added("x\nALL HOLD"), ("ALL?HOLD: is not covered by",)),
     "the other form of a signature": (other_form, ("attestation.json: its signature was rewr",)),
+    "another number in the auditor's statement": (
+        said_otherwise("attestation.json", b'"sequence": 1', b'"sequence": 9'),
+        ("attestation.json: its signature is not by auditor.pub over this content",),
+    ),
+    "a space more in the trainer's statement": (
+        said_otherwise("training.attestation.json", b'"run": "', b'"run":  "'),
+        ("training.attestation.json: its signature is not by trainer.pub over this content",),
+    ),
     "another layout of an envelope": (other_layout, ("attestation.json: is missing, or not laid",)),
     "a link": (link, ("model.safetensors: is no regular file",)),
     "a pipe": (pipe, ("trainer.pub: is no regular file",)),
