@@ -146,8 +146,7 @@ class Ledger:
 
     def _recover(self, synced: int | None) -> None:
         content = self._disk.read(self._path)
-        whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        for number, line in enumerate(content.split(b"\n")[:-1], start=1):
             entry = self._entry(line)
             if entry is None:
                 if synced is not None and self.size >= synced:

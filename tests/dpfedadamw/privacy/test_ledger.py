@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.ledger import GENESIS, Ledger, canonical
+from dpfedadamw.privacy.ledger import GENESIS, Ledger, Spend, canonical, extended
+from dpfedadamw.storage.disk import DISK
 
 
 def test_each_line_carries_the_hash_of_the_line_before(tmp_path):
@@ -181,3 +183,214 @@ def test_a_spend_is_kept_without_its_chain_and_reads_like_its_line(tmp_path):
         assert kept.get("digest") is None
         with pytest.raises(KeyError):
             kept["previous"]
+
+
+BEFORE = bytes(range(32))
+
+
+def test_the_history_of_a_charge_is_all_of_its_line_but_its_chain():
+    spend = {"kind": "spend", "round": 2, "client": 3, "time": "now"}
+    told = b'{"client":3,"kind":"spend","round":2,"time":"now"}'
+    expected = hashlib.sha256(BEFORE + told).digest()
+    assert extended(BEFORE, spend) == expected
+    assert extended(BEFORE, {**spend, "previous": "a", "digest": "b"}) == expected
+    assert extended(bytes(32), spend) != expected
+
+
+ROUND = {
+    "round": 4,
+    "clients": [0, 2],
+    "steps": [5, 5],
+    "queries": 1,
+    "broadcast_sha256": "aa",
+    "uploads_sha256": "bb",
+    "released_sha256": "cc",
+}
+
+
+def test_the_history_of_a_finished_round_is_what_an_auditor_computes_again():
+    told = (
+        b'{"broadcast_sha256":"aa","clients":[0,2],"queries":1,"released_sha256":"cc","round":4,'
+        b'"steps":[5,5],"uploads_sha256":"bb"}'
+    )
+    expected = hashlib.sha256(BEFORE + told).digest()
+    entry = {**ROUND, "kind": "round", "seconds": 1.5, "previous": "a", "digest": "b"}
+    assert extended(BEFORE, entry) == expected
+    # What a trainer could choose freely is not in it.
+    assert extended(BEFORE, {**entry, "seconds": 2.5, "time": "then"}) == expected
+    few = {"kind": "round", "round": 4}
+    assert extended(BEFORE, few) == hashlib.sha256(BEFORE + b'{"round":4}').digest()
+
+
+@pytest.mark.parametrize("kind", ["header", "resume", "claim", "end"])
+def test_other_lines_are_no_part_of_the_history(kind):
+    assert extended(BEFORE, {**ROUND, "kind": kind}) == BEFORE
+
+
+def test_the_history_follows_every_line_and_is_the_same_when_opened_again(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert ledger.history == bytes(32)
+    ledger.append("header", {"rounds": 2})
+    assert ledger.history == bytes(32)
+    spends = [{"round": 0, "client": client} for client in (0, 1)]
+    ledger.append_all("spend", spends)
+    ledger.append("round", {**ROUND, "round": 0})
+    expected = bytes(32)
+    for spend in spends:
+        expected = extended(expected, {**spend, "kind": "spend"})
+    expected = extended(expected, {**ROUND, "round": 0, "kind": "round"})
+    assert ledger.history == expected
+    assert Ledger(tmp_path / "ledger.jsonl").history == expected
+
+
+def test_the_first_line_follows_sixty_four_zeros(tmp_path):
+    Ledger(tmp_path / "ledger.jsonl").append("header", {"run": "a"})
+    (line,) = (tmp_path / "ledger.jsonl").read_bytes().splitlines()
+    assert json.loads(line)["previous"] == "0" * 64
+    digest = hashlib.sha256(
+        b'{"kind":"header","previous":"' + b"0" * 64 + b'","run":"a"}'
+    ).hexdigest()
+    assert json.loads(line)["digest"] == digest
+
+
+def test_fields_cannot_stand_for_the_kind_or_the_chain(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("header", {"kind": "claim", "previous": "x", "run": "a"})
+    (entry,) = Ledger(tmp_path / "ledger.jsonl").entries
+    assert (entry["kind"], entry["previous"]) == ("header", GENESIS)
+
+
+def test_a_kept_spend_is_a_mapping_without_its_chain_and_shares_its_names():
+    fields = {"kind": "spend", "client": 3, "previous": "a", "digest": "b", "steps": 5}
+    one, other = Spend(fields), Spend({**fields, "client": 4})
+    assert dict(one) == {"kind": "spend", "client": 3, "steps": 5}
+    assert (list(one), len(one), one["steps"]) == (["kind", "client", "steps"], 3, 5)
+    assert "previous" not in one
+    assert one._names is other._names
+    with pytest.raises(KeyError, match="attempt"):
+        one["attempt"]
+    assert not hasattr(one, "__dict__")
+
+
+class Noted:
+    """The disk, and what is asked of it in order, with each path's name and each number."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __getattr__(self, name):
+        method = getattr(DISK, name)
+
+        def call(*arguments):
+            told = [one.name if isinstance(one, Path) else one for one in arguments]
+            plain = [one for one in told if isinstance(one, (str, bytes)) or type(one) is int]
+            self.asked.append((name, *plain))
+            return method(*arguments)
+
+        return call
+
+
+def test_a_new_ledger_is_named_on_the_disk_and_a_line_is_there_before_it_counts(tmp_path):
+    disk = Noted()
+    ledger = Ledger(tmp_path / "ledger.jsonl", disk)
+    assert [(one[0], *one[2:]) for one in disk.asked if one[0] != "close"] == [
+        ("is_file",),
+        ("create", 0o644),
+        ("sync_folder",),
+    ]
+    assert [one[0] for one in disk.asked] == ["is_file", "create", "close", "sync_folder"]
+    assert disk.asked[-1] == ("sync_folder", tmp_path.name)
+    ledger.append("header", {"run": "a"})
+    size = ledger.size
+    disk.asked.clear()
+    ledger.append_all("spend", [{"client": 0}, {"client": 1}])
+    assert [one[0] for one in disk.asked] == ["open", "write", "sync", "close"]
+    # Behind what is there, whatever a crash left of an earlier line.
+    content = (tmp_path / "ledger.jsonl").read_bytes()
+    assert disk.asked[1] in [("write", content[size:], size), ("write", 3, content[size:], size)]
+    assert ledger.size == len(content)
+
+
+def test_lines_of_a_killed_writer_are_synced_when_read_and_a_torn_one_is_cut_off(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    content, _ = written(path)
+    disk = Noted()
+    Ledger(path, disk)
+    assert [one[0] for one in disk.asked] == ["is_file", "read", "open", "sync", "close"]
+    path.write_bytes(content + b"{")
+    disk.asked.clear()
+    Ledger(path, disk)
+    assert [one[0] for one in disk.asked] == ["is_file", "read", "cut", "open", "sync", "close"]
+    assert disk.asked[2] == ("cut", "ledger.jsonl", len(content))
+    assert path.read_bytes() == content
+
+
+def test_a_line_whose_write_failed_does_not_count(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("header", {"run": "a"})
+    size, history, entries = ledger.size, ledger.history, list(ledger.entries)
+    ledger._disk = Noted()
+    ledger._disk.sync = lambda file: (_ for _ in ()).throw(OSError("full"))
+    with pytest.raises(OSError, match="full"):
+        ledger.append("spend", {"client": 0})
+    assert (ledger.size, ledger.history, ledger.entries) == (size, history, entries)
+    # What was torn is written over by the next, which follows the line before it.
+    ledger._disk = DISK
+    ledger.append("spend", {"client": 0, "steps": 12345})
+    assert [one["kind"] for one in Ledger(tmp_path / "ledger.jsonl").entries] == ["header", "spend"]
+
+
+def chained(**fields) -> dict[str, object]:
+    body = {"kind": "header", "previous": GENESIS, **fields}
+    return {**body, "digest": hashlib.sha256(canonical(body)).hexdigest()}
+
+
+def without(name) -> dict[str, object]:
+    entry = chained(run="a")
+    del entry[name]
+    return entry
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # The same entry in another form of bytes, under digests that hold.
+        json.dumps(chained(run="a")).encode(),
+        canonical(chained(run="a")).replace(b'"run":"a"', b'"run":"b","run":"a"'),
+        b" " + canonical(chained(run="a")),
+        # No entry at all.
+        b"",
+        b"7",
+        b"null",
+        b"[1]",
+        b'"text"',
+        b"{}",
+        b"{",
+        b"\xff",
+        b'{"run":NaN}',
+        canonical(without("previous")),
+        canonical(without("digest")),
+        canonical({**chained(run="a"), "previous": "1" * 64}),
+        canonical({**chained(run="a"), "run": "b"}),
+    ],
+)
+def test_a_whole_line_that_is_no_entry_of_the_chain_is_refused(line, tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(canonical(chained(run="a")) + b"\n")
+    assert len(Ledger(path).entries) == 1
+    path.write_bytes(line + b"\n")
+    with pytest.raises(PrivacyError, match="line 1: the hash chain is broken"):
+        Ledger(path)
+    # Nothing of it was paid for, so where that is known it is dropped.
+    assert Ledger(path, synced=0).entries == []
+    assert path.read_bytes() == b""
+
+
+def test_nothing_behind_a_broken_line_is_kept_even_if_it_follows_the_last_good_one(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    content, sizes = written(path)
+    # What was never paid for is cut off whole: a line behind it would lie elsewhere than it counts.
+    path.write_bytes(content[: sizes[1]] + b"torn\n" + content[sizes[1] :])
+    kept = Ledger(path, synced=sizes[1])
+    assert (len(kept.entries), kept.size) == (2, sizes[1])
+    assert path.read_bytes() == content[: sizes[1]]

@@ -12,12 +12,14 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from opacus.accountants import RDPAccountant
+from scipy import stats
 
 from audit.accounting.budget import Steps, budget
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting import divergences, rdp
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
 from dpfedadamw.privacy.accounting.rdp import epsilon_rdp
+from dpfedadamw.privacy.accounting.registry import ACCOUNTANTS
 from dpfedadamw.privacy.composition import Composition, mu_gdp
 
 REFERENCE = Composition(1.0, 0.02, 2000)
@@ -218,3 +220,132 @@ def test_a_divergence_grows_with_the_rate_and_falls_with_the_noise() -> None:
     at = divergences.poisson_divergence
     assert at(1.0, 0.1, 4.0) < at(1.0, 0.11, 4.0) < at(1.0, 1.0, 4.0) == 2.0
     assert at(1.1, 0.1, 4.5) < at(1.0, 0.1, 4.5)
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 32.0])
+def test_a_replaced_record_moves_a_sum_twice_as_far_as_one_that_is_taken_out(order: float) -> None:
+    # A Gaussian moved by s has the divergence α·s²/(2σ²): s is 1, or 2 where one is replaced.
+    taken, replaced = order / (2 * 3.0**2), 4 * order / (2 * 3.0**2)
+    full = Composition(3.0, 1.0, 5, sampling="full")
+    assert rdp.divergence((full,), order) == pytest.approx(5 * taken, rel=1e-12)
+    for sampling in ("shuffled", "fixed-size"):
+        part = Composition(3.0, 1.0, 5, sampling=sampling)
+        assert rdp.divergence((part,), order) == pytest.approx(5 * replaced, rel=1e-9)
+    # Two queries on a batch are one of 1/√2 of the noise, and unlike steps add up.
+    twice = Composition(3.0, 1.0, 5, 2, "full")
+    assert rdp.divergence((twice, full), order) == pytest.approx(15 * taken, rel=1e-12)
+
+
+def test_the_divergence_of_order_two_is_its_closed_form() -> None:
+    part = Composition(1.3, 0.2, 7)
+    expected = 7 * math.log1p(0.2**2 * math.expm1(1.3**-2))
+    assert rdp.divergence((part,), 2.0) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_batch_of_fixed_size_is_that_of_wang_and_others_at_half_the_noise() -> None:
+    # Theorem 9, whose bound at α = 2 is log(1 + q²·min(4(e^D - 1), 2e^D)), with D = 1/(σ/2)².
+    for noise, rate in ((2.0, 0.1), (6.0, 0.3)):
+        part = Composition(noise, rate, 3, sampling="fixed-size")
+        divergence = (noise / 2.0) ** -2
+        least = min(4.0 * math.expm1(divergence), 2.0 * math.exp(divergence))
+        expected = 3 * math.log1p(rate**2 * least)
+        assert rdp.divergence((part,), 2.0) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_overflow_of_batches_of_fixed_size_is_not_told_either() -> None:
+    part = Composition(0.02, 0.5, 10, sampling="fixed-size")
+    assert epsilon_rdp(part, 1e-5) > 1000.0
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "full"])
+def test_the_bound_from_below_is_twice_the_square_of_the_total_variation(sampling: str) -> None:
+    for noise, rate, steps, queries in ((1.0, 0.3, 5, 1), (4.0, 0.9, 100, 2)):
+        part = Composition(noise, 1.0 if sampling == "full" else rate, steps, queries, sampling)
+        sigma = noise / math.sqrt(queries)
+        variation = part.sampling_rate * (2.0 * stats.norm.cdf(1.0 / (2.0 * sigma)) - 1.0)
+        expected = 2.0 * steps * variation**2
+        assert rdp._least_rdp([part]) == pytest.approx(expected, rel=1e-12)
+        assert rdp._least_rdp([part, part]) == pytest.approx(2.0 * expected, rel=1e-12)
+
+
+def test_the_bound_from_below_knows_nothing_of_other_batches_and_of_rounding() -> None:
+    fixed = Composition(0.5, 0.5, 100, sampling="fixed-size")
+    shuffled = Composition(0.5, 1.0, 100, sampling="shuffled")
+    assert rdp._least_rdp([fixed]) == rdp._least_rdp([shuffled]) == 0.0
+    plain = Composition(1.0, 0.5, 1)
+    assert rdp._least_rdp([plain, fixed]) == rdp._least_rdp([plain])
+    # 2·(q·(2Φ(1/2) - 1))², on either side of a millionth.
+    unit = 2.0 * stats.norm.cdf(0.5) - 1.0
+    edge = math.sqrt(0.5e-6) / unit
+    assert rdp._least_rdp([Composition(1.0, 1.01 * edge, 1)]) == pytest.approx(1e-6, rel=0.03)
+    assert rdp._least_rdp([Composition(1.0, 0.99 * edge, 1)]) == 0.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
+def test_the_least_value_is_found_wherever_it_lies(count: int) -> None:
+    orders = [1.5 * index for index in range(count)]
+    for least in range(count):
+        assert rdp._valley(lambda x, least=least: abs(x - 1.5 * least), orders) == least
+    # Of equal ones the first.
+    assert rdp._valley(lambda x: 0.0, orders) == 0
+
+
+def gaussians(*noises: float) -> list[Composition]:
+    return [Composition(noise, 1.0, 1, sampling="full") for noise in noises]
+
+
+@pytest.mark.parametrize("conversion", ["classic", "improved"])
+@pytest.mark.parametrize(
+    "noises", [(1.0,), (0.3,), (9.0,), (1.5, 2.0, 2.5, 3.0), (1.5, 1.9, 2.2, 2.5, 3.0)]
+)
+@pytest.mark.parametrize("delta", [1e-3, 1e-9])
+def test_gaussians_cost_the_least_of_the_printed_formula(noises, delta, conversion) -> None:
+    half = sum(1.0 / noise**2 for noise in noises) / 2.0
+
+    def converted(order: float) -> float:
+        plain = order * half
+        if conversion == "classic":
+            return plain + math.log(1.0 / delta) / (order - 1.0)
+        return plain + math.log1p(-1.0 / order) - math.log(delta * order) / (order - 1.0)
+
+    # Orders between the whole ones for up to four kinds of steps.
+    orders = [1.0 + one / 10.0 for one in range(1, 100)] if len(noises) <= 4 else []
+    whole = [*map(float, range(2, 64)), 128.0, 256.0, 512.0, 1024.0]
+    expected = min(map(converted, [*orders, *whole]))
+    found = epsilon_rdp(gaussians(*noises), delta, conversion)
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_orders_between_are_asked_for_beside_the_best_whole_one_alone(monkeypatch) -> None:
+    asked: set[float] = set()
+
+    def noted(parts: object, order: float) -> float:
+        asked.add(order)
+        return order
+
+    monkeypatch.setattr(rdp, "divergence", noted)
+    rdp._epsilon_rdp.cache_clear()
+    # α + log(1/δ)/(α - 1) is least at α = 1 + √log(1/δ) = 4.39.
+    found = epsilon_rdp(gaussians(1.2345), 1e-5, "classic")
+    rdp._epsilon_rdp.cache_clear()
+    assert found == pytest.approx(4.4 + math.log(1e5) / 3.4, rel=1e-12)
+    between = sorted(round(order, 1) for order in asked if order != round(order))
+    assert between == [3 + n / 10 for n in range(1, 10)] + [4 + n / 10 for n in range(1, 10)]
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-11, 1.0])
+def test_no_epsilon_by_divergences_at_a_delta_out_of_range(delta: float) -> None:
+    with pytest.raises(PrivacyError, match="delta must lie"):
+        epsilon_rdp(REFERENCE, delta)
+
+
+def test_both_conversions_are_registered_and_cover_every_sampler() -> None:
+    part = Composition(2.0, 1.0, 4, sampling="full")
+    improved, classic = ACCOUNTANTS["rdp"], ACCOUNTANTS["rdp-classic"]
+    assert (improved.label, classic.label) == ("RDP", "RDP, classic")
+    assert improved.epsilon(part, 1e-5) == epsilon_rdp(part, 1e-5, "improved")
+    assert classic.epsilon(part, 1e-5) == epsilon_rdp(part, 1e-5, "classic")
+    for one in (improved, classic):
+        assert one.samplings == {"poisson", "full", "fixed-size", "shuffled"}
+        assert one.leads is None
