@@ -179,3 +179,16 @@ def test_one_line_that_does_not_hold_makes_the_whole_ledger_unreadable(folder):
         assert read_ledger(path) == []
         path.write_bytes(first + b"\n" + bad + b"\n" + good + b"\n")
         assert read_ledger(path) == []
+
+
+def test_what_is_known_of_a_run_is_told_in_these_words():
+    assert [str(one) for one in Condition] == [
+        "settled",
+        "starting",
+        "running",
+        "stopped",
+        "never began",
+        "on another machine",
+        "directory gone",
+        "ledger unreadable",
+    ]
