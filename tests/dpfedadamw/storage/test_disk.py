@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
+from pathlib import Path
 
 import pytest
 
-from dpfedadamw.storage.disk import DISK, Disk, append, write_atomically
+from dpfedadamw.storage.disk import (
+    DISK,
+    PRIVATE_MODE,
+    UNFINISHED,
+    Disk,
+    append,
+    make_folders,
+    settle,
+    write_atomically,
+    write_json,
+)
 
 
 class Watched(Disk):
@@ -105,3 +117,314 @@ def test_a_write_that_the_system_cuts_short_is_continued(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:3]))
     write_atomically(tmp_path / "file", b"0123456789")
     assert (tmp_path / "file").read_bytes() == b"0123456789"
+
+
+@pytest.fixture
+def failing_sync(monkeypatch):
+    """A disk that takes what is written and never has it."""
+
+    def failing(_descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", failing)
+
+
+@pytest.fixture
+def none_left_open(monkeypatch):
+    """Every descriptor that the test opened was closed by its end."""
+    opened, closed = [], []
+    opening, closing = os.open, os.close
+
+    def watched_open(*given, **named):
+        opened.append(opening(*given, **named))
+        return opened[-1]
+
+    def watched_close(descriptor):
+        closed.append(descriptor)
+        closing(descriptor)
+
+    monkeypatch.setattr(os, "open", watched_open)
+    monkeypatch.setattr(os, "close", watched_close)
+    yield
+    assert opened
+    assert closed == opened
+
+
+@pytest.mark.usefixtures("failing_sync", "none_left_open")
+@pytest.mark.parametrize(
+    ("step", "named"),
+    [
+        (lambda path: append(path / "file", b"more", 3), "file"),
+        (lambda path: settle(path / "file"), "file"),
+        (lambda path: DISK.cut(path / "file", 1), "file"),
+        (lambda path: DISK.sync_folder(path), None),
+        (lambda path: write_atomically(path / "other", b"new"), "other"),
+    ],
+)
+def test_a_sync_that_fails_is_told_by_name_and_nothing_stays_open(step, named, tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        step(tmp_path)
+    assert caught.value.filename == str(tmp_path / named if named else tmp_path)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.usefixtures("none_left_open")
+def test_every_step_closes_what_it_opened(tmp_path):
+    write_atomically(tmp_path / "file", b"0123456789")
+    append(tmp_path / "file", b"more", 10)
+    settle(tmp_path / "file")
+    DISK.cut(tmp_path / "file", 2)
+    DISK.sync_folder(tmp_path)
+
+
+@pytest.mark.usefixtures("none_left_open")
+def test_a_file_that_cannot_be_given_its_permissions_is_closed(tmp_path, monkeypatch):
+    def failing(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "fchmod", failing)
+    with pytest.raises(PermissionError) as caught:
+        DISK.create(tmp_path / "file", 0o644)
+    assert caught.value.filename == str(tmp_path / "file")
+
+
+def test_a_name_that_the_system_told_is_kept(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"old")
+
+    def failing(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/the/device")
+
+    monkeypatch.setattr(os, "write", failing)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        append(tmp_path / "file", b"new", 3)
+    assert caught.value.filename == "/the/device"
+
+
+def test_settling_a_file_waits_for_it_and_changes_nothing(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    disk = Watched()
+    settle(tmp_path / "file", disk)
+    assert disk.steps == ["sync"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_what_was_torn_behind_the_end_is_written_over(tmp_path):
+    (tmp_path / "file").write_bytes(b"kept torn")
+    append(tmp_path / "file", b"MORE", 4)
+    assert (tmp_path / "file").read_bytes() == b"keptMOREn"
+
+
+def test_whoever_writes_many_files_may_wait_for_their_names_once(tmp_path):
+    disk = Watched()
+    write_atomically(tmp_path / "file", b"content", disk=disk, settle=False)
+    assert disk.steps == ["write", "sync", "rename"]
+
+
+@pytest.mark.parametrize("place", [".", "evidence"])
+def test_an_unfinished_file_is_hidden_and_in_the_runs_place_if_there_is_one(place, tmp_path):
+    seen = []
+
+    class Renaming(Disk):
+        def rename(self, old, new):
+            seen.append(old)
+            super().rename(old, new)
+
+    folder = tmp_path / "run" / place
+    folder.mkdir(parents=True)
+    write_atomically(folder / "file", b"1", disk=Renaming())
+    (tmp_path / "run" / UNFINISHED).mkdir()
+    write_atomically(folder / "file", b"2", disk=Renaming())
+    assert [path.parent for path in seen] == [folder, tmp_path / "run" / UNFINISHED]
+    assert all(re.fullmatch(r"\.file-[0-9a-f]{8}", path.name) for path in seen)
+    assert seen[0].name != seen[1].name
+
+
+def test_a_file_two_folders_below_is_not_taken_for_the_runs(tmp_path):
+    (tmp_path / UNFINISHED).mkdir()
+    folder = tmp_path / "one" / "two"
+    folder.mkdir(parents=True)
+
+    class Failing(Disk):
+        def rename(self, old, new):
+            assert old.parent == folder
+            raise OSError(errno.EACCES, "no", str(old), None, str(new))
+
+    with pytest.raises(PermissionError) as caught:
+        write_atomically(folder / "file", b"1", disk=Failing())
+    # The name that the reader of a message knows, alone, and nothing is left of the other.
+    assert (caught.value.filename, caught.value.filename2) == (str(folder / "file"), None)
+    assert os.listdir(folder) == []
+
+
+def test_an_interrupted_write_leaves_nothing_and_stays_an_interruption(tmp_path):
+    class Interrupted(Disk):
+        def sync(self, file):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", b"1", disk=Interrupted())
+    assert os.listdir(tmp_path) == []
+
+
+def test_where_even_the_removal_fails_the_first_error_is_told(tmp_path):
+    class Broken(Disk):
+        def sync(self, file):
+            raise OSError(errno.ENOSPC, "full")
+
+        def remove(self, path):
+            raise OSError(errno.EIO, "broken", str(path))
+
+    with pytest.raises(OSError, match="full"):
+        write_atomically(tmp_path / "file", b"1", disk=Broken())
+
+
+class Folders(Disk):
+    """Notes which folders are made and synced, by their names."""
+
+    def __init__(self):
+        self.steps = []
+
+    def make_folder(self, path, private=True):
+        super().make_folder(path, private)
+        self.steps.append(("made", path.name, private))
+
+    def sync_folder(self, path):
+        super().sync_folder(path)
+        self.steps.append(("synced", path.name))
+
+
+def test_folders_are_made_from_the_outermost_and_each_is_on_the_disk_before_the_next(tmp_path):
+    disk = Folders()
+    make_folders(tmp_path / "there" / "below", disk)
+    assert disk.steps == [
+        ("synced", tmp_path.parent.name),
+        ("made", "there", False),
+        ("synced", tmp_path.name),
+        ("made", "below", False),
+        ("synced", "there"),
+    ]
+    disk.steps.clear()
+    make_folders(tmp_path / "there" / "below", disk)
+    assert disk.steps == [("synced", "there")]
+
+
+def test_a_folder_that_another_makes_meanwhile_is_synced_all_the_same(tmp_path):
+    class Raced(Folders):
+        def make_folder(self, path, private=True):
+            path.mkdir()
+            super().make_folder(path, private)
+
+    disk = Raced()
+    make_folders(tmp_path / "new", disk)
+    assert disk.steps == [("synced", tmp_path.parent.name), ("synced", tmp_path.name)]
+
+
+def test_only_a_folder_above_what_was_made_may_be_closed_to_us(tmp_path):
+    class Closed(Folders):
+        refused: Path
+
+        def sync_folder(self, path):
+            if path == self.refused:
+                raise PermissionError(errno.EACCES, "no", str(path))
+            super().sync_folder(path)
+
+    disk = Closed()
+    disk.refused = tmp_path.parent
+    make_folders(tmp_path / "one", disk)
+    assert disk.steps == [("made", "one", False), ("synced", tmp_path.name)]
+    disk.refused = tmp_path
+    with pytest.raises(PermissionError):
+        make_folders(tmp_path / "two", disk)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o755), (0o027, 0o750)])
+def test_folders_that_are_not_private_are_as_the_umask_says(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        make_folders(tmp_path / "folder")
+        DISK.make_folder(tmp_path / "public", private=False)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / "public").stat().st_mode) == mode
+
+
+def test_json_has_the_permissions_that_were_asked_for(tmp_path):
+    write_json(tmp_path / "public", {})
+    write_json(tmp_path / "private", {}, PRIVATE_MODE)
+    assert stat.S_IMODE((tmp_path / "public").stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o600
+
+
+def test_kinds_of_files_are_told_apart_and_links_are_not_followed(tmp_path):
+    (tmp_path / "file").write_bytes(b"123")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "to a file").symlink_to("file")
+    (tmp_path / "to a folder").symlink_to("folder")
+    (tmp_path / "to nothing").symlink_to("nothing")
+    asked = {"exists": DISK.exists, "link": DISK.is_link, "file": DISK.is_file}
+    asked["folder"] = DISK.is_folder
+    names = ["file", "folder", "to a file", "to a folder", "to nothing", "nothing"]
+    found = {
+        name: {kind for kind, is_it in asked.items() if is_it(tmp_path / name)} for name in names
+    }
+    assert found == {
+        "file": {"exists", "file"},
+        "folder": {"exists", "folder"},
+        "to a file": {"exists", "link"},
+        "to a folder": {"exists", "link"},
+        "to nothing": {"exists", "link"},
+        "nothing": set(),
+    }
+    assert DISK.size(tmp_path / "file") == 3
+
+
+def test_names_are_sorted_and_there_are_none_without_a_folder(tmp_path, monkeypatch):
+    for name in "bca":
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.setattr(os, "listdir", lambda path: ["b", "c", "a"] if path == tmp_path else 1 / 0)
+    assert DISK.names(tmp_path) == ["a", "b", "c"]
+    monkeypatch.undo()
+    assert DISK.names(tmp_path / "none") == []
+
+
+def test_an_opened_file_knows_whether_it_still_has_its_name(tmp_path):
+    file = DISK.open_or_create(tmp_path / "file", 0o600)
+    try:
+        assert DISK.is_named(file)
+        (tmp_path / "file").unlink()
+        assert not DISK.is_named(file)
+        (tmp_path / "file").write_bytes(b"another's")
+        assert not DISK.is_named(file)
+    finally:
+        DISK.close(file)
+
+
+def test_a_file_that_is_opened_or_made_keeps_what_is_there_and_is_no_link(tmp_path):
+    file = DISK.open_or_create(tmp_path / "file", 0o600)
+    DISK.write(file, b"content")
+    DISK.close(file)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+    DISK.close(DISK.open_or_create(tmp_path / "file", 0o600))
+    assert (tmp_path / "file").read_bytes() == b"content"
+    (tmp_path / "link").symlink_to("file")
+    with pytest.raises(OSError, match="symbolic links"):
+        DISK.open_or_create(tmp_path / "link", 0o600)
+
+
+def test_what_is_opened_to_write_must_be_there(tmp_path):
+    for step in (DISK.open, lambda path: DISK.cut(path, 0), settle):
+        with pytest.raises(FileNotFoundError):
+            step(tmp_path / "none")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_tree_goes_as_far_as_it_can_and_a_folder_only_if_it_is_empty(tmp_path):
+    (tmp_path / "tree" / "below").mkdir(parents=True)
+    (tmp_path / "tree" / "below" / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="not empty"):
+        DISK.remove_folder(tmp_path / "tree")
+    DISK.remove_tree(tmp_path / "tree")
+    DISK.remove_tree(tmp_path / "tree")
+    assert os.listdir(tmp_path) == []

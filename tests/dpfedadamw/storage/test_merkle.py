@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
 import pytest
 
 from audit.untrusted.merkle import leaf_digest, path_length, root_above, root_of
@@ -52,3 +53,12 @@ def test_each_path_leads_to_the_root_and_from_no_other_piece_or_place(count):
         other = (place + 1) % count
         if count > 1 and path_length(other, count) == len(path):
             assert root_above(leaf_digest(piece), other, count, path) != tree.root
+
+
+@pytest.mark.parametrize("count", [1, 5, 8, 13])
+def test_paths_of_several_leaves_stand_one_behind_the_other(count):
+    tree = tree_of([bytes([index]) for index in range(count)])
+    places = [count - 1, 0, count // 2, count - 1]
+    assert tree.paths(places) == b"".join(tree.path(place) for place in places)
+    assert tree.paths(np.array(places)) == tree.paths(places)
+    assert tree.paths([]) == b""
