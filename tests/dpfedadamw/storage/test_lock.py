@@ -12,6 +12,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -413,6 +414,7 @@ def test_folders_and_files_that_are_not_whole_are_swept_before_and_after(tmp_pat
         (tmp_path / UNFINISHED / "folder" / "below").mkdir(parents=True)
         (tmp_path / UNFINISHED / "folder" / "file").write_text("half")
         (tmp_path / UNFINISHED / "a file").write_text("half")
+        (tmp_path / UNFINISHED / "parameters").write_text("half")
 
     leave()
     with RunLock(tmp_path) as lock:
@@ -428,3 +430,19 @@ def test_asking_whether_a_run_is_held_makes_no_lock_and_holds_none(tmp_path):
     lock_file(tmp_path).parent.mkdir()
     lock_file(tmp_path).write_bytes(b"")
     assert [is_held(tmp_path), is_held(tmp_path)] == [False, False]
+
+
+def test_work_that_fails_lets_go_and_leaves_nothing_unfinished(tmp_path):
+    lock = RunLock(tmp_path)
+    with pytest.raises(KeyError), lock:
+        raise KeyError
+    assert not lock.held
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_system_that_cannot_be_asked_for_processes_has_its_holder_named(
+    ended, tmp_path, monkeypatch
+):
+    windows = SimpleNamespace(name="nt", getpid=os.getpid)
+    monkeypatch.setattr("dpfedadamw.storage.lock.os", windows)
+    assert f"(process {ended} on" in told_of(tmp_path, signature(process=ended))
