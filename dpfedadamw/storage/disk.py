@@ -22,7 +22,7 @@ UNFINISHED = ".unfinished"
 PUBLIC_MODE, PRIVATE_MODE, FOLDER_MODE = 0o644, 0o600, 0o700
 
 # Windows knows no folders as files and translates line ends unless told.
-_WHOLE_BYTES = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_WHOLE_BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", None)
 
 

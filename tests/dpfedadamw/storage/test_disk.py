@@ -428,3 +428,11 @@ def test_a_tree_goes_as_far_as_it_can_and_a_folder_only_if_it_is_empty(tmp_path)
     DISK.remove_tree(tmp_path / "tree")
     DISK.remove_tree(tmp_path / "tree")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_open_is_not_handed_to_other_programs(tmp_path):
+    file = DISK.create(tmp_path / "file", 0o600)
+    try:
+        assert not os.get_inheritable(file.descriptor)
+    finally:
+        DISK.close(file)

@@ -425,7 +425,7 @@ def test_folders_and_files_that_are_not_whole_are_swept_before_and_after(tmp_pat
 
 
 def test_asking_whether_a_run_is_held_makes_no_lock_and_holds_none(tmp_path):
-    assert not is_held(tmp_path)
+    assert is_held(tmp_path) is False
     assert os.listdir(tmp_path) == []
     lock_file(tmp_path).parent.mkdir()
     lock_file(tmp_path).write_bytes(b"")
