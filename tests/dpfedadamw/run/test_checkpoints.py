@@ -221,3 +221,37 @@ def test_the_list_says_what_is_trained_and_what_training_must_not_change() -> No
     # What is trained moves, also under its second name.
     assert [name for name, one in listed.items() if "sha256" in one] == ["body.weight", "count"]
     assert json.loads(json.dumps(listed)) == listed
+
+
+class ServerOfNames:
+    """What it carries is named as a client's memory or the state itself might be."""
+
+    def start(self, parameters: Tensor) -> ServerState:
+        return ServerState(parameters, dict.fromkeys(("client.1", "state.1"), parameters * 0))
+
+
+def test_names_of_the_rules_do_not_mix_with_those_of_the_parts() -> None:
+    own = {"client.1": torch.ones(2), "state.1": torch.full((2,), 2.0)}
+    memories = {12: {"state.1": torch.full((2,), 3.0)}}
+    packed = pack_state(ServerState(torch.zeros(2), own, memories), NUMBERS)
+    assert set(load(packed)) == {
+        "parameters",
+        "state.client.1",
+        "state.state.1",
+        "client.12.state.1",
+    }
+    found, _ = unpack_state(packed, ServerOfNames(), torch.ones(2))
+    assert {name: one.tolist() for name, one in found.state.items()} == {
+        "client.1": [1.0, 1.0],
+        "state.1": [2.0, 2.0],
+    }
+    assert found.memories[12]["state.1"].tolist() == [3.0, 3.0]
+
+
+def test_an_empty_trained_tensor_shares_its_place_with_no_other() -> None:
+    model = nn.Module()
+    model.none = nn.Parameter(torch.zeros(0))
+    model.register_buffer("empty", torch.zeros(0))
+    listed = {one["name"]: one for one in checkpoints.tensor_list(model)}
+    assert listed["none"]["trained"]
+    assert listed["empty"]["sha256"] == hashlib.sha256(b"").hexdigest()
