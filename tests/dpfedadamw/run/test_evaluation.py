@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp
 from torch import nn
 
 from dpfedadamw import spec as specs
@@ -16,7 +17,8 @@ from dpfedadamw.data.datasets import Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.privacy.sampling import FullBatch, PoissonSampling
-from dpfedadamw.run.evaluation import evaluate, evaluated, interval, is_due
+from dpfedadamw.run.evaluation import evaluate, evaluated, interval, is_due, measure
+from dpfedadamw.tasks import Task
 from tests.runs import small_spec, train
 
 SMALL, LARGE = nn.Linear(10, 10), nn.Linear(3000, 1000)
@@ -132,3 +134,160 @@ def test_training_records_of_a_private_run_are_refused_and_never_measured():
         model=None, dataset=None, device=None,
     )  # fmt: skip
     assert evaluated(private)[-1] is False
+
+
+class Weighing(nn.Module):
+    """Answers with the numbers of each record; so many parameters, which take no memory."""
+
+    def __init__(self, parameters: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(parameters, device="meta"))
+        self.modes: list[bool] = []
+        self.sizes: list[int] = []
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        assert not torch.is_grad_enabled()
+        self.modes.append(self.training)
+        self.sizes.append(len(inputs))
+        return inputs
+
+
+@pytest.mark.parametrize(("tested", "every"), [(2**20, 1), (2**20 + 1, 20)])
+def test_cheap_is_up_to_sixteen_million_products(tested, every):
+    model = Weighing(16)
+    assert interval(experiment(tested=tested, model=model, clients=10**6)) == every
+
+
+def test_validation_and_training_records_that_are_tested_cost_as_much():
+    one = experiment(clients=1, steps=10, batch=10.0)
+    assert interval(one) == 667
+    one.dataset.validation = range(2_000)
+    assert interval(one) == 800
+    one.dataset.train = range(3_000)
+    assert interval(one) == 800
+    one.spec.evaluation.training = True
+    assert interval(one) == 1_000
+    one.plan.queries_per_step = 2
+    assert interval(one) == 500
+
+
+def test_where_a_step_takes_all_records_it_counts_as_one():
+    assert interval(experiment(clients=1, steps=10, batch=None)) == 6_667
+
+
+@pytest.mark.parametrize(
+    ("parameters", "largest"),
+    [(0, 1024), (10**6, 1024), (10**6 + 1, 128), (10**7, 128), (10**7 + 1, 64)],
+)
+def test_the_bounds_between_small_and_large_models(parameters, largest):
+    model = Weighing(parameters)
+    measure(model, records(np.zeros((1_100, 2)), np.zeros(1_100, np.int64)), torch.device("cpu"))
+    assert model.sizes[0] == largest
+    assert sum(model.sizes) == 1_100
+
+
+class Wide:
+    """Records of so many numbers each, of which only the first two are looked at."""
+
+    def __init__(self, numbers: int) -> None:
+        self.shape = (2, numbers // 2)
+
+    def to(self, _device: torch.device) -> Wide:
+        return self
+
+    def __getitem__(self, part: slice) -> torch.Tensor:
+        return torch.zeros(len(range(3_000)[part]), 2)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "largest"),
+    [(2**14, 1024), (2**14 + 2, 1023), (2**20, 16), (2**24, 1), (2**24 + 2, 1), (2**26, 1)],
+)
+def test_a_batch_has_at_most_sixteen_million_numbers_and_one_record_at_least(numbers, largest):
+    model = Weighing()
+    wide: Any = Records(Wide(numbers), np.zeros(2 * largest, np.int64))  # type: ignore[arg-type]
+    measure(model, wide, torch.device("cpu"))
+    assert model.sizes == [largest, largest]
+
+
+def records(outputs: np.ndarray, labels: np.ndarray) -> Records:
+    return Records(StoredRecords(outputs.astype(np.float32)), labels)
+
+
+def cross_entropy(outputs: np.ndarray, labels: np.ndarray) -> float:
+    return float(np.mean(logsumexp(outputs, axis=1) - outputs[range(len(labels)), labels]))
+
+
+def three_classes(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, 3)), rng.integers(0, 2, count)
+
+
+def test_classes_are_measured_by_share_loss_and_class_on_each_part_of_the_records():
+    parts = {name: three_classes(seed, 40 + seed) for seed, name in enumerate(("a", "b", "c"))}
+    test, validation, train = (records(*part) for part in parts.values())
+    dataset: Any = SimpleNamespace(test=test, validation=validation, train=train, classes=4)
+    model = Weighing()
+    found = evaluate(model, dataset, torch.device("cpu"), training=True)
+    right = [outputs.argmax(1) == labels for outputs, labels in parts.values()]
+    assert found.accuracy == pytest.approx(right[0].mean())
+    assert found.validation_accuracy == pytest.approx(right[1].mean())
+    assert found.train_accuracy == pytest.approx(right[2].mean())
+    assert found.loss == pytest.approx(cross_entropy(*parts["a"]), rel=1e-5)
+    assert found.train_loss == pytest.approx(cross_entropy(*parts["c"]), rel=1e-5)
+    assert found.validation_loss is None
+    labels = parts["a"][1]
+    pairs = [(int((labels == one).sum()), int(right[0][labels == one].sum())) for one in (0, 1)]
+    assert found.by_class == (*pairs, (0, 0), (0, 0))
+    assert model.modes == [False] * 3
+    assert model.training
+
+
+def test_only_test_records_are_measured_where_nothing_else_is_asked_for():
+    test = records(*three_classes(1, 30))
+    dataset: Any = SimpleNamespace(test=test, validation=None, train=None, classes=3)
+    model = Weighing()
+    found = evaluate(model, dataset, torch.device("cpu"))
+    assert (found.validation_accuracy, found.validation_loss) == (None, None)
+    assert (found.train_accuracy, found.train_loss) == (None, None)
+    assert model.sizes == [30]
+
+
+def test_a_regression_has_losses_and_measures_and_no_classes():
+    model = Weighing()
+    model.record_task = Task(specs.task_of({"kind": "regression"}))  # type: ignore[assignment]
+    test = records(np.array([[0.0], [1.0]]), np.array([[2.0], [1.0]], np.float32))
+    validation = records(np.array([[3.0]]), np.array([[0.0]], np.float32))
+    dataset: Any = SimpleNamespace(test=test, validation=validation, classes=1)
+    found = evaluate(model, dataset, torch.device("cpu"))
+    assert (found.accuracy, found.validation_accuracy, found.by_class) == (None, None, ())
+    assert (found.loss, found.validation_loss) == (2.0, 9.0)
+    assert found.measures["rmse"] == pytest.approx(2**0.5)
+
+
+@pytest.mark.parametrize("wrong", [np.inf, np.nan])
+def test_a_loss_that_is_not_finite_is_not_told(wrong):
+    bad = records(np.array([[0.0, wrong]]), np.array([0]))
+    dataset: Any = SimpleNamespace(test=bad, validation=bad, train=bad, classes=2)
+    found = evaluate(Weighing(), dataset, torch.device("cpu"), training=True)
+    assert (found.loss, found.train_loss) == (None, None)
+    assert found.accuracy is not None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "unit", "expected"),
+    [
+        (True, "none", True),
+        (False, "none", False),
+        (True, "client", False),
+        (True, "record", False),
+    ],
+)
+def test_training_records_are_looked_at_only_where_nothing_is_private(wanted, unit, expected):
+    one: Any = SimpleNamespace(
+        spec=SimpleNamespace(
+            evaluation=SimpleNamespace(training=wanted), privacy=SimpleNamespace(unit=unit)
+        ),
+        model="model", dataset="data", device="device",
+    )  # fmt: skip
+    assert evaluated(one) == ("model", "data", "device", expected)
