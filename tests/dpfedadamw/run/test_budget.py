@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
+from dpfedadamw.experiment import RunError
 from dpfedadamw.federation import rounds
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.budget import reservations
 from dpfedadamw.privacy.budget.charges import epsilon_of, reserved
 from dpfedadamw.privacy.budget.database import BudgetError
+from dpfedadamw.run import budget as budget_of_run
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.rundir import open_existing
+from dpfedadamw.rundir import RunDirectory, open_existing
 from tests.audit.synthetic_run import rewrite_ledger
 from tests.runs import attest, begin, call, failing, small_spec, train, verdicts
 
@@ -222,3 +229,158 @@ def test_the_resolved_spec_names_the_budget_as_it_was_given(tmp_path):
     written = yaml.safe_load(training.run.spec.read_text())["budget"]
     assert written == {"file": str(tmp_path / "budget.sqlite"), "epsilon": 4.0, "delta": 1e-5}
     training.lock.release()
+
+
+class Noted:
+    """Stands where reservations are: notes what is asked of it, and fails where it is told to."""
+
+    def __init__(self, failing=()):
+        self.calls, self.failing = [], failing
+
+    def __getattr__(self, name):
+        def call(*given):
+            self.calls.append((name, *given))
+            if name in self.failing:
+                raise BudgetError("gone")
+            return SimpleNamespace(epsilon=0.75) if name == "settle" else "reserved as 7"
+
+        return call
+
+
+OWNERS = np.array([0, 1, 1, 2], dtype=np.int16)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What of a plan a budget looks at."""
+
+    rounds: int
+    unit: object
+    adjacency: str = "add-remove"
+
+
+def experiment_of(file="b.sqlite", noises_updates=False, rounds=4):
+    """What of an experiment its budget looks at; its plan costs a number for each round."""
+    plan = Plan(rounds, SimpleNamespace(name="record", noises_updates=noises_updates))
+    return SimpleNamespace(
+        spec=SimpleNamespace(
+            budget=SimpleNamespace(file=file, epsilon=4, delta=1e-5),
+            data=SimpleNamespace(dataset="digits"),
+        ),
+        plan=plan,
+        dataset=SimpleNamespace(sha256="d" * 64),
+        owner=OWNERS,
+    )
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Reservations that are noted, and costs that say what they were asked for."""
+    found = Noted()
+    monkeypatch.setattr(budget_of_run, "reservations", found)
+    monkeypatch.setattr(
+        budget_of_run.charges,
+        "reserved",
+        lambda plan, entries=(), completed=0: ("cost", plan.rounds, tuple(entries), completed),
+    )
+    return found
+
+
+def run_at(folder):
+    return RunDirectory(folder / "small-1")
+
+
+@pytest.mark.parametrize(
+    ("noises_updates", "held"),
+    [
+        (False, None),
+        # Who holds which record, as little-endian numbers of eight bytes.
+        (True, hashlib.sha256(b"".join(int(one).to_bytes(8, "little") for one in OWNERS))),
+    ],
+)
+def test_what_is_reserved_for_a_new_run_is_the_most_that_it_can_cost(
+    noises_updates, held, noted, tmp_path
+):
+    experiment, run = experiment_of(noises_updates=noises_updates), run_at(tmp_path)
+    with budget_of_run.opening(experiment) as one:
+        assert one.reserve(run) == {"epsilon": 4.0, "delta": 1e-5, "reservation": "reserved as 7"}
+    (name, file, request), confirmed = noted.calls
+    assert (name, file) == ("reserve", Path("b.sqlite"))
+    assert confirmed == ("confirm", Path("b.sqlite"), "reserved as 7")
+    assert asdict(request.account) == {
+        "data_sha256": "d" * 64,
+        "dataset": "digits",
+        "unit": "record",
+        "adjacency": "add-remove",
+        "partition_sha256": held and held.hexdigest(),
+        "epsilon": 4.0,
+        "delta": 1e-5,
+    }
+    assert (request.run, request.directory) == ("small-1", run.path)
+    assert request.cost == ("cost", 4, (), 0)
+    # With how many rounds it would fit is asked round by round.
+    assert request.cost_of_rounds(3) == ("cost", 3, (), 0)
+    assert request.most_rounds == 4
+
+
+def test_without_a_budget_nothing_is_reserved_confirmed_or_settled(noted, tmp_path):
+    experiment = experiment_of(file=None)
+    with budget_of_run.opening(experiment) as one:
+        assert one.reserve(run_at(tmp_path)) is None
+    budget_of_run.reserve_again(experiment, run_at(tmp_path), [{}], 2)
+    assert budget_of_run.settle(experiment, [{}]) == {}
+    with pytest.raises(KeyError), budget_of_run.opening(experiment) as one:
+        raise KeyError
+    assert noted.calls == []
+
+
+@pytest.mark.parametrize("failing", [(), ("settle",)])
+def test_a_start_that_fails_gives_back_and_tells_what_failed(failing, noted, tmp_path):
+    noted.failing = failing
+
+    def begin_and_stop():
+        with budget_of_run.opening(experiment_of()) as one:
+            one.reserve(run_at(tmp_path))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        begin_and_stop()
+    assert [call[0] for call in noted.calls] == ["reserve", "settle"]
+    assert noted.calls[1] == ("settle", Path("b.sqlite"), "reserved as 7", ())
+
+
+def test_a_reservation_that_is_gone_ends_the_start(noted, tmp_path):
+    noted.failing = ("confirm",)
+    with pytest.raises(BudgetError, match="gone"), budget_of_run.opening(experiment_of()) as one:
+        one.reserve(run_at(tmp_path))
+    assert [call[0] for call in noted.calls] == ["reserve", "confirm"]
+
+
+def test_a_run_that_goes_on_reserves_what_it_spent_and_what_is_left(noted, tmp_path):
+    entries = [{"budget": {"reservation": "reserved as 7"}}, {"kind": "spend"}]
+    budget_of_run.reserve_again(experiment_of(), run_at(tmp_path), entries, 2)
+    ((name, file, identifier, request),) = noted.calls
+    assert (name, file, identifier) == ("reserve_again", Path("b.sqlite"), "reserved as 7")
+    assert request.cost == ("cost", 4, tuple(entries), 2)
+    assert request.cost_of_rounds is None
+
+
+@pytest.mark.parametrize(
+    ("file", "entry"), [("b.sqlite", {}), (None, {"budget": {"reservation": "7"}})]
+)
+def test_spec_and_ledger_name_the_same_budget_or_the_run_does_not_go_on(
+    file, entry, noted, tmp_path
+):
+    with pytest.raises(RunError, match="do not name the same budget"):
+        budget_of_run.reserve_again(experiment_of(file=file), run_at(tmp_path), [entry], 2)
+    assert noted.calls == []
+
+
+@pytest.mark.parametrize(("failing", "charged"), [((), 0.75), (("settle",), None)])
+def test_the_claim_says_what_is_charged_or_that_it_could_not_be_settled(failing, charged, noted):
+    noted.failing = failing
+    entries = [{"budget": {"epsilon": 3.0, "delta": 1e-6, "reservation": "7"}}, {"kind": "spend"}]
+    assert budget_of_run.settle(experiment_of(), entries) == {
+        "budget": {"epsilon": 3.0, "delta": 1e-6, "charged": charged}
+    }
+    assert noted.calls == [("settle", Path("b.sqlite"), "7", entries)]

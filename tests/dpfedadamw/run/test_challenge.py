@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import hashlib
 import stat
 from datetime import UTC, datetime
 
@@ -11,13 +13,15 @@ import pytest
 import torch
 
 from audit.reading.openings import Coin, Opening, histories, stream_key
+from dpfedadamw import spec as specs
+from dpfedadamw.data.digests import client_digests
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
-from dpfedadamw.experiment import Experiment, prepare
+from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.privacy.noise import randomness
-from dpfedadamw.privacy.noise.key_tree import PublicCoin
+from dpfedadamw.privacy.noise.key_tree import PublicCoin, data_commitment
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
-from dpfedadamw.run.challenge import Challenged, coin_of, promise
+from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise, coin_of, promise
 from dpfedadamw.rundir import new_identifier, open_existing
 from tests.runs import key_of_a_test, small_spec
 
@@ -174,3 +178,76 @@ def test_a_published_seed_is_no_key_to_keep(tmp_path):
     with pytest.raises(DpfedadamwError, match="only randomness: release has a key"):
         engine_run.resume(open_existing(plain.run.path), torch.device("cpu"), escrow=tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_promise_is_made_of_digests_that_anyone_who_is_given_the_inputs_can_compute(experiment):
+    source = ReleaseRandomness(key_of_a_test())
+    found = promise(experiment, source)
+    spec_text = specs.dump(experiment.spec).encode()
+    assert found.spec_sha256 == hashlib.sha256(spec_text).hexdigest()
+    assert found.root == source.tree(3, 5).root
+    assert (found.rounds, found.clients, len(found.data)) == (3, 5, 5)
+    digests = client_digests(experiment.dataset.train, experiment.owner, 5)
+    assert list(found.data) == [
+        data_commitment(source.data_salt(client), client, digests[client]) for client in range(5)
+    ]
+    assert len(set(found.data)) == 5
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (small_spec("fedavg", mode="release"), "privacy.unit: this spec claims no privacy"),
+        (small_spec(), "randomness.mode: reproducible draws its noise from a published seed"),
+    ],
+)
+def test_what_cannot_be_challenged_is_promised_to_nobody(spec, words):
+    one = prepare(spec, torch.device("cpu"))
+    with pytest.raises(RunError) as caught:
+        promise(one, ReleaseRandomness(key_of_a_test()))
+    assert str(caught.value).startswith(words)
+
+
+def test_what_was_announced_is_what_runs(experiment):
+    one = challenged(experiment)
+    check_promise(experiment, one)
+    for change, words in [
+        ({"spec_sha256": "0" * 64}, "the spec is not the one of the intent of"),
+        ({"root": "0" * 64}, "--escrow: holds another key than the intent of"),
+        ({"rounds": 4}, "--escrow: holds another key than the intent of"),
+        ({"clients": 6}, "--escrow: holds another key than the intent of"),
+        ({"data": ("0" * 64, *one.promise.data[1:])}, ": 1 of 5 clients hold other records"),
+        ({"data": ("0" * 64,) * 5}, ": 5 of 5 clients hold other records"),
+    ]:
+        other = dataclasses.replace(one, promise=dataclasses.replace(one.promise, **change))
+        with pytest.raises(RunError) as caught:
+            check_promise(experiment, other)
+        assert words in str(caught.value)
+        assert one.run in str(caught.value)
+
+
+def test_streams_are_bound_to_the_nonce_and_the_run_of_the_header():
+    assert coin_of({}) == PublicCoin(b"", "")
+    assert coin_of({"public_coin": None}) == PublicCoin(b"", "")
+    bound = {"public_coin": {"nonce": NONCE.hex(), "run": "small-1"}}
+    assert coin_of(bound) == PublicCoin(NONCE, "small-1")
+
+
+def test_a_challenged_run_goes_on_with_the_key_that_was_committed_to(tmp_path):
+    coin = PublicCoin(NONCE, "small-1")
+    source = ReleaseRandomness(key_of_a_test(), coin)
+    escrow = tmp_path / "escrow"
+    source.write_escrow(escrow)
+    header = {
+        "public_coin": {"nonce": NONCE.hex(), "run": "small-1"},
+        "commitment": source.commitment,
+    }
+    again = challenged_again(header, escrow)
+    assert again is not None
+    assert (again.commitment, again.coin) == (source.commitment, coin)
+    assert challenged_again({"commitment": source.commitment}, escrow) is None
+    assert challenged_again({"commitment": source.commitment}, None) is None
+    with pytest.raises(RunError, match="--escrow FILE: an auditor has challenged this run"):
+        challenged_again(header, None)
+    with pytest.raises(RunError, match="holds another key than the run began with"):
+        challenged_again({**header, "commitment": "0" * 64}, escrow)

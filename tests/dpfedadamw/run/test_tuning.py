@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.privacy.accounting.selection import commitment
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
-from dpfedadamw.run.tuning import read_trial
+from dpfedadamw.run.tuning import check_trial, read_trial
 from dpfedadamw.storage.disk import write_json
 from reports.comparison import compare, tidy
 from reports.content import accounting, guarantee, outcomes, tuning
@@ -203,3 +206,53 @@ def test_a_trials_file_is_read_again_and_any_other_is_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(RunError, match="is no trial that a sweep drew"):
             read_trial(path)
+
+
+def trial_of(folder, **changes):
+    written = {"secret": "ab" * 32, "trial": 2, "trials": 5} | changes
+    path = folder / "trial"
+    path.write_text(json.dumps({name: one for name, one in written.items() if one is not None}))
+    return path
+
+
+def test_a_trial_is_read_as_it_was_written_and_its_secret_stays_out_of_the_header(tmp_path):
+    found = read_trial(trial_of(tmp_path))
+    assert (found.secret, found.number, found.trials) == (b"\xab" * 32, 2, 5)
+    assert found.to_plain() == {"secret": "ab" * 32, "trial": 2, "trials": 5}
+    assert found.header == {"trial": 2, "trials": 5, "commitment": commitment(b"\xab" * 32)}
+    assert "abab" not in str(found.header)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"secret": "ab" * 31},
+        {"secret": "ab" * 33},
+        {"secret": "xy" * 32},
+        {"secret": 7},
+        {"secret": None},
+        {"trial": None},
+        {"trials": "many"},
+    ],
+)
+def test_a_file_that_is_no_trial_is_refused(changes, tmp_path):
+    with pytest.raises(RunError, match="is no trial that a sweep drew"):
+        read_trial(trial_of(tmp_path, **changes))
+
+
+def test_a_trial_and_a_spec_go_together_or_not(tmp_path):
+    law = SimpleNamespace(drawn=lambda secret: 5 if secret == b"\xab" * 32 else 6)
+
+    def experiment(trials):
+        return SimpleNamespace(plan=SimpleNamespace(trials=trials))
+
+    check_trial(experiment(None), None)
+    for number in (1, 5):
+        check_trial(experiment(law), read_trial(trial_of(tmp_path, trial=number)))
+    with pytest.raises(RunError, match="a trial by itself is no selection"):
+        check_trial(experiment(law), None)
+    with pytest.raises(RunError, match="of this spec is not private"):
+        check_trial(experiment(None), read_trial(trial_of(tmp_path)))
+    for wrong in ({"trial": 0}, {"trial": 6}, {"trials": 4}, {"trials": 6}, {"secret": "cd" * 32}):
+        with pytest.raises(RunError, match="is not drawn by the law that the spec states"):
+            check_trial(experiment(law), read_trial(trial_of(tmp_path, **wrong)))
