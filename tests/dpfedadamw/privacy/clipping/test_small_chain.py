@@ -183,3 +183,84 @@ def test_targets_of_other_kinds_are_for_torch() -> None:
     inputs, targets = batch()
     assert small(inputs, targets.int()) is None
     assert small(inputs, nn.functional.one_hot(targets, 5).float()) is None
+
+
+def mixed() -> nn.Module:
+    """Layers of two kinds: not all of it is in float32."""
+    model = CHAINS["two hidden layers"]()
+    first = next(layer for layer in model.modules() if isinstance(layer, nn.Linear))
+    first.double()
+    return model
+
+
+def test_one_layer_of_another_kind_is_enough_for_torch() -> None:
+    assert small_of(mixed()) is None
+
+
+def test_the_longest_vector_and_the_widest_layer_decide() -> None:
+    # 32,767 parameters and no bias are short; one more is not.
+    for width, short in ((32_767, True), (32_768, False)):
+        model = nn.Sequential(nn.Linear(width, 1, bias=False))
+        assert (small_of(model) is not None) is short
+    hidden = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False))
+    small = small_of(hidden)
+    assert small is not None
+    assert (small.size, small.widest) == (4 * 3 + 3 + 3 * 2, 12)
+    assert [(step.weight, step.bias) for step in small.steps] == [
+        (slice(0, 12), slice(12, 15)),
+        (None, None),
+        (slice(15, 21), None),
+    ]
+    assert small.methods == {"0": "in closed form", "2": "in closed form"}
+
+
+def test_records_elsewhere_and_tables_of_classes_are_for_torch() -> None:
+    small = small_of(MultiLayerPerceptron(SHAPE, [], 5))
+    assert small is not None
+    inputs, targets = batch()
+    assert small(inputs.to("meta"), targets) is None
+    assert small(inputs, targets[:, None]) is None
+    assert small(inputs, targets) is not None
+
+
+def test_a_softmax_regression_by_hand() -> None:
+    """With weights of zero, each of two classes has a half; the gradient is (p - 1) x."""
+    model = nn.Sequential(nn.Linear(2, 2))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    inputs = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    small = small_of(model, math.inf)
+    assert small is not None
+    found = small(inputs, torch.tensor([0, 1]))
+    assert found is not None
+    # By rows of the weight, then the bias: -x/2 and x/2 of class 0, nothing of x = 0.
+    expected = [-1.5, -2.0, 1.5, 2.0, -0.5 + 0.5, 0.5 - 0.5]
+    assert found.total.tolist() == pytest.approx(expected, rel=1e-6)
+    # ‖δ‖² (‖x‖² + 1) with ‖δ‖² = 1/2.
+    assert found.raw_norms.tolist() == pytest.approx([math.sqrt(13.0), math.sqrt(0.5)], rel=1e-7)
+    small = small_of(model, 1.0)
+    assert small is not None
+    clipped = small(inputs, torch.tensor([0, 1]))
+    assert clipped is not None
+    assert clipped.clipped_norms.tolist() == pytest.approx([1.0, math.sqrt(0.5)], rel=1e-6)
+    first, second = 1.0 / math.sqrt(13.0), 1.0
+    expected = [-1.5 * first, -2 * first, 1.5 * first, 2 * first]
+    expected += [-0.5 * first + 0.5 * second, 0.5 * first - 0.5 * second]
+    assert clipped.total.tolist() == pytest.approx(expected, rel=1e-6)
+    assert (clipped.raw_norms.dtype, clipped.total.dtype) == (torch.float64, torch.float32)
+
+
+def test_what_is_not_finite_is_counted_and_the_rest_is_the_same_sum() -> None:
+    model = MultiLayerPerceptron(SHAPE, [8], 5)
+    small = small_of(model, 0.5)
+    assert small is not None
+    inputs, targets = batch()
+    inputs[[1, 4]] = math.nan
+    found = small(inputs, targets)
+    assert found is not None
+    assert found.nonfinite == 2
+    assert torch.isnan(found.raw_norms[[1, 4]]).all()
+    assert found.clipped_norms[[1, 4]].tolist() == [0.0, 0.0]
+    every = small(torch.full_like(inputs, math.nan), targets)
+    assert every is not None
+    assert (every.nonfinite, every.total.any().item()) == (len(inputs), False)
