@@ -14,7 +14,7 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import foresee
 from dpfedadamw.privacy.accounting import calibration
 from dpfedadamw.privacy.sampling import PoissonSampling
-from dpfedadamw.privacy.units.registry import UNITS
+from dpfedadamw.privacy.units.registry import UNITS, without_limit
 from dpfedadamw.spec import Spec
 
 
@@ -80,7 +80,7 @@ def calibrate(spec: Spec, target_epsilon: float, view: View, solve: Solve) -> Ca
                 "privacy.noise_multiplier: missing; give it, or use --solve noise to find it"
             )
         given = specs.replace_noise_multiplier(spec, 1.0)
-    plan = foresee(given)
+    plan = foresee(without_limit(given))
     if plan.adaptation is not None and plan.adaptation.step_limit is not None:
         return _budgeted(given, target_epsilon, view, solve)
     run = plan.planned_run(view.value)

@@ -51,7 +51,13 @@ def solve_noise(spec: Spec, records: Sequence[int], queries_per_step: int) -> Sp
     privacy = spec.privacy
     if privacy.target_epsilon is None or privacy.noise_multiplier is not None:
         return spec
-    provisional = replace_noise_multiplier(spec, 1.0)
+    provisional = replace_noise_multiplier(without_limit(spec), 1.0)
     plan = make_plan(provisional, tuple(records), queries_per_step)
     solved = solve_noise_multiplier(privacy.target_epsilon, plan.planned_run())
     return replace_noise_multiplier(spec, solved)
+
+
+def without_limit(spec: Spec) -> Spec:
+    """The spec without its limit on ε, which holds for what is solved and not for a stand-in."""
+    federation = spec.federation.model_copy(update={"max_epsilon": None})
+    return spec.model_copy(update={"federation": federation})

@@ -61,3 +61,12 @@ def test_a_spec_without_privacy_cannot_be_calibrated():
 def test_an_unreachable_target_names_the_nearest():
     with pytest.raises(PrivacyError, match="nearest reachable"):
         calibrate(small_spec(), 0.001, View.server, Solve.rounds)
+
+
+@pytest.mark.parametrize("noise", ["privacy.target_epsilon=0.5", "privacy.noise_multiplier=0.3"])
+def test_a_limit_is_held_against_what_is_solved(noise):
+    """A round under the noise that stands in, or stood there before, may cost more than it."""
+    spec = small_spec(overrides=("federation.max_epsilon=0.5", noise))
+    found = calibrate(spec, 0.5, View.server, Solve.noise)
+    assert 0.4975 <= found.epsilon <= 0.5
+    assert found.spec.federation.max_epsilon == 0.5

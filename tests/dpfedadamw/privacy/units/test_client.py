@@ -250,3 +250,18 @@ def test_a_target_is_solved_towards_a_third_party_and_left_alone_where_nothing_i
     asked = spec_of("privacy.target_epsilon=2")
     found = solve_noise(asked, list(RECORDS), 1).privacy.noise_multiplier
     assert 0.995 * 2 <= epsilon(6, noise=found) <= 2
+
+
+def test_a_limit_is_held_against_the_noise_that_is_solved():
+    """One round under a σ of 1 would already cost more than this limit."""
+    limit = 0.5
+    assert epsilon(1, noise=1.0) > limit
+    both = spec_of("privacy.target_epsilon=0.5", f"federation.max_epsilon={limit}")
+    solved = solve_noise(both, RECORDS, 1)
+    noise = solved.privacy.noise_multiplier
+    assert 0.995 * limit <= epsilon(6, noise=noise) <= limit
+    assert solved.federation.max_epsilon == limit
+    assert make_plan(solved, RECORDS, 1).max_epsilon == limit
+    low = spec_of("privacy.target_epsilon=5", "federation.max_epsilon=0.1")
+    with pytest.raises(PrivacyError, match="a single round already costs more than"):
+        make_plan(solve_noise(low, RECORDS, 1), RECORDS, 1)

@@ -388,3 +388,11 @@ def test_a_reader_is_told_how_steps_may_grow():
     assert steps == "at most 30 in all, 3 at first, then up to 5"
     falling = plan_of(rule="adap-dpfl")
     assert dict(falling.unit.cost(falling))["steps per client"] == "at most 18"
+
+
+def test_a_plan_of_one_client_has_its_cost_too():
+    plan = replace(plan_of(), records=(100,), clients_per_round=1)
+    assert plan.unit.cost(plan)[0] == (
+        "noise on one gradient",
+        "standard deviation σC/B = 0.1875",
+    )
