@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dpfedadamw.models.networks.cnn import GroupNormCNN
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 from dpfedadamw.models.networks.vit import VisionTransformer
+from dpfedadamw.privacy.clipping.bookkeeping import BookKeepingEngine
 from dpfedadamw.privacy.clipping.clipped_sum import Clipping, flat_clip
 from dpfedadamw.privacy.clipping.engines import ClippingError, choose
 from dpfedadamw.privacy.clipping.forms import Factored
@@ -112,6 +113,64 @@ def test_a_record_of_float32_at_1e30_is_measured_and_clipped() -> None:
         # Its squares overflow float32, its norm does not: 1e30 · sqrt(4 · 3 + …).
         assert float(found.raw_norms[0]) == pytest.approx(1e30 * math.sqrt(12), rel=1e-6)
         assert float(found.clipped_norms[0]) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_one_record_of_several_at_1e30_is_measured_as_if_it_were_alone() -> None:
+    """Places of a record share a weight, so that no closed form of its norm is at hand."""
+    inputs = torch.ones(3, 5, 4)
+    inputs[1] *= 1e30
+    engine = engine_of("book-keeping", nn.Linear(4, 3), in_all_places, 1.0)
+    found = engine(inputs, torch.ones(3))
+    assert found.nonfinite == 0
+    # By each of 12 weights Σ_t x_t, and by each of 3 biases the number of places.
+    usual = 5 * math.sqrt(12 + 3)
+    expected = [usual, 5e30 * math.sqrt(12), usual]
+    assert found.raw_norms.tolist() == pytest.approx(expected, rel=1e-6)
+    assert found.clipped_norms.tolist() == pytest.approx([1.0] * 3, rel=1e-6)
+
+
+def in_all_places(outputs: Tensor, targets: Tensor) -> Tensor:
+    return outputs.sum((1, 2)) * targets
+
+
+class Token(nn.Module):
+    """Uses a parameter of its own beside those of a layer inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.layer = nn.Parameter(torch.ones(4)), nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs + self.token)
+
+
+class Alone(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.scale
+
+
+def test_each_place_says_how_its_norms_were_found() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.alone, self.inside = Alone(), Token()
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.inside(self.alone(inputs))
+
+    torch.manual_seed(0)
+    model = Both()
+    model.inside.accepts_copies = True
+    engine = BookKeepingEngine(model, weighted, Clipping(1.0))
+    engine(torch.randn(3, 4), torch.ones(3))
+    found = dict(engine.layers)
+    assert found["alone"] == "vmap"
+    assert found["inside.token"] == "copies"
+    assert found["inside.layer"] not in ("vmap", "copies", "no gradient")
 
 
 def weighted(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -482,7 +482,12 @@ def test_a_tangent_takes_the_place_of_its_angle(in_numpy: bool, monkeypatch) -> 
     monkeypatch.setattr(streams, "_NUMPY_HAS_VECTORS", in_numpy)
     angle = np.array([[0.0, 0.5], [1.0, 3.0]])
     expected = [[math.tan(one) for one in row] for row in angle]
+    plain, called = np.tan, []
+    monkeypatch.setattr(
+        np, "tan", lambda *given, **named: called.append(1) or plain(*given, **named)
+    )
     assert streams._tangent(angle) is angle
+    assert len(called) == in_numpy
     np.testing.assert_allclose(angle, expected, rtol=1e-15)
 
 
