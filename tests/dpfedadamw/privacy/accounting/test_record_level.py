@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.pld import epsilon_pld
+from dpfedadamw.privacy.accounting import record_level
+from dpfedadamw.privacy.accounting.pld import epsilon_pld, privacy_profile
 from dpfedadamw.privacy.accounting.record_level import (
+    ADAPTED,
     claim,
     closed_forms,
     no_claim,
     spends_from_ledger,
 )
-from dpfedadamw.privacy.accounting.worst_case import SpendingBound
+from dpfedadamw.privacy.accounting.selection import TUNED, Trials, epsilon_of_selection
+from dpfedadamw.privacy.accounting.views import DERIVED_RATE, NOT_TUNED, STATED_RATE
+from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.privacy.composition import Composition
 
 DELTA = 1e-5
@@ -187,3 +192,200 @@ def test_fifty_clients_are_accounted_for_in_seconds() -> None:
     assert time.perf_counter() - start < 40
     epsilons = [entry["epsilon"]["pld"] for entry in made["server"]["clients"]]
     assert epsilons == sorted(epsilons, reverse=True)
+
+
+def test_unlike_steps_are_kept_apart_in_one_order_and_like_ones_added_up() -> None:
+    lines = [
+        line(0, 9, 100, noise_multiplier=2.0),
+        line(1, 9, 100, queries_per_step=2),
+        line(2, 9, 100, sampling_rate=0.1),
+        line(3, 9, 100, steps=3),
+        line(4, 9, 100),
+        # A spend by itself, as it is kept, may lack the word.
+        {name: value for name, value in line(5, 4, 50).items() if name != "kind"},
+        {"kind": "round", "round": 5},
+    ]
+    first, last = spends_from_ledger(lines)
+    assert (first.client, first.records, first.participations) == (4, 50, 1)
+    assert first.compositions == (Composition(1.5, 0.32, 5),)
+    assert (last.client, last.records, last.participations, last.steps) == (9, 100, 5, 23)
+    assert last.compositions == (
+        Composition(1.5, 0.1, 5),
+        Composition(1.5, 0.16, 8),
+        Composition(1.5, 0.16, 5, 2),
+        Composition(2.0, 0.16, 5),
+    )
+
+
+def test_of_a_client_that_grew_or_shrank_the_most_records_are_told() -> None:
+    for sizes in ((100, 120), (120, 100)):
+        (spend,) = spends_from_ledger([line(t, 0, size) for t, size in enumerate(sizes)])
+        assert spend.records == 120
+
+
+def test_closed_forms_are_the_printed_ones_at_any_noise() -> None:
+    forms = closed_forms(0.03, 2.5, 40, 8, 60, 7, 1e-6)
+    logarithms = math.log(2 / 1e-6) * math.log(2 * 60 / 1e-6)
+    # s·√(l·T·K·log(2/δ)·log(2T/δ)/N)/σ with l = 1/5.
+    third = 0.03 * math.sqrt(0.2 * 60 * 7 * logarithms / 40) / 2.5
+    server = 0.03 * math.sqrt(60 * 7 * logarithms) / 2.5
+    assert asdict(forms) == pytest.approx(
+        {
+            "third_party_noble": third,
+            "server_noble": server,
+            "equation_13": server,
+            "equation_14": server * math.sqrt(40 / 0.2),
+            "delta_server": 0.5e-6 * 6,
+            "sampling_rate": 0.03,
+        },
+        rel=1e-12,
+    )
+
+
+# One Gaussian a round, which is quick to compose.
+PLAIN = Composition(6.0, 1.0, 1)
+
+
+def plain(participations: list[int], **changes: Any) -> dict[str, Any]:
+    """The claim of a run of full batches, in which clients took part in so many rounds."""
+    lines = [
+        line(t, c, 100, sampling_rate=1.0, noise_multiplier=6.0, steps=1)
+        for c, rounds in enumerate(participations)
+        for t in range(rounds)
+    ]
+    setting = {"bound": SpendingBound(6, 1, 6.0), "per_round": PLAIN, "share": 1.0}
+    setting = {**setting, "clients_per_round": min(2, len(participations)), **changes}
+    return make_claim(lines, [100] * len(participations), **setting)
+
+
+def cost(rounds: int) -> float:
+    return epsilon_pld(replace(PLAIN, steps=rounds), DELTA)
+
+
+def test_the_profile_is_that_of_the_client_that_spent_most() -> None:
+    for participations in ([1, 4, 2], [4, 1, 2], [1, 2, 4]):
+        made = plain(participations)
+        expected = privacy_profile([replace(PLAIN, steps=4)])
+        assert made["profile"] == [list(point) for point in expected]
+        assert made["server"]["epsilon"] == {"pld": cost(4)}
+    assert plain([0, 0])["profile"] == [[0.0, 0.0]]
+
+
+def test_no_epsilon_exceeds_the_limit_at_which_a_run_ends_unless_it_was_spent() -> None:
+    free = plain([2, 4, 1])
+    worst, third = (
+        free["server_worst_case"]["epsilon"]["pld"],
+        free["third_party"]["epsilon"]["pld"],
+    )
+    assert cost(4) < third < worst == cost(6)
+    assert not any("the run ends before" in note for note in free["assumptions"])
+    between = (third + worst) / 2
+    made = plain([2, 4, 1], max_epsilon=between)
+    assert made["server_worst_case"]["epsilon"] == {"pld": between}
+    assert made["third_party"]["epsilon"] == {"pld": third}
+    notes = [note for note in made["assumptions"] if "the run ends before" in note]
+    assert len(notes) == 1
+    assert f"exceeds {between:g}, by a rule" in notes[0]
+    below = (cost(4) + third) / 2
+    made = plain([2, 4, 1], max_epsilon=below)
+    assert made["server_worst_case"]["epsilon"] == {"pld": below}
+    assert made["third_party"]["epsilon"] == {"pld": below}
+    assert made["server"]["epsilon"] == {"pld": cost(4)}
+    # What was really spent is never understated.
+    assert plain([4], max_epsilon=0.1)["server_worst_case"]["epsilon"] == {"pld": cost(4)}
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_claim_says_whether_the_rate_is_stated_or_follows_from_sizes(stated: bool) -> None:
+    made = make_claim(LINES, RECORDS, rate_is_stated=stated)
+    assert (STATED_RATE in made["assumptions"]) is stated
+    assert (DERIVED_RATE in made["assumptions"]) is not stated
+
+
+def test_a_claim_says_how_its_hyper_parameters_were_chosen() -> None:
+    assert NOT_TUNED in plain([1])["assumptions"]
+    for word in ("public", "unaccounted", "private"):
+        found = plain([1], selection=word)["assumptions"]
+        assert TUNED[word] in found
+        assert NOT_TUNED not in found
+
+
+def test_each_reading_is_stated_once_and_says_towards_whom() -> None:
+    found = plain([1, 2])["assumptions"]
+    assert len(found) == len(set(found))
+    server = [note for note in found if note.startswith("server: ")]
+    third = [note for note in found if note.startswith("third party: ")]
+    assert [len(server), len(third)] == [1, 3]
+    assert found == [*found[:6], *server, *third]
+    # Where nobody took part, the worst case speaks for the server.
+    empty = plain([0, 0], client_sampling="poisson")["assumptions"]
+    assert sum(note.startswith("server: ") for note in empty) == 2
+    assert any("independently of the others" in note for note in empty)
+    assert any("same number of clients" in note for note in found)
+
+
+@pytest.mark.parametrize(
+    ("adaptation", "told"),
+    [
+        (None, False),
+        (Adaptation(1, 6, True, None), True),
+        (Adaptation(1, 6, False, None), False),
+    ],
+)
+def test_a_claim_says_if_the_course_followed_what_was_released(adaptation, told) -> None:
+    made = plain([2], bound=SpendingBound(6, 1, 6.0, adaptation))
+    assert (ADAPTED in made["assumptions"]) is told
+
+
+def test_the_printed_forms_know_the_mean_of_the_most_steps_and_the_least_noise() -> None:
+    bound = SpendingBound(6, 1, 6.0, Adaptation(3, None, True, NoiseDecay(0.5, 1, 0.25)))
+    made = plain([1, 1, 1], bound=bound, share=0.5)
+    expected = closed_forms(0.5, 1.5, 3, 2, 6, 3.0, DELTA)
+    assert made["closed_forms"] == asdict(expected)
+    limited = SpendingBound(6, 1, 6.0, Adaptation(3, 9, True, None))
+    made = plain([1, 1, 1], bound=limited, share=0.5)
+    assert made["closed_forms"] == asdict(closed_forms(0.5, 6.0, 3, 2, 6, 1.5, DELTA))
+
+
+@pytest.mark.parametrize("drawn", [None, 3])
+def test_of_a_trial_the_selection_is_claimed_first(drawn: int | None) -> None:
+    law = Trials(4.0, 1.0)
+    alone = plain([2, 4, 1])
+    made = plain([2, 4, 1], trials=law, drawn=drawn)
+    assert (alone["view_headline"], made["view_headline"]) == ("server", "third-party")
+    assert "tuning" not in alone
+    chosen = epsilon_of_selection([(PLAIN, 6)], 2 / 3, DELTA, law)
+    assert made["third_party"] == {
+        "epsilon": {"rdp": chosen},
+        "accountant": "rdp",
+        "participation": 2 / 3,
+    }
+    assert made["tuning"]["one_trial"]["epsilon"] == alone["third_party"]["epsilon"]
+    assert (made["server"], made["delta"]) == (alone["server"], DELTA)
+    if drawn is None:
+        assert "server_all_trials" not in made["tuning"]
+    else:
+        found = made["tuning"]["server_all_trials"]["epsilon"]
+        assert found == {"pld": pytest.approx(cost(18), rel=1e-9)}
+    # A trial that ends early costs no more than its limit, and neither does what is told of it.
+    limited = plain([1, 1, 1], trials=law, drawn=drawn, max_epsilon=0.5)
+    assert limited["tuning"]["one_trial"]["epsilon"] == {"pld": 0.5}
+
+
+def test_what_was_spent_by_repeated_rounds_counts_among_all_trials() -> None:
+    made = plain([20], clients_per_round=1, trials=Trials(4.0, 1.0), drawn=2)
+    assert made["tuning"]["server_all_trials"]["epsilon"] == {"pld": cost(20)}
+
+
+def test_the_most_that_a_client_was_to_spend_is_handed_to_its_view(monkeypatch) -> None:
+    asked = []
+    own = record_level.server_view
+
+    def noted(spends: Any, delta: float, most: Any) -> Any:
+        asked.append((delta, most))
+        return own(spends, delta, most)
+
+    monkeypatch.setattr(record_level, "server_view", noted)
+    made = plain([2, 1])
+    assert asked == [(DELTA, (replace(PLAIN, steps=6),))]
+    assert (made["adjacency"], made["third_party"]["participation"]) == ("add-remove", 1.0)
