@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting import calibration
 from dpfedadamw.privacy.accounting.calibration import (
     PlannedRun,
     solve_batch_size,
     solve_local_steps,
     solve_noise_multiplier,
     solve_rounds,
+    solve_step_limit,
 )
 from dpfedadamw.privacy.accounting.pld import epsilon_pld, mixture_epsilon_pld
+from dpfedadamw.privacy.accounting.worst_case import NoiseDecay
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.privacy.sampling import (
     FixedSizeSampling,
@@ -162,3 +165,134 @@ def test_what_is_out_of_reach_is_refused_with_the_nearest(
 ) -> None:
     with pytest.raises(PrivacyError, match=reason):
         solve()
+
+
+def full(**changes: Any) -> PlannedRun:
+    """Batches of all records: rounds of plain Gaussians, which are quick to compose."""
+    return planned(1.0, 4, 3, records=(1000,), noise_multiplier=9.0, **changes)
+
+
+def gaussian(noise: float, steps: int) -> float:
+    return epsilon_pld(Composition(noise, 1.0, steps), DELTA)
+
+
+def test_a_planned_run_costs_what_its_rounds_and_steps_do_towards_whom_it_is_asked() -> None:
+    assert full().epsilon() == gaussian(9.0, 12)
+    assert full(queries_per_step=4).epsilon() == pytest.approx(gaussian(4.5, 12), rel=1e-9)
+    # The server's worst case does not know of participation.
+    assert full(participation=0.3).epsilon() == gaussian(9.0, 12)
+    third = full(view="third-party", participation=0.3).epsilon()
+    assert third == mixture_epsilon_pld([(Composition(9.0, 1.0, 3), 4)], 0.3, DELTA)
+    assert full(view="third-party").epsilon() == gaussian(9.0, 12)
+    # The client of fewest records costs most, wherever it stands.
+    for records in ((2000, 1000), (1000, 2000)):
+        run = planned(0.5, 1, 2, records=records)
+        assert run.epsilon() == epsilon_pld(Composition(1.0, 0.5, 2), DELTA)
+
+
+def test_a_planned_run_whose_noise_falls_costs_its_fastest_fall() -> None:
+    run = full(decay=NoiseDecay(0.5, 1, 0.25))
+    # 9, 9, 4.5 and 2.25 in four rounds of three steps.
+    variance = sum(3 / noise**2 for noise in (9.0, 9.0, 4.5, 2.25))
+    assert run.epsilon() == pytest.approx(gaussian(variance**-0.5, 1), rel=1e-6)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 12, 500])
+def test_the_limit_on_steps_is_the_most_that_the_target_affords(limit: int) -> None:
+    target = (gaussian(9.0, 12) + gaussian(9.0, 13)) / 2
+    # Rounds, view and falling noise of the run play no part.
+    run = full(view="third-party", participation=0.1, decay=NoiseDecay(0.5, 1, 0.25))
+    assert solve_step_limit(target, run, limit) == min(limit, 12)
+    assert solve_step_limit(target, replace(run, rounds=99, local_steps=99), 500) == 12
+
+
+def test_counts_are_the_last_that_fit_and_the_runs_own_plays_no_part() -> None:
+    target = (gaussian(9.0, 12) + gaussian(9.0, 15)) / 2
+    assert solve_rounds(target, full()) == solve_rounds(target, replace(full(), rounds=99)) == 4
+    assert solve_rounds(gaussian(9.0, 12), full()) == 4
+    assert solve_local_steps(target, full()) == 3
+    assert solve_local_steps(target, replace(full(), local_steps=99)) == 3
+
+
+@pytest.mark.parametrize(
+    "solve",
+    [
+        solve_noise_multiplier,
+        solve_batch_size,
+        solve_rounds,
+        solve_local_steps,
+        lambda target, run: solve_step_limit(target, run, 10),
+    ],
+)
+@pytest.mark.parametrize("target", [0.0, -1.0, math.inf, -math.inf, math.nan])
+def test_every_solver_refuses_a_target_that_is_no_positive_number(solve, target: float) -> None:
+    with pytest.raises(PrivacyError, match=f"a target epsilon is a positive number, not {target}"):
+        solve(target, full())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
+    """Runs cost their noise's inverse square by their steps and the square of their rate."""
+    found: list[tuple[float, int]] = []
+
+    def epsilon(self: PlannedRun) -> float:
+        size = self.sampling.rate(min(self.records)) * min(self.records)
+        found.append((self.noise_multiplier, size))
+        share = self.sampling.rate(min(self.records))
+        return share**2 * self.rounds * self.local_steps / self.noise_multiplier**2
+
+    monkeypatch.setattr(PlannedRun, "epsilon", epsilon)
+    return found
+
+
+@pytest.mark.parametrize("target", [1e-6, 0.01, 4.0, 1e3])
+def test_noise_is_sought_from_a_twentieth_to_ten_thousand(target: float, asked) -> None:
+    noise = solve_noise_multiplier(target, planned(1.0, 2, 2))
+    assert noise == pytest.approx(2.0 / math.sqrt(target), rel=0.003)
+    assert asked[0][0] == 1.0
+    for beyond, nearest in ((1e-8, "1e+04"), (1e5, "0.05")):
+        with pytest.raises(PrivacyError) as caught:
+            solve_noise_multiplier(beyond, planned(1.0, 2, 2))
+        assert f"even at noise multiplier {float(nearest):g}" in str(caught.value)
+
+
+def test_an_expected_batch_is_sought_down_to_a_thousandth_or_a_millionth_of_the_records(
+    asked,
+) -> None:
+    for records, least in ((100, 1e-3), (10**6, 1.0)):
+        run = planned(1.0, 1, 1, records=(records, 2 * records))
+        for share in (0.5, 0.01, 1.5 * least / records):
+            size = solve_batch_size(share**2, run)
+            assert size / records == pytest.approx(share, rel=0.003)
+            assert size / records <= share
+        with pytest.raises(PrivacyError, match=f"even at batch size {least:g};"):
+            solve_batch_size((0.9 * least / records) ** 2, run)
+        # All records are the most, and are enough where they keep to the target themselves.
+        assert solve_batch_size(1.0, run) == records
+        assert solve_batch_size(5.0, run) == records
+        assert solve_batch_size(0.999, run) < records
+
+
+def test_a_size_in_whole_records_is_the_last_that_fits() -> None:
+    run = planned(1.0, 5, 2, noise_multiplier=20.0, sampling=FixedSizeSampling(3), records=(40, 50))
+
+    def cost(size: int) -> float:
+        return epsilon_pld(Composition(20.0, size / 40, 10, 1, "fixed-size"), DELTA)
+
+    for size in (1, 7, 39):
+        found = solve_batch_size(cost(size), run)
+        assert (found, type(found)) == (float(size), float)
+    assert solve_batch_size(cost(40), run) == 40.0
+    with pytest.raises(PrivacyError, match="even with a single record in a batch"):
+        solve_batch_size(cost(1) * 0.999, run)
+
+
+def test_a_view_and_a_delta_are_asked_for_when_a_run_is_planned() -> None:
+    for view in ("server", "third-party"):
+        assert planned(0.5, 1, 1, view=view).view == view
+    for delta in (0.0, 1e-11, 1.0):
+        with pytest.raises(PrivacyError, match="delta must lie"):
+            planned(0.5, 1, 1, delta=delta)
+    assert calibration.PlannedRun.view == "server"
+    assert calibration.PlannedRun.participation == 1.0
+    assert calibration.PlannedRun.queries_per_step == 1
