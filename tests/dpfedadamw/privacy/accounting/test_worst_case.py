@@ -189,3 +189,10 @@ def test_charged_steps_are_told_by_round_and_attempt():
         {"kind": "spend", "round": 1, "attempt": 1},
     ]
     assert charged_steps(entries) == {(0, 1): 3, (0, 2): 2}
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4, 7])
+def test_the_least_noise_is_that_of_the_very_last_round(rounds):
+    falling = Adaptation(3, None, True, NoiseDecay(factor=0.5, patience=1, floor=0.001))
+    bound = SpendingBound(rounds, 3, 8.0, falling)
+    assert bound.least_noise_multiplier == 8.0 * 0.5 ** max(0, rounds - 2)
