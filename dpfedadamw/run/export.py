@@ -68,7 +68,11 @@ def _load(run: RunDirectory, build: bool = True) -> tuple[nn.Module | None, dict
         shape, classes = tuple(config["input_shape"]), int(config["classes"])
         task = Task(specs.task_of(config.get("task", {"kind": CLASSIFICATION})))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
+        # Of a wrong value several lines are told, the last of which is an address.
+        lines = [line.strip() for line in str(error).splitlines() if "https://" not in line]
+        raise RunDirectoryError(
+            f"{run.model_config}: cannot be read ({'; '.join(lines)})"
+        ) from None
     if "canaries" in config:
         raise RunDirectoryError(
             f"{run.path}: is an audit run with planted canaries, and its model is not for release; "

@@ -261,3 +261,76 @@ def test_a_run_that_was_tampered_with_is_not_exported(finished, tmp_path, capsys
     assert "not exported, model.safetensors" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert open_existing(copy).weights.is_file()
+
+
+@pytest.fixture
+def copied(finished, tmp_path) -> RunDirectory:
+    """A copy of the finished run, whose files may be changed."""
+    shutil.copytree(finished, tmp_path / finished.name)
+    return open_existing(tmp_path / finished.name)
+
+
+def changed(run: RunDirectory, **changes) -> RunDirectory:
+    config = json.loads(run.model_config.read_text()) | changes
+    kept = {name: value for name, value in config.items() if value is not None}
+    run.model_config.write_text(json.dumps(kept))
+    return run
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": None},
+        {"model": 7},
+        {"input_shape": None},
+        {"input_shape": 7},
+        {"classes": None},
+        {"classes": "ten"},
+        {"task": {"kind": "regression", "loss": "none"}},
+        {"model": {"name": "mlp", "hidden": "wide"}},
+    ],
+)
+def test_a_description_that_does_not_say_what_the_model_is_is_refused(changes, copied):
+    with pytest.raises(DpfedadamwError) as caught:
+        load_model(changed(copied, **changes))
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).startswith(f"{copied.model_config}: cannot be read (")
+    assert "https://" not in str(caught.value)
+
+
+def test_a_model_with_planted_canaries_is_not_for_release(copied, tmp_path):
+    with pytest.raises(DpfedadamwError, match="planted canaries, and its model is not for release"):
+        export(changed(copied, canaries=3), tmp_path / "out")
+
+
+def test_published_weights_that_the_run_did_not_begin_with_are_refused(copied):
+    with pytest.raises(DpfedadamwError, match="the published weights are not those"):
+        load_model(changed(copied, base={"source": "elsewhere"}))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_a_run_without_weights_or_description_has_no_model_yet(name, copied, tmp_path):
+    (copied.path / name).unlink()
+    with pytest.raises(DpfedadamwError, match="the run has no model yet"):
+        export(copied, tmp_path / "out")
+
+
+def test_a_model_is_written_into_a_new_folder_or_an_empty_one(copied, tmp_path):
+    assert not load_model(copied).training
+    new, empty, file = tmp_path / "a" / "new", tmp_path / "empty", tmp_path / "file"
+    empty.mkdir()
+    file.write_bytes(b"")
+    (tmp_path / ".empty.partial").mkdir()
+    (tmp_path / ".empty.partial" / "left").write_bytes(b"by one that was cut off")
+    for output in (new, empty):
+        written = export(copied, output)
+        assert (written.form, written.reads) == ("own", "records")
+        assert (written.base, written.base_folder) == (None, None)
+        names = {path.name for path in output.iterdir()}
+        assert names == {"model.safetensors", "model.json"}
+        assert not output.with_name(f".{output.name}.partial").exists()
+    with pytest.raises(DpfedadamwError, match="exists and is not empty; name a new folder"):
+        export(copied, file)
+    with pytest.raises(DpfedadamwError, match="cannot be written"):
+        export(copied, file / "below")
+    assert file.read_bytes() == b""
