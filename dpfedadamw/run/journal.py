@@ -238,7 +238,7 @@ class Journal:
             int(entry["round"]) + 1: entry.get("state_sha256")
             for entry in self.ledger.of_kind("round")
         }
-        for completed in range(over, max(-1, over - _KEPT_STATES), -1):
+        for completed in range(over, over - _KEPT_STATES, -1):
             if completed == 0:
                 return Recovery(0, None, _repeated(over, 0))
             path = self._state(completed)

@@ -181,10 +181,7 @@ def _rows(
     model: nn.Module, engine: str, methods: Mapping[str, str], refused: bool
 ) -> Iterator[LayerRow]:
     mended = {one.name: one for one in getattr(model, "mended", ())}
-    inside = ""
     for name, module in model.named_modules():
-        if inside and name.startswith(inside):
-            continue
         sizes = [one.numel() for one in module.parameters(recurse=False) if one.requires_grad]
         change = mended.get(name)
         if not sizes and change is None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 
 import pytest
+import torch
 from rich.console import Console
 from torch import nn
 
 from dpfedadamw import api
 from dpfedadamw.cli import display
 from dpfedadamw.models.own.fitting import handed_over
-from dpfedadamw.run.model_check import check_model
+from dpfedadamw.run import model_check
+from dpfedadamw.run.model_check import ModelCheck, check_model
 from tests.runs import small_spec
 
 HANDED_OVER = ("model={name: module}",)
@@ -106,3 +109,85 @@ def test_the_command_and_the_function_agree(tmp_path, monkeypatch, capsys):
         cli.main(["model", "check", "s.json", "--set", "model.replace_batch_norm=group_norm"])
     assert ended.value.code == 0
     assert "becomes GroupNorm" in capsys.readouterr().out.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "records"),
+    [
+        ((), 24),
+        (("privacy.sampling.expected_batch_size=1",), 2),
+        (("privacy.sampling.expected_batch_size=10.2",), 11),
+        (("privacy.sampling.expected_batch_size=64",), 64),
+        (("privacy.sampling.expected_batch_size=65",), 64),
+        (("compute.physical_batch_size=8",), 8),
+    ],
+)
+def test_a_batch_as_a_run_takes_it_is_timed_of_64_records_at_most(changes, records):
+    sizes = []
+
+    class Noting(nn.Flatten):
+        def forward(self, images):
+            sizes.append(len(images))
+            return super().forward(images)
+
+    found = checked(nn.Sequential(Noting(), nn.Linear(64, 10)), *changes, engine="book-keeping")
+    assert found.records == records
+    assert records in sizes
+
+
+def test_the_middle_of_three_turns_is_told_in_milliseconds(monkeypatch):
+    # A clipped sum took 1, 5 and 3 seconds, a plain gradient 10, 60 and 20, turn by turn.
+    moments = itertools.chain.from_iterable(
+        (1000.0 * turn, 1000.0 * turn + seconds)
+        for turn, seconds in enumerate([1.0, 10.0, 5.0, 60.0, 3.0, 20.0])
+    )
+    monkeypatch.setattr(model_check.time, "process_time", lambda: next(moments))
+    found = checked(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+    assert (found.milliseconds, found.plain_milliseconds) == (3_000.0, 20_000.0)
+    assert found.ratio == 0.15
+    assert next(moments, None) is None
+
+
+@pytest.mark.parametrize(("own", "plain"), [(None, None), (None, 2.0), (2.0, None), (2.0, 0.0)])
+def test_without_two_times_there_is_no_ratio(own, plain):
+    nothing = ModelCheck("mlp", 1, 0, "none", "", 0, own, plain, (), None)
+    assert nothing.ratio is None
+
+
+class Tangled(nn.Module):
+    """A number of its own, a layer that is used, one of a like name that is not, one frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+        self.head = nn.Linear(64, 10)
+        self.header = nn.Linear(3, 3)
+        self.frozen = nn.Linear(64, 64)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, images):
+        return self.head(self.frozen(images.flatten(1))) * self.scale
+
+
+def test_each_layer_with_trained_numbers_has_a_row_with_how_many_there_are():
+    found = checked(Tangled())
+    assert (found.trained, found.frozen) == (1 + 650 + 12, 64 * 65)
+    assert [(one.name, one.kind, one.parameters) for one in found.layers] == [
+        ("(the model)", "Tangled", 1),
+        ("head", "Linear", 650),
+        ("header", "Linear", 12),
+    ]
+
+
+def test_a_layer_that_answers_nothing_has_no_gradient():
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(64, 10)
+            self.header = nn.Linear(3, 3)
+
+        def forward(self, images):
+            return self.head(images.flatten(1))
+
+    said = rows(checked(Unused()))
+    assert said == {"head": ("book-keeping", ""), "header": ("no gradient", "")}

@@ -447,3 +447,17 @@ def test_a_system_that_cannot_be_asked_for_processes_has_its_holder_named(
     windows = SimpleNamespace(name="nt", getpid=os.getpid)
     monkeypatch.setattr("dpfedadamw.storage.lock.os", windows)
     assert f"(process {ended} on" in told_of(tmp_path, signature(process=ended))
+
+
+def test_windows_locks_one_byte_that_nobody_reads(tmp_path, monkeypatch):
+    asked = []
+
+    def locking(descriptor, how, count):
+        asked.append((os.lseek(descriptor, 0, os.SEEK_CUR), how, count))
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(LK_NBLCK=2, locking=locking))
+    with RunLock(tmp_path):
+        assert lock_file(tmp_path).stat().st_size == 400
+    # Its place lies a mebibyte behind the beginning, where a holder signs.
+    assert asked == [(2**20, 2, 1)]
