@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import platform
+import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dpfedadamw.privacy.budget import reservations
 from dpfedadamw.privacy.budget.charges import charged, composed, epsilon_of
-from dpfedadamw.privacy.budget.database import BudgetError
+from dpfedadamw.privacy.budget.database import (
+    RUNNING,
+    SETTLED,
+    STARTING,
+    BudgetError,
+    Reservation,
+)
+from dpfedadamw.privacy.budget.dead_runs import Condition
 from tests.dpfedadamw.privacy.budget.fake_runs import (
     ACCOUNT,
     DELTA,
@@ -300,3 +311,123 @@ def test_another_data_set_has_a_budget_of_its_own(tmp_path):
     found = reservations.standings(budget)
     assert [one.account.epsilon for one in found] == [4.0, 1.8]
     assert found[0].by_accountant == composed([cost(NOISE, ROUNDS)], DELTA)
+
+
+def epsilon(*steps):
+    return epsilon_of([cost(NOISE, count) for count in steps], DELTA)
+
+
+def test_a_run_that_comes_to_the_budget_itself_fits_and_no_more():
+    both = [cost(NOISE, 2), cost(NOISE, 3)]
+    whole = epsilon(5)
+    assert reservations._fits(both, replace(ACCOUNT, epsilon=whole))
+    assert not reservations._fits(both, replace(ACCOUNT, epsilon=math.nextafter(whole, 0.0)))
+    assert reservations._fits([], replace(ACCOUNT, epsilon=1e-9))
+
+
+@pytest.mark.parametrize(
+    ("fitting", "changes", "advice"),
+    [
+        (0, {}, "not even one round would fit"),
+        (1, {}, "1 round would fit instead of 5"),
+        (2, {}, "2 rounds would fit instead of 5"),
+        (2, {"most_rounds": 2}, "2 rounds would fit instead of 2"),
+        (2, {"most_rounds": 1}, "wait until other runs have ended, or spend less"),
+        (2, {"cost_of_rounds": None}, "wait until other runs have ended, or spend less"),
+    ],
+)
+def test_a_refusal_says_what_it_would_cost_what_is_left_and_what_would_fit(
+    fitting, changes, advice, tmp_path
+):
+    others = [cost(NOISE, 3)]
+    account = replace(ACCOUNT, epsilon=(epsilon(3 + fitting) + epsilon(4 + fitting)) / 2)
+    wanted = replace(request(tmp_path, NOISE, cost(NOISE, 5)), **changes)
+    told = str(reservations._exceeded(Path("b.sqlite"), account, others, wanted))
+    assert told == (
+        f"budget: this run could cost ε = {epsilon(5):.4g}, and with what is charged to b.sqlite "
+        f"already, {epsilon(3):.4g}, come to {epsilon(8):.4g} of {account.epsilon:g} at δ = 1e-05; "
+        f"{account.epsilon - epsilon(3):.4g} is left, and {advice}"
+    )
+    less = replace(account, epsilon=epsilon(3) / 2)
+    told = str(reservations._exceeded(Path("b.sqlite"), less, others, wanted))
+    assert "; 0 is left, and " in told
+
+
+def held(state, steps, number):
+    return Reservation(
+        identifier=number * 32,
+        data_sha256=ACCOUNT.data_sha256,
+        run="run",
+        directory="/run",
+        machine="here",
+        state=state,
+        cost=cost(NOISE, steps),
+    )
+
+
+def test_a_standing_tells_apart_what_is_spent_and_what_is_held():
+    found = [
+        (held(SETTLED, 2, "0"), Condition.settled),
+        (held(RUNNING, 3, "1"), Condition.running),
+        (held(STARTING, 4, "2"), Condition.starting),
+        (held(SETTLED, 1, "3"), Condition.settled),
+    ]
+    standing = reservations._standing(ACCOUNT, found)
+    assert standing.reservations == tuple(found)
+    assert standing.spent == epsilon(3)
+    assert standing.epsilon == epsilon(10)
+    assert standing.by_accountant == composed([cost(NOISE, 10)], DELTA)
+    assert standing.left == ACCOUNT.epsilon - epsilon(10)
+    over = replace(standing, epsilon=ACCOUNT.epsilon + 1.0)
+    assert over.left == 0.0
+
+
+def only(budget):
+    ((one, _),) = reservations.standings(budget)[0].reservations
+    return one
+
+
+def test_what_is_written_of_a_run_names_it_its_machine_and_its_state(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    budget = tmp_path / "budget.sqlite"
+    wanted = replace(request(Path("run-1"), NOISE, cost(NOISE, 2)))
+    made = reservations.reserve(budget, wanted)
+    assert re.fullmatch("[0-9a-f]{32}", made)
+    one = only(budget)
+    assert one == Reservation(
+        identifier=made,
+        data_sha256=ACCOUNT.data_sha256,
+        run="run-1",
+        directory=str(tmp_path / "run-1"),
+        machine=platform.node(),
+        state=STARTING,
+        cost=cost(NOISE, 2),
+    )
+    reservations.confirm(budget, made)
+    assert only(budget) == replace(one, state=RUNNING)
+    # What was given away, or never made, is not confirmed.
+    for unknown in (made, "0" * 32):
+        with pytest.raises(BudgetError, match="was settled before the run began"):
+            reservations.confirm(budget, unknown)
+    again = replace(wanted, directory=Path("moved"), cost=cost(NOISE, 4))
+    reservations.reserve_again(budget, made, again)
+    moved = str(tmp_path / "moved")
+    assert only(budget) == replace(one, state=RUNNING, directory=moved, cost=cost(NOISE, 4))
+    standing = reservations.settle(budget, made, ())
+    assert only(budget) == replace(one, state=SETTLED, directory=moved, cost=())
+    assert (standing.spent, standing.epsilon, standing.left) == (0.0, 0.0, ACCOUNT.epsilon)
+    with pytest.raises(BudgetError, match=f"knows nothing of the reservation {'0' * 32}"):
+        reservations.settle(budget, "0" * 32, ())
+
+
+def test_a_run_that_goes_on_is_not_counted_beside_itself(tmp_path):
+    budget = tmp_path / "budget.sqlite"
+    account = replace(ACCOUNT, epsilon=epsilon(5))
+    wanted = replace(request(tmp_path / "run", NOISE, cost(NOISE, 5)), account=account)
+    made = reservations.reserve(budget, wanted)
+    reservations.reserve_again(budget, made, wanted)
+    assert only(budget).cost == cost(NOISE, 5)
+    # One more step does not fit, and leaves what was reserved as it was.
+    with pytest.raises(BudgetError, match="is left"):
+        reservations.reserve_again(budget, made, replace(wanted, cost=cost(NOISE, 6)))
+    assert only(budget).cost == cost(NOISE, 5)
