@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpfedadamw.models.networks.dropout import RecordDropout, dropping, number_layers
 from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.clipping.low_rank import pair_of
-from dpfedadamw.privacy.clipping.sites import sites_of
+from dpfedadamw.privacy.clipping.sites import BookKeepingError, sites_of
 from tests.dpfedadamw.privacy.clipping.clipping_harness import (
     assert_agrees,
     assert_same,
@@ -210,3 +210,17 @@ def test_in_low_precision_the_adapter_is_not_merged_into_the_weight(dtype: torch
     assert pair_of(adapted().to(dtype).middle) is None
     with torch.autocast("cpu", torch.bfloat16):
         assert pair_of(adapted().middle) is None
+
+
+def test_a_pair_that_sees_something_else_before_the_records_is_refused_by_name() -> None:
+    class Transposed(Adapted):
+        def forward(self, inputs: Tensor) -> Tensor:
+            turned = self.middle(self.first(inputs).transpose(0, 1)).transpose(0, 1)
+            return self.last(turned)
+
+    torch.manual_seed(0)
+    model = Transposed()
+    assert kind_of_middle(model) == {"pair"}
+    engine = engine_of("book-keeping", model, weighted_squares, 1.0)
+    with pytest.raises(BookKeepingError, match="'middle' sees inputs of shape"):
+        engine(*records(TOKENS, WIDTH))
