@@ -439,3 +439,10 @@ def test_the_tight_accountant_leads_the_claims_of_every_sampler() -> None:
     assert one.epsilon is epsilon_pld
     assert one.leads is not None
     assert (one.leads.mixture, one.leads.profile) == (mixture_epsilon_pld, privacy_profile)
+
+
+def test_a_window_from_nothing_to_very_much_has_a_million_cells() -> None:
+    # One round of which nobody knows whether it was: no loss, or that of so many steps.
+    parts = [_Steps(0.1, 0.5, False, 10**8, 1)]
+    found = pld._interval(parts, 0.3, 1e-5)
+    assert found == chosen(parts, 0.3, 1e-5) > 1000.0
