@@ -174,3 +174,10 @@ def test_what_is_left_is_what_the_rounds_that_are_not_over_cost():
         assert left.sampling_rate == of_clients.participation
         assert left.noise_multiplier == of_clients.noise_multiplier
     assert reserved(of_clients, (), of_clients.rounds) == ()
+
+
+def test_a_round_in_which_every_client_takes_part_is_no_sample():
+    some = prepare(small_spec("fed-smp"), torch.device("cpu")).plan
+    every = prepare(small_spec("fed-smp", clients_per_round=5), torch.device("cpu")).plan
+    kinds = [part.sampling for plan in (some, every) for part in reserved(plan)]
+    assert kinds == ["poisson", "full"]

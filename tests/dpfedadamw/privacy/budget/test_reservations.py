@@ -58,6 +58,12 @@ def reserved(budget):
     ]
 
 
+def states(budget):
+    return [
+        one.state for standing in reservations.standings(budget) for one, _ in standing.reservations
+    ]
+
+
 def at_once(target, arguments):
     """Run as many processes as there are arguments, all at once."""
     started = [FORK.Process(target=target, args=each) for each in arguments]
@@ -236,6 +242,8 @@ def test_a_run_that_goes_on_reserves_what_is_left_of_it_with_the_round_that_is_r
     def look(where):
         if where == "reserved again":
             seen.extend(reserved(budget))
+            # Whatever it was settled at before, it spends again from here on.
+            assert states(budget) == [RUNNING]
 
     # No round of the two that were charged was finished: both are charged again.
     resume(budget, folder, look)

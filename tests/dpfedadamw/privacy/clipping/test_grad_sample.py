@@ -192,3 +192,11 @@ def test_why_opacus_cannot_wrap_a_model_is_told_in_a_line(
     with pytest.raises(grad_sample.GradSampleError) as found:
         grad_sample.GradSampleEngine(nn.Linear(3, 2), cross_entropy, Clipping(1.0))
     assert str(found.value) == f"Opacus cannot wrap this model ({said})"
+
+
+def test_recurrent_layers_are_found_by_name() -> None:
+    model = nn.ModuleDict(
+        {"words": nn.Embedding(9, 4), "reader": nn.GRU(4, 5), "head": nn.Linear(5, 2)}
+    )
+    assert grad_sample.recurrent_layers(model) == ["reader"]
+    assert grad_sample.recurrent_layers(nn.Linear(3, 2)) == []

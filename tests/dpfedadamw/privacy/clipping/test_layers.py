@@ -267,3 +267,17 @@ def test_no_record_has_a_sum_of_zeros(engine: str) -> None:
     assert not found.total.any()
     assert not found.total.requires_grad
     assert found.raw_norms.shape == found.clipped_norms.shape == (0,)
+
+
+def test_a_layer_that_takes_its_records_by_name_is_refused() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Scale(4)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.layer(inputs=inputs)
+
+    engine = engine_of("book-keeping", Named(), weighted_squares, 1.0)
+    with pytest.raises(BookKeepingError, match="'layer' takes tensors by name"):
+        engine(torch.randn(3, 4), torch.zeros(3))

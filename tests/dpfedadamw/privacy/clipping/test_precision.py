@@ -170,3 +170,13 @@ def test_an_unknown_precision_is_refused():
     model, _, _ = model_and_records("mlp")
     with pytest.raises(ClippingError, match="precision 'half' is unknown"):
         choose(model, cross_entropy, 1.0, precision="half")
+
+
+def test_the_loop_has_batches_of_one_record_and_fills_none_up():
+    model, inputs, targets = model_and_records("mlp")
+    loop = choose(model, cross_entropy, NORM, engine="loop", precision="bfloat16", batch=6)
+    assert "at a time" not in loop.explain()
+    assert not isinstance(loop, EvenBatches)
+    book = choose(model, cross_entropy, NORM, precision="bfloat16", batch=6)
+    assert isinstance(book, EvenBatches)
+    assert loop(inputs, targets).raw_norms.shape == (len(targets),)
