@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfedadamw.privacy.budget import reservations
+from dpfedadamw.privacy.budget import database, reservations
 from dpfedadamw.privacy.budget.charges import charged, composed, epsilon_of
 from dpfedadamw.privacy.budget.database import (
     RUNNING,
@@ -22,6 +22,7 @@ from dpfedadamw.privacy.budget.database import (
     Reservation,
 )
 from dpfedadamw.privacy.budget.dead_runs import Condition
+from dpfedadamw.privacy.ledger import Ledger
 from tests.dpfedadamw.privacy.budget.fake_runs import (
     ACCOUNT,
     DELTA,
@@ -250,6 +251,26 @@ def test_a_run_that_goes_on_reserves_what_is_left_of_it_with_the_round_that_is_r
     assert seen == [cost(NOISE, 2 + ROUNDS)]
     assert reserved(budget) == [cost(NOISE, 2 + ROUNDS)]
     assert conditions(budget) == ["settled"]
+
+
+def test_a_dead_run_that_was_settled_and_goes_on_is_no_longer_settled(tmp_path):
+    budget = tmp_path / "budget.sqlite"
+    folder = dead(budget, tmp_path)
+    # Somebody else reserves, who settles it at what its ledger says.
+    begin(budget, tmp_path, 20.0)[1].release()
+    assert sorted(states(budget)) == [RUNNING, SETTLED]
+    seen = []
+
+    def look(where):
+        if where == "reserved again":
+            seen.extend(states(budget))
+
+    resume(budget, folder, look)
+    assert seen.count(RUNNING) + seen.count(SETTLED) == 2
+    assert RUNNING in seen
+    with database.read(budget) as known:
+        made = Ledger(folder / "ledger.jsonl").entries[0]["budget"]["reservation"]
+        assert known.find(made).state == SETTLED
 
 
 def use_up(budget, folder):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.privacy.clipping import layers as layer_functions
+from dpfedadamw.privacy.clipping import sites
 from dpfedadamw.privacy.clipping.forms import Factored, GradientForm, Kept
 from dpfedadamw.privacy.clipping.sites import BookKeepingError
 from tests.dpfedadamw.privacy.clipping.clipping_harness import (
@@ -281,3 +282,13 @@ def test_a_layer_that_takes_its_records_by_name_is_refused() -> None:
     engine = engine_of("book-keeping", Named(), weighted_squares, 1.0)
     with pytest.raises(BookKeepingError, match="'layer' takes tensors by name"):
         engine(torch.randn(3, 4), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [({}, True), ({"max_norm": 1.0}, False), ({"scale_grad_by_freq": True}, False)],
+)
+def test_a_table_whose_rows_depend_on_who_else_is_read_is_not_written_out(
+    options: dict[str, object], known: bool
+) -> None:
+    assert (sites._known_forward(nn.Embedding(9, 4, **options)) is not None) == known
