@@ -124,7 +124,8 @@ class Ledger:
         """Append entries of one kind and wait, once, until all are on disk."""
         previous, entries, lines, history = self._previous, [], [], self.history
         for fields in many:
-            entry: dict[str, Any] = {**fields, "kind": kind, "previous": previous}
+            plain = {name: fields[name] for name in fields if name not in _CHAIN}
+            entry: dict[str, Any] = {**plain, "kind": kind, "previous": previous}
             entry["digest"] = hashlib.sha256(canonical(entry)).hexdigest()
             line = canonical(entry)
             previous = hashlib.sha256(line).hexdigest()

@@ -201,7 +201,11 @@ def _how(name: str, engine: str, methods: Mapping[str, str]) -> str:
         return engine
     below = f"{name}." if name else ""
     found = methods.get(name) or next(
-        (how for site, how in methods.items() if site.startswith(below) or name.startswith(site)),
+        (
+            how
+            for site, how in methods.items()
+            if site.startswith(below) or name.startswith(f"{site}.")
+        ),
         "no gradient",
     )
     return _IN_WORDS.get(found, "book-keeping" if engine == "book-keeping" else found)

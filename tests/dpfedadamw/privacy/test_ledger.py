@@ -255,7 +255,7 @@ def test_the_first_line_follows_sixty_four_zeros(tmp_path):
 
 def test_fields_cannot_stand_for_the_kind_or_the_chain(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.append("header", {"kind": "claim", "previous": "x", "run": "a"})
+    ledger.append("header", {"kind": "claim", "previous": "x", "digest": "y", "run": "a"})
     (entry,) = Ledger(tmp_path / "ledger.jsonl").entries
     assert (entry["kind"], entry["previous"]) == ("header", GENESIS)
 

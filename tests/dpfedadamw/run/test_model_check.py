@@ -191,3 +191,14 @@ def test_a_layer_that_answers_nothing_has_no_gradient():
 
     said = rows(checked(Unused()))
     assert said == {"head": ("book-keeping", ""), "header": ("no gradient", "")}
+
+
+def test_a_layer_is_told_from_one_whose_name_begins_alike():
+    methods = {"block1": "copies", "block10.inner": "vmap"}
+    names = ("block1.deep", "block10", "block10.inner", "block100")
+    assert [model_check._how(name, "book-keeping", methods) for name in names] == [
+        "a copy a record",
+        "a copy of its parameters a record (vmap)",
+        "a copy of its parameters a record (vmap)",
+        "no gradient",
+    ]
