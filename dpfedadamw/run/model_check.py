@@ -24,6 +24,9 @@ from dpfedadamw.spec import Spec
 # Records of the batch that is timed, at most.
 _MOST_RECORDS = 64
 _REPETITIONS = 3
+# Seconds of processor time that one measurement takes at least: some systems count them in steps of
+# a sixty-fourth of a second, and a small model's gradient would take none of them.
+_LEAST_SECONDS = 0.02
 _WHOLE = "whole update"
 _IN_WORDS = {
     "vmap": "a copy of its parameters a record (vmap)",
@@ -172,9 +175,13 @@ def _times(
 
 
 def _timed(call: Callable[[], None]) -> float:
-    start = time.process_time()
-    call()
-    return 1000.0 * (time.process_time() - start)
+    """Milliseconds of processor time that a call takes, called until they can be counted."""
+    start, calls, spent = time.process_time(), 0, 0.0
+    while spent < _LEAST_SECONDS:
+        call()
+        calls += 1
+        spent = time.process_time() - start
+    return 1000.0 * spent / calls
 
 
 def _rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import math
 
 import pytest
 import torch
@@ -202,3 +203,17 @@ def test_a_layer_is_told_from_one_whose_name_begins_alike():
         "a copy of its parameters a record (vmap)",
         "no gradient",
     ]
+
+
+def test_what_a_coarse_clock_does_not_see_is_called_until_it_does(monkeypatch):
+    # A clock in steps of 15.625 ms, and calls of 2 ms: it says 31.25 ms at the sixteenth.
+    passed = [0.0]
+    monkeypatch.setattr(
+        model_check.time, "process_time", lambda: math.floor(passed[0] * 64 + 1e-9) / 64
+    )
+
+    def call():
+        passed[0] += 0.002
+
+    assert model_check._timed(call) == pytest.approx(1000 * 2 / 64 / 16)
+    assert passed[0] == pytest.approx(0.032)
