@@ -1,0 +1,112 @@
+"""What a run spent of the budget of its data set, at each boundary; the cost is made up here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from audit.checks.shared import shared_budget
+from audit.checks.shared.shared_budget import budget_faults
+from audit.reading.ledger import SharedBudget
+from audit.untrusted.fields import FieldError
+
+DELTA = 1e-5
+PROMISED = {"file": "spent.db", "epsilon": 4.0, "delta": DELTA}
+OTHER = "budget: the ledger's is not the spec's"
+WHOLE = SharedBudget(4.0, DELTA)
+ONE = "budget: only one of spec and ledger names one"
+
+
+@pytest.fixture(autouse=True)
+def costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was charged costs as much as it is called, at the budget's delta alone."""
+
+    def cost(history: Sequence[Any], delta: float) -> Any:
+        assert delta == DELTA
+        return SimpleNamespace(headline=float(history[0]))
+
+    monkeypatch.setattr(shared_budget, "budget", cost)
+
+
+def faults(
+    charged: tuple[float, ...] = (1.0,),
+    promised: Any = PROMISED,
+    noted: SharedBudget | None = WHOLE,
+    claim: Any = None,
+) -> list[str]:
+    reasons: list[str] = []
+    ledger: Any = SimpleNamespace(header=SimpleNamespace(budget=noted), claim=claim)
+    spec = {} if promised is None else {"budget": promised}
+    histories: Any = [[one] for one in charged]
+    budget_faults(spec, ledger, histories, reasons)
+    return [reason.split(",")[0] for reason in reasons]
+
+
+ALONE = 4.0 * 1.005 + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"promised": None, "noted": None}, []),
+        ({"promised": None}, [ONE]),
+        ({"promised": {"file": None}}, [ONE]),
+        ({"promised": {"file": None}, "noted": None}, []),
+        ({"noted": None}, [ONE]),
+        ({"noted": SharedBudget(4.0 * (1 + 1e-12), DELTA)}, []),
+        ({"noted": SharedBudget(4.0 * (1 + 2e-9), DELTA)}, [OTHER]),
+        ({"promised": {**PROMISED, "delta": DELTA * (1 + 2e-9)}}, [OTHER]),
+        # The dearest client decides, and nothing charged costs nothing.
+        ({"charged": (5.0, 1.0)}, ["budget: the run alone cost 5 at delta = 1e-05"]),
+        ({"charged": (1.0, 5.0)}, ["budget: the run alone cost 5 at delta = 1e-05"]),
+        ({"charged": (ALONE,)}, []),
+        (
+            {"charged": (float(np.nextafter(ALONE, 9.0)),)},
+            ["budget: the run alone cost 4.021 at delta = 1e-05"],
+        ),
+        ({"charged": ()}, []),
+        ({"charged": (), "claim": {"budget": {"charged": 0.0}}}, []),
+    ],
+)
+def test_a_run_fits_the_budget_that_its_spec_names(
+    changes: dict[str, Any], said: list[str]
+) -> None:
+    assert faults(**changes) == said
+
+
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [
+        (None, []),
+        (4.0, []),
+        (float(np.nextafter(4.0, 9.0)), ["budget: 4 is charged to it"]),
+        # What the run cost is 1; half a percent and a thousandth are the accountants' own.
+        (1.0 * (1.0 - 5e-3) - 1e-3, []),
+        (0.9939, ["budget: 0.9939 is said to be charged to it"]),
+        (0.0, ["budget: 0 is said to be charged to it"]),
+    ],
+)
+def test_what_is_charged_lies_between_the_run_s_cost_and_the_whole(
+    total: float | None, said: list[str]
+) -> None:
+    assert faults(claim={"budget": {"charged": total}}) == said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"promised": 7}, "budget is not a mapping"),
+        ({"promised": {**PROMISED, "epsilon": 0.0}}, "epsilon is not above 0"),
+        ({"promised": {**PROMISED, "delta": 0.0}}, "delta is not above 0"),
+        ({"claim": {}}, "budget is missing"),
+        ({"claim": {"budget": {"charged": -1e-9}}}, "charged is not a number from 0"),
+    ],
+)
+def test_a_budget_that_cannot_be_read_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(FieldError, match=said):
+        faults(**changes)
