@@ -8,7 +8,9 @@ What a person reads is left alone, since another wording is no weaker protection
 the texts that matter as they are printed: docstrings, all that stands in a `raise`, f-strings,
 literals with a space in them, and the arguments of `warnings.warn`. Annotations, `__all__`, imports
 and what stands under `TYPE_CHECKING` do nothing; the `place` of a registration is a mere rank, and
-the type checker holds the options of `@dataclass`.
+the type checker holds the options of `@dataclass`. How much a cache keeps decides what is computed
+twice. The `strict` of a `zip` asserts to programmers that lengths agree: where it fails, the program
+has a fault already, and no refusal may rest on it.
 """
 
 from __future__ import annotations
@@ -234,7 +236,7 @@ class _Places:
                 yield self._replace(node, "continue", "loop")
             case ast.Continue():
                 yield self._replace(node, "break", "loop")
-            case ast.Call(func=ast.Name(id="dataclass")):
+            case ast.Call(func=ast.Name(id="dataclass" | "lru_cache")):
                 pass
             case ast.Call():
                 yield from self._call(node)
@@ -277,6 +279,8 @@ class _Places:
         arguments = sorted([*node.args, *node.keywords], key=self._start)
         for number, keyword in enumerate(arguments):
             if not isinstance(keyword, ast.keyword) or keyword.arg is None:
+                continue
+            if _is_assertion(node, keyword):
                 continue
             # With the comma that separates it from its neighbour.
             first = self._start(keyword)
@@ -333,6 +337,13 @@ def _is_type(node: ast.expr) -> bool:
     return _is_none(node) or last[:1].isupper() or last in _BUILT_IN_TYPES
 
 
+def _is_assertion(call: ast.Call, argument: ast.AST) -> bool:
+    """Whether an argument is the `strict` of a `zip`."""
+    if not (isinstance(call.func, ast.Name) and call.func.id == "zip"):
+        return False
+    return isinstance(argument, ast.keyword) and argument.arg == "strict"
+
+
 _BUILT_IN_TYPES: Final = {"int", "float", "str", "bytes", "bool", "dict", "list", "tuple", "set"}
 
 
@@ -343,6 +354,10 @@ def _is_for_people(parent: ast.AST, child: ast.AST) -> bool:
             return True
         case ast.Call(func=ast.Name(id="dataclass")):
             # Whether instances are frozen is held by the type checker.
+            return True
+        case ast.Call(func=ast.Name(id="lru_cache")):
+            return True
+        case ast.Call() if _is_assertion(parent, child):
             return True
         case ast.keyword(arg="place"):
             # A rank in an order: the one beside it puts nothing in another place.

@@ -104,7 +104,8 @@ def batches(
 
     The module's own file of tests comes first, then files that import the module by its name. Tests
     that reach the lines themselves come before the other tests of files that reached them while
-    they were imported or a fixture was made; tests of a file stand together, the quick ones first.
+    they were imported or a fixture was made, if these files run some of the module or import it by
+    its name; tests of a file stand together, the quick ones first.
 
     Args:
         module: path of the module.
@@ -134,7 +135,7 @@ def batches(
         for number, (name, seconds) in enumerate(zip(tests.names, tests.seconds, strict=True)):
             if number in found:
                 asked.append(((others, False, -near, 0, quickest), tests.path, seconds, name))
-            elif WHOLE in found and (used or not others):
+            elif WHOLE in found and (used or near >= _IMPORTED):
                 asked.append(((others, True, -near, -used, 0.0), tests.path, seconds, name))
     groups: list[tuple[list[str], float]] = []
     group: list[str] = []

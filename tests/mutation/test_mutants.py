@@ -66,6 +66,8 @@ def test_what_is_executed_is_changed_in_every_way_that_the_operators_know(source
         "class A(place=30): ...",
         "x = clean(a, 80)",
         "@dataclass(frozen=True)\nclass A: ...",
+        "@lru_cache(maxsize=64)\ndef f(a): ...",
+        "x = zip(a, b, strict=True)",
     ],
 )
 def test_texts_annotations_and_imports_stay_as_they_are(source):

@@ -90,6 +90,12 @@ def test_a_file_that_reached_a_line_in_a_fixture_is_asked_as_a_whole_unless_it_o
     assert groups == [(["near::b"], 30.0), (["near::a"], 0.5)]
 
 
+def test_a_file_that_imports_the_module_by_its_name_is_asked_what_it_reads_of_it():
+    reached = {MODULE: {8: frozenset({WHOLE})}}
+    table = TestFile("tests/test_table.py", ("t",), (0.1,), reached, frozenset({dotted(MODULE)}))
+    assert batches(MODULE, (8, 8), [FAR, table], 100.0) == [(["t"], 0.1)]
+
+
 def test_the_modules_own_file_is_asked_as_a_whole_before_single_tests_of_others():
     made = TestFile(OWN.path, ("own::any",), (3.0,), {MODULE: {7: frozenset({WHOLE})}})
     other = TestFile("tests/dpfedadamw/run/test_training.py", ("t",), (1.0,), OWN.lines)
