@@ -9,8 +9,8 @@ the texts that matter as they are printed: docstrings, all that stands in a `rai
 literals with a space in them, and the arguments of `warnings.warn`. Annotations, `__all__`, imports
 and what stands under `TYPE_CHECKING` do nothing; the `place` of a registration is a mere rank, and
 the type checker holds the options of `@dataclass`. How much a cache keeps decides what is computed
-twice. The `strict` of a `zip` asserts to programmers that lengths agree: where it fails, the program
-has a fault already, and no refusal may rest on it.
+twice. The `strict` of a `zip` asserts to programmers that lengths agree: where it fails, the
+program has a fault already, and no refusal may rest on it.
 """
 
 from __future__ import annotations
