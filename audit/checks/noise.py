@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import comb
 
 import numpy as np
 
@@ -176,7 +177,7 @@ def _pair_tests(
     Returns:
         The correlation that none may exceed, and the (private) largest one.
     """
-    pairs = sum(len(group) * (len(group) - 1) // 2 for _, group in groups)
+    pairs = sum(comb(len(group), 2) for _, group in groups)
     alpha = FALSE_ALARM * _PAIR_SHARE / 2.0
     threshold = correlation_threshold(rows.shape[1], pairs, alpha)
     worst = 0.0

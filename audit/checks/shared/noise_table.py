@@ -105,12 +105,18 @@ class NoiseTable:
 
     def sample_rows(self) -> Floats:
         """The sampled noise as one matrix, one row a release, [n, m]."""
-        return np.concatenate([one.reshape(-1, one.shape[2]) for one in self.samples])
+        return np.concatenate([_one_a_row(one) for one in self.samples])
 
     def samples_by_round(self) -> Iterator[tuple[int, Floats]]:
         """The same round by round, with the round's number."""
         for index, one in zip(dict.fromkeys(self.round.tolist()), self.samples, strict=True):
-            yield index, one.reshape(-1, one.shape[2])
+            yield index, _one_a_row(one)
+
+
+def _one_a_row(samples: Floats) -> Floats:
+    """Samples [S, K, m] as one row a release, [S·K, m]; m may be 0."""
+    clients, steps, length = samples.shape
+    return samples.reshape(clients * steps, length)
 
 
 def of_queries(bundle: Bundle, reasons: list[str]) -> NoiseTable | None:

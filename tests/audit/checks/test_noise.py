@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 from audit.checks import base, noise
 from audit.checks.shared import single_noise
-from audit.reading.bundle import Bundle
+from audit.reading.bundle import Bundle, open_bundle
 from audit.statistics.intervals import FALSE_ALARM, chi_square_interval
 from tests.audit.checks.opened import changed, judged, says
+from tests.audit.synthetic_run import Settings, build_run
 
 NAME = "noise-scale"
 SHARES = {
@@ -428,6 +430,59 @@ def test_sums_over_terms_that_are_independent_have_variance_one() -> None:
     assert said([again, again[:2]], ("rounds",)) == []
 
 
+def test_a_sum_at_an_end_of_its_interval_lies_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ones = [np.ones((1, 4, 2))] * 3
+
+    def said(low: float, high: float) -> list[str]:
+        asked: list[tuple[float, float]] = []
+
+        def interval(degrees: float, alpha: float) -> tuple[float, float]:
+            asked.append((degrees, alpha))
+            return low, high
+
+        monkeypatch.setattr(noise, "chi_square_interval", interval)
+        reasons: list[str] = []
+        noise._sum_tests(ones, ("clients",), reasons)
+        assert asked == [(24.0, FALSE_ALARM * SHARES["sum"])]
+        return reasons
+
+    # Sums over one client each: 24 squares of 1.
+    assert said(1.0, 9.0) == said(0.0, 1.0) == []
+    below, above = float(np.nextafter(1.0, 0.0)), float(np.nextafter(1.0, 2.0))
+    assert said(above, 9.0) == said(0.0, below) == ["noise is correlated between clients"]
+
+
+def test_pairs_are_compared_within_their_group_and_rows_with_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[tuple[int, int, float]] = []
+
+    def threshold(length: int, pairs: int, alpha: float) -> float:
+        counted.append((length, pairs, alpha))
+        return 0.5
+
+    found = iter([])
+    monkeypatch.setattr(noise, "correlation_threshold", threshold)
+    monkeypatch.setattr(noise, "largest_correlation", lambda _: next(found))
+    groups = [("first alike", np.zeros((4, 6))), ("second alike", np.zeros((3, 6)))]
+
+    def said(*largest: float, again: bool = False) -> tuple[tuple[float, float], list[str]]:
+        nonlocal found
+        found = iter(largest)
+        monkeypatch.setattr(noise, "any_repeated", lambda rows, alpha: again)
+        reasons: list[str] = []
+        return noise._pair_tests(groups, np.zeros((7, 6)), "alike", reasons), reasons
+
+    assert said(0.25, 0.125) == ((0.5, 0.25), [])
+    assert said(0.125, 0.25) == ((0.5, 0.25), [])
+    assert said(-0.25, -0.5) == ((0.5, 0.0), [])
+    above = float(np.nextafter(0.5, 1.0))
+    assert said(0.5, above) == ((0.5, above), ["second alike"])
+    assert said(above, 0.5, again=True) == ((0.5, above), ["first alike", "alike"])
+    # Six pairs of four and three of three.
+    assert set(counted) == {(6, 9, FALSE_ALARM * SHARES["pair"] / 2)}
+
+
 def test_values_are_alike_by_chance_within_the_rounding_of_float32_to_the_largest_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -485,6 +540,62 @@ def test_a_tail_at_its_share_leaves_an_odd_shape_to_be_told(
     beyond = f"some coordinates get too {much} noise, over all releases of the run"
     assert said(share) == said(1.0) == [odd]
     assert said(np.nextafter(share, 0.0)) == [beyond]
+
+
+def test_a_negative_sum_of_squares_ends_the_question_of_queries(of_records: Bundle) -> None:
+    squares = of_records.round_evidence(1).noise_sum_squares.copy()
+    squares.flat[0] = -1e-9
+    run = changed(of_records, evidence={1: {"noise_sum_squares": squares}})
+    assert says(run, NAME) == ("FAIL", "round 1: a sum of squares is negative")
+
+
+def test_rounds_and_steps_have_portions_from_two_of_them_on() -> None:
+    def names(rounds: list[int], steps: list[int]) -> list[str]:
+        many = len(rounds)
+        one = table([[4.0]] * many, [[4]] * many)
+        one = replace(one, round=np.array(rounds), step=np.array(steps))
+        return [portion.name for portion in noise._by_time(one, "of ")]
+
+    assert names([3, 3], [0, 0]) == []
+    assert names([3, 5], [0, 0]) == ["of round 3", "of round 5"]
+    assert names([3, 3], [0, 1]) == ["of step 0", "of step 1"]
+
+
+def test_of_sums_and_uploads_both_say_what_single_coordinates_got() -> None:
+    def kind(silent: Any, many: int = 2) -> Any:
+        squares, noised = [[4.0]] * many, [[4]] * many
+        return SimpleNamespace(releases=replace(table(squares, noised), silent=silent))
+
+    def sees(*kinds: Any, sums: Any = ()) -> bool:
+        return noise._sees_single(SimpleNamespace(by_coordinate=sums, kinds=kinds))
+
+    counted = np.zeros(2, np.int64)
+    assert sees(kind(counted)) is sees(kind(counted), kind(counted)) is True
+    assert sees(kind(None), kind(counted)) is sees(kind(counted), kind(None)) is False
+    assert sees(kind(counted), sums=None) is False
+
+
+@pytest.mark.parametrize(("sample", "pairs"), [(7, False), (8, True), (0, False)])
+def test_pairs_of_queries_are_compared_from_eight_sampled_coordinates_on(
+    sample: int, pairs: bool, tmp_path: Path
+) -> None:
+    found = judged(open_bundle(build_run(tmp_path / "run", Settings(sample=sample))), NAME)
+    assert ("largest_pair_correlation" in found.private) is pairs
+    few = "; too few sampled coordinates to compare pairs of queries"
+    assert ((found.power or "").endswith(few)) is not pairs
+    assert found.details["sampled_coordinates"] == sample
+    assert ("kolmogorov_p_value" in found.private) is bool(sample)
+    assert (found.details["quantiles"] is None) is (sample == 0)
+
+
+def test_the_private_numbers_are_told_by_name(of_records: Bundle, of_clients: Bundle) -> None:
+    for run in (of_records, of_clients):
+        private = judged(run, NAME).private
+        assert set(private) == {
+            "variance_ratios", "kolmogorov_p_value", "largest_pair_correlation",
+        }  # fmt: skip
+        assert 0.0 < float(str(private["kolmogorov_p_value"])) <= 1.0
+        assert 0.0 < float(str(private["largest_pair_correlation"])) < 1.0
 
 
 def test_what_the_finding_counts_is_told_by_name(of_records: Bundle) -> None:

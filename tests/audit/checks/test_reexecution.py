@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +13,12 @@ import numpy as np
 import pytest
 
 from audit.auditor import audit_run
-from audit.checks import Judgement
+from audit.checks import Judgement, reexecution
 from audit.checks.reexecution import WORD, _conclude, _power, chances, passing, percent, said
 from audit.checks.shared.recomputed import Recomputed, _clean, _clipping
-from audit.reading.bundle import open_bundle
+from audit.errors import UnverifiedError
+from audit.reading.bundle import Bundle, open_bundle
+from audit.reading.openings import participations
 from audit.reexecution.base import (
     QueryAgain,
     ReleaseAgain,
@@ -22,6 +26,7 @@ from audit.reexecution.base import (
     RoundAgain,
     UpdateAgain,
 )
+from audit.reexecution.drawing import draw
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run
@@ -58,6 +63,39 @@ def found(run: Path, change: Change, **order: Any) -> Finding:
     return audit_run(run, replay=replace(replay, **order)).named("reexecution")
 
 
+def test_the_draw_is_of_the_ledger_and_the_run_goes_on_to_its_last_round(run: Path) -> None:
+    bundle = open_bundle(run)
+    asked: list[tuple[Any, int]] = []
+
+    def rounds(drawn: Sequence[tuple[int, int]], final: int) -> Iterator[RoundAgain]:
+        asked.append((tuple(drawn), final))
+        return iter(())
+
+    replay = Replay(count=3, seed=bytes(32), drawn_by="a test", rounds=rounds)
+    audit_run(run, replay=replay)
+    due = draw(
+        participations(bundle.readable_ledger),
+        bytes(32),
+        hashlib.sha256((run / "ledger.jsonl").read_bytes()).hexdigest(),
+        3,
+    )
+    assert asked == [(tuple((one.round, one.client) for one in due), 3)]
+
+
+def test_a_round_that_the_auditor_cannot_judge_is_told_and_never_passed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge_round(bundle: Bundle, item: Any, again: RoundAgain, tally: Recomputed) -> None:
+        if again.round == 3:
+            raise UnverifiedError("round 3: nobody knows")
+        tally.participations += 1
+
+    monkeypatch.setattr(reexecution, "judge_round", judge_round)
+    finding = found(run, lambda one: one)
+    assert finding.verdict is Verdict.NOT_VERIFIED
+    assert finding.measurement.endswith("could be computed again; round 3: nobody knows")
+
+
 def other_digest(again: RoundAgain) -> RoundAgain:
     return replace(again, digests={**again.digests, "uploads_sha256": ANOTHER})
 
@@ -65,7 +103,7 @@ def other_digest(again: RoundAgain) -> RoundAgain:
 def test_without_a_replay_it_rests_on_the_trainers_word(run: Path) -> None:
     finding = audit_run(run).named("reexecution")
     assert (finding.verdict, finding.severity) == (Verdict.NOT_VERIFIED, Severity.THEORETICAL)
-    assert finding.qualifications == (WORD,)
+    assert (finding.qualifications, finding.power) == ((WORD,), "none")
     assert found(run, lambda one: one, count=0).qualifications == (WORD,)
 
 
@@ -252,6 +290,9 @@ def test_probabilities_are_told_in_words() -> None:
     assert [percent(0.0), percent(0.0004), percent(0.34), percent(1.0)] == [
         "0.0 %", "below 0.1 %", "34.0 %", "100.0 %",
     ]  # fmt: skip
+    assert [percent(0.00099), percent(0.001), percent(0.0012), percent(0.0019)] == [
+        "below 0.1 %", "0.1 %", "0.1 %", "0.2 %",
+    ]  # fmt: skip
 
 
 def test_what_was_drawn_is_told_with_how_likely_a_forger_passes() -> None:
@@ -285,6 +326,10 @@ def test_power_is_told_for_each_share_and_how_many_would_find_one_percent() -> N
     )
     # To miss one of a hundred with 5 % at most, 95 must be drawn.
     assert _power(100, 1).endswith("; to find 1 of 100 with 95 % takes 95")
+    # Of a thousand one percent is ten, of which none is drawn with 5 % at most.
+    missed = (n for n in range(1000) if math.comb(990, n) <= 0.05 * math.comb(1000, n))
+    assert _power(1000, 1).endswith(f"; to find 10 of 1000 with 95 % takes {next(missed)}")
+    assert "; to find 1 of 20 with 95 % takes 19" in _power(20, 1)
 
 
 # What the finding tells.

@@ -12,9 +12,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.checks.second_moment import _exchanged_bits, _without_evidence, shift_interval
+from audit.checks import second_moment
+from audit.checks.second_moment import (
+    _correction_tests,
+    _exchanged_bits,
+    _Recursion,
+    _shift_tests,
+    _without_evidence,
+    shift_interval,
+)
 from audit.reading.bundle import Bundle, open_bundle
 from audit.statistics.intervals import FALSE_ALARM, gamma_interval, skewed_upper_end
+from audit.statistics.moments import InnovationSums
 from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_run import Settings, build_run
@@ -102,6 +111,194 @@ def test_the_interval_of_a_shift_is_the_widest_of_three_laws_and_of_rounding() -
     assert skewed > high
     assert shift_interval(1.0, 1.0, 2.5, 0.0, alpha)[1] == pytest.approx(skewed)
     assert shift_interval(1.0, 1.0, 2.5, 0.25, alpha) == pytest.approx((low - 0.25, skewed + 0.25))
+
+
+def test_beside_little_noise_a_normal_law_is_wider_than_the_gamma_law_on_both_sides() -> None:
+    # Nearly all of the mass of a gamma law that is so much wider than its mean lies at 0.
+    reach = 1000.0 * -stats.norm.ppf(5e-4)
+    assert gamma_interval(1.0, 1e6, 1e-3)[1] < 1.0
+    assert shift_interval(1.0, 1e6, 0.0, 0.0, 1e-3) == pytest.approx((1.0 - reach, 1.0 + reach))
+
+
+@pytest.mark.parametrize("over", [1.0, -5.0])
+def test_each_block_and_their_sum_have_an_interval_of_their_own(
+    over: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cumulants of a mean over n coordinates count n-fold in the sum, by their order."""
+    asked: list[tuple[float, ...]] = []
+    alone: list[tuple[float, ...]] = []
+
+    def shift(*given: float) -> tuple[float, float]:
+        asked.append(given)
+        return given[0] - 4.0, given[0] + (6.0 if over > 0.0 else 2.0)
+
+    def gamma(*given: float) -> tuple[float, float]:
+        alone.append(given)
+        return given[0] - (5.0 if over > 0.0 else 0.5), given[0] + 1.0
+
+    monkeypatch.setattr(second_moment, "shift_interval", shift)
+    monkeypatch.setattr(second_moment, "gamma_interval", gamma)
+    sums = InnovationSums(
+        total=np.array([10.0, 20.0]), expected=np.array([8.0, 16.0]), variance=np.array([3.0, 5.0]),
+        third=np.array([7.0, 11.0]), noise_variance=np.array([1.0, 2.0]),
+        rounding=np.array([0.25, 0.5]),
+    )  # fmt: skip
+    private: dict[str, Any] = {}
+    pooled, widths = _shift_tests(sums, np.array([2.0, 3.0]), ["a", "b"], [], private)
+    alpha = FALSE_ALARM / 3
+    assert asked == [
+        (8.0, 3.0, 7.0, 0.25, alpha),
+        (16.0, 5.0, 11.0, 0.5, alpha),
+        (64.0, 3.0 * 4 + 5.0 * 9, 7.0 * 8 + 11.0 * 27, 2.0, alpha),
+    ]
+    assert alone == [(8.0, 1.0, alpha), (16.0, 2.0, alpha)]
+    assert pooled == (6.0 if over > 0.0 else 4.0) / 64.0
+    assert widths == ([5.0 / 8, 5.0 / 16] if over > 0.0 else [1.0 / 8, 1.0 / 16])
+    assert private == {"shift_ratio": {"block a": 1.25, "block b": 1.25, "all blocks": 1.25}}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (10.0, 12.0, None),
+        (8.0, 10.0, None),
+        (10.5, 12.0, "block a: the shift is below its interval about (1-beta2^tau) Phi"),
+        (8.0, 9.5, "block a: the shift is above its interval about (1-beta2^tau) Phi"),
+    ],
+)
+def test_a_shift_at_an_end_of_its_interval_lies_in_it(
+    low: float, high: float, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(second_moment, "shift_interval", lambda *_: (low, high))
+    sums = InnovationSums(*(np.array([10.0]) for _ in range(6)))
+    reasons: list[str] = []
+    _shift_tests(sums, np.array([1.0]), ["a"], reasons, {})
+    assert reasons == ([said, said.replace("block a", "all blocks")] if said else [])
+
+
+def corrected(**changes: Any) -> list[str]:
+    """What is wrong with a round of one step and beta2 = 1/2, whose 1 - beta2^tau is 1/2."""
+    given = {
+        "noisy": np.array([[0.5]]), "corrected": np.array([[1.0]]), "steps": np.array([1]),
+        "subtracted": np.array([0.25]),
+    }  # fmt: skip
+    rule = {"beta2": 0.5, "restarts": False, "debias": True, "local_counter": False}
+    rule |= {name: changes.pop(name) for name in list(changes) if name in rule}
+    earlier = changes.pop("earlier", 0)
+    evidence: Any = SimpleNamespace(batch_size=np.zeros((1, 1)))
+    moment: Any = SimpleNamespace(**{**given, **changes})
+    reasons: list[str] = []
+    promised: Any = SimpleNamespace(**rule)
+    _correction_tests(7, evidence, moment, promised, 0.25, earlier, reasons)
+    return reasons
+
+
+def test_a_divisor_and_a_subtracted_term_may_be_off_by_all_of_their_tolerance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert corrected() == []
+    monkeypatch.setattr(second_moment, "_RELATIVE", 0.25)
+    assert corrected(noisy=np.array([[0.625]])) == []
+    assert corrected(noisy=np.array([[0.375]])) == []
+    assert len(corrected(noisy=np.array([[0.640625]]))) == 1
+    assert len(corrected(noisy=np.array([[0.359375]]))) == 1
+    for off, wrong in ((1e-6, False), (np.nextafter(1e-6, 1.0), True)):
+        monkeypatch.setattr(second_moment, "relative_difference", lambda *_, off=off: off)
+        told = ["round 7: the term subtracted is not Phi = (sigma C/B)^2"]
+        assert corrected() == (told if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("local", "restarts", "named"),
+    [(True, False, True), (False, False, False), (True, True, False), (False, True, False)],
+)
+def test_the_local_counter_is_named_where_it_is_promised_and_rounds_go_on(
+    local: bool, restarts: bool, named: bool
+) -> None:
+    # Divided by 1/4 in place of 1/2.
+    said = corrected(corrected=np.array([[2.0]]), local_counter=local, restarts=restarts)
+    assert said == [
+        "from round 7 on the bias correction divides by something else than 1-beta2^tau with "
+        "tau = 1: v-hat is 2 times what is unbiased" + (" (the local counter)" if named else "")
+    ]
+
+
+def test_all_steps_count_where_rounds_go_on_and_those_of_the_round_where_they_do_not() -> None:
+    # After two steps 1 - beta2^tau is 3/4.
+    two = {"noisy": np.array([[0.75]]), "steps": np.array([2])}
+    assert corrected(earlier=1, **two) == []
+    assert corrected(earlier=1, restarts=True) == []
+    assert corrected(earlier=1)[-1] == "round 7: the recorded number of steps tau is not 2"
+    assert "the recorded number of steps tau is not 1" in corrected(restarts=True, **two)[-1]
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, *, floor: float | None, carried: bool) -> Any:
+    """A recursion over one round of two clients and two blocks, and what was told."""
+    reached: list[Any] = []
+
+    def faults(*given: Any) -> list[str]:
+        reached.append(given)
+        return ["too many", "too few"]
+
+    monkeypatch.setattr(second_moment, "floor_faults", faults)
+    monkeypatch.setattr(second_moment, "accumulate", lambda *_: np.array([[1.0, 2.0], [3.0, 6.0]]))
+    monkeypatch.setattr(second_moment, "_correction_tests", lambda *_: None)
+    rule: Any = SimpleNamespace(beta2=0.5, floor=floor, carried=carried)
+    sizes, zero = np.array([4.0, 6.0]), np.zeros(2)
+    found = _Recursion(rule, 0.25, sizes, 24, InnovationSums.start(2), zero, zero, zero)
+    evidence: Any = SimpleNamespace(batch_size=np.zeros((2, 3)), clients=np.array([5, 7]))
+    moment: Any = SimpleNamespace(
+        corrected="the corrected", floored=np.array([[1, 2], [0, 3]]),
+        noisy=np.array([[1.0, 5.0], [3.0, 6.0]]),
+    )  # fmt: skip
+    reasons: list[str] = []
+    found.follow(4, evidence, moment, reasons)
+    if floor is not None:
+        assert reached == [("the corrected", moment.floored, sizes, 0.25, floor)]
+    return found, reasons
+
+
+def test_a_round_hands_on_the_mean_of_its_clients_by_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on, told = followed(monkeypatch, floor=0.125, carried=True)
+    assert told == ["round 4: too many", "round 4: too few"]
+    assert on.start.tolist() == [2.0, 4.0]
+    assert on.released.tolist() == [2.0, 5.5]
+    assert (on.tau, on.earlier, on.floored, on.counted) == (3, 3, 6.0, 20.0)
+    anew, told = followed(monkeypatch, floor=None, carried=False)
+    assert told == ["round 4: a floor was reached where nothing is subtracted"]
+    assert anew.start.tolist() == [0.0, 0.0]
+    assert (anew.tau, anew.earlier) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("pooled", "verdict", "blocks"),
+    [(0.49, "PASS", "1 of 2"), (0.5, "NOT VERIFIED", None), (0.51, "NOT VERIFIED", None)],
+)
+def test_an_interval_as_wide_as_the_margin_shows_nothing(
+    of_records: Bundle,
+    pooled: float,
+    verdict: str,
+    blocks: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(second_moment, "_shift_tests", lambda *_: (pooled, [0.5, 0.499]))
+    found = judged(of_records, NAME)
+    assert found.verdict.value == verdict
+    assert blocks is None or f"for {blocks} blocks on their own" in (found.power or "")
+    assert "share_of_coordinates_at_the_floor" in found.private
+    assert {"tau", "phi", "blocks"} == set(found.details)
+    # A fault is told however little could be shown.
+    fault = moment(of_records, 1, steps=at((2,), lambda v: v + 1))
+    assert says(fault, NAME) == ("FAIL", "round 1: the recorded number of steps tau is not 6")
+
+
+def test_of_whole_clients_the_question_does_not_arise(of_clients: Bundle) -> None:
+    assert says(of_clients, NAME) == (
+        "NOT APPLICABLE",
+        "at client level local steps see no noise, so none enters a second moment of theirs",
+    )
 
 
 def test_what_is_printed_beside_each_block_follows_from_public_numbers(
