@@ -308,3 +308,12 @@ def test_the_header_of_a_ledger_names_intent_and_challenge(challenge):
         "intents": dataclasses.asdict(SEEN),
     }
     assert challenges.now().tzinfo is UTC
+
+
+def test_files_sizes_and_times_are_as_the_documents_say():
+    assert (challenges.INTENT, challenges.CHALLENGE, challenges.DRAW) == (
+        "intent.json", "challenge.json", "draw.json",
+    )  # fmt: skip
+    assert challenges.NONCE_BYTES == 32
+    assert challenges.MOST_BYTES == 16_777_216
+    assert challenges.now().microsecond == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,93 @@ def test_a_line_that_lacks_what_it_should_hold_is_named(tmp_path, lacking):
     path.write_bytes(json.dumps(entry).encode() + b"\n")
     with pytest.raises(EnvelopeError, match="a line lacks what it should hold"):
         counts(tmp_path, one)
+
+
+def test_a_torn_line_goes_whole_though_the_next_is_shorter(tmp_path):
+    counts(tmp_path, intent(1))
+    path = tmp_path / FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole.replace(b"run-1", b"run-" + b"1" * 99)[:-1])
+    counts(tmp_path, intent(2))
+    assert [json.loads(line)["run"] for line in path.read_bytes().splitlines()] == [
+        "run-1", "run-2",
+    ]  # fmt: skip
+
+
+def test_each_event_is_one_line_of_sorted_compact_json_in_the_folders_log(tmp_path):
+    one = intent(1)
+    with opened(tmp_path) as log:
+        nonce = log.challenge(one).nonce
+        drawn = log.draw(one.sha256, "ab" * 32, "run-1")
+        log.judge(one.sha256, "ab" * 32, "run-1", "PASS")
+    lines = (tmp_path / "intents.jsonl").read_bytes().splitlines()
+    entries = [json.loads(line) for line in lines]
+    for line, entry in zip(lines, entries, strict=True):
+        assert line == json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+        assert len(entry.pop("time")) == len("2026-11-22T12:00:00Z")
+        entry.pop("previous")
+    assert entries == [
+        {
+            "kind": "challenged", "intent": one.sha256, "run": "run-1", "trainer": one.fingerprint,
+            "handle": one.promised.handle, "spec": PROMISED.spec_sha256, "nonce": nonce.hex(),
+            "seen": {"of_trainer": 1, "for_data": 1, "dropped": 0, "dropped_of_trainer": 0},
+        },
+        {
+            "kind": "drawn", "intent": one.sha256, "run": "run-1", "ledger": "ab" * 32,
+            "nonce": drawn.hex(),
+        },
+        {
+            "kind": "judged", "intent": one.sha256, "run": "run-1", "ledger": "ab" * 32,
+            "verdict": "PASS",
+        },
+    ]  # fmt: skip
+
+
+def test_a_run_that_passed_and_is_then_drawn_from_or_judged_otherwise(tmp_path):
+    one = intent(1)
+    counts(tmp_path, one)
+    judge(tmp_path, one, "PASS")
+    with opened(tmp_path) as log:
+        log.draw(one.sha256, "ab" * 32, "run-1")
+    assert counts(tmp_path, intent(2)) == (2, 2, 0, 0)
+    judge(tmp_path, one, "FAIL")
+    assert counts(tmp_path, intent(3)) == (3, 3, 2, 2)
+
+
+def test_a_nonce_is_on_the_disk_before_anybody_learns_it(tmp_path, monkeypatch):
+    path, kept, fsync = tmp_path / FILE, [], os.fsync
+
+    def keeps(descriptor: int) -> None:
+        fsync(descriptor)
+        kept.append(path.read_bytes())
+
+    monkeypatch.setattr(os, "fsync", keeps)
+    with opened(tmp_path) as log:
+        nonce = log.challenge(intent(1)).nonce
+        assert path.read_bytes() == kept[-1]
+    assert nonce.hex() in kept[-1].decode()
+
+
+def test_a_log_has_one_writer_at_a_time(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+
+    def locked() -> bool:
+        with (tmp_path / FILE).open("rb") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    with opened(tmp_path):
+        assert locked()
+    assert not locked()
+
+
+def test_a_folder_that_is_made_is_for_its_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        counts(tmp_path / "keys", intent(1))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import stat
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 
 from reports import KeyFileError, ReportError
 from reports.signatures import keys
@@ -217,7 +222,8 @@ def test_without_a_home_folder_a_way_out_is_told(
         monkeypatch.setattr(Path, "home", lambda: Path("~no-such-user").expanduser())
     else:
         monkeypatch.setenv("DPFEDADAMW_KEYS", chosen)
-    with pytest.raises(KeyFileError, match="no such home folder; set DPFEDADAMW_KEYS"):
+    place = "keys" if chosen is None else f"DPFEDADAMW_KEYS={chosen}"
+    with pytest.raises(KeyFileError, match=f"^{place}: there is no such home folder; set DPFED"):
         keys.default_directory()
 
 
@@ -259,3 +265,35 @@ def test_what_is_no_key_is_told_as_that_and_not_as_a_wrong_passphrase(
     path.chmod(0o600)
     with pytest.raises(KeyFileError, match=r"junk\.key: no private key in PKCS#8 PEM form"):
         keys.load_private(path, passphrase)
+
+
+def test_every_signature_is_the_lower_of_its_two_forms_and_holds() -> None:
+    private = ec.derive_private_key(7, ec.SECP256R1())
+    half = ec.SECP256R1().group_order // 2
+    for number in range(24):
+        data = bytes([number])
+        made = keys.sign(private, data)
+        private.public_key().verify(made, data, ec.ECDSA(hashes.SHA256()))
+        assert decode_dss_signature(made)[1] <= half
+        assert keys.has_low_s(made)
+
+
+def test_a_fingerprint_is_the_digest_of_the_key_in_either_writing() -> None:
+    public = ec.derive_private_key(7, ec.SECP256R1()).public_key()
+    der = public.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    digest = hashlib.sha256(der).digest()
+    assert keys.fingerprint_digest(public) == digest.hex()
+    assert keys.fingerprint(public) == f"SHA256:{base64.b64encode(digest).decode()[:43]}"
+    assert keys.ROLES == ("trainer", "auditor")
+
+
+def test_of_a_key_file_sixteen_kibibytes_are_read(tmp_path: Path) -> None:
+    made = create("trainer", tmp_path)
+    whole = made.public.read_bytes().rstrip()
+    made.public.write_bytes(whole.rjust(16_384, b"\n"))
+    assert keys.fingerprint(keys.load_public(made.public)) == made.fingerprint
+    made.public.write_bytes(whole.rjust(16_385, b"\n"))
+    with pytest.raises(KeyFileError, match=r"trainer\.pub: no public key in PEM form"):
+        keys.load_public(made.public)

@@ -19,13 +19,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyhanko.pdf_utils import generic
 from pyhanko.pdf_utils.incremental_writer import IncrementalPdfFileWriter
 from pyhanko.pdf_utils.reader import PdfFileReader
+from pyhanko.pdf_utils.writer import PageObject, PdfFileWriter
 from pyhanko.sign import fields, signers
 from pyhanko.sign.validation.status import SignatureCoverageLevel
 
 from reports import build_report
-from reports.errors import PdfSignatureError
+from reports.errors import KeyFileError, PdfSignatureError
 from reports.signatures import pades
 from reports.signatures.keys import fingerprint
 from reports.signatures.trust import certificates
@@ -281,7 +283,10 @@ def test_there_is_one_signature_and_it_is_the_auditors(pages: bytes, key: Signin
         (b"<308181" + b"ab" * 129 + b"0000>", None),
         (b"<30820100" + b"ab" * 256 + b">", None),
         (b"<307f" + b"ab" * 127 + b"00>", None),
+        (b"<3000>", None),
+        (b"<300001>", "holds unsigned bytes behind its signature"),
         (b"<300201ff01>", "holds unsigned bytes behind its signature"),
+        (b"<300201ff58>", "holds unsigned bytes behind its signature"),
         (b"<308181" + b"ab" * 129 + b"0001>", "holds unsigned bytes behind its signature"),
         (b"<30820100" + b"ab" * 256 + b"02>", "holds unsigned bytes behind its signature"),
         (b"<300201f>", "holds more than a signature where the signature stands"),
@@ -449,3 +454,289 @@ def test_certificates_are_put_in_order_as_far_as_they_lead() -> None:
     assert pades._ordered([leaf, stranger]) == (leaf,)
     assert pades._ordered([root, leaf]) == (root,)
     assert pades._ordered([leaf]) == (leaf,)
+
+
+def test_of_certificates_that_name_one_another_each_is_taken_once_and_the_first_of_two() -> None:
+    def named(subject: str, issuer: str) -> Any:
+        return SimpleNamespace(subject=subject, issuer=issuer)
+
+    one, two, again, root = named("a", "b"), named("b", "a"), named("b", "c"), named("c", "c")
+    assert pades._ordered([one, two]) == (one, two)
+    assert pades._ordered([one, again, two, root]) == (one, again, root)
+    assert pades._ordered([one, root]) == (one,)
+    assert pades._ordered([root, one, two]) == (root,)
+
+
+# What is written into a file of two empty pages.
+
+
+@pytest.fixture(scope="module")
+def plain() -> bytes:
+    """Two empty pages, as small as a PDF is made."""
+    writer, written = PdfFileWriter(), io.BytesIO()
+    for _ in range(2):
+        contents = writer.add_object(generic.StreamObject(stream_data=b" "))
+        size = generic.ArrayObject([generic.NumberObject(side) for side in (0, 0, 99, 99)])
+        writer.insert_page(PageObject(contents=contents, media_box=size))
+    writer.write(written)
+    return written.getvalue().rstrip()
+
+
+def kids(reader: PdfFileReader) -> Any:
+    return reader.root["/Pages"]["/Kids"]
+
+
+def test_the_certification_says_who_certified_and_why(plain: bytes, key: SigningKey) -> None:
+    data = pades.sign(plain, key, NAME)
+    reader = PdfFileReader(io.BytesIO(data))
+    (embedded,) = reader.embedded_signatures
+    assert embedded.field_name == "Auditor"
+    said = embedded.sig_object
+    assert said["/Reason"] == (
+        "Certifies this privacy report as the auditor filed it; no change is allowed"
+    )
+    assert said["/Name"] == f"auditor, {key.fingerprint}"
+    assert embedded.md_algorithm == "sha256"
+    assert embedded.docmdp_level == fields.MDPPerm.NO_CHANGES
+    assert embedded.sig_field["/TU"] == "Certification signature of the auditor"
+    assert embedded.sig_field.raw_get("/P").reference == kids(reader).raw_get(0).reference
+    # The one extension of PDF 1.7 that PAdES asks for, and none for the curve.
+    assert set(reader.root["/Extensions"]) == {"/ESIC"}
+    assert (pades.FIELD, pades.ATTACHMENT) == ("Auditor", "report.json")
+
+
+def test_a_person_signs_off_by_name_and_lets_others_sign_too(plain: bytes, key: SigningKey) -> None:
+    data = pades.sign_off(plain, key, "A. Person, Clinic", "annex.pdf")
+    assert data.startswith(plain)
+    reader = PdfFileReader(io.BytesIO(data))
+    (embedded,) = reader.embedded_signatures
+    assert embedded.field_name == "Signed off"
+    said = embedded.sig_object
+    assert said["/Name"] == "A. Person, Clinic"
+    assert said["/Reason"] == "Signs off the report that this annex names by its digests"
+    assert said["/SubFilter"] == "/ETSI.CAdES.detached"
+    assert embedded.md_algorithm == "sha256"
+    assert embedded.docmdp_level is None
+    assert embedded.sig_field["/TU"] == "Signature of A. Person, Clinic"
+    assert embedded.sig_field.raw_get("/P").reference == kids(reader).raw_get(0).reference
+    (found,) = pades.check_sign_off(data, "annex.pdf")
+    assert found.fingerprint == key.fingerprint
+    assert found.name == found.issuer
+    assert found.claimed is not None
+    assert found.timestamp is None
+    other = fresh("trainer")
+    twice = pades._signed(
+        data, other, signers.PdfSignatureMetadata(field_name="Second"), ("Second", "Second"),
+        "annex.pdf", None,
+    )  # fmt: skip
+    both = pades.check_sign_off(twice, "annex.pdf")
+    assert [one.fingerprint for one in both] == [key.fingerprint, other.fingerprint]
+    assert pades.made_as(twice, "annex.pdf") == plain
+    assert pades.made_as(plain, "annex.pdf") == plain
+
+
+def test_what_the_token_says_is_told_and_what_the_parser_says_is_one_line(plain: bytes) -> None:
+    class Refuses:
+        def sign(self, *_: Any) -> bytes:
+            raise KeyFileError("pkcs11: the token does not sign")
+
+    key = fresh("auditor")
+    broken: Any = SimpleNamespace(
+        private=Refuses(), chain=key.chain, role="auditor", fingerprint=key.fingerprint
+    )
+    with pytest.raises(KeyFileError, match=r"^pkcs11: the token does not sign$"):
+        pades.sign(plain, broken, NAME)
+    unnumbered = plain.replace(b"/Kids", b"/Lids")
+    with pytest.raises(PdfSignatureError, match=r"^report\.pdf: cannot be signed \("):
+        pades.sign(unnumbered, key, NAME)
+
+
+def test_a_signature_is_over_sha256_alone_and_room_is_made_for_the_longest(key: SigningKey) -> None:
+    signer = pades._Signer(key)
+
+    def made(algorithm: str, *dry: bool) -> bytes:
+        return pades.run(signer.async_sign_raw(b"data", algorithm, *dry))
+
+    # Two numbers of 33 bytes at most, each with its kind and length, in a list with its own.
+    assert made("sha256", True) == bytes(2 + 2 * (2 + 33))
+    for algorithm in ("sha256", "SHA256"):
+        key.public.verify(made(algorithm), b"data", ec.ECDSA(hashes.SHA256()))
+    with pytest.raises(PdfSignatureError, match="only SHA-256 is used"):
+        made("sha512")
+
+
+def test_a_signature_is_judged_by_its_own_certificates_and_the_readers_authorities(
+    plain: bytes, key: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validate, asked = pades.async_validate_pdf_signature, []
+
+    async def notes(embedded: Any, **contexts: Any) -> Any:
+        asked.append(contexts)
+        return await validate(embedded, **contexts)
+
+    monkeypatch.setattr(pades, "async_validate_pdf_signature", notes)
+    private = ec.generate_private_key(ec.SECP256R1())
+    leaf, above = chain_of(private)
+    root = to_asn1(key.chain[0])
+    issued_key = SigningKey("auditor", private, (leaf, above))
+    pades.check(pades.sign(plain, issued_key, NAME), NAME, (root,))
+    pades.check_sign_off(pades.sign_off(plain, issued_key, "Somebody", NAME), NAME, (root,))
+    for contexts, anchor in zip(asked, (above, leaf), strict=True):
+        signer, stamp = contexts["signer_validation_context"], contexts["ts_validation_context"]
+        assert anchors(signer) == [to_asn1(anchor).dump()]
+        assert {one.dump() for one in signer.certificate_registry} >= {
+            to_asn1(leaf).dump(), to_asn1(above).dump(),
+        }  # fmt: skip
+        assert anchors(stamp) == [root.dump()]
+
+
+def anchors(context: Any) -> list[bytes]:
+    """The certificates in which a judgement of others ends."""
+    return [one.dump() for one in context.path_builder.trust_manager.iter_certs()]
+
+
+@pytest.mark.parametrize(
+    ("revisions", "names", "start", "kept"),
+    [
+        (1, [], 7, 4),
+        (2, ["Auditor"], 7, 2),
+        (2, ["Auditor"], 8, None),
+        (2, ["Somebody"], 7, None),
+        (2, ["Auditor", "Auditor"], 7, None),
+        (2, [], 7, None),
+        (3, ["Auditor"], 7, None),
+        (3, [], 8, None),
+    ],
+)
+def test_what_one_signature_added_is_taken_off_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, revisions: int, names: list[str], start: int, kept: int | None
+) -> None:
+    lines = [b"%PDF-1.7\n", b"startxref\n7\n%%EOF", b"\nmore\n", b"startxref\n9\n%%EOF"]
+    data = b"".join(lines)
+    first = {0: start}
+    xrefs = SimpleNamespace(
+        total_revisions=revisions, get_startxref_for_revision=lambda number: first[number]
+    )
+    embedded = [SimpleNamespace(field_name=name) for name in names]
+    reader = SimpleNamespace(xrefs=xrefs, embedded_signatures=embedded)
+    monkeypatch.setattr(pades, "_reader", lambda _: reader)
+    whole = b"".join(lines[:2]) if start == 7 else data
+    assert pades.made_as(data, NAME) == whole
+    if kept is None:
+        with pytest.raises(PdfSignatureError, match="was changed after it was made; write the"):
+            pades.unsigned(data, NAME)
+    else:
+        assert pades.unsigned(data, NAME) == b"".join(lines[:kept])
+
+
+def test_one_signature_is_the_auditors_and_there_is_no_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for names in (["Somebody"], ["Auditor", "Auditor"], ["Auditor", "Somebody"]):
+        embedded = [SimpleNamespace(field_name=name) for name in names]
+        reader = SimpleNamespace(embedded_signatures=embedded)
+        monkeypatch.setattr(pades, "_reader", lambda _, reader=reader: reader)
+        with pytest.raises(PdfSignatureError, match=r"pdf: must have one signature, the auditor's"):
+            pades.check(b"", NAME)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"intact": False}, "changed since it was signed"),
+        ({"valid": False}, "its signature does not hold"),
+        ({"coverage": BLOCK}, "something was added after it was signed"),
+        ({"timestamp_validity": SimpleNamespace(intact=True, valid=False)}, "its timestamp does"),
+        ({"timestamp_validity": SimpleNamespace(intact=False, valid=True)}, "its timestamp does"),
+    ],
+)
+def test_a_certification_that_does_not_hold_is_told_for_what_is_wrong(
+    plain: bytes, key: SigningKey, monkeypatch: pytest.MonkeyPatch, changed: Any, said: str
+) -> None:
+    status = {
+        "intact": True, "valid": True, "coverage": SignatureCoverageLevel.ENTIRE_FILE,
+        "signer_reported_dt": CLAIMED, "timestamp_validity": None,
+    }  # fmt: skip
+
+    async def validate(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(**status)
+
+    monkeypatch.setattr(pades, "async_validate_pdf_signature", validate)
+    data = pades.sign(plain, key, NAME)
+    assert pades.check(data, NAME).claimed == CLAIMED
+    status.update(changed)
+    with pytest.raises(PdfSignatureError, match=f"^report.pdf: {said}"):
+        pades.check(data, NAME)
+
+
+def test_bytes_that_no_signature_covers_and_a_broken_chain_are_refused(
+    plain: bytes, key: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pades.sign(plain, key, NAME)
+    end = data.index(b">", data.index(b"/Contents <"))
+    padded = data[: end - 2] + b"41" + data[end:]
+    with pytest.raises(PdfSignatureError, match="unsigned bytes behind its signature"):
+        pades.check(padded, NAME)
+    private = ec.generate_private_key(ec.SECP256R1())
+    leaf, _ = chain_of(private)
+    _, stranger = chain_of(private)
+    broken = pades.sign(plain, SigningKey("auditor", private, (leaf, stranger)), NAME)
+    with pytest.raises(KeyFileError, match="Auditors Ltd was not issued by Authority"):
+        pades.check(broken, NAME)
+
+
+def test_an_authoritys_time_stands_beside_the_one_that_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stamped() -> Any:
+        certificate = SimpleNamespace(subject=SimpleNamespace(native={"common_name": "Clock"}))
+        return SimpleNamespace(
+            intact=True, valid=True, trusted=True, timestamp=CLAIMED, signing_cert=certificate
+        )
+
+    data, _ = signatures(monkeypatch, {"timestamp_validity": stamped()})
+    (found,) = pades.check_sign_off(data, "annex.pdf")
+    assert found.timestamp == pades.Timestamp(CLAIMED, "Clock", trusted=False)
+
+
+def test_the_data_inside_are_found_by_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def file(name: str, content: bytes) -> Any:
+        inside = {"/F": name, "/EF": {"/F": SimpleNamespace(data=content)}}
+        return SimpleNamespace(get_object=lambda: inside)
+
+    root = {"/AF": [file("other.json", b"other"), file("report.json", b"data")]}
+    monkeypatch.setattr(pades, "_reader", lambda _: SimpleNamespace(root=root))
+    assert pades.attached(b"", NAME) == b"data"
+    assert pades.attached(b"", NAME, "other.json") == b"other"
+    with pytest.raises(PdfSignatureError, match=r"^report\.pdf: carries no annex\.json$"):
+        pades.attached(b"", NAME, "annex.json")
+    del root["/AF"]
+    with pytest.raises(PdfSignatureError, match=r"^report\.pdf: its report\.json cannot be read$"):
+        pades.attached(b"", NAME)
+
+
+@pytest.mark.parametrize(
+    ("end", "read"),
+    [
+        (b"startxref\n7\n%%EOF", True),
+        (b"startxref\r\n12345678901234567890\r\n%%EOF\r\n", True),
+        (b"startxref\n123456789012345678901\n%%EOF", False),
+        (b"startxref\n7\n%%EOF\n\n\n", False),
+        (b"startxref7\n%%EOF", False),
+        (b"%%EOF", False),
+    ],
+)
+def test_a_file_is_parsed_where_it_ends_as_a_pdf_does(
+    monkeypatch: pytest.MonkeyPatch, end: bytes, read: bool
+) -> None:
+    monkeypatch.setattr(pades, "PdfFileReader", lambda opened: opened.read())
+    pades._reader.cache_clear()
+    for data in (end, bytes(500) + end):
+        if read:
+            assert pades._reader(data) == data
+        else:
+            with pytest.raises(ValueError, match="does not end as a PDF does"):
+                pades._reader(data)
+    # As many as one looks at in turn: each holds a whole file.
+    assert pades._reader.cache_info().maxsize == 2
+    pades._reader.cache_clear()

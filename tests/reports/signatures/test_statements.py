@@ -26,7 +26,7 @@ from reports.signatures.dsse import (
     write_envelope,
     write_statement,
 )
-from reports.signatures.keys import fingerprint
+from reports.signatures.keys import fingerprint, public_pem
 from reports.signatures.trust import certificates, revocations, statements, timestamps
 from reports.signatures.trust.statements import (
     REVOCATION_TYPE,
@@ -165,6 +165,22 @@ def test_a_key_revokes_itself_and_those_that_it_followed_from() -> None:
     # A chain begins at the key that is revoked.
     with pytest.raises(EnvelopeError):
         read_revocation(revocation(THIRD, chain[1:], reason), "file")
+
+
+def test_a_revocation_says_of_which_key_since_when_why_and_by_whom() -> None:
+    step = rotation()
+    data = revocation(SECOND, (step,), statements.REASONS[0])
+    said = parse_statement(parse_envelope(data, "file").payload, REVOCATION_TYPE, "file").predicate
+    assert said == {
+        "role": "trainer",
+        "revoked": fingerprint(FIRST.public_key()),
+        "revoked_key": public_pem(FIRST.public_key()).decode(),
+        "since": "2026-11-22T12:00:00Z",
+        "reason": "key-compromise",
+        "issued": "2026-11-22T12:00:00Z",
+        "issuer_key": public_pem(SECOND.public_key()).decode(),
+        "rotations": [{"envelope": base64.b64encode(step.envelope).decode(), "timestamp": None}],
+    }
 
 
 @pytest.mark.parametrize(
