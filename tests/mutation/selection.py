@@ -19,6 +19,8 @@ _FIRST: Final = 8.0
 _OWN: Final = 100
 # Likewise, and less than that: a file that imports the module for itself.
 _IMPORTED: Final = 50
+# Seconds of a file of tests that is asked because it imports the module's package.
+_QUICK_FILE: Final = 1.0
 
 
 def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
@@ -97,6 +99,19 @@ def dotted(module: str) -> str:
     return module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+def _names(tests: TestFile, module: str) -> bool:
+    """Whether a file of tests imports a module by its name, or quickly looks at its package.
+
+    What a registry holds is looked at by the package's name, and takes no time.
+    """
+    name = dotted(module)
+    if name in tests.imports:
+        return True
+    parents = [name.rsplit(".", steps)[0] for steps in range(1, name.count("."))]
+    quick = sum(tests.seconds) < _QUICK_FILE
+    return quick and not tests.imports.isdisjoint(parents)
+
+
 def batches(
     module: str, lines: tuple[int, int], maps: Iterable[TestFile], most_seconds: float
 ) -> list[tuple[list[str], float]]:
@@ -125,7 +140,7 @@ def batches(
         if not found:
             continue
         near = _nearness(tests.path, module)
-        if dotted(module) in tests.imports and near < _OWN:
+        if near < _OWN and _names(tests, module):
             near += _IMPORTED
         others = near < _OWN
         # What a file's tests share is made once where they follow each other.

@@ -96,6 +96,14 @@ def test_a_file_that_imports_the_module_by_its_name_is_asked_what_it_reads_of_it
     assert batches(MODULE, (8, 8), [FAR, table], 100.0) == [(["t"], 0.1)]
 
 
+@pytest.mark.parametrize(("seconds", "asked"), [(0.9, [(["t"], 0.9)]), (1.0, [])])
+def test_a_quick_file_that_imports_the_package_is_asked_what_its_registry_holds(seconds, asked):
+    package = frozenset({dotted(MODULE).rpartition(".")[0]})
+    reached = {MODULE: {8: frozenset({WHOLE})}}
+    registry = TestFile("tests/test_all.py", ("t",), (seconds,), reached, package)
+    assert batches(MODULE, (8, 8), [registry], 100.0) == asked
+
+
 def test_the_modules_own_file_is_asked_as_a_whole_before_single_tests_of_others():
     made = TestFile(OWN.path, ("own::any",), (3.0,), {MODULE: {7: frozenset({WHOLE})}})
     other = TestFile("tests/dpfedadamw/run/test_training.py", ("t",), (1.0,), OWN.lines)
