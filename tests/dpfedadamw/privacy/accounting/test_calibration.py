@@ -249,7 +249,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
 def test_noise_is_sought_from_a_twentieth_to_ten_thousand(target: float, asked) -> None:
     noise = solve_noise_multiplier(target, planned(1.0, 2, 2))
     assert noise == pytest.approx(2.0 / math.sqrt(target), rel=0.003)
-    assert asked[0][0] == 1.0
+    # From one on by fours, until the target is passed.
+    assert [noise for noise, _ in asked[:2]] == [1.0, 4.0 if target < 4.0 else 0.25]
     for beyond, nearest in ((1e-8, "1e+04"), (1e5, "0.05")):
         with pytest.raises(PrivacyError) as caught:
             solve_noise_multiplier(beyond, planned(1.0, 2, 2))

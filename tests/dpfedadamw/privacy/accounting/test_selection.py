@@ -14,6 +14,7 @@ from scipy import optimize, stats
 
 from audit.accounting.selection import Law, selection_cost
 from audit.accounting.steps import Steps
+from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.accounting import selection
 from dpfedadamw.privacy.accounting.client_level import client_level_claim
 from dpfedadamw.privacy.accounting.pld import epsilon_pld
@@ -324,3 +325,28 @@ def test_all_trials_cost_what_they_cost_together_and_no_less_than_what_was_spent
 
 def test_a_selection_is_told_from_a_public_and_an_unaccounted_one():
     assert set(selection.TUNED) == {"private", "public", "unaccounted"}
+
+
+def test_a_quantile_has_more_mass_up_to_it_than_its_share_and_not_as_much():
+    law = Trials(4.0, 1.0)
+    one = selection._mass_of_one(law.stopping, 1.0)
+    assert one == pytest.approx(0.25)
+    assert [law.quantile(share) for share in (math.nextafter(one, 0.0), one)] == [1, 2]
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-11, 1.0])
+def test_a_selection_has_no_cost_for_a_delta_that_means_nothing(delta):
+    with pytest.raises(PrivacyError, match="delta must lie"):
+        epsilon_of_selection(of_one_client(2.0, 0.1, 5), 1.0, delta, Trials(4.0, 1.0))
+
+
+def test_rounds_of_several_kinds_add_up_each_as_often_as_it_is():
+    law = Trials(4.0, 1.0)
+    one, other = Composition(3.0, 0.2, 4), Composition(2.0, 1.0, 1, 1, "full")
+    twice = epsilon_of_selection([(one, 2), (other, 3)], 0.5, 1e-5, law)
+    apart = epsilon_of_selection([(one, 1), (other, 3), (one, 1)], 0.5, 1e-5, law)
+    assert twice == pytest.approx(apart, rel=1e-12)
+    audited = selection_cost(
+        [(Steps(0.2, 3.0, 4), 2), (Steps(1.0, 2.0, 1), 3)], 0.5, 1e-5, Law(4.0, 1.0)
+    )
+    assert audited.least == pytest.approx(twice, rel=0.02)
