@@ -334,6 +334,13 @@ def test_unlike_noise_is_asked_about_part_by_part(asked):
     assert not guard.allows(spends(0, [0], 6, 1.0), 2)
 
 
+def test_a_client_that_comes_late_is_asked_about_at_the_noise_of_its_first_round(asked):
+    falling = Adaptation(3, None, False, NoiseDecay(0.5, 1, 0.5))
+    guard = guard_of([60], 12.0, SpendingBound(20, 3, 1.0, falling))
+    assert guard.allows([], 2)
+    assert asked == [[(5, 0.5)], [(3, 0.5)]]
+
+
 def test_a_limit_on_all_steps_bounds_what_a_client_can_be_charged(asked):
     limited = Adaptation(3, 10, False, None)
     guard = guard_of([60], 10.0, SpendingBound(20, 3, 1.0, limited))
@@ -365,6 +372,12 @@ def test_what_was_worked_out_ahead_is_not_asked_again(asked):
     assert known(14) == (True, [21])
     assert known(18) == (True, [])
     assert known(19) == (True, [29])
+    assert known(27) == (True, [41])
+    # 41 are known to fit, so the 36 that are nearly nine tenths of them do; of 30, 27 are exactly.
+    assert known(36) == (True, [])
+    assert known(27, noise=0.99) == (True, [41])
+    assert known(20, noise=0.98) == (True, [30])
+    assert known(27, noise=0.98) == (True, [])
     # At less noise, or a larger rate, nothing is known.
     assert known(2, noise=0.9)[1] == [3]
     assert known(2, rate=0.6)[1] == [3]
