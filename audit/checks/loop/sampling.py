@@ -8,6 +8,7 @@ or looked at without a noised step, and samplers that begin anew with the same s
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -42,17 +43,17 @@ class _Draws:
         self._records, self._rate = records, rate
         self._seen: dict[bytes, int] = {}
         self._firsts: list[Integers] = []
-        self._attachment = -1
-        self.equal = 0
-        self.twice = 0
+        self._attachment: int | None = None
+        self._equal = False
+        self._twice = False
 
     def add(self, rows: Integers, attachment: int) -> None:
         """Add the batch of a step."""
         unique = np.unique(rows)
-        self.twice += int(len(unique) < len(rows))
+        self._twice |= len(unique) < len(rows)
         if len(rows):
             key = unique.tobytes()
-            self.equal += key in self._seen
+            self._equal |= key in self._seen
             self._seen[key] = self._seen.get(key, 0) + 1
         if attachment != self._attachment:
             self._firsts.append(unique)
@@ -60,7 +61,7 @@ class _Draws:
 
     def judge(self, reasons: list[str]) -> None:
         """Tell what is wrong."""
-        if self.twice:
+        if self._twice:
             reasons.append(
                 "a record is in the batch of one step twice: it moves the sum by more "
                 "than the clipping norm"
@@ -68,8 +69,8 @@ class _Draws:
         same = self._rate**2 + (1.0 - self._rate) ** 2
         steps = sum(self._seen.values())
         pairs = steps * (steps - 1) / 2.0
-        chance = pairs * math.exp(self._records * math.log(same)) if same < 1.0 else 1.0
-        if self.equal and chance < _BY_CHANCE:
+        chance = pairs * math.exp(self._records * math.log(same))
+        if self._equal and chance < _BY_CHANCE:
             reasons.append(
                 "steps have exactly the batch of an earlier one: the sampler begins "
                 "anew with the same seed, and its batches are not independent"
@@ -102,7 +103,7 @@ def _file(
         )
     used = np.bincount(evidence.rows, minlength=charge.records)
     batches.add(where, charge, sizes[None].ravel(), used, reasons)
-    for start, stop in zip(evidence.row_offsets[:-1], evidence.row_offsets[1:], strict=True):
+    for start, stop in pairwise(evidence.row_offsets):
         draws.add(evidence.rows[start:stop], evidence.attachment)
 
 

@@ -107,12 +107,15 @@ def _judge(bundle: Bundle) -> Judgement:
             f"the auditor has no replay of {rule[:40]!r}: whether updates follow from noised "
             "gradients was not judged"
         )
-    state, attachment, last, steps = _State(), -1, -1, 0
+    state, steps = _State(), 0
+    attachment: int | None = None
+    last: int | None = None
     for index, evidence in bundle.loop_rounds():
         if evidence.attachment != attachment:
-            state, attachment, last = _State(), evidence.attachment, -1
+            state, attachment, last = _State(), evidence.attachment, None
         ends = evidence.after_fingerprint
-        begins = np.concatenate([[last if last >= 0 else evidence.before_fingerprint[0]], ends])
+        first = evidence.before_fingerprint[0] if last is None else last
+        begins = np.concatenate([[first], ends])
         if np.any(begins[:-1] != evidence.before_fingerprint):
             reasons.append(
                 f"file {index}: something moved the parameters between two noised steps (a step "

@@ -106,9 +106,9 @@ def judge_probe(
     if unmoved and all(same for _, same in unmoved):
         names = " and ".join(name for name, _ in unmoved)
         reasons.append(f"probe, {names}: the step does not depend on the model's parameters")
-    replaced = np.asarray([kind == REPLACED for kind in probe.kinds])
+    replaced = np.asarray([kind == REPLACED for kind in probe.kinds], dtype=np.bool_)
     parts = (REPLACED, ADDED, ADDED_PRECISELY, ELSEWHERE)
-    added = np.asarray([kind not in parts for kind in probe.kinds])
+    added = np.asarray([kind not in parts for kind in probe.kinds], dtype=np.bool_)
 
     def largest(chosen: NDArray[np.bool_]) -> float:
         norms = probe.difference_norm[chosen & np.isfinite(probe.difference_norm)]

@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.checks.shared.clipping import PUBLISHED, TOLERANCE, judge_probe, norm_faults
+from audit.checks.shared.clipping import (
+    PUBLISHED,
+    TOLERANCE,
+    _known_as_rounding,
+    judge_probe,
+    norm_faults,
+)
 from audit.probe.probe_tally import ADDED, ADDED_PRECISELY, ELSEWHERE, NOT_DRAWN, REPLACED
 from audit.probe.update_probing import CLIENT_KINDS
 from audit.reading.evidence import ProbeResults
@@ -232,3 +238,152 @@ def test_what_was_published_in_between_is_rounded_and_may_be_off_by_a_thousandth
     assert fits(WITHIN)
     assert fits(0.99 * PUBLISHED) is wide
     assert not fits(1.01 * PUBLISHED)
+
+
+# Boundaries, to the last bit: C is a power of two, so that a share of it has no rounding.
+
+
+def nearest(value: float) -> tuple[float, float]:
+    return value, float(np.nextafter(value, 9.0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed", "one"),
+    [
+        ("repeat", C * 1e-4, "record"),
+        (NOT_DRAWN, C * 1e-4, "record"),
+        (ADDED, C * 1e-3, "record"),
+        (ADDED_PRECISELY, C * 1e-6, "record"),
+        ("gaussian", C * (1.0 + 1e-4), "record"),
+        (REPLACED, C * (1.0 + 1e-4) * 2.0, "record"),
+        (REPLACED, C * (1.0 + 1e-3) * 2.0, "client"),
+        (CLIENT_KINDS[0], C * (1.0 + 1e-3), "client"),
+        (CLIENT_KINDS[0], C * (1.0 + 1e-3), "record"),
+        # Of a client that is asked like a record nothing is published in between.
+        ("gaussian", C * (1.0 + 1e-4), "client"),
+    ],
+)
+def test_a_difference_may_be_as_large_as_its_kind_allows_and_no_larger(kind, allowed, one):
+    def found(difference: float) -> list[str]:
+        said: list[str] = []
+        judge_probe(more(kind, difference, norms=2.0 * C), C, one, said)
+        return said
+
+    within, beyond = nearest(allowed)
+    assert found(within) == []
+    assert len(found(beyond)) == 1
+
+
+def test_rounding_that_float64_shows_is_excused_up_to_a_hundredth_of_c():
+    for single, right in zip(nearest(1e-2), (True, False), strict=True):
+        assert (reasons(with_second_opinion(single, 0.0)) == []) is right
+    # And shown by a millionth at most.
+    assert reasons(with_second_opinion(5e-3, 1e-6)) == []
+    assert len(reasons(with_second_opinion(5e-3, 1.0000001e-6))) == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_sum_is_as_long_as_its_slots_allow_and_no_longer(size):
+    for norm, right in zip(nearest((size + 1) * (C * (1.0 + 1e-4))), (True, False), strict=True):
+        results = replace(
+            probe(),
+            batch_size=np.array([size, 3, 3]),
+            norm_with=np.array([norm, 3 * C, 3 * C]),
+            norm_without=np.array([0.0, 3 * C, 3 * C]),
+        )
+        said = ["probe, one more: the sum is longer than its records allow"]
+        assert reasons(results) == ([] if right else said)
+    # At other parameters the sum is not held against its slots.
+    elsewhere = more(ELSEWHERE, 0.5 * C, norms=99.0 * C)
+    assert reasons(elsewhere) == []
+
+
+def test_only_an_empty_batch_gives_nothing():
+    for size, without, right in ((0, 0.0, True), (0, 1.0, False), (1, 1.0, True), (1, 0.0, True)):
+        results = probe(
+            batch_size=np.array([size, 3, 3]), norm_with=np.array([C, 3 * C, 3 * C]),
+            norm_without=np.array([without * C, 3 * C, 3 * C]),
+        )  # fmt: skip
+        said = ["probe, one more: an empty batch does not give the zero vector"]
+        assert reasons(results) == ([] if right else said)
+
+
+@pytest.mark.parametrize(
+    ("norms", "told"), [((0.0, 0.0), False), ((C, 0.0), True), ((0.0, C), True), ((0.1, 0.1), True)]
+)
+def test_a_sum_of_something_that_other_parameters_leave_alone_is_told(norms, told):
+    results = more(ELSEWHERE, 0.0)
+    results.norm_with[-1], results.norm_without[-1] = norms
+    assert bool(reasons(results)) is told
+
+
+@pytest.mark.parametrize("bad", ["difference_norm", "norm_with", "norm_without"])
+def test_any_number_that_is_not_finite_is_told_of_its_row(bad):
+    for value in (np.nan, np.inf):
+        results = more("gaussian", 0.0)
+        getattr(results, bad)[-1] = value
+        assert reasons(results)[0] == "probe, further: the clipped sum is not finite"
+
+
+def test_names_and_kinds_are_as_many_as_each_other():
+    with pytest.raises(ValueError, match="zip"):
+        reasons(replace(probe(), names=("one more", "another")))
+    with pytest.raises(ValueError, match="zip"):
+        reasons(replace(probe(), kinds=("gaussian", REPLACED)))
+    with pytest.raises(ValueError, match="zip"):
+        _known_as_rounding(replace(probe(), names=("one more",)), C)
+
+
+def test_without_any_pair_nothing_was_measured():
+    none = np.zeros(0)
+    results = replace(
+        probe(), names=(), kinds=(), batch_size=np.zeros(0, np.int64), difference_norm=none,
+        norm_with=none, norm_without=none,
+    )  # fmt: skip
+    said: list[str] = []
+    assert judge_probe(results, C, "record", said) == {
+        "pairs": 0,
+        "largest_difference_over_clipping_norm": 0.0,
+        "largest_difference_of_a_replaced_one": None,
+        "tolerance": 1e-4,
+        "pairs_judged_in_float64": 0,
+    }
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "clipped", "faults"),
+    [
+        (C, C * (1.0 + 1e-4), ["a clipped norm is not the lesser of its raw norm and C"]),
+        (9.0, C, []),
+        (0.0, 0.0, []),
+        (np.inf, 0.0, []),
+        (np.nan, 0.0, []),
+        (-np.inf, 0.0, []),
+        (0.0, C * 1e-4, []),
+        (0.0, float(np.nextafter(C * 1e-4, 1.0)),
+         ["a clipped norm is not the lesser of its raw norm and C"]),
+    ],
+)  # fmt: skip
+def test_a_norm_that_was_clipped_is_the_lesser_of_it_and_c(raw, clipped, faults):
+    # Beside one that is right: each is judged by itself.
+    found = norm_faults(np.array([raw, 0.25]), np.array([clipped, 0.25]), C)
+    if clipped == C * (1.0 + 1e-4):
+        # At the tolerance it does not exceed C; what is left of it may round either way.
+        assert "a clipped norm exceeds C" not in found
+        return
+    assert found == faults
+
+
+@pytest.mark.parametrize("bad", [np.nan, -0.1])
+def test_one_bad_norm_among_good_ones_is_told(bad):
+    assert norm_faults(np.array([C, 0.25]), np.array([bad, 0.25]), C) == [
+        "a clipped norm is not a finite number from 0"
+    ]
+
+
+def test_one_norm_that_exceeds_c_is_told_among_others():
+    above = float(np.nextafter(C * (1.0 + 1e-4), 9.0))
+    assert "a clipped norm exceeds C" in norm_faults(
+        np.array([9.0, 0.25]), np.array([above, 0.25]), C
+    )
