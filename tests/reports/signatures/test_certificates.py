@@ -136,3 +136,45 @@ def test_names_are_those_of_the_holder_and_of_who_issued_it() -> None:
     assert not certificates.is_self_signed(ONE)
     nameless = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Clinic")])
     assert certificates._shown(nameless) == "O=Clinic"
+
+
+def test_a_certificate_lasts_ten_years_from_now_where_nothing_else_is_asked() -> None:
+    before = datetime.datetime.now(datetime.UTC)
+    made = certificates.self_signed(LEAF, "auditor")
+    assert made.not_valid_after_utc - made.not_valid_before_utc == datetime.timedelta(days=3650)
+    assert abs(made.not_valid_before_utc - before) < SKEW
+    moment = certificates.now()
+    assert moment.tzinfo is datetime.UTC
+    assert moment.microsecond == 0
+    assert abs(moment - before) < SKEW
+
+
+def test_a_self_signed_certificate_says_what_its_key_is_for() -> None:
+    made = certificates.self_signed(LEAF, "auditor", 30, BEGIN)
+    assert made.not_valid_before_utc == BEGIN
+    assert made.subject == made.issuer
+    assert made.subject.rfc4514_string().startswith("CN=dpfedadamw auditor,OU=SHA256:")
+    said = {one.oid._name: (one.critical, one.value) for one in made.extensions}
+    assert said == {
+        "basicConstraints": (True, x509.BasicConstraints(ca=False, path_length=None)),
+        "keyUsage": (
+            True,
+            x509.KeyUsage(
+                digital_signature=True, content_commitment=True, key_encipherment=False,
+                data_encipherment=False, key_agreement=False, key_cert_sign=False,
+                crl_sign=False, encipher_only=False, decipher_only=False,
+            ),
+        ),
+        "subjectKeyIdentifier": (
+            False, x509.SubjectKeyIdentifier.from_public_key(LEAF.public_key()),
+        ),
+    }  # fmt: skip
+
+
+def test_of_a_file_of_certificates_a_megabyte_is_read(tmp_path: Path) -> None:
+    path, pem = tmp_path / "chain.pem", certificates.chain_pem((ONE,)).rstrip()
+    path.write_bytes(pem.rjust(1_000_000, b"\n"))
+    assert certificates.load_chain(path) == (ONE,)
+    path.write_bytes(pem.rjust(1_000_001, b"\n"))
+    with pytest.raises(KeyFileError, match=r"chain\.pem: no certificate in PEM form"):
+        certificates.load_chain(path)

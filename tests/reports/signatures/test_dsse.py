@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from importlib import resources
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 
 from reports.errors import EnvelopeError
 from reports.signatures import challenges, dsse
@@ -162,6 +167,26 @@ def test_a_statement_of_the_form_before_numbers_is_read_and_has_none() -> None:
     data = write_statement(Statement(SAID.subjects, earlier, SAID.predicate))
     assert SAID.is_numbered
     assert not parse_statement(data, RUN_TYPE, "file").is_numbered
+    trained = "https://dpfedadamw.org/attestation/training/v1"
+    data = write_statement(Statement(SAID.subjects, trained, SAID.predicate))
+    assert not parse_statement(data, dsse.TRAINING_TYPE, "file").is_numbered
+    # Of the others there was none before.
+    with pytest.raises(EnvelopeError, match="predicateType must be"):
+        parse_statement(data, dsse.PUBLIC_TYPE, "file")
+
+
+def test_the_names_of_the_two_standards_are_theirs() -> None:
+    assert PAYLOAD_TYPE == "application/vnd.in-toto+json"
+    assert STATEMENT_TYPE == "https://in-toto.io/Statement/v1"
+
+
+def test_only_the_lower_form_of_a_signature_is_taken() -> None:
+    found = parse_envelope(SEALED, "file")
+    dsse.refuse_high_s(found, "file")
+    r, s = decode_dss_signature(found.signature)
+    high = encode_dss_signature(r, ec.SECP256R1().group_order - s)
+    with pytest.raises(EnvelopeError, match="file: the signature was rewritten"):
+        dsse.refuse_high_s(dataclasses.replace(found, signature=high), "file")
 
 
 @pytest.mark.parametrize(
