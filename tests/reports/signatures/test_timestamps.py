@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import hashlib
+import logging
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from asn1crypto import cms, tsp
+from pyhanko.sign.timestamps.dummy_client import DummyTimeStamper
 
 from reports import ReportError, build_report
 from reports.errors import KeyFileError, TimestampError
@@ -135,8 +143,6 @@ def test_an_answer_to_another_request_is_refused(authority: LocalAuthority, url:
     recorded = Authority(url).client()
     authority.answer = None
     first = timestamps.run(recorded.async_timestamp(b"\1" * 32, "sha256"))
-    from asn1crypto import tsp
-
     reply = tsp.TimeStampResp({"status": {"status": "granted"}, "time_stamp_token": first})
     authority.answer = reply.dump()
     with pytest.raises(TimestampError):
@@ -243,3 +249,208 @@ def test_a_signed_pdf_with_a_timestamp_is_of_level_b_t(
     assert pades.check(data, "report.pdf").timestamp == timestamps.Timestamp(
         stamp.time, "Test Authority", False
     )
+
+
+# Without a network.
+
+
+def granted(authority: LocalAuthority, data: bytes, algorithm: str = "sha256") -> Any:
+    """An authority's answer over bytes, that it may be changed."""
+    stamper = DummyTimeStamper(
+        authority._leaf, authority._key, [authority._leaf], fixed_dt=NOW - DAY
+    )
+    digest = hashlib.new(algorithm, data).digest()
+    token = timestamps.run(stamper.async_timestamp(digest, algorithm))
+    return tsp.TimeStampResp({"status": {"status": "granted"}, "time_stamp_token": token})
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha384", "sha512"])
+def test_a_timestamp_may_be_over_each_of_three_digests(
+    authority: LocalAuthority, algorithm: str
+) -> None:
+    found = timestamps.check(granted(authority, b"data", algorithm).dump(), b"data", (), "x.tsr")
+    assert (found.time, found.authority, found.trusted) == (NOW - DAY, "Test Authority", False)
+
+
+def test_a_timestamp_over_another_digest_is_refused_by_its_name(authority: LocalAuthority) -> None:
+    response = granted(authority, b"data", "sha1").dump()
+    with pytest.raises(TimestampError, match=r"^x\.tsr: uses sha1, which is not accepted$"):
+        timestamps.check(response, b"data", (), "x.tsr")
+
+
+def test_what_was_not_granted_holds_nothing_or_goes_on_is_refused(
+    authority: LocalAuthority,
+) -> None:
+    whole = granted(authority, b"data")
+    token = whole["time_stamp_token"]
+    refused = tsp.TimeStampResp({"status": {"status": "rejection"}, "time_stamp_token": token})
+    status = whole["status"].dump()
+    empty = bytes([0x30, len(status)]) + status
+    for response, said in (
+        (refused.dump(), "the authority did not grant it"),
+        (empty, "is no valid RFC 3161 timestamp"),
+        (whole.dump() + b"\0", "is no valid RFC 3161 timestamp"),
+    ):
+        with pytest.raises(TimestampError, match=rf"^x\.tsr: {said}$"):
+            timestamps.check(response, b"data", (), "x.tsr")
+
+
+def signed_data(authority: LocalAuthority) -> Any:
+    return cms.ContentInfo.load(granted(authority, b"data")["time_stamp_token"].dump())["content"]
+
+
+def by_key(signed: Any) -> None:
+    signed["signer_infos"][0]["sid"] = cms.SignerIdentifier(
+        name="subject_key_identifier", value=b"key"
+    )
+
+
+def renamed(signed: Any) -> None:
+    other = signed["certificates"][0].chosen.subject
+    signed["signer_infos"][0]["sid"].chosen["issuer"] = other
+
+
+def with_parameters(parameters: str) -> Callable[[Any], None]:
+    """The same in both places, so that nothing but they could be wrong."""
+    content = bytes.fromhex("0609608648016503040201" + parameters)
+
+    def change(signed: Any) -> None:
+        algorithm = cms.DigestAlgorithm.load(bytes([0x30, len(content)]) + content)
+        signed["signer_infos"][0]["digest_algorithm"] = algorithm
+        signed["digest_algorithms"] = [algorithm]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("changes", "plain"),
+    [
+        ([], True),
+        ([with_parameters("0500")], True),
+        ([with_parameters("")], True),
+        ([with_parameters("050100")], False),
+        ([renamed], False),
+        ([lambda s: s.__setitem__("version", "v1")], False),
+        ([lambda s: s["signer_infos"][0].__setitem__("version", "v3")], False),
+        ([lambda s: s["digest_algorithms"].append({"algorithm": "sha512"})], False),
+        ([lambda s: s.__setitem__("digest_algorithms", [])], False),
+        ([by_key], False),
+        ([by_key, lambda s: s["signer_infos"][0].__setitem__("version", "v3")], True),
+    ],
+)
+def test_what_is_not_signed_of_a_timestamp_is_as_the_standards_ask(
+    authority: LocalAuthority, changes: list[Callable[[Any], None]], plain: bool
+) -> None:
+    signed = signed_data(authority)
+    certificate = signed["certificates"][0].chosen
+    for change in changes:
+        change(signed)
+    assert timestamps._plain(signed, certificate) is plain
+
+
+def test_what_surrounds_a_signature_that_holds_must_be_plain(
+    authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response = granted(authority, b"data").dump()
+    monkeypatch.setattr(timestamps, "_plain", lambda *_: False)
+    with pytest.raises(TimestampError, match=r"^x\.tsr: its signature does not hold$"):
+        timestamps.check(response, b"data", (), "x.tsr")
+
+
+def test_an_answer_is_checked_before_it_is_kept(
+    authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Client:
+        """An authority that does not look at what it is asked."""
+
+        over = b"other"
+
+        async def async_timestamp(self, digest: bytes, algorithm: str) -> Any:
+            assert algorithm == "sha256"
+            assert digest == hashlib.sha256(b"data").digest()
+            stamper = DummyTimeStamper(authority._leaf, authority._key, fixed_dt=NOW)
+            return await stamper.async_timestamp(hashlib.sha256(self.over).digest(), algorithm)
+
+    asked = Authority("https://clock.example/")
+    monkeypatch.setattr(asked, "client", Client)
+    with pytest.raises(TimestampError, match=r"^timestamp: is over other bytes, or was changed$"):
+        asked.stamp(b"data")
+    monkeypatch.setattr(Client, "over", b"data")
+    assert timestamps.check(asked.stamp(b"data"), b"data", (), "x.tsr").time == NOW
+
+
+def test_an_address_is_http_or_https_and_has_no_name_or_password_in_it() -> None:
+    for address in ("http://clock.example/", "https://clock.example:8080/tsa"):
+        assert Authority(address).url == address
+    client: Any = Authority("http://clock.example/").client()
+    assert (client.url, client.timeout) == ("http://clock.example/", 20)
+    for address in ("https://me@clock.example/", "https://:word@clock.example/"):
+        with pytest.raises(TimestampError, match="an address with a password in it is not accept"):
+            Authority(address)
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "said"),
+    [
+        (OSError("no route"), None, r"no answer from http://clock\.example/ \(no route\)"),
+        (OSError("failed"), ValueError("reset"), r"no answer from http://\S* \(reset\)"),
+        (OSError("failed"), KeyError(), r"no answer from http://\S* \(KeyError\)"),
+        (OSError(), None, r"no answer from http://\S* \(OSError\)"),
+        *(
+            (kind("odd"), None, "http://clock.example/ does not answer as an RFC 3161 authority")
+            for kind in (ValueError, TypeError, KeyError, AttributeError)
+        ),
+    ],
+)
+def test_why_an_authority_did_not_answer_is_one_line(
+    error: Exception, cause: Exception | None, said: str
+) -> None:
+    async def fails() -> None:
+        raise error from cause
+
+    with pytest.raises(TimestampError, match=f"^timestamp: {said}"):
+        Authority("http://clock.example/").guard(fails())
+
+
+def test_what_asks_is_run_here_or_beside_a_loop_that_runs_already() -> None:
+    async def thread() -> int:
+        return threading.get_ident()
+
+    async def within() -> int:
+        return timestamps.run(thread())
+
+    assert timestamps.run(thread()) == threading.get_ident()
+    assert asyncio.run(within()) != threading.get_ident()
+
+
+def test_certificates_are_judged_by_what_is_given_and_nothing_is_fetched(
+    authority: LocalAuthority, tmp_path: Path
+) -> None:
+    other = LocalAuthority(tmp_path, "Other")
+    roots = timestamps.load_roots([authority.root, other.root])
+    assert [root.subject.native["common_name"] for root in roots] == [
+        "Test Authority Root", "Other Root",
+    ]  # fmt: skip
+    context: Any = timestamps.validation_context(roots, [authority._leaf])
+    assert not context.fetching_allowed
+    known = {one.dump() for one in context.certificate_registry}
+    assert authority._leaf.dump() in known
+    assert {one.dump() for one in roots} <= known
+
+
+def test_an_authority_is_trusted_under_a_root_that_was_given_alone() -> None:
+    def status(trusted: bool) -> Any:
+        subject = SimpleNamespace(native={"common_name": "Clock"})
+        certificate = SimpleNamespace(subject=subject)
+        return SimpleNamespace(signing_cert=certificate, trusted=trusted, timestamp=NOW)
+
+    root: Any = object()
+    for roots, trusted in (((), True), ((), False), ((root,), False), ((root,), True)):
+        found = timestamps.from_status(status(trusted), roots)
+        assert found == timestamps.Timestamp(NOW, "Clock", bool(roots) and trusted)
+
+
+def test_sizes_are_bounded_and_the_library_says_nothing_by_itself() -> None:
+    assert timestamps.MOST_BYTES == 65_536
+    for name in ("pyhanko", "pyhanko_certvalidator"):
+        assert logging.getLogger(name).level == logging.CRITICAL

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reports.errors import EnvelopeError, KeyFileError
+from reports.signatures.trust import transparency
 from reports.signatures.trust.transparency import Inclusion, check, load_log_keys
 from tests.logs import TransparencyLog
 
@@ -176,3 +177,11 @@ def test_a_log_s_key_has_a_name_its_own_identifier_and_is_of_ed25519(tmp_path):
         path.write_text(line)
         with pytest.raises(KeyFileError, match="holds no Ed25519 key of a log"):
             load_log_keys([path])
+
+
+def test_an_entry_behind_the_last_is_none_and_sizes_are_bounded():
+    log = filled(4)
+    proof = log.proof(2).replace(b"index 2", b"index 4")
+    with pytest.raises(EnvelopeError, match="it: is no proof of inclusion"):
+        check(proof, log.entries[2], (), "it")
+    assert transparency.MOST_BYTES == 65_536
