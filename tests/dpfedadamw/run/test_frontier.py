@@ -11,7 +11,7 @@ from dpfedadamw import spec as specs
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import foresee
 from dpfedadamw.run.calibrate import View
-from dpfedadamw.run.frontier import frontier
+from dpfedadamw.run.frontier import ROUNDS, STEPS, _settings, frontier
 from tests.runs import small_spec, train
 
 BATCH = "privacy.sampling.expected_batch_size"
@@ -116,3 +116,13 @@ def test_the_spec_itself_is_left_as_it_is():
     before = specs.dump(spec)
     frontier(spec, 3.0, vary={"federation.local_steps": [1]})
     assert specs.dump(spec) == before
+
+
+def test_as_many_steps_are_made_in_one_round_at_least():
+    spec = small_spec(rounds=1, overrides=("federation.local_steps=1",))
+    found = [(one[ROUNDS], one[STEPS], one[BATCH]) for one in _settings(spec, None)]
+    # Half a step, or a quarter of one, is one step; two steps in half a round are a whole round.
+    batch = spec.privacy.sampling.expected_batch_size
+    sizes = [batch / 2, batch, 2 * batch]
+    many = [(1, steps, size) for steps in (1, 2) for size in sizes]
+    assert found == [*many, (1, 2, batch)]

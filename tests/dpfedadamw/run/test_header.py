@@ -267,3 +267,13 @@ def test_a_run_goes_on_with_the_source_it_began_with_alone(
         return
     with pytest.raises(RunDirectoryError, match=f"source has changed since the run began {named}"):
         own.refuse_changed_source(run, small_spec())
+
+
+def test_parameters_of_the_header_are_those_that_are_trained(tmp_path: Path) -> None:
+    experiment = prepared()
+    frozen = next(experiment.model.parameters())
+    every = said(experiment, tmp_path / "every")["parameters"]
+    frozen.requires_grad_(False)
+    trained = said(experiment, tmp_path / "trained")["parameters"]
+    assert every == sum(one.numel() for one in experiment.model.parameters())
+    assert trained == every - frozen.numel()
