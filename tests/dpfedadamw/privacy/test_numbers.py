@@ -86,6 +86,7 @@ TABLE: list[tuple[ModuleType, str, Any]] = [
     (poisson, "_TAIL", 1e-27),
     (pld, "_RELATIVE_ERROR", 2e-4),
     (pld, "_SMALLEST_INTERVAL", 1e-9),
+    (pld, "_TAIL", 1e-10 * 1e-4),
     (pld, "_CELLS_OF_A_STEP", 2.0**18),
     (pld, "_CELLS", 2.0**20),
     (registry, "LARGEST_EPSILON", 1e6),

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -157,3 +158,24 @@ def _round(index):
     return Round(
         index=index, attempt=1, plan=None, chosen=(2,), broadcast=None, message=b"", state=None
     )
+
+
+def test_a_station_reads_the_paths_of_a_spec_from_where_the_run_was_begun(tmp_path, monkeypatch):
+    training = runs.begin(runs.small_spec(), tmp_path)
+    begun, scratch, elsewhere = (tmp_path / name for name in ("begun", "scratch", "elsewhere"))
+    for folder in (begun, scratch, elsewhere):
+        folder.mkdir()
+    monkeypatch.chdir(elsewhere)
+    stations.open_station(
+        stations.Opening(
+            run=str(training.run.path),
+            place=str(begun),
+            device="cpu",
+            engine="auto",
+            threads=torch.get_num_threads(),
+            commitments="blake3",
+        ),
+        scratch,
+    )
+    assert Path.cwd() == begun
+    training.lock.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import errno
 import hashlib
 import json
@@ -13,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.federation import rounds
@@ -91,6 +94,69 @@ def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_p
     assert lines == list(range(5))
     # The round that was cut off is charged twice: never too little.
     assert continued.claim["server"]["epsilon"]["pld"] > outcome.claim["server"]["epsilon"]["pld"]
+
+
+def test_the_run_that_is_taken_up_again_is_the_latest(tmp_path):
+    cut = begin(small_spec(rounds=1), tmp_path)
+    cut.lock.release()
+    other = begin(small_spec(rounds=1), tmp_path)
+    assert (tmp_path / "latest").resolve() == other.run.path
+    engine_run.resume(open_existing(cut.run.path), torch.device("cpu")).lock.release()
+    assert (tmp_path / "latest").resolve() == cut.run.path
+
+
+@pytest.mark.parametrize("ends", ["whole", "cut off"])
+def test_whoever_runs_the_clients_is_let_go_of_however_a_training_ends(ends, tmp_path):
+    training = begin(small_spec(rounds=1), tmp_path)
+    closed = []
+
+    class Runner:
+        def answers(self, parts):
+            if ends == "cut off":
+                raise PowerCutError
+            yield from inline(parts)
+
+        def close(self):
+            closed.append(True)
+
+    inline = training.federation.runner.answers
+    training.federation = dataclasses.replace(training.federation, elsewhere=Runner())
+    if ends == "whole":
+        engine_run.train(training)
+    else:
+        with pytest.raises(PowerCutError):
+            engine_run.train(training)
+    assert closed == [True]
+
+
+def test_the_last_line_of_metrics_is_measured_on_the_model_that_is_published(tmp_path):
+    training, _ = train(small_spec(), tmp_path)
+    lines = [json.loads(line) for line in training.run.metrics.read_text().splitlines()]
+    config = json.loads(training.run.model_config.read_text())
+    model = build(training.experiment.spec.model, config["input_shape"], config["classes"], seed=0)
+    model.load_state_dict(load_file(training.run.weights))
+    test = training.experiment.dataset.test
+    with torch.no_grad():
+        outputs = model(test.inputs[:])
+    targets = torch.as_tensor(test.labels)
+    loss = torch.nn.functional.cross_entropy(outputs.double(), targets.long())
+    assert lines[-1]["test_loss"] == pytest.approx(float(loss), rel=1e-5)
+    hits = (outputs.argmax(1) == targets).double().mean()
+    assert lines[-1]["test_accuracy"] == pytest.approx(float(hits), abs=1e-9)
+
+
+def test_the_coins_of_canaries_are_drawn_of_a_stream_of_their_own():
+    asked = []
+
+    class Source:
+        def stream(self, *purpose):
+            asked.append(purpose)
+            return np.random.default_rng(1)
+
+    experiment = prepare(small_spec(), torch.device("cpu"))
+    with contextlib.suppress(TypeError, AttributeError):
+        engine_run._draw(experiment, CanaryOrder(8), Source())
+    assert asked == [("canary coins", -1, -1)]
 
 
 def test_a_resumed_round_draws_fresh_noise_in_release_mode(tmp_path, monkeypatch):

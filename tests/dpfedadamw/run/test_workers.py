@@ -6,6 +6,10 @@ import dataclasses
 import json
 import multiprocessing
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +18,7 @@ import torch
 from dpfedadamw.experiment import prepare
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run import workers
-from dpfedadamw.run.workers import WorkerError, workers_of
+from dpfedadamw.run.workers import WorkerError, WorkerProcesses, workers_of
 from tests import runs
 from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
 
@@ -141,3 +145,28 @@ def test_auto_takes_as_many_workers_as_there_is_something_to_do_for(monkeypatch)
     assert workers_of(dataclasses.replace(experiment, device=torch.device("cuda")), 1_000) == 1
     given = dataclasses.replace(experiment, spec=with_workers(experiment.spec, 3))
     assert workers_of(given, 1_000_000) == 3
+
+
+def test_closed_workers_take_no_further_part_and_leave_no_thread_behind():
+    flat = SimpleNamespace(vector=torch.zeros(3))
+    worker = SimpleNamespace(flat=flat, performance=SimpleNamespace(engine="auto"), unit=None)
+    closed = WorkerProcesses(SimpleNamespace(path=Path.cwd()), worker, "blake3", 2)
+    threads = closed._threads = ThreadPoolExecutor(1)
+    ended = []
+    closed._processes = [
+        SimpleNamespace(
+            kill=lambda: ended.append("killed"), forget=lambda: ended.append("forgotten")
+        )
+    ]
+    waiting = threading.Event()
+    first = threads.submit(waiting.wait, 5.0)
+    second = threads.submit(ended.append, "never")
+    waiting.set()
+    first.result()
+    closed.close()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        threads.submit(print)
+    assert [one for one in ended if one != "never"] == ["killed", "forgotten"]
+    assert second.done()
+    assert (closed._threads, closed._processes) == (None, [])
+    closed.close()
