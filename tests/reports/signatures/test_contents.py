@@ -7,18 +7,22 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from reports.errors import SourceError
+from reports.errors import PdfSignatureError, SourceError
 from reports.reading.snapshot import Snapshot
 from reports.signatures import signing
 from reports.signatures.dsse import PUBLIC_TYPE, RUN_TYPE, SALTED, SHA256, Statement
 from reports.signatures.inventory import EvidenceDigests, evidence_digests
+from reports.signatures.keys import public_pem
+from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import contents
 from reports.signatures.verification.contents import About
 from reports.signatures.verification.results import Found
+from tests.reports.signing_keys import fresh
 
 FILES = {"spec.yaml": b"spec", "model/part": b"part", "last.json": b"envelope"}
 
@@ -251,3 +255,245 @@ def test_each_verdict_is_told_with_what_it_means(verdict: str) -> None:
     assert found.statements == [f"The audit's verdict is {verdict}; {meaning}."]
     assert (verdict == "PASS") == ("not a proof" in meaning)
     assert (verdict in ("FAIL", "NOT VERIFIED", "NOT AUDITED")) == ("valid signatures" in meaning)
+
+
+# Evidence, claims and reports of a whole run.
+
+
+def test_the_public_envelope_names_no_evidence_and_the_form_before_numbers_no_findings(
+    evidenced: tuple[Path, EvidenceDigests],
+) -> None:
+    run, digests = evidenced
+    earlier = RUN_TYPE.replace("/v2", "/v1")
+
+    def said(statements: dict[str, Statement]) -> tuple[list[str], list[str]]:
+        found = Found()
+        contents.check_evidence(run, statements, found)
+        return [str(problem) for problem in found.problems], found.statements
+
+    public = {signing.PUBLIC_ENVELOPE: Statement({}, PUBLIC_TYPE, {})}
+    assert said(public) == ([], [])
+    trained = {"evidence": (SALTED, digests.trained)}
+    judged = {"evidence": (SALTED, digests.judged)}
+    assert said({signing.RUN_ENVELOPE: Statement(trained, earlier, {})}) == ([], [])
+    assert len(said({signing.RUN_ENVELOPE: Statement(judged, earlier, {})})[0]) == 1
+    # A digest without a salt would let anybody try what it is of.
+    plain = {"evidence": (SHA256, digests.judged)}
+    assert len(said({signing.RUN_ENVELOPE: Statement(plain, RUN_TYPE, {})})[0]) == 1
+    (run / "evidence" / "salt").unlink()
+    assert said(public) == (["evidence/salt: missing"], [])
+    os.rename(run / "evidence", run.parent / "away")
+    here = {"evidence": (SALTED, "0" * 64)}
+    assert said({signing.PUBLIC_ENVELOPE: Statement(here, PUBLIC_TYPE, {})}) == ([], [])
+    (run / "erasure.json").write_text('{"erased": "2026-11-22T12:00:00Z"}')
+    assert said({signing.RUN_ENVELOPE: Statement(judged, RUN_TYPE, {})}) == (
+        [], ["The evidence was erased on 2026-11-22T12:00:00Z, as erasure.json says."],
+    )  # fmt: skip
+
+
+def claimed(
+    monkeypatch: pytest.MonkeyPatch, verdict: str = "PASS", **predicates: dict[str, Any]
+) -> tuple[list[str], list[str]]:
+    """What is found of attestations of a run that claims one thing and was found to pass."""
+    names = {
+        "trained": signing.TRAINING_ENVELOPE,
+        "judged": signing.RUN_ENVELOPE,
+        "public": signing.PUBLIC_ENVELOPE,
+    }
+    monkeypatch.setattr(contents.guarantee, "attested_claims", lambda _: {"views": (1, 2)})
+    value = SimpleNamespace(value=verdict)
+    monkeypatch.setattr(contents.findings, "verdict", lambda *_: value)
+    statements = {names[who]: Statement({}, RUN_TYPE, said) for who, said in predicates.items()}
+    source: Any = SimpleNamespace(run="a-run", notes=("metrics.jsonl: ends: early.",))
+    found = Found()
+    contents.check_claims(source, statements, found)
+    return [str(problem) for problem in found.problems], found.statements
+
+
+def test_each_attestation_says_what_the_ledger_and_the_audit_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = {"run": "a-run", "claims": {"views": [1, 2]}, "verdict": "PASS"}
+    note = "metrics.jsonl: ends: early"
+    passes = "The audit's verdict is PASS; no check contradicts the claim, which is not a proof."
+    three = {"trained": {**said, "verdict": None}, "judged": said, "public": said}
+    assert claimed(monkeypatch, **three) == ([note], [passes])
+    assert claimed(monkeypatch, trained=said) == ([note], [])
+    assert claimed(monkeypatch, public=said) == ([note], [passes])
+    for who, name in (
+        ("trained", "training.attestation.json"),
+        ("judged", "attestation.json"),
+        ("public", "attestation-public.json"),
+    ):
+        other = {**said, "run": "another"}
+        assert claimed(monkeypatch, **{who: other})[0][1:] == [
+            f"{name}: speaks of another run than the ledger, a-run"
+        ]
+        other = {**said, "claims": {"views": [1]}}
+        assert claimed(monkeypatch, **{who: other})[0][1:] == [
+            f"{name}: claims something else than the ledger"
+        ]
+        other = {**said, "verdict": "FAIL"}
+        expected = [f"{name}: states another verdict than audit.json"] if who != "trained" else []
+        assert claimed(monkeypatch, **{who: other})[0][1:] == expected
+    assert claimed(monkeypatch, "FAIL", judged=said)[1] == [
+        "The audit's verdict is FAIL; the guarantee is contradicted, and valid signatures do not "
+        "mend that."
+    ]
+
+
+@pytest.fixture
+def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with both reports in all their forms, that all say the same."""
+    data = json.dumps(report()).encode()
+    for stem in contents.REPORTS:
+        (tmp_path / f"{stem}.json").write_bytes(data)
+        for suffix in (".pdf", ".html"):
+            (tmp_path / f"{stem}{suffix}").write_bytes(b"run a-run model sha256:m")
+    monkeypatch.setattr(contents.pades, "attached", lambda *_: data)
+    return tmp_path
+
+
+def reports_found(folder: Path, stems: tuple[str, ...] = contents.REPORTS) -> list[str]:
+    found = Found()
+    contents.check_reports(Snapshot(folder), ABOUT, found, stems)
+    return [str(problem) for problem in found.problems]
+
+
+def test_of_the_first_report_data_and_pages_must_be_there_and_of_others_none(
+    reported: Path,
+) -> None:
+    assert contents.REPORTS == ("report", "report-public")
+    assert reports_found(reported) == []
+    for suffix, missing in ((".json", True), (".pdf", True), (".html", False)):
+        for stem in contents.REPORTS:
+            path = reported / f"{stem}{suffix}"
+            kept = path.read_bytes()
+            path.unlink()
+            said = [f"{path.name}: missing"] if missing and stem == "report" else []
+            assert reports_found(reported) == said
+            path.symlink_to("elsewhere")
+            (problem,) = reports_found(reported)
+            assert problem.startswith(f"{path.name}: ")
+            assert str(reported) not in problem
+            path.unlink()
+            path.write_bytes(kept)
+    (reported / "report.json").unlink()
+    assert reports_found(reported, ("report-public", "report")) == []
+
+
+def test_each_form_of_a_report_is_about_the_run(reported: Path) -> None:
+    for stem in contents.REPORTS:
+        for suffix in (".pdf", ".html"):
+            path = reported / f"{stem}{suffix}"
+            kept = path.read_bytes()
+            path.write_bytes(b"run another model sha256:m")
+            assert reports_found(reported) == [f"{path.name}: is about another run than a-run"]
+            path.write_bytes(kept)
+    (reported / "report.json").write_bytes(b"{")
+    problems = reports_found(reported)
+    assert {problem.split(":")[0] for problem in problems} == {"report.json", "report.pdf"}
+    assert "report.pdf: carries other data than report.json beside it" in problems
+
+
+def test_pages_without_data_inside_are_named(
+    reported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attached(_: bytes, where: str) -> bytes:
+        raise PdfSignatureError(f"{where}: carries no report.json")
+
+    monkeypatch.setattr(contents.pades, "attached", attached)
+    assert reports_found(reported) == [
+        "report.pdf: carries no report.json", "report-public.pdf: carries no report.json",
+    ]  # fmt: skip
+
+
+ONE, TWO = fresh("auditor"), fresh("trainer")
+
+
+@pytest.mark.parametrize(
+    ("auditor", "trainer", "states", "rotated", "said"),
+    [
+        (ONE, TWO, {"auditor": "another key", "keys": [ONE.fingerprint]}, False, None),
+        (ONE, TWO, {"auditor": "another key", "keys": [TWO.fingerprint]}, False, "another"),
+        (ONE, TWO, {"auditor": "another key", "keys": []}, False, "another"),
+        (ONE, TWO, {"auditor": "another key"}, False, "another"),
+        (ONE, TWO, {"auditor": "another key", "keys": [TWO.fingerprint]}, True, None),
+        (ONE, TWO, {"auditor": "the same key", "keys": [TWO.fingerprint]}, False, None),
+        (ONE, TWO, {}, False, None),
+        (ONE, ONE, {"auditor": "another key", "keys": [ONE.fingerprint]}, False, "one key"),
+        (ONE, ONE, {"auditor": "another key", "keys": [ONE.fingerprint]}, True, "one key"),
+        (ONE, ONE, {"auditor": "another key", "keys": [TWO.fingerprint]}, True, "another"),
+        (None, TWO, {"auditor": "another key", "keys": []}, False, None),
+        (ONE, None, {"auditor": "another key", "keys": []}, False, None),
+    ],
+)
+def test_an_audit_is_called_independent_by_the_key_that_signed(
+    tmp_path: Path,
+    auditor: SigningKey | None,
+    trainer: SigningKey | None,
+    states: dict[str, Any],
+    rotated: bool,
+    said: str | None,
+) -> None:
+    for role, key in (("auditor", auditor), ("trainer", trainer)):
+        if key is not None:
+            (tmp_path / f"{role}.pub").write_bytes(public_pem(key.public))
+    if rotated:
+        (tmp_path / "auditor.rotations.json").write_bytes(b"")
+    found = Found()
+    data = json.dumps({"trust": states}).encode()
+    contents._check_independence(Snapshot(tmp_path), "report.json", data, found)
+    expected = {
+        None: [],
+        "another": ["calls its audit independent, but names another auditor’s key than signed"],
+        "one key": ["calls its audit independent, but one key signed as trainer and auditor"],
+    }[said]
+    assert [problem.reason for problem in found.problems] == expected
+
+
+def test_whose_keys_cannot_be_read_is_not_said_twice(tmp_path: Path) -> None:
+    data = json.dumps({"trust": {"auditor": "another key", "keys": []}}).encode()
+    for role in ("auditor", "trainer"):
+        (tmp_path / f"{role}.pub").write_bytes(b"junk")
+    for content in (data, b"{"):
+        found = Found()
+        contents._check_independence(Snapshot(tmp_path), "report.json", content, found)
+        assert found.problems == []
+
+
+def test_what_reports_must_be_about_is_the_run_its_public_verdict_and_its_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def verdict(source: Any, audience: str) -> Any:
+        asked.append((source, audience))
+        return SimpleNamespace(value="NOT VERIFIED")
+
+    monkeypatch.setattr(contents.findings, "verdict", verdict)
+    source: Any = SimpleNamespace(run="a-run", hashes={"spec.yaml": "s"})
+    assert contents.about(source) == About("a-run", "NOT VERIFIED", {"spec.yaml": "s"}, True)
+    assert asked == [(source, "public")]
+
+
+def test_what_is_open_or_left_over_is_named_and_a_long_name_is_cut(run: Path) -> None:
+    (run / ".unfinished").mkdir()
+    (run / "checkpoint").mkdir()
+    found = checked(run, subjects())
+    assert [one.split(":")[0] for one in found] == [".unfinished", "checkpoint"]
+    for name in (".unfinished", "checkpoint"):
+        (run / name).rmdir()
+    public = Statement(subjects(), PUBLIC_TYPE, {})
+    gathered = Found()
+    both = {"last.json": Statement(subjects(), RUN_TYPE, {}), signing.PUBLIC_ENVELOPE: public}
+    contents.check_files(Snapshot(run), both, "last.json", gathered)
+    said = [str(problem) for problem in gathered.problems]
+    for name in signing.PUBLIC_FILES:
+        assert f"{name}: is not covered by attestation-public.json" in said
+    assert "attestation-public.json: names spec.yaml, which is not public" in said
+    # Where the last envelope does not hold, nothing is known of what it covers.
+    (run / "more").write_bytes(b"")
+    gathered = Found()
+    contents.check_files(Snapshot(run), {}, "last.json", gathered)
+    assert gathered.problems == []

@@ -10,7 +10,9 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -19,12 +21,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import reports
 from reports import KeyFileError, ReportError, build_report
-from reports.signatures import keys, signing
+from reports.content import findings
+from reports.content.guarantee import attested_claims
+from reports.content.parts import PUBLIC
+from reports.reading.source import load
+from reports.signatures import instructions, keys, signing
 from reports.signatures.dsse import parse_envelope, pre_authentication_encoding, seal
+from reports.signatures.inventory import evidence_digests
 from reports.signatures.keys import public_pem
 from reports.signatures.trust import signer
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.trust.statements import Sealed, write_bundle
 from reports.signatures.verification import VerificationResult, verify
-from tests.reports.signing_keys import create
+from tests.reports.signing_keys import create, fresh
 
 MakeRun = Any  # the builder that conftest gives
 SCHEMAS = Path(reports.__file__).parent / "schema"
@@ -448,3 +457,185 @@ def test_the_fingerprint_is_over_the_der_key() -> None:
     body = public_pem(key).decode().split("-----")[2].replace("\n", "")
     digest = hashlib.sha256(base64.b64decode(body)).digest()
     assert keys.fingerprint(key) == "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+# What is put where, without pages that take long to make.
+
+
+class Clock:
+    """An authority that answers with the digest of what it was asked to stamp."""
+
+    def stamp(self, data: bytes) -> bytes:
+        return b"stamp " + hashlib.sha256(data).hexdigest().encode()
+
+
+@pytest.fixture
+def bare(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
+    """A run with files in the place of reports, and the names of the PDFs that were signed."""
+    run, pages = make_run(rounds=2, clients=3), []
+
+    def sign(data: bytes, _key: SigningKey, name: str, authority: Any) -> bytes:
+        pages.append(name)
+        return data + (b" signed with a stamp" if authority is not None else b" signed")
+
+    monkeypatch.setattr(signing.pades, "sign", sign)
+    for name in ("report.pdf", *signing.PUBLIC_REPORTS):
+        (run / name).write_bytes(name.encode())
+    return run, pages
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def subjects(path: Path) -> dict[str, dict[str, str]]:
+    return {one["name"]: one["digest"] for one in payload(path)["subject"]}
+
+
+def test_everything_is_signed_by_its_digest_and_filed_under_its_name(
+    bare: tuple[Path, list[str]],
+) -> None:
+    run, pages = bare
+    step = Sealed(b"envelope", b"stamp")
+    trainer, auditor = fresh("trainer"), fresh("auditor")
+    before, after = (dataclasses.replace(key, rotations=(step,)) for key in (trainer, auditor))
+    (run / "intent.json").write_bytes(b"intent")
+    (run / "challenge.json").write_bytes(b"challenge")
+    clock: Any = Clock()
+    made = signing.sign(run, before, after, clock, b"the model's")
+    assert made == (run / "training.attestation.json", run / "attestation.json")
+    assert pages == ["report-public.pdf", "report.pdf"]
+    assert (run / "report.pdf").read_bytes() == b"report.pdf signed with a stamp"
+    assert (run / "model.sig").read_bytes() == b"the model's"
+    for role, key in (("trainer", trainer), ("auditor", auditor)):
+        assert (run / f"{role}.pub").read_bytes() == public_pem(key.public)
+        rotations = (run / f"{role}.rotations.json").read_bytes()
+        assert rotations == write_bundle("rotations", (step,))
+    for name in ("training.attestation.json", "attestation.json", "attestation-public.json"):
+        stamp = b"stamp " + digest(run / name).encode()
+        assert (run / f"{name}.tsr").read_bytes() == stamp
+    header = json.loads((run / "ledger.jsonl").read_bytes().splitlines()[0])
+    for name, public in (("VERIFY.md", False), ("VERIFY-public.md", True)):
+        page = instructions.write(header["run"], trainer.public, auditor.public, public=public)
+        assert (run / name).read_text("utf-8") == page
+    evidence = evidence_digests(run)
+    trained = (
+        "spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json",
+        "trainer.pub", "intent.json", "challenge.json",
+    )  # fmt: skip
+    assert list(subjects(made[0]).items()) == [
+        *((name, {"sha256": digest(run / name)}) for name in trained),
+        ("evidence", {"hmacSha256": evidence.trained}),
+    ]
+    itself = {"attestation.json", "attestation.json.tsr"}
+    rest = sorted({path.name for path in run.iterdir() if path.is_file()} - itself)
+    assert list(subjects(made[1]).items()) == [
+        *((name, {"sha256": digest(run / name)}) for name in rest),
+        ("evidence", {"hmacSha256": evidence.judged}),
+    ]
+    public = (
+        "model.safetensors", "model.json", "metrics.jsonl", "report-public.json",
+        "report-public.pdf", "report-public.html", "trainer.pub", "auditor.pub",
+        "VERIFY-public.md", "model.sig", "trainer.rotations.json", "auditor.rotations.json",
+        "intent.json", "challenge.json",
+    )  # fmt: skip
+    assert list(subjects(run / "attestation-public.json").items()) == [
+        (name, {"sha256": digest(run / name)}) for name in public
+    ]
+
+
+def test_signing_anew_takes_away_what_holds_no_longer(bare: tuple[Path, list[str]]) -> None:
+    run, _ = bare
+    trainer, auditor = fresh("trainer"), fresh("auditor")
+    rotated = dataclasses.replace(trainer, rotations=(Sealed(b"envelope"),))
+    clock: Any = Clock()
+    signing.sign(run, rotated, auditor, clock, b"bundle")
+    shutil.rmtree(run / "evidence")
+    (run / "report-public.html").unlink()
+    signing.sign(run, trainer)
+    # The auditor's part stands until the auditor signs.
+    gone = {"trainer.rotations.json", "training.attestation.json.tsr"}
+    left = {"auditor.pub", "attestation.json", "attestation.json.tsr", "attestation-public.json"}
+    there = {path.name for path in run.iterdir()}
+    assert left <= there
+    assert not gone & there
+    assert "evidence" not in subjects(run / "training.attestation.json")
+    signing.sign(run, auditor=auditor)
+    there = {path.name for path in run.iterdir()}
+    assert not there & {
+        "VERIFY-public.md", "attestation-public.json", "attestation-public.json.tsr",
+        "attestation.json.tsr",
+    }  # fmt: skip
+    assert {"model.sig", "VERIFY.md", "report-public.pdf"} <= there
+    assert list(subjects(run / "attestation.json")) == sorted(there - {"attestation.json"})
+
+
+def test_trainer_and_auditor_say_of_the_run_what_each_can(bare: tuple[Path, list[str]]) -> None:
+    run, _ = bare
+    signing.sign(run, fresh("trainer"), fresh("auditor"))
+    source = load(run)
+    version = {name: metadata.version(name) for name in ("cryptography", "pyhanko", "typst")}
+    place = {"sequence": 1, "supersedes": None, "run": source.run}
+    claims = json.loads(json.dumps(attested_claims(source)))
+    trained = payload(run / "training.attestation.json")["predicate"]
+    assert trained == {
+        **place, "role": "trainer", "claims": claims,
+        "tools": {"package": "0.1.0", "cryptography": version["cryptography"]},
+    }  # fmt: skip
+    said = {
+        **place, "role": "auditor", "claims": claims, "verdict": "PASS",
+        "qualifications": findings.qualifications(source, PUBLIC),
+        "tools": {**{one.name: one.version for one in findings.auditor(source)}, **version},
+    }  # fmt: skip
+    for name in ("attestation.json", "attestation-public.json"):
+        assert payload(run / name)["predicate"] == said
+    assert signing.libraries("no-such-library") == {"no-such-library": "unknown"}
+
+
+def test_an_auditor_signs_a_trainers_work_and_findings_that_can_be_read(tmp_path: Path) -> None:
+    key = fresh("auditor")
+    files = signing._Files(tmp_path)
+
+    def refused(source: Any) -> str:
+        with pytest.raises(ReportError) as caught:
+            signing._sign_findings(source, files, key, None)
+        return str(caught.value)
+
+    unread = SimpleNamespace(audit=None, notes=("metrics.jsonl: is gone", "audit.json: no JSON"))
+    assert refused(unread) == "training.attestation.json: missing; the trainer signs first"
+    (tmp_path / "training.attestation.json").write_bytes(b"")
+    assert refused(unread) == "trainer.pub: missing; the trainer signs first"
+    files.put("trainer.pub", public_pem(key.public))
+    assert refused(unread) == "audit.json: missing; there is no finding to sign"
+    (tmp_path / "audit.json").write_bytes(b"")
+    assert refused(unread) == "audit.json: no JSON"
+    assert refused(SimpleNamespace(audit=None, notes=("metrics.jsonl: is gone",))) == (
+        "audit.json: cannot be used"
+    )
+
+
+def test_what_will_be_written_is_what_is_read_and_hashed_and_nothing_is_there_before(
+    tmp_path: Path,
+) -> None:
+    files = signing._Files(tmp_path)
+    for name in ("kept", "changed", "removed"):
+        (tmp_path / name).write_bytes(b"old")
+    files.put("changed", b"new")
+    files.put("added", b"more")
+    files.put("removed", None)
+    files.put("never there", None)
+    assert files.names() == ["added", "changed", "kept"]
+    assert [files.exists(name) for name in ("added", "changed", "kept")] == [True] * 3
+    assert [files.exists(name) for name in ("removed", "never there", "x")] == [False] * 3
+    for name, content in (("kept", b"old"), ("changed", b"new"), ("added", b"more")):
+        assert files.read(name) == content
+        assert files.sha256(name) == hashlib.sha256(content).hexdigest()
+    assert not (tmp_path / "added").exists()
+    assert (tmp_path / "changed").read_bytes() == b"old"
+    files.write()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "added": b"more", "changed": b"new", "kept": b"old",
+    }  # fmt: skip
+    (tmp_path / "link").symlink_to("kept")
+    with pytest.raises(ReportError, match="link: is a link"):
+        files.names()

@@ -8,7 +8,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 from audit.untrusted import files as untrusted
 from reports import Auditing, KeyFileError, build_report
-from reports.errors import EnvelopeError, PdfSignatureError
-from reports.signatures import keys, pades, signing
+from reports.errors import EnvelopeError, PdfSignatureError, SourceError
+from reports.reading.snapshot import Snapshot
+from reports.signatures import keys, pades, signing, verification
 from reports.signatures.dsse import (
     RUN_TYPE,
     SHA256,
@@ -33,14 +36,19 @@ from reports.signatures.dsse import (
     write_statement,
 )
 from reports.signatures.inventory import evidence_digests
-from reports.signatures.trust import signer
-from reports.signatures.trust.certificates import self_signed
+from reports.signatures.trust import signer, statements
+from reports.signatures.trust.certificates import chain_pem, self_signed
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import Outcome, VerificationResult, verify
+from reports.signatures.verification.key_trust import Trust
+from reports.signatures.verification.remembered import Seen
+from reports.signatures.verification.results import Found, Signer
+from tests.logs import TransparencyLog
 from tests.reports.signing_keys import create, fresh
 
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 ENVELOPES = ("training.attestation.json", "attestation.json")
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -423,3 +431,186 @@ def test_an_audit_called_independent_is_not_signed_by_the_trainers_key(signed: S
     assert found == [
         "report.json: calls its audit independent, but one key signed as trainer and auditor"
     ]
+
+
+# What is asked of whom, without pages that take long to make.
+
+
+def test_what_the_caller_brings_along_is_read_by_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, log = tmp_path / "keys", TransparencyLog()
+    made = {role: create(role, folder) for role in keys.ROLES}
+    other = create("auditor", tmp_path / "other")
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(folder))
+    own = {role: frozenset({pair.fingerprint}) for role, pair in made.items()}
+    nothing = verification._trust({"trainer": None, "auditor": None}, (), (), ())
+    assert nothing == Trust({}, (), {}, own)
+    (tmp_path / "log.pub").write_text(f"{log.key}\n")
+    (tmp_path / "root.pem").write_bytes(chain_pem(fresh("auditor").chain))
+    given = verification._trust(
+        {"trainer": None, "auditor": other.public},
+        (listed(tmp_path / "list.json"),),
+        [tmp_path / "root.pem"],
+        [tmp_path / "log.pub"],
+    )
+    assert {role: keys.fingerprint(key) for role, key in given.pinned.items()} == {
+        "auditor": other.fingerprint
+    }
+    assert len(given.roots) == len(given.logs) == len(given.revoked) == 1
+    # A list in the caller's own folder counts as well.
+    listed(folder / "trainer.revocations.json")
+    assert len(verification._trust({}, (), (), ()).revoked) == 1
+    both = verification._trust({}, (listed(tmp_path / "second.json"),), (), ())
+    assert len(both.revoked) == 2
+
+
+def listed(path: Path) -> Path:
+    """A list of one revoked key."""
+    key = fresh("trainer")
+    name = key.fingerprint
+    entry = statements.Revocation("trainer", name, NOON, "superseded", name)
+    private: Any = key.private
+    sealed = statements.write_revocation(entry, key.public, private, (), NOON)
+    path.write_bytes(statements.write_bundle("revocations", (statements.Sealed(sealed),)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("error", "known", "said"),
+    [
+        ("ledger.jsonl, line 3: no JSON in {}", (), ["ledger.jsonl: no JSON"]),
+        ("spec.yaml: missing in {}: none", (), ["spec.yaml: missing: none"]),
+        ("spec.yaml: missing", ("spec.yaml",), ["spec.yaml: known"]),
+        ("spec.yaml: missing", ("other",), ["other: known", "spec.yaml: missing"]),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_named_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: str,
+    known: tuple[str, ...],
+    said: list[str],
+) -> None:
+    def load(folder: Path, files: Snapshot) -> None:
+        assert files.folder == folder == tmp_path
+        raise SourceError(error.format(tmp_path))
+
+    monkeypatch.setattr(verification, "load", load)
+    found = Found()
+    for name in known:
+        found.add(name, "known")
+    assert verification._check_run(Snapshot(tmp_path), {}, found) is None
+    assert [str(problem) for problem in found.problems] == said
+
+
+class Stubs:
+    """Every step of a check, that notes what it was given."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, alone: bool, opened: bool, run: Any) -> None:
+        self.called: list[str] = []
+        self.given: dict[str, tuple[Any, ...]] = {}
+        self.by = {"trainer": object(), "auditor": object()}
+        self.statements = {name: object() for name in ENVELOPES}
+        self.statements["attestation-public.json"] = object()
+        if not opened:
+            self.statements = {}
+        patch.setattr(verification.public, "is_public_alone", lambda _: alone)
+        for module, name, answer in (
+            (verification.envelopes, "check_keys", self.by),
+            (verification.envelopes, "check_envelopes", self.statements),
+            (verification.envelopes, "check_pages", None),
+            (verification.contents, "check_files", None),
+            (verification.envelopes, "check_model", None),
+            (verification.announcements, "check_announcements", None),
+            (verification, "_check_run", run),
+            (verification.public, "check_contents", "a-run"),
+            (verification.remembered, "read", {"known": 1}),
+            (verification.remembered, "refuse_earlier", None),
+            (verification.remembered, "remember", None),
+        ):
+            patch.setattr(module, name, self.step(name, answer))
+
+    def step(self, name: str, answer: Any) -> Any:
+        def act(*given: Any) -> Any:
+            self.called.append(name)
+            self.given[name] = given
+            return answer
+
+        return act
+
+
+STEPS = [
+    "check_keys", "check_envelopes", "check_pages", "check_files", "check_model",
+    "check_announcements",
+]  # fmt: skip
+RUN = SimpleNamespace(run="a-run")
+
+
+@pytest.mark.parametrize(
+    ("alone", "opened", "run", "memory", "called"),
+    [
+        (False, True, RUN, False, [*STEPS, "_check_run"]),
+        (False, True, RUN, True, ["read", *STEPS, "_check_run", "refuse_earlier"]),
+        (False, True, None, True, ["read", *STEPS, "_check_run"]),
+        (True, True, RUN, False, [*STEPS, "check_contents"]),
+        (True, True, RUN, True, ["read", *STEPS, "check_contents", "refuse_earlier"]),
+        (True, False, RUN, True, ["read", *STEPS]),
+    ],
+)
+def test_each_part_is_checked_in_its_turn(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    alone: bool,
+    opened: bool,
+    run: Any,
+    memory: bool,
+    called: list[str],
+) -> None:
+    stubs = Stubs(monkeypatch, alone, opened, run)
+    path = tmp_path / "memory.json" if memory else None
+    _, source = verification.verify_and_read(tmp_path, memory=path)
+    assert stubs.called == called
+    assert source is (None if alone else run)
+    assert stubs.given["check_envelopes"][1] is stubs.by
+    assert stubs.given["check_envelopes"][4] is alone
+    assert stubs.given["check_pages"][1] is stubs.by["auditor"]
+    assert stubs.given["check_model"][1] is stubs.by["trainer"]
+    last = "attestation-public.json" if alone else "attestation.json"
+    assert stubs.given["check_files"][1:3] == (stubs.statements, last)
+    if "check_contents" in called:
+        assert stubs.given["check_contents"][1] is stubs.statements["attestation-public.json"]
+    if "refuse_earlier" in called:
+        assert stubs.given["refuse_earlier"][:4] == ({"known": 1}, "a-run", {}, path)
+
+
+def test_a_state_is_remembered_with_its_numbers_and_digests_where_all_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs = Stubs(monkeypatch, False, True, RUN)
+    (tmp_path / "attestation.json").write_bytes(b"envelope")
+    seen = {"attestation.json": Seen(3, hashlib.sha256(b"envelope").hexdigest())}
+    memory = tmp_path / "memory.json"
+
+    def envelopes(_files: Any, _keys: Any, _trust: Any, found: Found, _alone: bool) -> Any:
+        found.sequence["attestation.json"] = 3
+        found.signers.append(Signer("auditor", "key", "attestation.json", pinned=known))
+        return stubs.statements
+
+    monkeypatch.setattr(verification.envelopes, "check_envelopes", envelopes)
+    for known in (False, True):
+        stubs.called.clear()
+        result, _ = verification.verify_and_read(tmp_path, memory=memory)
+        assert result.ok is known
+        assert ("remember" in stubs.called) is known
+        assert any("number 3" in said for said in result.statements)
+    assert stubs.given["remember"][:4] == ({"known": 1}, "a-run", seen, memory)
+    assert stubs.given["refuse_earlier"][2] == seen
+
+
+def test_what_is_no_folder_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("file", "none"):
+        result, source = verification.verify_and_read(tmp_path / name)
+        assert source is None
+        assert [str(problem) for problem in result.problems] == [f"{name}: no such run directory"]
