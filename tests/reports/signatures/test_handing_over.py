@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -101,6 +102,9 @@ def test_evidence_is_erased_where_it_is_gone_and_the_record_of_it_is_signed(
     assert erased_at(tmp_path) is None
     assert not is_erased(tmp_path)
     record.write_text(json.dumps({"erased": "2026-11-22T12:00:00Z"}))
+    (tmp_path / "evidence").mkdir()
+    assert is_erased(tmp_path) is False
+    (tmp_path / "evidence").rmdir()
     assert erased_at(tmp_path) == "2026-11-22T12:00:00Z"
     digest, other = hashlib.sha256(record.read_bytes()).hexdigest(), "0" * 64
     attested(tmp_path, **{"erasure.json": digest})
@@ -196,3 +200,85 @@ def test_nothing_is_erased_where_nobody_signed_what_was_found(
     assert (run / "evidence" / "inner" / "round.npz").is_file()
     assert made == []
     assert not (run / handing_over.ERASURE).exists()
+
+
+@pytest.mark.parametrize(
+    ("audience", "folder", "file"),
+    [("public", 0o755, 0o644), ("auditor", 0o700, 0o600), ("archive", 0o700, 0o600)],
+)
+def test_a_copy_has_the_modes_that_its_reader_needs_and_is_closed_until_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audience: Any, folder: int, file: int
+) -> None:
+    run, target = tmp_path / "run", tmp_path / "x" / "y" / "out"
+    names = ("a", "inner/b", "inner/c")
+    for name in names:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_bytes(name.encode())
+    asked, seen = [], []
+    monkeypatch.setattr(handing_over, "files_for", lambda *given: asked.append(given) or names)
+
+    def notes(source: Path, name: str, place: Path, file_mode: int) -> None:
+        seen.append({mode(place.parent), mode(tmp_path / "x" / "y" / ".out.partial")})
+        assert not target.exists()
+        copy_file(source, name, place, file_mode)
+
+    monkeypatch.setattr(handing_over, "copy_file", notes)
+    before = os.umask(0)
+    try:
+        assert handing_over.copy(run, audience, target) == names
+    finally:
+        os.umask(before)
+    assert asked == [(run, audience)]
+    assert seen == [{0o700}] * 3
+    assert mode(target) == folder
+    assert {name: (target / name).read_bytes() for name in names} == {
+        name: name.encode() for name in names
+    }
+    assert {mode(target / name) for name in names} == {file}
+    assert [path.name for path in target.parent.iterdir()] == ["out"]
+    handing_over.discard(target)
+    assert not target.exists()
+
+
+def test_a_copy_is_never_written_over_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handing_over, "files_for", lambda *_: ())
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").write_bytes(b"mine")
+    for name in ("folder", "link", "file"):
+        with pytest.raises(SourceError, match=f"{name}: exists and is never overwritten"):
+            handing_over.copy(tmp_path, "archive", tmp_path / name)
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    with pytest.raises(SourceError, match=r"out: cannot be written \(Not a directory\)"):
+        handing_over.copy(tmp_path, "archive", tmp_path / "file" / "out")
+
+
+def test_a_copied_file_is_on_the_disk_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert handing_over._CHUNK == 1_048_576
+    (tmp_path / "a").write_bytes(b"ten bytes.")
+    kept, fsync = [], os.fsync
+
+    def keeps(descriptor: int) -> None:
+        fsync(descriptor)
+        kept.append((tmp_path / "b").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", keeps)
+    copy_file(tmp_path, "a", tmp_path / "b", 0o644)
+    assert kept == [b"ten bytes."]
+
+
+def test_the_record_of_an_erasure_is_for_people_to_read(
+    signed_run: tuple[Path, list[Any]],
+) -> None:
+    run, _ = signed_run
+    erase(run, fresh("auditor"), "Zwei Jahre sind über.")
+    text = (run / "erasure.json").read_text("utf-8")
+    when = json.loads(text)["erased"]
+    assert text == (
+        '{\n  "format": 1,\n  "run": "a-run",\n  "what": "evidence",\n'
+        f'  "reason": "Zwei Jahre sind über.",\n  "erased": "{when}"\n}}\n'
+    )
