@@ -36,7 +36,7 @@ def run(request: pytest.FixtureRequest) -> Bundle:
 
 def divided(owners: list[int], clients: int = 3) -> tuple[Holdings, Records]:
     """A division of rows 10, 11, …, each client of which works on what it was given."""
-    owner, rows = np.array(owners), np.arange(len(owners)) + 10
+    owner, rows = np.array(owners, np.int64), np.arange(len(owners)) + 10
     held = np.concatenate([rows[owner == client] for client in range(clients)])
     counts = np.bincount(owner, minlength=clients)
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -170,6 +170,72 @@ def test_contents_that_do_not_speak_of_all_records_are_not_counted() -> None:
     assert found["records_with_an_equal"] == 2
     assert found["most_equal_records_of_one_client"] == 1
     assert "protected 2-fold less" in str(found["group_privacy"])
+
+
+def test_contents_of_two_clients_are_never_taken_for_those_of_one() -> None:
+    def most(owners: list[int], contents: list[int]) -> object:
+        holdings, records = divided(owners, clients=max(owners) + 1)
+        told = np.array(contents)[:, None] * np.ones(16, np.int64)
+        found = _equal_contents(holdings, replace(records, contents=told))
+        return found["most_equal_records_of_one_client"]
+
+    # The last content of the first client, and the first one of another.
+    for clients in range(1, 5):
+        assert most([0, clients], [9, 1]) == 1
+        assert most([0, clients, 0], [9, 1, 5]) == 1
+    assert most([0, 1, 1, 0], [9, 1, 1, 9]) == 2
+    assert most([1, 1, 1, 0], [4, 4, 4, 4]) == 3
+
+
+def test_without_records_none_has_an_equal() -> None:
+    holdings, records = divided([])
+    none = np.zeros((0, 16), np.int64)
+    assert _equal_contents(holdings, replace(records, contents=none)) == {
+        "records_with_an_equal": 0, "most_equal_records": 1, "most_equal_records_of_one_client": 1,
+    }  # fmt: skip
+    reasons: list[str] = []
+    header: Any = Header(3, (0, 0, 0))
+    _given(holdings, header, reasons)
+    assert (_held(holdings, header, reasons), reasons) == ({"held_by_two": 0, "held_twice": 0}, [])
+
+
+def test_a_row_is_used_as_often_as_it_was_drawn(of_records: Bundle) -> None:
+    """A participation's digest is of the rows that its batches held, each as often as they did."""
+    holdings, evidence = of_records.holdings(), of_records.round_evidence(2)
+    assert evidence.inclusions is not None
+    assert evidence.rows_sha256 is not None
+    start = 0
+    for client, digest in zip(evidence.clients.tolist(), evidence.rows_sha256, strict=True):
+        own = holdings.of(client)
+        used = []
+        for row, times in zip(own, evidence.inclusions[start : start + len(own)], strict=True):
+            used += [int(row)] * int(times)
+        start += len(own)
+        text = b"dpfedadamw rows 1\x00" + of_records.salt()
+        text += b"".join(number.to_bytes(8, "little") for number in sorted(used))
+        assert hashlib.sha256(text).digest() == bytes(digest.tolist())
+    # One use more of the first record of each client in turn is another digest.
+    counts = [len(holdings.of(client)) for client in evidence.clients.tolist()]
+    for place, client in enumerate(evidence.clients.tolist()):
+        more = evidence.inclusions.copy()
+        more[sum(counts[:place])] += 1
+        assert says(changed(of_records, evidence={2: {"inclusions": more}}), NAME) == (
+            "FAIL",
+            f"round 2: client {client} used other rows than its own, or others than were drawn",
+        )
+
+
+def test_a_fault_of_the_division_ends_the_comparison_with_the_seed_and_the_rounds(
+    run: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = run.header.clients
+    records = (run.header.records[0] + 1, *run.header.records[1:])
+    other = changed(run, header={"records": records}, evidence={1: {"rows_sha256": None}})
+    found = judged(other, NAME)
+    assert found.verdict.value == "FAIL"
+    assert found.measurement.count(";") == 1
+    assert found.details == {"records": sum(records), "clients": many}
+    assert set(found.private) >= {"held_by_two", "held_twice", "records_with_an_equal"}
 
 
 def test_a_damaged_spec_fails_and_what_cannot_be_read_is_not_verified(run: Bundle) -> None:

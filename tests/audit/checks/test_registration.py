@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 from pkgutil import walk_packages
+from types import SimpleNamespace
 
 import pytest
 
 import audit.checks
 from audit.checks import checks_for, checks_of, register
-from audit.checks.base import Check, Judgement
+from audit.checks.base import Check, Judgement, conclude, listed
 from audit.reading.units import CLIENT, EVERY_UNIT, LOOP, NONE, RECORD
 from audit.verdict import Severity, Verdict
 
@@ -40,6 +41,119 @@ def test_the_checks_of_a_unit_stand_in_the_order_of_the_report(unit):
 def test_a_run_without_a_claim_is_asked_what_a_run_on_records_is():
     assert checks_of(NONE) == checks_of(RECORD)
     assert checks_for(None) == tuple(c for c in checks_of(RECORD) if c.name != "canaries")
+
+
+# Where a unit is asked by a check of its own, which of its texts and answers are its own too.
+WORDS = ("title", "meaning", "claim", "tolerance", "power", "limits")
+OWN_WORDS = {
+    "client": {
+        "integrity": "claim judges_no_claim",
+        "promise": "claim limits judges_no_claim",
+        "sensitivity": "title meaning claim tolerance power limits",
+        "noise-scale": "claim limits",
+        "uploads": "title meaning claim tolerance power limits",
+        "accounting": "meaning claim power limits",
+        "views": "claim tolerance power limits",
+        "participation": "title place meaning claim tolerance power limits",
+        "second-moment": "meaning",
+        "canaries": "",
+    },
+    "loop": {
+        "integrity": "title claim power limits judges_no_claim",
+        "promise": "title claim tolerance power limits judges_no_claim",
+        "sensitivity": "claim tolerance power limits",
+        "reexecution": "claim tolerance power limits concerns",
+        "accounting": "title claim tolerance power limits",
+        "randomness": "title place claim tolerance power limits",
+        "outside-budget": "claim tolerance power limits",
+    },
+}
+
+
+@pytest.mark.parametrize("unit", [CLIENT, LOOP], ids=lambda unit: unit.name)
+def test_a_check_of_a_unit_of_its_own_has_words_and_a_rule_of_its_own(unit):
+    of_records = {check.name: check for check in checks_of(RECORD)}
+    found = {}
+    for check in checks_of(unit):
+        other = of_records.get(check.name, check)
+        if other is not check:
+            assert other.rule is not check.rule
+            names = ("title", "place", *WORDS[1:], "judges_no_claim", "concerns")
+            differ = [name for name in names if getattr(other, name) != getattr(check, name)]
+            found[check.name] = " ".join(differ)
+    assert found == OWN_WORDS[unit.name]
+
+
+@pytest.mark.parametrize("unit", list(EVERY_UNIT.values()), ids=lambda unit: unit.name)
+def test_every_text_of_a_check_says_something(unit):
+    for check in checks_of(unit):
+        for name in WORDS:
+            # None but for a tolerance of none at all, and a power by its fewest words.
+            assert len(getattr(check, name)) > 3, (check.name, name)
+        assert check.severity is Severity.CRITICAL
+
+
+def test_which_units_share_a_check():
+    shared = {
+        check.name: " ".join(sorted(one.name for one in check.units)) for check in checks_of(RECORD)
+    }
+    both = {name for name, units in shared.items() if units == "client none record"}
+    all_three = {name for name, units in shared.items() if units == "client loop none record"}
+    assert both == {
+        "partition", "reexecution", "publication", "randomness", "outside-budget",
+    }  # fmt: skip
+    assert all_three == {"weights", "disclosure"}
+    assert shared["noise-scale"] == "loop none record"
+    rest = shared.keys() - both - all_three - {"noise-scale"}
+    assert {shared[name] for name in rest} == {"none record"}
+
+
+def test_an_audit_run_is_asked_of_its_canaries_and_not_to_be_computed_again():
+    plain = SimpleNamespace(unit=RECORD, canaries=None)
+    planted = SimpleNamespace(unit=RECORD, canaries=3)
+    every = {check.name for check in checks_of(RECORD)}
+    assert {check.name for check in checks_for(plain)} == every - {"canaries"}
+    assert {check.name for check in checks_for(planted)} == every - {"reexecution"}
+
+
+def test_a_run_that_claims_nothing_is_asked_only_what_is_judged_of_it():
+    asked = []
+    header = SimpleNamespace(unit=NONE)
+    bundle = SimpleNamespace(header=header)
+    for check in checks_of(NONE):
+        own = replace(check, rule=lambda bundle, name=check.name: asked.append(name))
+        found = own.judge(bundle)
+        if found is not None:
+            assert found.verdict is Verdict.NOT_APPLICABLE
+            assert found.measurement == (
+                "the run makes no privacy claim, so there is nothing to judge"
+            )
+    assert set(asked) == {"integrity", "promise", "weights", "canaries"}
+    asked.clear()
+    header.unit = RECORD
+    for check in checks_of(RECORD):
+        replace(check, rule=lambda bundle, name=check.name: asked.append(name)).judge(bundle)
+    assert asked == [check.name for check in checks_of(RECORD)]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "unreadable", "verdict", "said"),
+    [
+        ([], [], Verdict.PASS, "all is well"),
+        ([], ["a", "a", "b"], Verdict.NOT_VERIFIED, "a; b"),
+        (["x"], ["a"], Verdict.FAIL, "x"),
+    ],
+)
+def test_a_reason_comes_before_what_could_not_be_read(reasons, unreadable, verdict, said):
+    found = conclude("all is well", reasons, unreadable, details={"n": 1}, power="some")
+    assert (found.verdict, found.measurement) == (verdict, said)
+    assert (found.details, found.power) == ({"n": 1}, "some")
+
+
+def test_six_reasons_are_spelled_out_and_the_rest_counted():
+    assert listed(list("abcdef")) == "a; b; c; d; e; f"
+    assert listed(list("abcdefg")) == "a; b; c; d; e; f; and 1 more"
+    assert listed(list("aabbcdefghh")) == "a; b; c; d; e; f; and 2 more"
 
 
 def test_what_a_run_without_a_claim_is_still_held_to():

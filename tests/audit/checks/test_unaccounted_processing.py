@@ -16,6 +16,7 @@ from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle
 from audit.reading.record_evidence import Moments, Reach
 from audit.statistics.intervals import FALSE_ALARM
+from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, judged, says
 
 NAME = "outside-budget"
@@ -263,6 +264,18 @@ def test_what_stands_beside_the_claim_stands_beside_the_verdict(
     found = replace(of_records.moments(), numbers=numbers, reach=None)
     passed = judged(changed(of_records, files={"moments": found}), NAME)
     assert (passed.verdict.value, passed.qualifications) == ("PASS", ("said beside",))
+
+
+def test_a_spec_that_cannot_be_read_of_its_tuning_fails(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faults(spec: Any, claim: Any, reasons: list[str]) -> tuple[str, ...]:
+        assert spec is of_records.readable_spec
+        assert claim is of_records.readable_ledger.claim
+        raise FieldError("tune is not a mapping")
+
+    monkeypatch.setattr(unaccounted_processing, "statement_faults", faults)
+    assert says(of_records, NAME) == ("FAIL", "tune is not a mapping")
 
 
 def test_records_that_cannot_be_read_are_not_verified_and_a_fault_is_told_first(
