@@ -124,6 +124,70 @@ def test_a_share_or_a_schedule_is_a_multiple_by_chance_below_four_numbers_of_cli
     assert (verdict(1, "people"), verdict(2, "people")) == ("PASS", "FAIL")
 
 
+def test_a_multiple_is_exact_to_one_part_in_a_thousand_million_of_the_largest() -> None:
+    """One of two values that is off by x lies x·(1 − its share of the participants) off."""
+    # Of 1 and 3 participants: a factor of (1 + 3(1 + x))/4, and 0.75x beside a largest of 3.
+    for off, told in ((3.9e-9, True), (4.1e-9, False), (-3.9e-9, True), (-4.1e-9, False)):
+        assert _proportional([1.0 + off, 3.0], [1, 3]) is told
+    for off, told in ((3.9e-9, True), (4.1e-9, False)):
+        assert _proportional([1e6 * (1.0 + off), 3e6], [1, 3]) is told
+        assert _proportional([1e-6 * (1.0 + off), 3e-6], [1, 3]) is told
+    # Two numbers of participants are enough, and a round without any has the number 0.
+    assert _proportional([0.0, 5.0, 5.0], [0, 1, 1]) is True
+    assert _proportional([0.0, 5.0, 4.0], [0, 1, 1]) is False
+    assert _proportional([10**6, 3 * 10**6], [1, 3]) is True
+
+
+def test_a_difference_of_all_that_is_allowed_is_still_a_multiple(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A factor of 2 leaves 1 at either value, of which the larger is 4.
+    monkeypatch.setattr(publication, "_EXACT", 0.25)
+    assert _proportional([1.0, 3.0], [1, 1]) is False
+    assert _proportional([4.0, 4.0, 4.0], [1, 2, 3]) is False
+    monkeypatch.setattr(publication, "_EXACT", 0.5)
+    assert _proportional([4.0, 4.0, 4.0], [1, 2, 3]) is True
+    monkeypatch.setattr(publication, "_EXACT", 0.4999)
+    assert _proportional([4.0, 4.0, 4.0], [1, 2, 3]) is False
+
+
+def test_empty_lines_and_further_names_change_nothing_of_the_traffic(
+    of_clients: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(raw: bytes) -> Bundle:
+        read = publication.read_bytes
+
+        def instead(root: Any, name: str, limit: int) -> bytes:
+            return raw if name == "metrics.jsonl" else read(root, name, limit)
+
+        monkeypatch.setattr(publication, "read_bytes", instead)
+        return of_clients
+
+    text = b'{"round":1,"bytes_up":5,"bytes_down":5,"zebras":1}\n\n  \n'
+    found = judged(lines(text + b'{"round":2,"bytes_up":6,"bytes_down":7}\n'), "publication")
+    assert (found.verdict.value, found.details) == ("FAIL", {"lines": 2})
+    # All of them are told, in the order of their names.
+    said = "traffic in metrics.jsonl ({}) varies with how many clients took part"
+    assert found.measurement == f"{said.format('bytes_down')}; {said.format('bytes_up')}"
+    assert judged(lines(text), "publication").details == {"lines": 1}
+
+
+def test_a_number_of_the_round_itself_is_not_asked(
+    of_clients: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds whose numbers are those of their participants are a coincidence."""
+    rounds = [
+        replace(item, clients=tuple(range(item.round + 1)))
+        for item in of_clients.readable_ledger.rounds
+    ]
+    run = changed(of_clients, ledger={"rounds": tuple(rounds)})
+    lines = [{"round": item.round + 1} for item in rounds]
+    assert says(metrics(run, lines, monkeypatch), "publication")[0] == "PASS"
+    monkeypatch.undo()
+    lines = [{"round": item.round + 1, "people": item.round + 1} for item in rounds]
+    assert says(metrics(run, lines, monkeypatch), "publication")[0] == "FAIL"
+
+
 def test_where_every_round_has_the_same_clients_nothing_is_told(of_records: Bundle) -> None:
     assert judged(of_records, "publication").verdict.value == "NOT APPLICABLE"
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from audit.checks import weights as module
 from audit.checks.base import Judgement
 from audit.checks.weights import NOT_NOTED, WEIGHTS, _vector_digest
 from audit.errors import AuditError
-from audit.reading.bundle import open_bundle
+from audit.reading.bundle import Bundle, open_bundle
+from audit.reading.units import NONE
 from audit.untrusted.safetensors import Stored, read_tensors
 from audit.verdict import Finding, Severity, Verdict
+from tests.audit.checks.opened import changed, judged, says
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
 from tests.audit.synthetic_run import Settings, build_run, canonical, pack, rewrite_ledger
 
@@ -173,3 +177,140 @@ def test_a_list_of_more_than_sixteen_megabytes_is_not_read(run: Path) -> None:
     with (run / "model.json").open("r+b") as file:
         file.truncate(2**24)
     assert "16777216" not in weights(run).measurement
+
+
+# Numbers and names one by one, on a run that is opened once.
+
+
+def listing(bundle: Bundle, tensors: Any, monkeypatch: pytest.MonkeyPatch, **header: Any) -> Bundle:
+    """The run with another list of tensors, and its digest in the header."""
+    config = tensors if not isinstance(tensors, list) else {"tensors": tensors}
+    monkeypatch.setattr(module, "parse_json", lambda _: config)
+    digest = hashlib.sha256(canonical(tensors)).hexdigest() if isinstance(tensors, list) else "0"
+    return changed(bundle, header={"tensors": digest, **header})
+
+
+def of_the_run(bundle: Bundle) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((bundle.root / "model.json").read_bytes())["tensors"]
+    return found
+
+
+@pytest.mark.parametrize("config", [[], [{}], 7, None, {}, {"format": 1}, "tensors"])
+def test_a_description_without_a_list_is_another_one_where_the_header_names_one(
+    of_records: Bundle, config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "parse_json", lambda _: config)
+    said = "model.json: its list of tensors is not the one that the ledger's header names"
+    assert says(of_records, "weights") == ("FAIL", said)
+    without = judged(changed(of_records, header={"tensors": None}), "weights")
+    assert (without.verdict, without.measurement) == (Verdict.NOT_VERIFIED, NOT_NOTED)
+    assert (without.qualifications, without.power) == ((NOT_NOTED,), "none")
+    assert without.severity is Severity.THEORETICAL
+
+
+@pytest.mark.parametrize(("many", "read"), [(1_000_000, True), (1_000_001, False)])
+def test_a_list_has_a_million_tensors_at_most(
+    of_records: Bundle, many: int, read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "parse_json", lambda _: {"tensors": [0] * many})
+    monkeypatch.setattr(module, "canonical_json", lambda entries: b"another list")
+    verdict, text = says(of_records, "weights")
+    assert verdict == ("FAIL" if read else "NOT VERIFIED")
+    assert ("tensors is not a list of at most 1000000 items" in text) is not read
+
+
+@pytest.mark.parametrize("digest", ["0" * 63, "0" * 65, "A" * 64, "", "X" + "0" * 64])
+def test_a_digest_has_sixty_four_small_digits(
+    of_records: Bundle, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = of_the_run(of_records)
+    tensors[1]["sha256"] = digest
+    verdict, text = says(listing(of_records, tensors, monkeypatch), "weights")
+    assert verdict == "NOT VERIFIED"
+    assert "sha256 is not a text of the expected form" in text
+
+
+@pytest.mark.parametrize("field", ["name", "shape", "dtype", "trained"])
+def test_of_every_tensor_four_things_are_said(
+    of_records: Bundle, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = of_the_run(of_records)
+    del tensors[1][field]
+    verdict, text = says(listing(of_records, tensors, monkeypatch), "weights")
+    assert (verdict, f"{field} is missing" in text) == ("NOT VERIFIED", True)
+
+
+def test_further_tensors_are_named_in_order(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = module.read_stored
+    names = ["z", "m", "a", "q", "b"]
+
+    def more(raw: bytes) -> dict[str, Stored]:
+        found = read(raw)
+        return {**dict.fromkeys(names, found["layer-0"]), **found}
+
+    monkeypatch.setattr(module, "read_stored", more)
+    said = [
+        f"model.safetensors holds a tensor {name!r} that the model has not"
+        for name in sorted(names)
+    ]
+    assert says(of_records, "weights") == ("FAIL", "; ".join(said))
+
+
+def test_the_last_round_is_the_one_of_the_highest_number(of_records: Bundle) -> None:
+    rounds = of_records.readable_ledger.rounds
+    turned = (*rounds[1:], rounds[0])
+    assert says(changed(of_records, ledger={"rounds": turned}), "weights")[0] == "PASS"
+    again = (*rounds, replace(rounds[-1], parameters="0" * 64))
+    assert says(changed(of_records, ledger={"rounds": again}), "weights") == (
+        "FAIL",
+        "model.safetensors is not the model that the last round left",
+    )
+
+
+def test_one_tensor_of_a_type_that_is_not_known_is_enough(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = of_the_run(of_records)
+    tensors[1]["dtype"] = "I32"
+    read = module.read_stored
+
+    def other(raw: bytes) -> dict[str, Stored]:
+        found = read(raw)
+        return {**found, "layer-1": replace(found["layer-1"], dtype="I32")}
+
+    monkeypatch.setattr(module, "read_stored", other)
+    run = listing(of_records, tensors, monkeypatch)
+    said = "the trained tensors have a type that the auditor cannot read"
+    assert says(run, "weights") == ("NOT VERIFIED", said)
+
+
+def test_names_are_those_of_the_evidence_where_privacy_is_claimed_alone(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = of_records.layout()
+    tensors = (("another", 240), *layout.tensors[1:])
+    other = replace(of_records, _layout=replace(layout, tensors=tensors))
+    said = "model.json: its trained tensors are not those of the evidence"
+    assert says(other, "weights") == ("FAIL", said)
+    assert says(changed(other, header={"unit": NONE}), "weights")[0] == "PASS"
+    # Nor are they looked for where there is no list.
+    monkeypatch.setattr(module, "parse_json", lambda _: {})
+    run = changed(other, header={"tensors": None})
+    lacks = "model.safetensors lacks the trained tensor 'another'"
+    assert says(run, "weights") == ("FAIL", lacks)
+    assert says(changed(run, header={"unit": NONE}), "weights")[0] == "NOT VERIFIED"
+
+
+def test_without_a_list_the_first_trained_tensor_of_another_length_is_named(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = of_records.layout()
+    tensors = (layout.tensors[0], ("layer-1", 91), ("layer-2", 9))
+    run = replace(of_records, _layout=replace(layout, tensors=tensors))
+    monkeypatch.setattr(module, "parse_json", lambda _: {})
+    assert says(changed(run, header={"tensors": None}), "weights") == (
+        "FAIL",
+        "model.safetensors lacks the trained tensor 'layer-1'",
+    )
