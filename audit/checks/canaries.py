@@ -117,7 +117,7 @@ def _judge(see: Views, observe: Observe, missing: Missing, bundle: Bundle) -> Ju
         return Judgement(Verdict.FAIL, text, details, qualifications=said)
     seeing = scores is not None and scores.seen >= _LEAST_SEEN
     if not seeing and not any(outcome.can_contradict for _, outcome in outcomes):
-        needed = min((canaries_needed(view.mechanism, shared) or 10**9 for view in seen), default=0)
+        needed = min(canaries_needed(view.mechanism, shared) or 10**9 for view in seen)
         return Judgement(
             Verdict.NOT_VERIFIED,
             f"{header.canaries.count} canaries are too few: even if every guess were right they "

@@ -101,18 +101,21 @@ def _used(bundle: Bundle, holdings: Holdings, reasons: list[str]) -> int:
         if digests is None:
             raise UnverifiedError(f"round {index}: the rows that it used are not recorded")
         start = 0
+        beside = "" if inclusions is None else ", or others than were drawn"
         for client, digest in zip(clients.tolist(), digests, strict=True):
-            own = holdings.of(client) if client < len(holdings.counts) else holdings.held[:0]
+            seen += 1
+            other = f"round {index}: client {client} used other rows than its own{beside}"
+            # Whoever does not exist has none of its own, whatever the digest is of.
+            if client >= len(holdings.counts):
+                reasons.append(other)
+                continue
+            own = holdings.of(client)
             if inclusions is not None:
                 times = inclusions[start : start + len(own)]
                 start += len(own)
                 own = np.repeat(own[: len(times)], times)
             if _rows_digest(salt, own) != bytes(digest.tolist()):
-                reasons.append(
-                    f"round {index}: client {client} used other rows than its own"
-                    + ("" if inclusions is None else ", or others than were drawn")
-                )
-            seen += 1
+                reasons.append(other)
     return seen
 
 

@@ -430,6 +430,59 @@ def test_every_answer_to_a_client_with_canaries_must_be_there(of_records: Bundle
         assert found.qualifications == SAID
 
 
+def test_the_scores_are_told_beside_the_first_views_claim(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    real = canaries._score_details
+
+    def details(scores: Any, view: View, delta: float) -> dict[str, Any]:
+        told.append(view.name)
+        return real(scores, view, delta)
+
+    monkeypatch.setattr(canaries, "_score_details", details)
+    asked(planted(of_records), PASSING, evaluation(), monkeypatch)
+    assert told == ["uploads"]
+
+
+def test_coins_at_the_limit_of_what_is_fair_are_fair(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence, declared = evidence_of(of_records), Canaries(MANY, "gradient", None)
+    for chance, fair in ((1e-6, True), (np.nextafter(1e-6, 0.0), False)):
+        monkeypatch.setattr(canaries, "binomial_p_value", lambda *_, p=chance: p)
+        assert (canaries._fault(evidence, declared) is None) is fair
+
+
+def test_rows_of_the_evidence_may_stand_in_any_order(of_clients: Bundle) -> None:
+    ledger, evidence = of_clients.readable_ledger, evidence_of(of_clients)
+    turned = replace(evidence, row_round=evidence.row_round[::-1].copy())
+    assert turned.row_round[0] > turned.row_round[-1]
+    assert canaries._missing_releases(turned, ledger) is None
+
+
+def test_a_single_answer_that_is_missing_is_missed(of_records: Bundle) -> None:
+    ledger, evidence = of_records.readable_ledger, evidence_of(of_records)
+    took_part = [item for item in ledger.rounds if 1 in item.clients]
+    rounds = tuple(
+        replace(item, queries=(1,) * len(item.clients)) if item in took_part else item
+        for item in ledger.rounds
+    )
+    one_each = replace(ledger, rounds=rounds)
+    first = [int(np.flatnonzero(evidence.row_round == item.round)[0]) for item in took_part]
+
+    def with_rows(kept: list[int]) -> str | None:
+        names = ("row_round", "row_step", "row_first", "row_count")
+        less = {name: getattr(evidence, name)[kept] for name in names}
+        cut = replace(evidence, **less, projections=np.zeros(len(kept) * MANY))
+        return canaries._missing_answers(cut, one_each)
+
+    assert with_rows(first) is None
+    assert with_rows(first[:-1]) == (
+        f"round {took_part[-1].round}: the evidence has not every answer to client 1"
+    )
+
+
 def test_every_release_must_be_there_of_all_canaries(of_clients: Bundle) -> None:
     ledger, evidence = of_clients.readable_ledger, evidence_of(of_clients)
     assert canaries._missing_releases(evidence, ledger) is None

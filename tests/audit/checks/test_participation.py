@@ -135,6 +135,37 @@ def test_counts_are_those_of_who_took_part(
     }
 
 
+def test_the_least_p_value_of_all_clients_is_told(
+    of_clients: Bundle, of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        participation, "binomial_p_value", lambda count, trials, rate: 0.5 + 0.01 * count
+    )
+    found = judged(run_of(of_clients, [[0, 3], [0, 1, 3], [0]]), NAME)
+    assert found.private["least_client_p_value"] == 0.5
+    fixed = judged(run_of(of_records, [[0, 1], [1, 2], [1, 3]], **FIXED), NAME)
+    assert fixed.private["least_client_p_value"] == 0.51
+
+
+@pytest.mark.parametrize(
+    ("left_out", "verdict", "said"),
+    [
+        (None, "PASS", "with l = 1 every client is in every round"),
+        (0, "FAIL", "l = 1, but a client was left out of a round"),
+        (2, "FAIL", "l = 1, but a client was left out of a round"),
+    ],
+)
+def test_at_rate_one_every_client_is_in_every_round(
+    of_clients: Bundle, left_out: int | None, verdict: str, said: str
+) -> None:
+    cohorts = [list(range(12)) for _ in range(3)]
+    if left_out is not None:
+        cohorts[left_out].pop()
+    found = judged(run_of(of_clients, cohorts, clients_per_round=12), NAME)
+    assert (found.verdict.value, found.measurement) == (verdict, said)
+    assert found.details == {"rounds": 3, "clients": 12, "rate": 1.0}
+
+
 def test_one_round_has_no_other_to_share_clients_with(of_clients: Bundle) -> None:
     found = judged(run_of(of_clients, [[0, 4, 7]]), NAME)
     assert found.verdict.value == "PASS"
@@ -254,6 +285,46 @@ def test_a_single_round_of_fixed_draws_is_compared_with_none(of_records: Bundle)
     found = judged(run_of(of_records, [[0, 1]], **FIXED), NAME)
     assert found.verdict.value == "PASS"
     assert set(found.private) == {"least_client_p_value"}
+
+
+def test_two_rounds_of_fixed_draws_are_compared_and_the_last_client_is_one(
+    of_records: Bundle,
+) -> None:
+    found = judged(run_of(of_records, [[0, 1], [0, 2]], **FIXED), NAME)
+    assert set(found.private) == {"least_client_p_value", "overlap_p_value"}
+    pairs = [[0, 1], [1, 2], [0, 2]]
+    many = judged(run_of(of_records, [pairs[i % 3] for i in range(40)], **FIXED), NAME)
+    assert "client 3: it does not take part at rate l = S/N" in many.measurement
+
+
+def test_it_is_told_from_how_many_rounds_on_the_same_clients_are_found(
+    of_records: Bundle,
+) -> None:
+    """The same S of N again has a chance of 1 in C(N, S)."""
+    pairs = [[0, 1], [2, 3], [0, 2], [1, 3], [0, 3], [1, 2]]
+    for clients, chosen in ((4, 2), (6, 2), (5, 3)):
+        same = 1.0 / math.comb(clients, chosen)
+        least = 1 + math.ceil(math.log(FALSE_ALARM * 0.5 / 2.0) / math.log(same))
+        header = {"clients": clients, "clients_per_round": chosen, "records": (60,) * clients}
+        for rounds in (least - 1, least, least + 1):
+            cohorts = [[*pairs[i % 6], 4][:chosen] for i in range(rounds)]
+            found = judged(run_of(of_records, cohorts, **header), NAME)
+            seen = "seen here" if rounds >= least else "not in this run"
+            assert found.power == (
+                f"the same clients every round are found from {least} rounds on ({seen})"
+            )
+            counts = {"rounds": rounds, "clients": clients, "clients_per_round": chosen}
+            assert found.details == counts
+
+
+def test_on_single_records_clients_may_be_drawn_independently_too(of_records: Bundle) -> None:
+    cohorts = [[0], [1, 2], []]
+    found = judged(run_of(of_records, cohorts, client_sampling="poisson", **FIXED), NAME)
+    assert found.verdict.value == "PASS"
+    assert found.measurement.startswith(
+        "who took part in 3 rounds against independent draws of 4 clients"
+    )
+    assert found.details["rate"] == 0.5
 
 
 def test_a_client_that_never_takes_part_is_found_at_its_exact_p_value(

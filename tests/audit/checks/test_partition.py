@@ -60,6 +60,24 @@ def test_a_participation_of_a_client_that_holds_nothing_used_other_rows(run: Bun
         assert f"round 1: client {stranger} used other rows than its own" in text
 
 
+def test_a_client_that_there_is_not_has_no_rows_whatever_its_digest_is_of(
+    of_clients: Bundle,
+) -> None:
+    place = next(item.round for item in of_clients.readable_ledger.rounds if len(item.clients) > 2)
+    evidence = of_clients.update_round(place)
+    assert evidence.rows_sha256 is not None
+    clients, digests = evidence.clients.copy(), evidence.rows_sha256.copy()
+    strangers = [of_clients.header.clients, of_clients.header.clients + 1]
+    clients[:2] = strangers
+    for held in (0, 1):
+        rows = of_clients.holdings().held[:held]
+        digests[:2] = list(_rows_digest(of_clients.salt(), rows))
+        run = changed(of_clients, evidence={place: {"clients": clients, "rows_sha256": digests}})
+        assert says(run, NAME)[1] == "; ".join(
+            f"round {place}: client {client} used other rows than its own" for client in strangers
+        )
+
+
 def test_whether_other_records_were_drawn_is_told_where_records_are(
     of_records: Bundle, of_clients: Bundle
 ) -> None:
@@ -132,6 +150,15 @@ def test_a_row_that_is_held_again_is_between_two_or_of_one() -> None:
     reasons, found = counted([10, 11, 11, 13, 14])
     assert (len(reasons), found) == (1, {"held_by_two": 1, "held_twice": 0})
     assert reasons[0].startswith("a record is held by two clients")
+
+
+def test_a_row_that_many_hold_is_counted_once_for_each_further_client() -> None:
+    """Of three clients with forty copies each two are further ones, and the rest held again."""
+    rows = np.repeat(np.arange(5), 8)
+    turned = [rows, rows[::-1], np.random.default_rng(0).permutation(rows)]
+    holdings = Holdings(np.zeros(0, np.int64), np.concatenate(turned), np.arange(4) * 40)
+    header: Any = Header(3, (40, 40, 40))
+    assert _held(holdings, header, []) == {"held_by_two": 5 * 2, "held_twice": 5 * 3 * 7}
 
 
 def test_a_division_is_the_one_that_the_seed_draws_or_the_data_name_it() -> None:

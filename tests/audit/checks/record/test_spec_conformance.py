@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from audit.checks.record import spec_conformance
 from audit.checks.record.spec_conformance import _adapted
 from audit.checks.shared import adaptive
+from audit.errors import UntrustedFileError
 from audit.reading.adaptation import Adaptation
 from audit.reading.bundle import Bundle, open_bundle
 from audit.reading.ledger import Header
@@ -189,6 +191,17 @@ def test_batches_of_an_exact_size_have_a_whole_one(
     assert said is None or said in text
 
 
+def test_batches_of_an_exact_size_may_have_an_odd_one(fixed: Bundle) -> None:
+    run = changed(
+        fixed,
+        spec=lambda s: s["privacy"]["sampling"].update(batch_size=13),
+        header={"expected_batch_size": 13.0},
+    )
+    text = says(run, "promise")[1]
+    assert "expected_batch_size differs from the header's" in text
+    assert "need a whole number" not in text
+
+
 def test_poisson_draws_may_expect_a_fraction(tmp_path: Path) -> None:
     run = open_bundle(build_run(tmp_path / "run", Settings(expected_batch_size=12.5)))
     assert says(run, "promise")[0] == "PASS"
@@ -250,6 +263,13 @@ def test_a_client_that_was_never_charged_makes_no_query(of_records: Bundle) -> N
     verdict, text = says(changed(of_records, ledger={"spends": spends}), "promise")
     assert verdict == "FAIL"
     assert f"client {ledger.spends[0].client} made more queries than were charged" in text
+    # Not even one.
+    first = ledger.rounds[0]
+    place = first.clients.index(ledger.spends[0].client)
+    queries = tuple(1 if at == place else many for at, many in enumerate(first.queries))
+    rounds = (replace(first, queries=queries, steps=queries), *ledger.rounds[1:])
+    run = changed(of_records, ledger={"spends": spends, "rounds": rounds})
+    assert f"client {ledger.spends[0].client} made more queries" in says(run, "promise")[1]
 
 
 def test_delta_is_below_one_over_the_records_of_every_client(of_records: Bundle) -> None:
@@ -343,17 +363,70 @@ def test_without_privacy_only_counts_are_compared_and_nothing_is_claimed(
             bundle, ledger=replace(ledger, header=found, claim=claim, spends=()), _layout=None
         )
 
-    assert says(run("none"), "promise") == (
+    passed = judged(run("none"), "promise")
+    assert (passed.verdict.value, passed.measurement, passed.qualifications) == (
         "PASS",
         "spec and ledger agree that no privacy is claimed",
+        ("no differential privacy",),
     )
     wrong = "the claim of a run without privacy is not none"
     assert says(run("server"), "promise") == ("FAIL", wrong)
+    # Without a delta it concerns no record.
+    assert judged(run("server"), "promise").details == {
+        "delta_records": 0.0, "largest_client_records": 112, "charges": 0,
+    }  # fmt: skip
     assert says(run(None), "promise") == ("FAIL", wrong)
     assert says(run("none", rounds=5), "promise") == (
         "FAIL",
         "rounds: the spec says 5, the ledger 4",
     )
+
+
+def test_what_other_parts_find_stands_in_the_verdict(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = {0: "what 0 spent", 2: "what 2 spent"}
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    def part(name: str, unreadable: bool = False) -> None:
+        def finds(*given: Any) -> None:
+            asked.append((name, given[: -1 - unreadable]))
+            given[-1].append(f"found by {name}")
+
+        monkeypatch.setattr(spec_conformance, name, finds)
+
+    monkeypatch.setattr(spec_conformance, "histories", lambda *_: past)
+    spec, ledger = of_records.readable_spec, of_records.readable_ledger
+    part("trial_faults", unreadable=True)
+    assert says(of_records, "promise") == ("NOT VERIFIED", "found by trial_faults")
+    assert asked[0][1] == (of_records,)
+    for name in ("target_fault", "limit_faults", "budget_faults"):
+        asked.clear()
+        part(name)
+        text = says(of_records, "promise")[1]
+        assert f"found by {name}" in text
+    assert ("target_fault", (spec, ledger, "server")) in asked
+    assert ("limit_faults", (spec, ledger, "server", past)) in asked
+    budget = next(given for name, given in asked if name == "budget_faults")
+    assert (*budget[:2], list(budget[2])) == (spec, ledger, list(past.values()))
+
+
+def test_a_fault_of_the_trials_fails(of_records: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finds(bundle: Bundle, reasons: list[str], unreadable: list[str]) -> None:
+        reasons.append("another trial was published")
+
+    monkeypatch.setattr(spec_conformance, "trial_faults", finds)
+    assert says(of_records, "promise") == ("FAIL", "another trial was published")
+
+
+def test_rounds_that_cannot_be_read_are_not_verified(of_records: Bundle) -> None:
+    run = changed(of_records)
+
+    def unreadable() -> Any:
+        raise UntrustedFileError("evidence/round-00001.npz", "is not there")
+
+    run.all_rounds = unreadable  # type: ignore[method-assign] # as if it lay there
+    assert says(run, "promise") == ("NOT VERIFIED", "evidence/round-00001.npz: is not there")
 
 
 def test_a_rule_that_adapts_is_told_with_its_limit(of_records: Bundle) -> None:
