@@ -108,11 +108,10 @@ def _levelled(generator: Generator, owner: Integers, clients: int, least: int) -
     """Move records from the largest clients to those that lack some."""
     sizes = np.bincount(owner, minlength=clients)
     lacking = np.maximum(least - sizes, 0)
-    # The highest level above which there are still enough records for those that lack some.
+    # The highest level above which there are still enough records for those that lack some. Above
+    # the least there always are: all clients together have enough.
     levels = range(least, int(sizes.max()) + 1)
-    level = max(
-        (one for one in levels if np.maximum(sizes - one, 0).sum() >= lacking.sum()), default=least
-    )
+    level = max(one for one in levels if np.maximum(sizes - one, 0).sum() >= lacking.sum())
     shuffled = generator.permutation(len(owner))
     order = shuffled[np.argsort(owner[shuffled], kind="stable")]
     rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

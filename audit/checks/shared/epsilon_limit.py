@@ -103,6 +103,9 @@ def _with_a_further_round(
     limit = header.adaptation.step_limit if header.adaptation else None
     queries = max(spend.queries_per_step for spend in ledger.spends)
     for client, records in enumerate(header.records):
+        if not records:
+            # Nothing of nobody can be lost, and no batch of it drawn.
+            continue
         one = cost(
             header.sampling or "",
             course.least_noise(begun - 1),

@@ -151,17 +151,17 @@ def _uploads(ledger: Ledger, owns: Mapping[int, _Own], reasons: list[str]) -> No
         attempts[spend.round] = max(attempts.get(spend.round, 0), spend.attempt)
     for item in ledger.rounds:
         part = (item.round, attempts.get(item.round, 1))
-        signed = [owns[one].sent.get(part) for one in item.clients if one in owns]
-        if None in signed or len(signed) != len(item.clients):
+        sent = [owns[client].sent.get(part) for client in item.clients if client in owns]
+        signed = [one for one in sent if one is not None]
+        if len(signed) != len(item.clients):
             continue
-        known = [one for one in signed if one is not None]
-        if any(one["broadcast_sha256"] != item.broadcast for one in known):
+        if any(one["broadcast_sha256"] != item.broadcast for one in signed):
             reasons.append(f"round {item.round}: a client signed for another broadcast")
         noted = item.digests.get("participations_sha256")
-        if noted is not None and noted != _together(known, "participation"):
+        if noted is not None and noted != _together(signed, "participation"):
             reasons.append(f"round {item.round}: clients signed for other participations")
         uploads = item.digests.get("uploads_sha256")
-        if uploads is not None and uploads != _together(known, "upload_sha256"):
+        if uploads is not None and uploads != _together(signed, "upload_sha256"):
             reasons.append(f"round {item.round}: clients signed for other uploads")
 
 

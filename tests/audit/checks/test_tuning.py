@@ -176,3 +176,103 @@ def test_the_claim_says_what_the_spec_tells_of_the_choice(selection, said, besid
     assert not reasons
     statement_faults(spec, {"assumptions": ["another choice of hyper-parameters"]}, reasons)
     assert bool(reasons) == (selection != "none")
+
+
+@pytest.mark.parametrize(
+    ("mean", "shape"), [(1.0000001, 1.0), (1.5, 0.5), (4.0, 0.0), (1e6, 100.0)]
+)
+def test_more_than_one_trial_is_made_on_average_by_any_shape(mean, shape):
+    tune = {"selection": "private", "mean_trials": mean, "shape": shape}
+    assert law_of({"tune": tune}) == Law(mean, shape)
+
+
+@pytest.mark.parametrize("selection", ["none", "public", "unaccounted"])
+def test_a_run_by_itself_has_no_law_of_trials(selection):
+    assert law_of({"tune": {"selection": selection}}) is None
+    assert selection_of({"tune": {"selection": selection}}) == selection
+    assert law_of({}) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "shape", "said"),
+    [
+        (1.0, 1.0, "mean_trials is not above 1"),
+        (0.5, 1.0, "mean_trials is not above 1"),
+        (0.0, 1.0, "mean_trials is not above 0"),
+        (4.0, -1e-9, "shape is not a number from 0"),
+    ],
+)
+def test_a_law_of_one_trial_or_fewer_is_refused(mean, shape, said):
+    with pytest.raises(FieldError, match=said):
+        law_of({"tune": {"selection": "private", "mean_trials": mean, "shape": shape}})
+
+
+def test_the_last_trial_is_one_of_them():
+    assert faults(bundle_of(trial=Trial(DRAWN, DRAWN, COMMITTED))) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("validation", "right"),
+    [
+        ({"fraction": 0.1, "public": True}, True),
+        ({"fraction": 0.1, "public": False}, False),
+        ({"fraction": 0.1, "public": 1}, False),
+        ({"fraction": 0.1}, False),
+        ({"fraction": 0, "public": True}, False),
+        ({"fraction": 0.0, "public": False}, False),
+    ],
+)
+def test_trials_are_scored_on_some_records_that_are_said_to_be_public(validation, right):
+    reasons, unreadable = faults(bundle_of({**PRIVATE, "data": {"validation": validation}}))
+    said = "tuning: trials are scored on records that the spec does not say are public"
+    assert (reasons, unreadable) == ([] if right else [said], [])
+
+
+@pytest.mark.parametrize("missing", ["data", "validation", "fraction"])
+def test_a_spec_that_does_not_say_what_trials_are_scored_on_is_refused(missing):
+    spec = {"tune": PRIVATE["tune"], "data": {"validation": {"public": True}}}
+    if missing == "data":
+        del spec["data"]
+    if missing == "validation":
+        spec["data"] = {}
+    with pytest.raises(FieldError, match=f"{missing} is missing"):
+        faults(bundle_of(spec))
+
+
+WORDS = [
+    ("private", "private selection", "private selection"),
+    ("public", "tuned on records that are public", "a search on public records"),
+    (
+        "unaccounted",
+        "chosen by looking at the private records",
+        "looking at the private records",
+    ),
+]
+
+
+def silent(selection, *said):
+    reasons: list[str] = []
+    statement_faults({"tune": {"selection": selection}}, {"assumptions": list(said)}, reasons)
+    return reasons
+
+
+@pytest.mark.parametrize(("selection", "phrase", "word"), WORDS)
+def test_one_assumption_of_many_tells_of_the_choice(selection, phrase, word):
+    told = [f"the claim does not say that hyper-parameters were chosen by {word}"]
+    assert silent(selection, "something else", f"it was {phrase}, so", "and more") == []
+    assert silent(selection) == silent(selection, "something else") == told
+    # Of each as many characters are read as a page has.
+    assert silent(selection, "x" * (4096 - len(phrase)) + phrase) == []
+    assert silent(selection, "x" * (4097 - len(phrase)) + phrase) == told
+    # What tells of another choice does not tell of this one.
+    others = [other for name, other, _ in WORDS if name != selection]
+    assert silent(selection, *others) == told
+
+
+def test_a_claim_lists_a_thousand_assumptions_at_most():
+    phrase = "private selection"
+    assert silent("private", *["x"] * 999, phrase) == []
+    with pytest.raises(FieldError, match="assumptions is not a list of at most 1000 items"):
+        silent("private", *["x"] * 1000, phrase)
+    with pytest.raises(FieldError, match="assumptions is missing"):
+        statement_faults({}, {}, [])

@@ -327,3 +327,155 @@ def test_the_limit_on_steps_is_what_the_target_pays_for(iterating: Bundle) -> No
 def test_before_any_charge_noise_has_not_fallen(of_records: Bundle) -> None:
     ledger = replace(of_records.readable_ledger, spends=())
     assert _decays(DECAY, ledger) == [0]
+
+
+@pytest.mark.parametrize(
+    ("patience", "slopes", "falls"),
+    [
+        # A slope of nothing is no fall of the loss; however small, one above it is.
+        (1, [0.0, 1e-9, 2.0, -1.0, 0.5], [0, 0, 1, 2, 2, 3]),
+        (2, [1.0, 1e-9, 0.0, 1.0, 0.0], [0, 0, 1, 1, 1, 1]),
+        (2, [1.0, 1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1, 2, 2]),
+        (3, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [0, 0, 0, 1, 1, 1, 2, 2]),
+        (3, [1.0, 1.0, -1.0, 1.0, 1.0, 1.0], [0, 0, 0, 0, 0, 0, 1]),
+        (1, [], [0]),
+    ],
+)
+def test_noise_falls_once_for_each_row_of_rises(patience, slopes, falls):
+    rounds = [
+        SimpleNamespace(round=index, released={"slope": slope})
+        for index, slope in enumerate(slopes)
+    ]
+    spends = [SimpleNamespace(round=index) for index in (len(slopes), 0)]
+    ledger = SimpleNamespace(rounds=rounds, spends=spends)
+    assert _decays(Decay(0.8, patience, 0.5), ledger) == falls
+    if slopes:
+        ledger.rounds = rounds[:-1]
+        with pytest.raises(FieldError, match="slope is missing"):
+            _decays(Decay(0.8, patience, 0.5), ledger)
+
+
+def test_without_a_limit_all_rounds_have_the_most_steps(
+    iterating: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for adaptation in (None, Adaptation(7, None, False, None)):
+        numbers = asked(monkeypatch, 4.0)
+        assert of_steps(changed(iterating, header={"adaptation": adaptation}), 3, 4, 4) == []
+        # Ten rounds of the steps of the one before: 30 and 40 of 70.
+        assert [one[2] for one in numbers] == [30.0, 40.0]
+        numbers.clear()
+        assert of_steps(changed(iterating, header={"adaptation": adaptation}), 3, 9, 4) != []
+        assert [one[2] for one in numbers] == [30.0, 70.0]
+
+
+def test_a_round_after_one_that_nobody_was_charged_for_goes_by_the_header_s_steps(
+    iterating: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = asked(monkeypatch, 4.0)
+    first = iterating.readable_ledger.spends[0]
+    spends = (replace(first, round=0, steps=2), replace(first, round=2, steps=4))
+    turns(iterating.readable_spec, replace(iterating.readable_ledger, spends=spends),
+          iterating.header, [])  # fmt: skip
+    assert [one[2] for one in numbers] == [30.0]
+
+
+def test_each_round_goes_by_the_estimate_of_the_one_before(
+    iterating: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = asked(monkeypatch, 4.0)
+    rounds = tuple(
+        replace(item, released={"strong_convexity": 0.25 + item.round})
+        for item in iterating.readable_ledger.rounds
+    )
+    run = changed(
+        iterating,
+        spec=lambda s: s["algorithm"]["local_iterations"].update(estimate=True),
+        ledger={"rounds": rounds},
+    )
+    assert of_steps(run, 3, 4, 4) == []
+    assert [one[0] for one in numbers] == [0.25, 1.25]
+
+
+@pytest.mark.parametrize(("heterogeneity", "right"), [(0.0, True), (0.5, True), (-1e-9, False)])
+def test_heterogeneity_is_a_number_from_nothing(
+    iterating: Bundle, heterogeneity: float, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = asked(monkeypatch, 4.0)
+    section = {"heterogeneity": heterogeneity}
+    run = changed(iterating, spec=lambda s: s["algorithm"]["local_iterations"].update(section))
+    if right:
+        assert of_steps(run, 3, 4) == []
+        assert numbers[0][1] == heterogeneity
+    else:
+        with pytest.raises(FieldError, match="heterogeneity is not a number from 0"):
+            of_steps(run, 3, 4)
+
+
+def test_an_attempt_that_is_made_again_has_the_steps_that_are_left_then(
+    iterating: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(monkeypatch, 7.0)
+    run = changed(iterating, header={"adaptation": Adaptation(7, 16, False, None)})
+    first = run.readable_ledger.spends[0]
+
+    def said(*charges: tuple[int, int, int]) -> list[str]:
+        spends = tuple(
+            replace(first, line=10 + place, round=index, attempt=attempt, steps=steps)
+            for place, (index, attempt, steps) in enumerate(charges)
+        )
+        reasons: list[str] = []
+        turns(run.readable_spec, replace(run.readable_ledger, spends=spends), run.header, reasons)
+        return reasons
+
+    # Of 16 steps 3 and 7 are gone when the second round begins again; its clients share its steps.
+    assert said((0, 1, 3), (1, 1, 7), (1, 2, 6)) == []
+    assert said((0, 1, 3), (1, 1, 7), (1, 1, 7), (1, 2, 6), (1, 2, 6)) == []
+    assert said((0, 1, 3), (1, 1, 7), (1, 2, 7)) == [
+        "ledger.jsonl:12: 7 local steps, but the rule gives 6"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spent", "fits"),
+    [(2.0 * 1.005 + 1e-3, True), (2.0100000001 + 1e-3, False), (0.1, True), (2.005, True)],
+)
+def test_a_target_pays_for_the_limit_of_the_smallest_client_that_has_a_record(
+    spent: float, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[tuple[object, ...]] = []
+
+    def cost(*given: object) -> object:
+        asked_for.append(given)
+        return "the whole"
+
+    def paid(history: list[object], delta: float) -> SimpleNamespace:
+        assert (history, delta) == (["the whole"], 1e-5)
+        return SimpleNamespace(headline=spent)
+
+    monkeypatch.setattr(adaptive, "cost", cost)
+    monkeypatch.setattr(adaptive, "budget", paid)
+    numbers = {"noise_multiplier": 1.5, "expected_batch_size": 12.0, "delta": 1e-5}
+    header = SimpleNamespace(
+        adaptation=Adaptation(7, 40, False, None), records=(60, 0, 1, 2), sampling="poisson",
+        sampling_rate=0.25, declared=numbers.__getitem__,
+    )  # fmt: skip
+    spends = tuple(
+        SimpleNamespace(queries_per_step=each, round=0, attempt=1, steps=3) for each in (1, 3, 2)
+    )
+    reasons: list[str] = []
+    spec = {"privacy": {"target_epsilon": 2.0}}
+    affordable(spec, SimpleNamespace(spends=spends), header, reasons)
+    assert asked_for == [("poisson", 1.5, 3, 12.0, 1, 40, 0.25)]
+    said = [] if fits else ["adaptation: 40 steps cost 2.011, more than the target of 2"]
+    assert reasons == said
+
+
+@pytest.mark.parametrize("name", ["patience", "maximum"])
+def test_one_is_the_least_that_a_rule_may_wait_or_step(name):
+    if name == "patience":
+        section = {"noise_decay": {"factor": 0.8, "patience": 1, "floor": 0.5}}
+        spec = {"algorithm": section, "federation": {"local_steps": 3}}
+        assert faults(spec, Adaptation(3, None, True, Decay(0.8, 1, 0.5))) == []
+    else:
+        spec = {"algorithm": {"local_iterations": {"maximum": 1, "estimate": False}}}
+        assert faults(spec, Adaptation(1, 40, False, None)) == []

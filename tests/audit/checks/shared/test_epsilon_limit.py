@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from audit.accounting.budget import Steps, budget
 from audit.accounting.comparison import ABSOLUTE, RELATIVE
 from audit.checks.client.accounting import third_party_history
 from audit.checks.record.accounting import histories
-from audit.checks.shared.epsilon_limit import _repeated
+from audit.checks.shared import epsilon_limit
+from audit.checks.shared.epsilon_limit import _repeated, _with_a_further_round, limit_faults
+from audit.errors import UnverifiedError
+from audit.reading.adaptation import Adaptation, Course, Decay
 from audit.reading.bundle import Bundle
 from audit.reading.ledger import Resume, SharedBudget, Stopped
+from audit.untrusted.fields import FieldError
 from tests.audit.checks.opened import changed, says
 
 DELTA = 1e-5
@@ -223,3 +229,161 @@ def test_a_budget_without_a_file_is_none(of_records: Bundle) -> None:
     )
     no_claim = budgeted(of_records, promised, SharedBudget(99.0, DELTA), ledger={"claim": None})
     assert no_claim == "there is no claim"
+
+
+# What a further round would cost, by what it is composed of; the costs are made up here.
+
+
+DECLARED = {"delta": DELTA, "noise_multiplier": 1.5, "expected_batch_size": 12.0}
+
+
+def a_header(**changes: Any) -> Any:
+    said = {
+        "unit": SimpleNamespace(name="record"), "client_sampling": "fixed", "adaptation": None,
+        "course": Course(10, 3, 1.5, None), "records": (60, 24), "sampling": "poisson",
+        "sampling_rate": None, "max_epsilon": 4.0, "rounds": 10, "clients": 8,
+        "clients_per_round": 2,
+    }  # fmt: skip
+    return SimpleNamespace(**{**said, **changes}, declared=DECLARED.__getitem__)
+
+
+def a_ledger(*queries: int, rounds: int = 2, **changes: Any) -> Any:
+    said = {
+        "spends": tuple(SimpleNamespace(queries_per_step=each) for each in queries or (1,)),
+        "rounds": (), "resumes": (), "stopped": Stopped(rounds, 4.0),
+        "claim": {"server": {"epsilon": {"pld": 1.0}, "accountant": "pld"}},
+    }  # fmt: skip
+    return SimpleNamespace(**{**said, **changes})
+
+
+def further(header: Any, ledger: Any, charged: dict[int, list[Steps]]) -> list[list[Steps]]:
+    return list(_with_a_further_round(ledger, header, charged))
+
+
+BEFORE = Steps(0.2, 1.5, 5)
+
+
+def test_a_further_round_is_one_more_of_the_dearest_kind_for_every_client() -> None:
+    # Batches of 12 of 60 and of 24 records, three steps each.
+    one, other = Steps(0.2, 1.5, 3), Steps(0.5, 1.5, 3)
+    assert further(a_header(), a_ledger(), {0: [BEFORE]}) == [[BEFORE, one], [other]]
+    # Two queries on a batch are one of a root of two less noise; the most that were charged count.
+    halved = [replace(each, noise_multiplier=1.5 / 2**0.5) for each in (one, other)]
+    for queries in ((1, 2), (2, 1)):
+        found = further(a_header(), a_ledger(*queries), {})
+        assert found == [[halved[0]], [halved[1]]]
+    stated = further(a_header(sampling_rate=0.25), a_ledger(), {})
+    assert [history[0].sampling_rate for history in stated] == [0.25, 0.25]
+    fixed = further(a_header(sampling="fixed-size"), a_ledger(), {})
+    assert fixed[0] == [Steps(0.2, 0.75, 3, fixed_size=True)]
+    with pytest.raises(UnverifiedError, match="no accounting"):
+        further(a_header(sampling=None), a_ledger(), {})
+
+
+def test_a_client_without_records_has_nothing_to_lose_by_a_further_round() -> None:
+    found = further(a_header(records=(0, 60)), a_ledger(), {})
+    assert found == [[Steps(0.2, 1.5, 3)]]
+    assert further(a_header(records=(0, 0)), a_ledger(), {}) == []
+
+
+def test_a_further_round_has_the_least_noise_that_it_can_have() -> None:
+    decay = Decay(0.5, 1, 0.01)
+    course = Course(10, 3, 1.5, Adaptation(3, None, True, decay))
+    for rounds in (2, 3, 5):
+        # Round 0 is the first and tells of no slope, so that after so many one less have.
+        ((one,),) = further(
+            a_header(course=course, records=(60,)), a_ledger(rounds=rounds), {}
+        )  # fmt: skip
+        assert one.noise_multiplier == course.least_noise(rounds) == 1.5 * 0.5 ** (rounds - 1)
+        assert one.noise_multiplier != course.least_noise(rounds - 1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "steps"), [(None, 7), (100, 7), (13, 7), (12, 7), (11, 6), (6, 1), (5, 0), (3, 0)]
+)
+def test_no_more_steps_follow_than_the_limit_leaves(limit: int | None, steps: int) -> None:
+    adaptation = Adaptation(7, limit, False, None)
+    header = a_header(
+        adaptation=adaptation, course=Course(10, 3, 1.5, adaptation), records=(60,)
+    )  # fmt: skip
+    (found,) = further(header, a_ledger(), {0: [BEFORE]})
+    assert found == [BEFORE, Steps(0.2, 1.5, steps)]
+
+
+def test_whole_clients_are_drawn_for_one_round_more() -> None:
+    header = a_header(unit=SimpleNamespace(name="client"))
+    found = further(header, a_ledger(), {0: [BEFORE], 5: []})
+    assert found == [[BEFORE, Steps(0.25, 1.5, 1)], [Steps(0.25, 1.5, 1)]]
+
+
+def test_independent_draws_count_every_round_that_was_begun(
+    monkeypatch: pytest.MonkeyPatch, of_records: Bundle
+) -> None:
+    asked: list[int] = []
+
+    def everything(begun: int) -> list[Steps]:
+        asked.append(begun)
+        return [BEFORE]
+
+    most = SimpleNamespace(everything=everything)
+    monkeypatch.setattr(epsilon_limit, "most_spent", lambda *_: most)
+    header = a_header(client_sampling="poisson")
+    assert further(header, a_ledger(rounds=4), {}) == [[BEFORE]]
+    resumes = (Resume(10, 1, None), Resume(11, 1, None))
+    rounds = of_records.readable_ledger.rounds[:2]
+    again = a_ledger(rounds=4, resumes=resumes)
+    again.rounds = rounds
+    assert further(header, again, {}) == [[BEFORE]]
+    # The fifth is begun; two cuts after two rounds, at the second, repeated two and one.
+    assert asked == [5, 5 + 3]
+
+
+@pytest.mark.parametrize(
+    ("costs", "early"),
+    [
+        ((4.0 * (1.0 - 5e-3) - 1e-3, 0.0), True),
+        ((float(np.nextafter(4.0 * (1.0 - 5e-3) - 1e-3, 9.0)), 0.0), False),
+        ((0.0, 9.0), False),
+        ((9.0, 9.0), False),
+        ((0.0, 0.0), True),
+    ],
+)
+def test_any_client_s_further_round_explains_an_end(
+    monkeypatch: pytest.MonkeyPatch, costs: tuple[float, float], early: bool
+) -> None:
+    """The accountants' own difference is granted, to the last bit."""
+
+    def cost(history: list[Steps], delta: float) -> Any:
+        assert delta == DELTA
+        return SimpleNamespace(headline=costs[history[-1].sampling_rate == 0.5])
+
+    monkeypatch.setattr(epsilon_limit, "budget", cost)
+    reasons: list[str] = []
+    ledger = a_ledger(header=a_header())
+    limit_faults({"federation": {"max_epsilon": 4.0}}, ledger, "server", {}, reasons)
+    assert [reason.split(", though")[0] for reason in reasons] == (
+        ["the run ended after 2 of 10 rounds"] if early else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("claimed", "exceeds"),
+    [
+        (4.0 * (1.0 + 1e-9), False),
+        (float(np.nextafter(4.0 * (1.0 + 1e-9), 9.0)), True),
+        (0.1, False),
+    ],
+)
+def test_a_claim_may_exceed_its_limit_by_how_it_is_written(claimed: float, exceeds: bool) -> None:
+    reasons: list[str] = []
+    claim = {"server": {"epsilon": {"pld": claimed}, "accountant": "pld"}}
+    ledger = a_ledger(header=a_header(), stopped=None, claim=claim)
+    limit_faults({"federation": {"max_epsilon": 4.0}}, ledger, "server", {}, reasons)
+    assert reasons == ["the claimed epsilon exceeds max_epsilon, 4"] * exceeds
+    # Without a claim there is nothing to exceed it, and nothing that ended it.
+    reasons.clear()
+    none = a_ledger(header=a_header(), claim=None)
+    limit_faults({"federation": {"max_epsilon": 4.0}}, none, "server", {}, reasons)
+    assert reasons == []
+    with pytest.raises(FieldError, match="federation is missing"):
+        limit_faults({}, none, "server", {}, reasons)

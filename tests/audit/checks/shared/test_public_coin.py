@@ -9,11 +9,12 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from audit.checks.randomness import RANDOMNESS
-from audit.checks.shared.public_coin import _subject
+from audit.checks.shared.public_coin import _statement, _subject, _time, coin_faults
 from audit.reading.bundle import open_bundle
 from audit.reading.ledger import INTENTS
 from audit.untrusted.fields import FieldError
@@ -231,3 +232,85 @@ def test_an_intent_of_more_than_sixteen_megabytes_is_not_read(run):
     with (run / "intent.json").open("r+b") as file:
         file.truncate(2**24)
     assert judged(run)[0] is Verdict.FAIL
+
+
+# What is read of a statement, asked for by itself.
+
+
+def test_a_payload_is_base64_to_its_end():
+    right = base64.b64encode(json.dumps({"predicate": 1}).encode()).decode()
+    assert right.endswith("=")
+    assert _statement(json.dumps({"payload": right}).encode()) == {"predicate": 1}
+    long = base64.b64encode(json.dumps({"predicate": "x" * 9000}).encode()).decode()
+    assert _statement(json.dumps({"payload": long}).encode()) == {"predicate": "x" * 9000}
+    for wrong, said in (
+        (right + right, "payload is not base64"),
+        (right[:-1], "payload is not base64"),
+        (right + "\n", "payload is not a text of the expected form"),
+        ("", "payload is not a text of the expected form"),
+        (7, "payload is not a text of the expected form"),
+    ):
+        with pytest.raises(FieldError, match=said):
+            _statement(json.dumps({"payload": wrong}).encode())
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 63, "0" * 65, "G" * 64, "AB" * 32, 7])
+def test_a_subject_s_digest_is_one(digest):
+    statement = {"subject": [{"name": "a", "digest": {"sha256": digest}}]}
+    with pytest.raises(FieldError, match="sha256 is not a text of the expected form"):
+        _subject(statement, "a")
+    with pytest.raises(FieldError, match="does not name b"):
+        _subject(statement, "b")
+
+
+@pytest.mark.parametrize(
+    "created", ["2026-01-01", "2026-01-01T12:00:00", "2026-01-01T12:00:00+00:00",
+                "2026-01-01T12:00:00.5Z", " 2026-01-01T12:00:00Z"],
+)  # fmt: skip
+def test_a_time_is_written_in_one_way(created):
+    with pytest.raises(FieldError, match="created is not a text of the expected form"):
+        _time({"created": created})
+    assert _time({"created": "2026-01-01T12:00:00Z"}) == NOON
+
+
+def faults(root: Path, coin: object) -> tuple[list[str], list[str]]:
+    reasons: list[str] = []
+    unreadable: list[str] = []
+    coin_faults(SimpleNamespace(root=root, header=SimpleNamespace(public_coin=coin)), reasons,
+                unreadable)  # fmt: skip
+    return reasons, unreadable
+
+
+def test_a_run_that_names_no_challenge_has_none_beside_it(tmp_path):
+    assert faults(tmp_path, None) == ([], [])
+    lies = "lies in the run, but the ledger names no challenge"
+    (tmp_path / "challenge.json").write_bytes(b"{}")
+    assert faults(tmp_path, None) == ([f"challenge.json: {lies}"], [])
+    (tmp_path / "intent.json").write_bytes(b"{}")
+    assert faults(tmp_path, None) == ([f"intent.json: {lies}", f"challenge.json: {lies}"], [])
+    # What is there and cannot be read is not taken for nothing.
+    (tmp_path / "intent.json").unlink()
+    (tmp_path / "intent.json").mkdir()
+    reasons, (unread,) = faults(tmp_path, None)
+    assert reasons == [f"challenge.json: {lies}"]
+    assert unread.startswith("intent.json: ")
+
+
+def test_both_files_that_a_ledger_names_are_looked_for(tmp_path):
+    coin = SimpleNamespace(intent_sha256="0" * 64, challenge_sha256="1" * 64)
+    reasons, unreadable = faults(tmp_path, coin)
+    assert reasons == []
+    assert [one.split(":")[0] for one in unreadable] == ["intent.json", "challenge.json"]
+    right = envelope({})
+    named = SimpleNamespace(
+        intent_sha256=hashlib.sha256(right).hexdigest(), challenge_sha256="1" * 64
+    )
+    (tmp_path / "challenge.json").write_bytes(right)
+    reasons, unreadable = faults(tmp_path, named)
+    assert reasons == ["challenge.json: is not the one that the ledger names"]
+    assert [one.split(":")[0] for one in unreadable] == ["intent.json"]
+    (tmp_path / "intent.json").write_bytes(right)
+    (tmp_path / "challenge.json").unlink()
+    reasons, unreadable = faults(tmp_path, named)
+    assert reasons == []
+    assert [one.split(":")[0] for one in unreadable] == ["challenge.json"]

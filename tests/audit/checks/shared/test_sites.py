@@ -330,3 +330,70 @@ def test_no_more_clients_stay_away_than_are_declared_and_none_with_its_noise(
     assert len(reasons) == len(said)
     for reason, start in zip(reasons, said, strict=True):
         assert reason.startswith(start)
+
+
+def test_a_round_without_a_charge_is_that_of_the_first_attempt(run: Path) -> None:
+    """What was signed must be what the server notes, charged or not."""
+    said = ["round 1: a client signed for another broadcast"]
+    rounds = (a_round(0), a_round(1, broadcast="cd" * 32))
+    assert faults(run, rounds, charges=(charge(0),))[0] == said
+    assert faults(run, rounds, charges=())[0] == said
+
+
+def test_a_round_of_which_somebody_is_not_here_hides_no_later_one(run: Path) -> None:
+    hand_in(run, 2, own_lines(2, (1,)))
+    rounds = (
+        a_round(0, (0, 1, 2)),
+        a_round(1, (0, 1, 2), broadcast="cd" * 32),
+    )
+    charges = charge(0, clients=(0, 1, 2)), charge(1, clients=(0, 1, 2))
+    reasons, _ = faults(run, rounds, charges)
+    assert reasons == [
+        "client 2, round 0: its own ledger has no charge for it",
+        "client 2, round 0: its own ledger says that it sent nothing",
+        "round 1: a client signed for another broadcast",
+    ]
+    # One that handed in nothing at all is no different.
+    (run / "evidence" / "client-00002.jsonl").unlink()
+    rounds = (a_round(0, (0, 1, 2)), a_round(1, broadcast="cd" * 32))
+    assert faults(run, rounds, charges)[0] == ["round 1: a client signed for another broadcast"]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_client_of_two_that_signed_for_something_else_is_told(run: Path, place: int) -> None:
+    lines = own_lines(place)
+    lines[3] |= {"broadcast_sha256": "cd" * 32}
+    hand_in(run, place, lines)
+    assert faults(run)[0] == ["round 1: a client signed for another broadcast"]
+
+
+@pytest.mark.parametrize("change", [str.upper, lambda text: text + "00", lambda text: " " + text])
+def test_a_signature_is_written_in_one_way(run: Path, change: Callable[[str], str]) -> None:
+    """Another spelling of the same bytes would be a second ledger of the same words."""
+    lines = [signed(one, KEYS[1]) if one["kind"] == "upload" else one for one in own_lines(1)]
+    lines[1]["signature"] = change(lines[1]["signature"])
+    (run / "evidence" / "client-00001.jsonl").write_bytes(chained(lines))
+    (told,) = faults(run)[0]
+    assert "signature is not a text of the expected form" in told
+
+
+def test_clients_are_told_in_their_order(run: Path) -> None:
+    for client in (0, 1):
+        (run / "evidence" / f"client-{client:05d}.jsonl").unlink()
+    _, unreadable = faults(run, (a_round(0, (2, 1, 0)), a_round(1)))
+    assert [one.split(" handed")[0] for one in unreadable] == ["client 0", "client 1", "client 2"]
+
+
+def test_a_client_s_ledger_has_a_size_that_fits_into_memory(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    read = sites.read_bytes
+
+    def noting(root: Path, name: str, most: int) -> bytes:
+        asked.append(most)
+        return read(root, name, most)
+
+    monkeypatch.setattr(sites, "read_bytes", noting)
+    assert faults(run) == ([], [])
+    assert asked == [268_435_456] * 2
