@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reports import build_report
 from reports.content.parts import PUBLIC
 from reports.reading.files import sha256_file
+from reports.reading.snapshot import Snapshot
 from reports.signatures import challenges, handing_over, keys, signing
 from reports.signatures.challenges import Promised, Seen, Signed
-from reports.signatures.trust import signer
+from reports.signatures.trust import signer, statements, timestamps
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Timestamp
+from reports.signatures.trust.transparency import load_log_keys
 from reports.signatures.verification import Outcome, VerificationResult, announcements, verify
 from reports.signatures.verification.key_trust import Trust
 from reports.signatures.verification.results import Found, Signer
@@ -271,3 +275,224 @@ def test_a_challenger_is_known_by_a_key_that_was_given_or_is_one_s_own(
             own,
         )
     ]
+
+
+# Each file by itself, without a report.
+
+
+@dataclass(frozen=True)
+class Small:
+    """A folder with intent, challenge and draw, and a ledger and spec that they are about."""
+
+    folder: Path
+    trainer: SigningKey
+    auditor: SigningKey
+
+    def found(self, trust: Trust | None = None, by: SigningKey | None = None) -> Found:
+        found = Found()
+        run_keys: Any = {"trainer": (by or self.trainer).public}
+        announcements.check_announcements(Snapshot(self.folder), run_keys, trust or NOBODY, found)
+        return found
+
+    def problems(self, **given: Any) -> list[str]:
+        return [str(problem) for problem in self.found(**given).problems]
+
+    def header(self, **coin: Any) -> None:
+        line = json.dumps({"kind": "header", "public_coin": coin} if coin else {"kind": "header"})
+        (self.folder / "ledger.jsonl").write_bytes(line.encode() + b"\nmore\n")
+
+    def coin(self) -> dict[str, Any]:
+        data = (self.folder / "challenge.json").read_bytes()
+        return challenges.read_challenge(data, "it").header()
+
+    def drawn(self, key: SigningKey, ledger: str | None = None) -> bytes:
+        ledger = ledger or sha256_file(self.folder / "ledger.jsonl")
+        return challenges.write_draw("a-run", NONCE, 3, ledger, "34" * 32, key, NOON)
+
+
+NOBODY = Trust({}, (), {}, {"trainer": frozenset(), "auditor": frozenset()})
+TOLD = (
+    "An auditor fixed this run's noise beforehand, with a nonce of 2026-11-22T12:00:00Z for intent "
+    "number 3 of this trainer (number 2 for these data; 2 of those before came to no run that "
+    "passed). Whether the noise follows from it is seen where participations are opened and "
+    "computed again."
+)
+OWN = "Auditor and trainer are one: the challenge is by a key of the trainer's own."
+
+
+@pytest.fixture(scope="module")
+def signers() -> tuple[SigningKey, SigningKey]:
+    return fresh("trainer"), fresh("auditor")
+
+
+@pytest.fixture
+def small(signers: tuple[SigningKey, SigningKey], tmp_path: Path) -> Small:
+    trainer, auditor = signers
+    (tmp_path / "spec.yaml").write_bytes(b"spec")
+    promised = Promised(
+        run="a-run",
+        spec_sha256=sha256_file(tmp_path / "spec.yaml"),
+        root="cd" * 32,
+        rounds=2,
+        clients=1,
+        data=("01" * 32,),
+        handle="ef" * 32,
+    )
+    envelope = challenges.write_intent(promised, trainer, "0", NOON)
+    answer = challenges.write_challenge(
+        challenges.read_intent(envelope, "it"), NONCE, SEEN, auditor, NOON
+    )
+    (tmp_path / "intent.json").write_bytes(envelope)
+    (tmp_path / "challenge.json").write_bytes(answer)
+    made = Small(tmp_path, trainer, auditor)
+    made.header(**made.coin(), own=False)
+    (tmp_path / "draw.json").write_bytes(made.drawn(auditor))
+    return made
+
+
+def test_all_three_are_signed_for_the_run_and_told(small):
+    found = small.found()
+    assert found.problems == []
+    assert found.statements == [TOLD]
+    assert found.signers == [
+        Signer("trainer", small.trainer.fingerprint, "intent.json", pinned=False),
+        Signer("auditor", small.auditor.fingerprint, "challenge.json", pinned=False),
+        Signer("auditor", small.auditor.fingerprint, "draw.json", pinned=False),
+    ]
+    small.header(**small.coin(), own=True)
+    (small.folder / "draw.json").unlink()
+    found = small.found()
+    assert (found.problems, found.statements, len(found.signers)) == ([], [TOLD, OWN], 2)
+    # In the public files there is neither ledger nor spec.
+    (small.folder / "ledger.jsonl").unlink()
+    (small.folder / "spec.yaml").unlink()
+    found = small.found()
+    assert (found.problems, found.statements) == ([], [TOLD])
+
+
+def test_a_run_without_a_challenge_says_nothing_and_one_with_any_of_it_needs_it(small):
+    data = {name: (small.folder / name).read_bytes() for name in ("intent.json", "draw.json")}
+    for name in ("intent.json", "challenge.json", "draw.json"):
+        (small.folder / name).unlink()
+    coin = json.loads((small.folder / "ledger.jsonl").read_bytes().splitlines()[0])["public_coin"]
+    small.header()
+    found = small.found()
+    assert (found.problems, found.statements, found.signers) == ([], [], [])
+    for name, content in data.items():
+        (small.folder / name).write_bytes(content)
+        found = small.found()
+        assert [str(one) for one in found.problems] == ["challenge.json: missing"]
+        assert found.signers == []
+        (small.folder / name).unlink()
+    small.header(**coin)
+    assert small.problems() == ["challenge.json: missing"]
+    # What is no ledger is named where the ledger is read.
+    (small.folder / "ledger.jsonl").write_bytes(b"no JSON\n")
+    assert small.problems() == []
+
+
+@pytest.mark.parametrize("name", ["run", "nonce", "challenger", "intents", "root", "more"])
+def test_the_ledger_names_the_challenge_in_every_part(small, name):
+    small.header(**{**small.coin(), "own": False, name: "other"})
+    (small.folder / "draw.json").unlink()
+    assert small.problems() == ["challenge.json: is not what the ledger's header says of it"]
+
+
+def test_an_intent_is_the_one_that_was_answered_for_this_spec_by_this_trainer(small):
+    (small.folder / "spec.yaml").write_bytes(b"another")
+    assert small.problems() == ["intent.json: announces another spec than the run's"]
+    (small.folder / "spec.yaml").write_bytes(b"spec")
+    intent = small.folder / "intent.json"
+    whole = intent.read_bytes()
+    intent.write_bytes(whole + b"\n")
+    assert small.problems() == ["intent.json: is not the one that challenge.json answers"]
+    intent.unlink()
+    found = small.found()
+    assert [str(one) for one in found.problems] == ["intent.json: missing"]
+    # It is in the challenge, and signed.
+    assert "intent.json" in {one.envelope for one in found.signers}
+    intent.write_bytes(whole)
+    other = fresh("trainer")
+    found = small.found(by=other)
+    assert [str(one) for one in found.problems] == [
+        f"intent.json: is signed by {small.trainer.fingerprint}, not by the run's trainer"
+    ]
+    assert [one.envelope for one in found.signers] == ["challenge.json", "draw.json"]
+    step = statements.write_rotation("trainer", small.trainer.private, other.public, NOON)
+    bundle = statements.write_bundle("rotations", (statements.Sealed(step),))
+    (small.folder / "trainer.rotations.json").write_bytes(bundle)
+    found = small.found(by=other)
+    assert (found.problems, len(found.signers)) == ([], 3)
+
+
+def test_an_intent_is_known_by_the_key_that_was_given_where_the_runs_key_is(small):
+    given = dataclasses.replace(NOBODY, pinned={"trainer": fresh("trainer").public})
+    assert [one.pinned for one in small.found(trust=given).signers] == [True, False, False]
+    found = Found()
+    announcements.check_announcements(Snapshot(small.folder), {}, given, found)
+    assert [one.pinned for one in found.signers] == [False, False, False]
+
+
+def test_a_draw_is_by_the_challenger_for_this_ledger(small):
+    draw = small.folder / "draw.json"
+    other = fresh("auditor")
+    for data, said, signed in (
+        (small.drawn(small.auditor, "ab" * 32), "was drawn for another ledger", True),
+        (
+            small.drawn(other),
+            f"is signed by {other.fingerprint}, not by whoever challenged the run",
+            False,
+        ),
+        (b"{}", "payloadType must be application/vnd.in-toto+json", False),
+    ):
+        draw.write_bytes(data)
+        found = small.found()
+        assert [str(one) for one in found.problems] == [f"draw.json: {said}"]
+        assert ("draw.json" in {one.envelope for one in found.signers}) is signed
+
+
+def test_a_revoked_key_announces_nothing(small):
+    for key, names in (
+        (small.trainer, ["intent.json"]),
+        (small.auditor, ["challenge.json", "draw.json"]),
+    ):
+        name = key.fingerprint
+        revoked = statements.Revocation(key.role, name, NOON, "key-compromise", name)
+        found = small.found(trust=dataclasses.replace(NOBODY, revoked={name: revoked}))
+        assert [one.file for one in found.problems] == names
+        assert not set(names) & {one.envelope for one in found.signers}
+
+
+def test_times_and_proofs_beside_intent_and_draw_count(small, monkeypatch, tmp_path):
+    stamp = Timestamp(NOON, "Clock", True)
+    monkeypatch.setattr(timestamps, "check", lambda *_: stamp)
+    for name in ("intent.json", "challenge.json", "draw.json"):
+        (small.folder / f"{name}.tsr").write_bytes(b"stamp")
+    when = "2026-11-22T12:00:00Z"
+    assert [one.time for one in small.found().signers] == [when, None, when]
+    log = TransparencyLog()
+    log.entries += [(small.folder / f"{name}.json").read_bytes() for name in ("intent", "draw")]
+    for index, name in enumerate(("intent", "draw")):
+        (small.folder / f"{name}.json.tlog").write_bytes(log.proof(index))
+    (tmp_path / "log.pub").write_text(log.key)
+    trusted = dataclasses.replace(NOBODY, logs=load_log_keys([tmp_path / "log.pub"]))
+    place = "of 2 of the log log.example/intents"
+    tail = "as the log signed; its other entries tell what else was."
+    assert [one for one in small.found(trust=trusted).statements if "entry" in one] == [
+        f"intent.json: is entry 0 {place}, {tail}", f"draw.json: is entry 1 {place}, {tail}",
+    ]  # fmt: skip
+    says, rely = "says that it is entry", "give the log's key (--log-key) to rely on it."
+    assert [one for one in small.found().statements if "entry" in one] == [
+        f"intent.json: {says} 0 {place}; {rely}", f"draw.json: {says} 1 {place}; {rely}",
+    ]  # fmt: skip
+    (small.folder / "intent.json.tlog").write_bytes(log.proof(1))
+    assert small.problems() == ["intent.json.tlog: proves that the log holds something else"]
+    (small.folder / "intent.json.tlog").write_bytes(bytes(65_537))
+    assert small.problems() == ["intent.json.tlog: larger than the accepted 65536 bytes"]
+
+
+@pytest.mark.parametrize("name", ["challenge.json", "intent.json", "draw.json"])
+def test_sixteen_mebibytes_are_read_of_each_and_no_more(small, name):
+    (small.folder / name).write_bytes(bytes(16_777_217))
+    (problem,) = small.problems()
+    assert problem == f"{name}: larger than the accepted 16777216 bytes"
