@@ -14,6 +14,7 @@ from dpfedadamw.models.registry import build
 from dpfedadamw.models.resnet import ResNetSpec
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec
 from dpfedadamw.models.vit import ViTTinySpec
+from dpfedadamw.privacy.clipping import precision
 from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum
 from dpfedadamw.privacy.clipping.engines import ClippingError, choose
 from dpfedadamw.privacy.clipping.precision import EvenBatches
@@ -180,3 +181,109 @@ def test_the_loop_has_batches_of_one_record_and_fills_none_up():
     book = choose(model, cross_entropy, NORM, precision="bfloat16", batch=6)
     assert isinstance(book, EvenBatches)
     assert loop(inputs, targets).raw_norms.shape == (len(targets),)
+
+
+class Watching(_Answering):
+    """Keeps what it was asked."""
+
+    def __init__(self, leak: float) -> None:
+        super().__init__(leak)
+        self.asked: list[tuple[Tensor, Tensor]] = []
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+        self.asked.append((inputs, targets))
+        return super().__call__(inputs, targets)
+
+
+def test_a_batch_is_rehearsed_once_with_made_up_records_and_the_labels_in_turn():
+    fake = Watching(0.0)
+    even = EvenBatches(lambda _: fake, cross_entropy, 4, 1.0)
+    inputs, targets = torch.randn(3, 5), torch.tensor([7, 8, 9])
+    even(inputs, targets)
+    assert len(fake.asked) == 4
+    made = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    absent = torch.iinfo(torch.int64).min
+    for (records, labels), rows, said in zip(
+        fake.asked,
+        ([1, 2, 3, 1], [0, 0, 0, 0], [0, 1, 2, 3]),
+        ([8, 9, 7, absent], [7, absent, absent, absent], [7, 8, 9, 7]),
+        strict=False,
+    ):
+        assert torch.equal(records, made[rows])
+        assert labels.tolist() == said
+    # What is asked for comes last, filled up by copies of its first record.
+    assert torch.equal(fake.asked[3][0], inputs[[0, 1, 2, 0]])
+    assert fake.asked[3][1].tolist() == [7, 8, 9, absent]
+    even(inputs, targets)
+    assert len(fake.asked) == 5
+
+
+def test_tokens_are_rehearsed_turned_round_and_a_batch_of_one_beside_another():
+    fake = Watching(0.0)
+    even = EvenBatches(lambda _: fake, cross_entropy, 3, 1.0)
+    tokens = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    even(tokens, torch.tensor([0, 1]))
+    assert fake.asked[2][0].tolist() == [[1, 2, 3, 4], [4, 1, 2, 3], [3, 4, 1, 2]]
+
+
+def test_a_batch_of_one_record_has_nobody_beside_it_and_needs_no_rehearsal():
+    fake = Watching(1e-3)
+    even = EvenBatches(lambda _: fake, cross_entropy, 1, 1.0)
+    inputs = torch.randn(3, 4)
+    found = even(inputs, torch.zeros(3, dtype=torch.int64))
+    assert len(fake.asked) == len(found.raw_norms) == 3
+    model, inputs, targets = model_and_records("mlp")
+    single = choose(model, cross_entropy, NORM, precision="bfloat16", batch=1)
+    several = choose(model, cross_entropy, NORM, precision="bfloat16", batch=4)
+    torch.testing.assert_close(
+        single(inputs, targets).total, several(inputs, targets).total, rtol=1e-3, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("share", "refused"), [(0.98, False), (1.02, True)])
+@pytest.mark.parametrize("norm", [0.5, 3.0])
+def test_neighbours_may_move_a_sum_by_a_hundred_thousandth_of_what_all_of_them_add(
+    share: float, refused: bool, norm: float
+):
+    made = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    unit = torch.nn.functional.normalize(made.double(), dim=1)
+    # With a leak of λ a record's neighbours add λ times the sum, once for each that is there.
+    together, others, alone = 4 * unit.sum(0), 3 * unit[1:].sum(0), unit[:1].sum(0)
+    moved = (together - others - alone).norm()
+    leak = share * 1e-5 * 4 * norm / float(moved)
+    even = EvenBatches(lambda _: _Answering(leak), cross_entropy, 4, norm)
+    if refused:
+        with pytest.raises(ClippingError, match="bfloat16 cannot be had here"):
+            even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))
+    else:
+        even(torch.randn(2, 3), torch.zeros(2, dtype=torch.int64))
+
+
+def test_what_fills_a_batch_has_no_loss_and_a_target_that_is_partly_unknown_has():
+    asked: list[Tensor] = []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        asked.append(targets)
+        return (outputs - targets).square().flatten(1).sum(1) + 1.0
+
+    of_present = precision._without_absent(loss)
+    nan = float("nan")
+    targets = torch.tensor([[1.0, 2.0], [nan, nan], [nan, 2.0]])
+    outputs = torch.zeros(3, 2)
+    assert of_present(outputs, targets).tolist() == [6.0, 0.0, 5.0]
+    assert asked[-1].tolist() == [[1.0, 2.0], [0.0, 0.0], [0.0, 2.0]]
+    # Classes are whole numbers, of which one is never a class.
+    absent = precision._absent(torch.zeros(1, dtype=torch.int64))
+    assert absent == -(2**63)
+    found = precision._without_absent(lambda outputs, targets: outputs + targets)
+    assert found(torch.ones(3), torch.tensor([3, absent, 0])).tolist() == [4.0, 0.0, 1.0]
+    assert str(precision._absent(torch.zeros(1))) == "nan"
+
+
+def test_layers_multiply_in_bfloat16_only_where_that_is_asked_for():
+    layer, inputs = nn.Linear(4, 4), torch.randn(2, 4)
+    with precision.computing_in("float32", torch.device("cpu")):
+        assert layer(inputs).dtype == torch.float32
+    with precision.computing_in("bfloat16", torch.device("cpu")):
+        assert layer(inputs).dtype == torch.bfloat16
+        assert not torch.is_autocast_cache_enabled()
