@@ -19,6 +19,7 @@ from reports.signatures import audiences, keys, signing
 from reports.signatures.audiences import files_for
 from reports.signatures.dsse import (
     PUBLIC_TYPE,
+    Statement,
     parse_envelope,
     parse_statement,
     seal,
@@ -351,3 +352,34 @@ def test_public_files_are_alone_where_nothing_restricted_lies_beside_them(tmp_pa
         (tmp_path / name).write_bytes(b"")
         assert not public.is_public_alone(Snapshot(tmp_path))
         (tmp_path / name).unlink()
+
+
+def test_the_statement_is_what_the_public_report_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(public.contents, "check_reports", lambda *given: asked.append(given))
+    names = ("model.safetensors", "report-public.json", "report-public.pdf", "report-public.html")
+    claims = {"unit": "client", "views": [{"key": "server", "epsilon": 2.0, "delta": 1e-5}]}
+    said = Statement(
+        {name: ("sha256", name) for name in names},
+        PUBLIC_TYPE,
+        {"run": "a-run", "verdict": "PASS", "claims": claims},
+    )
+    guarantee = {"unit": "client", "view": "server", "epsilon": 2.0, "delta": 1e-5}
+    (tmp_path / "report-public.json").write_text(json.dumps({"guarantee": guarantee}))
+    files, found = Snapshot(tmp_path), Found()
+    assert public.check_contents(files, said, found) == "a-run"
+    hashes = {"model.safetensors": "model.safetensors"}
+    about = public.About("a-run", "PASS", hashes, complete=False)
+    assert asked == [(files, about, found, ("report-public",))]
+    assert found.problems == []
+    assert found.statements == [
+        "The audit's verdict is PASS; no check contradicts the claim, which is not a proof.",
+        "These are the public files alone. That verdict and claims follow from ledger and evidence "
+        "is the auditor's word; the trainer's attestation is not public.",
+    ]
+    (tmp_path / "report-public.json").write_bytes(b"{}")
+    found = Found()
+    public.check_contents(Snapshot(tmp_path), said, found)
+    assert [problem.file for problem in found.problems] == ["report-public.json"]

@@ -11,7 +11,7 @@ import pytest
 
 from reports.errors import KeyFileError
 from reports.signatures.inventory import Problem
-from reports.signatures.verification.remembered import Seen, read, refuse_earlier, remember
+from reports.signatures.verification.remembered import FILE, Seen, read, refuse_earlier, remember
 from reports.signatures.verification.results import Found, Outcome, Signer
 
 ONE, TWO = "1" * 64, "2" * 64
@@ -151,3 +151,34 @@ def test_a_problem_and_a_statement_are_noted_once_and_a_file_named_once() -> Non
         "b.json: is missing",
     ]
     assert found.statements == ["Something."]
+
+
+def test_the_memory_is_laid_out_for_people_to_read(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    assert path.name == "verified.json"
+    known = {"b": {NAME: Seen(1, ONE)}}
+    remember(known, "a", {"z.json": Seen(3, TWO), "a.json": Seen(2, ONE)}, path, Found())
+    assert path.read_text("utf-8") == (
+        '{\n  "format": 1,\n  "runs": {\n'
+        '    "a": {\n'
+        f'      "a.json": {{\n        "sequence": 2,\n        "sha256": "{ONE}"\n      }},\n'
+        f'      "z.json": {{\n        "sequence": 3,\n        "sha256": "{TWO}"\n      }}\n'
+        "    },\n"
+        '    "b": {\n'
+        f'      "{NAME}": {{\n        "sequence": 1,\n        "sha256": "{ONE}"\n      }}\n'
+        "    }\n  }\n}\n"
+    )
+
+
+def test_a_file_and_a_full_stop_are_taken_off_an_error_and_nothing_else() -> None:
+    found = Found()
+    found.add_error("a.json", "a.json: is no number X.")
+    found.add_error("b.json", "a.json: is missing")
+    assert [(one.file, one.reason) for one in found.problems] == [
+        ("a.json", "is no number X"), ("b.json", "a.json: is missing"),
+    ]  # fmt: skip
+
+
+def test_a_signer_is_neither_known_nor_dated_unless_that_is_said() -> None:
+    plain = Signer("auditor", "SHA256:key", NAME, pinned=False)
+    assert (plain.time, plain.own, plain.is_known) == (None, False, False)
