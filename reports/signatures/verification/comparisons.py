@@ -80,7 +80,9 @@ def _check_data(
         if pades.attached(files.read(f"{stem}.pdf"), f"{stem}.pdf", _ATTACHMENT) != data:
             found.add(f"{stem}.pdf", f"carries other data than {stem}.json beside it")
     except (SourceError, PdfSignatureError, KeyFileError) as error:
-        found.add_error(f"{stem}.json", local(error, files.folder))
+        told = local(error, files.folder)
+        of_pages = told.startswith(f"{stem}.pdf: ")
+        found.add_error(f"{stem}.{'pdf' if of_pages else 'json'}", told)
         return
     if statement.predicate.get("audience") != audience or shown.get("audience") != audience:
         found.add(envelope, f"is not about the {audience} comparison")

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.statements import Sealed, write_bundle
 from reports.signatures.verification import Outcome, verify_comparison
+from reports.signatures.verification import comparisons as checks
 from reports.signatures.verification.comparisons import is_comparison
+from reports.signatures.verification.results import Found
 from tests.reports import drawings
 from tests.reports.signing_keys import create, fresh
 
@@ -344,3 +347,127 @@ def test_a_comparison_for_one_audience_is_one_by_itself(compared: Compared, audi
 def test_data_and_pages_must_be_there_and_the_same(compared: Compared) -> None:
     (compared.folder / "comparison.json").unlink()
     assert "missing" in compared.problems()["comparison.json"]
+
+
+# What is checked of each form, without pages.
+
+
+def statement_of(audience: Any, *runs: dict[str, Any], **subjects: tuple[str, str]) -> Statement:
+    return Statement(dict(subjects), COMPARISON_TYPE, {"audience": audience, "runs": list(runs)})
+
+
+def shown(audience: Any, *rows: dict[str, Any]) -> bytes:
+    """The data of a comparison, in which every other run stands in a group of its own."""
+    groups = [{"entries": [{"runs": [row]} for row in rows[start::2]]} for start in range(2)]
+    return json.dumps({"audience": audience, "groups": groups}).encode()
+
+
+def data_found(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    statement: Statement,
+    data: bytes,
+    attached: bytes | None = None,
+) -> tuple[list[str], list[str]]:
+    for kind, content in (("json", data), ("pdf", b"pages")):
+        (folder / f"comparison.{kind}").write_bytes(content)
+
+    def carried(pages: bytes, where: str, name: str) -> bytes:
+        assert (pages, where, name) == (b"pages", "comparison.pdf", "comparison.json")
+        return data if attached is None else attached
+
+    monkeypatch.setattr(checks.pades, "attached", carried)
+    found = Found()
+    envelope = "comparison.attestation.json"
+    checks._check_data(Snapshot(folder), statement, envelope, "internal", found)
+    return [str(problem) for problem in found.problems], found.statements
+
+
+ONE = {"run": "a", "verdict": "PASS", "digests": {"model": "1", "ledger": "2"}}
+TWO = {"run": "b", "verdict": "FAIL", "digests": {"model": "3"}}
+ROW_ONE = {"run": "a", "audit": "PASS", "hashes": {"model": "1"}}
+ROW_TWO = {"run": "b", "audit": "FAIL", "hashes": {"model": "3"}}
+
+
+def test_envelope_data_and_pages_speak_of_the_same_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = statement_of("internal", ONE, TWO)
+    data = shown("internal", ROW_ONE, ROW_TWO)
+    told = [
+        "comparison.attestation.json names 2 runs by their digests. What holds of each is for its "
+        "own signatures to say: check each run with dpfedadamw verify, and compare its digests."
+    ]
+    assert data_found(tmp_path, monkeypatch, said, data) == ([], told)
+    assert data_found(tmp_path, monkeypatch, said, data, b"other") == (
+        ["comparison.pdf: carries other data than comparison.json beside it"], told,
+    )  # fmt: skip
+    about = ["comparison.attestation.json: is not about the internal comparison"]
+    other = statement_of("public", ONE, TWO)
+    assert data_found(tmp_path, monkeypatch, other, data)[0] == about
+    other_data = shown("public", ROW_ONE, ROW_TWO)
+    assert data_found(tmp_path, monkeypatch, said, other_data)[0] == about
+    for rows in (
+        (ROW_ONE,),
+        (ROW_TWO, ROW_ONE),
+        (ROW_ONE, {**ROW_TWO, "run": "c"}),
+        (ROW_ONE, {**ROW_TWO, "audit": "PASS"}),
+        ({**ROW_ONE, "hashes": {"model": "9"}}, ROW_TWO),
+        ({**ROW_ONE, "hashes": {"model": "1", "more": "1"}}, ROW_TWO),
+    ):
+        assert data_found(tmp_path, monkeypatch, said, shown("internal", *rows))[0] == [OTHERS]
+
+
+def test_data_or_pages_that_cannot_be_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = statement_of("internal", ONE, TWO)
+    problems, told = data_found(tmp_path, monkeypatch, said, b"{")
+    assert ([one.split(":")[0] for one in problems], told) == (["comparison.json"], [])
+    (tmp_path / "comparison.pdf").unlink()
+    found = Found()
+    (tmp_path / "comparison.json").write_bytes(shown("internal"))
+    checks._check_data(Snapshot(tmp_path), said, "it", "internal", found)
+    assert [str(one) for one in found.problems] == ["comparison.pdf: missing"]
+
+
+def test_each_form_is_covered_and_nothing_else_named(tmp_path: Path) -> None:
+    def found_of(**subjects: tuple[str, str]) -> list[str]:
+        found = Found()
+        statement = statement_of("internal", **subjects)
+        checks._check_files(Snapshot(tmp_path), statement, "it", "comparison", found)
+        return [str(problem) for problem in found.problems]
+
+    names = ["auditor.pub", "comparison.html", "comparison.json", "comparison.pdf"]
+    for name in (*names, "auditor.rotations.json"):
+        (tmp_path / name).write_bytes(name.encode())
+    right = {
+        name: ("sha256", hashlib.sha256(name.encode()).hexdigest())
+        for name in (*names, "auditor.rotations.json")
+    }
+    assert found_of() == [f"{name}: is not covered by it" for name in names]
+    assert found_of(**right) == []
+    # One that is wrong does not end the check of those behind it.
+    wrong = {"more": ("sha256", "0" * 64), **right, "comparison.pdf": ("sha256", "0" * 64)}
+    assert found_of(**wrong) == [
+        "it: names more, which is no file of a comparison",
+        "comparison.pdf: changed since it was signed",
+    ]
+
+
+def test_an_envelope_that_does_not_hold_does_not_end_the_check_of_the_other(
+    compared: Compared,
+) -> None:
+    (compared.folder / "comparison.attestation.json").write_bytes(b"{}")
+    path = compared.folder / "comparison-public.html"
+    path.write_bytes(path.read_bytes() + b"\n")
+    found = compared.problems()
+    assert "payloadType must be" in found["comparison.attestation.json"]
+    assert found["comparison-public.html"] == (
+        "changed since comparison-public.attestation.json was signed"
+    )
+
+
+def test_the_libraries_that_made_a_comparison_are_named() -> None:
+    tools = comparisons.predicate(RUNS, "internal")["tools"]
+    assert tools == {name: metadata.version(name) for name in ("cryptography", "pyhanko", "typst")}
