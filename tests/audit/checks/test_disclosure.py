@@ -83,8 +83,8 @@ def test_a_checkpoint_is_an_unfinished_runs_own(of_records: Bundle, tmp_path: Pa
     own = [state, "checkpoint/paid", "checkpoint/spec.yaml"]
     assert lying(of_records, tmp_path, *own, over=False) == []
     assert lying(of_records, tmp_path, over=True) == sorted(own)
-    more = lying(of_records, tmp_path, "checkpoint/notes", over=False)
-    assert more == ["checkpoint/notes"]
+    more = lying(of_records, tmp_path, "checkpoint/notes", "notes", over=False)
+    assert more == ["checkpoint/notes", "notes"]
 
 
 def test_an_empty_checkpoint_is_one_that_a_finished_run_does_not_keep(

@@ -165,7 +165,9 @@ def test_a_run_from_before_is_judged_as_far_as_it_goes(run: Path) -> None:
 
 def test_weights_that_cannot_be_read_are_not_verified(run: Path) -> None:
     (run / "model.safetensors").write_bytes(b"none")
-    assert weights(run).verdict is Verdict.NOT_VERIFIED
+    found = weights(run)
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert found.measurement.startswith("model.safetensors: ")
 
 
 def test_a_list_of_more_than_sixteen_megabytes_is_not_read(run: Path) -> None:

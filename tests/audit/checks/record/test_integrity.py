@@ -6,11 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from audit.checks.record import integrity
 from audit.checks.shared.completeness import UNATTESTED
 from audit.errors import UntrustedFileError
 from audit.reading.bundle import Bundle, open_bundle
@@ -349,3 +351,84 @@ def test_of_evidence_that_lies_in_ruins_no_more_than_a_hundred_files_are_opened(
 def test_that_nobody_attested_is_told_before_what_else_is_not_there(of_records: Bundle) -> None:
     lost = replace(changed(of_records), problems=(UntrustedFileError("a.npz", "is gone"),))
     assert judged(lost, "integrity").measurement.startswith(UNATTESTED)
+
+
+@pytest.mark.parametrize(
+    ("finished", "asked"),
+    [
+        # Of the round that was begun last nothing was finished, where steps may run out.
+        (2, [0, 1, 3, 4]),
+        (0, [1, 2, 3, 4]),
+        # A run that finished all of its rounds begins none.
+        (4, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_a_charge_of_the_round_that_was_cut_off_by_the_limit_of_steps_has_no_end(
+    of_records: Bundle, finished: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(
+        integrity, "charged_in_time", lambda spend, ended, reasons: seen.append(spend.round)
+    )
+    monkeypatch.setattr(integrity, "sequence_faults", lambda *_: None)
+    first = of_records.readable_ledger.spends[0]
+    read: Any = SimpleNamespace(
+        rounds=(), round_spends=(), rounds_to_finish=finished,
+        spends=[replace(first, round=index) for index in range(5)],
+    )  # fmt: skip
+    reasons: list[str] = []
+    integrity._rounds(read, of_records.header, reasons)
+    assert (seen, reasons) == (asked, [])
+
+
+def test_faults_of_order_and_of_evidence_are_told_together(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integrity, "sequence_faults", lambda _, reasons: reasons.append("order"))
+    monkeypatch.setattr(integrity, "evidence_faults", lambda *given: given[3].append("evidence"))
+    assert faults(of_records) == ["order", "evidence"]
+
+
+def test_without_a_ledger_no_evidence_is_compared(
+    of_records: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(integrity, "evidence_faults", lambda *given: asked.append(given[0]))
+    header = of_records.header
+    integrity._evidence(replace(of_records, ledger=None), header, [], [])
+    integrity._evidence(of_records, replace(header, unit=NONE), [], [])
+    assert asked == []
+    integrity._evidence(of_records, header, [], [])
+    assert asked == [of_records]
+
+
+@pytest.mark.parametrize(
+    ("ledger_has", "rows", "right"),
+    [
+        ((3, 1, 2), [2, 3, 1], True),
+        ((1, 2, 3), [3, 2, 1], True),
+        ((3, 1, 2), [3, 1, 2], True),
+        ((3, 1, 2), [3, 1], False),
+        ((3, 1), [3, 1, 1], False),
+        ((), [], True),
+    ],
+)
+def test_clients_may_stand_in_any_order(
+    of_records: Bundle,
+    ledger_has: tuple[int, ...],
+    rows: list[int],
+    right: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    item = replace(
+        of_records.readable_ledger.rounds[1], clients=ledger_has, queries=(3,) * len(ledger_has)
+    )
+    run = changed(of_records, ledger={"rounds": (item,)})
+    evidence: Any = SimpleNamespace(
+        clients=np.array(rows, np.int64), batch_size=np.zeros((len(rows), 3)), attempt=1
+    )
+    monkeypatch.setattr(integrity, "evidence_faults", lambda *given: given[2](1, evidence))
+    reasons: list[str] = []
+    integrity._evidence(run, run.header, reasons, [])
+    said = "evidence/round-00001.npz: its clients are not the ledger's"
+    assert reasons == ([] if right else [said])
