@@ -10,8 +10,25 @@ from types import SimpleNamespace
 import pytest
 
 import audit.checks
-from audit.checks import checks_for, checks_of, register
+from audit.checks import (
+    canaries,
+    checks_for,
+    checks_of,
+    disclosure,
+    noise,
+    participation,
+    partition,
+    publication,
+    randomness,
+    reexecution,
+    register,
+    second_moment,
+    sensitivity,
+    unaccounted_processing,
+    weights,
+)
 from audit.checks.base import Check, Judgement, conclude, listed
+from audit.checks.record import accounting, integrity, spec_conformance, uploads, views
 from audit.reading.units import CLIENT, EVERY_UNIT, LOOP, NONE, RECORD
 from audit.verdict import Severity, Verdict
 
@@ -91,6 +108,23 @@ def test_every_text_of_a_check_says_something(unit):
             # None but for a tolerance of none at all, and a power by its fewest words.
             assert len(getattr(check, name)) > 3, (check.name, name)
         assert check.severity is Severity.CRITICAL
+
+
+def test_each_question_stands_in_the_file_that_is_named_after_it():
+    """Under the names by which other modules and documents refer to it."""
+    named = {
+        "canaries": canaries.CANARIES, "disclosure": disclosure.DISCLOSURE,
+        "noise-scale": noise.NOISE, "participation": participation.PARTICIPATION,
+        "partition": partition.PARTITION, "publication": publication.PUBLICATION,
+        "randomness": randomness.RANDOMNESS, "reexecution": reexecution.REEXECUTION,
+        "second-moment": second_moment.SECOND_MOMENT, "sensitivity": sensitivity.SENSITIVITY,
+        "outside-budget": unaccounted_processing.UNACCOUNTED_PROCESSING,
+        "weights": weights.WEIGHTS, "accounting": accounting.ACCOUNTING,
+        "integrity": integrity.INTEGRITY, "promise": spec_conformance.SPEC_CONFORMANCE,
+        "uploads": uploads.UPLOADS, "views": views.VIEWS,
+    }  # fmt: skip
+    assert {check.name: check for check in checks_of(RECORD)} == named
+    assert canaries.CANARY_CLIENTS in checks_of(CLIENT)
 
 
 def test_which_units_share_a_check():
