@@ -79,3 +79,11 @@ def test_the_bits_that_a_choice_could_tell_are_counted():
     # One coordinate with two neighbouring points: one bit.
     assert judged.choices(low, high, 11) == pytest.approx(1.0)
     assert judged.choices(low, low, 11) == 0.0
+
+
+def test_a_number_that_is_no_number_keeps_its_bits_beside_others_that_are():
+    # With its low bits cut off, this one would be infinity.
+    odd = torch.tensor([0x7F800001], dtype=torch.int32).view(torch.float32)
+    kept = on_grid(torch.cat([torch.ones(3), odd]), 12)
+    assert kept[:3].tolist() == [1.0, 1.0, 1.0]
+    assert kept[3:].isnan().all()

@@ -436,3 +436,16 @@ def test_a_file_that_is_open_is_not_handed_to_other_programs(tmp_path):
         assert not os.get_inheritable(file.descriptor)
     finally:
         DISK.close(file)
+
+
+def test_an_open_file_has_its_name_until_it_is_removed_or_another_takes_it(tmp_path):
+    path = tmp_path / "a"
+    file = DISK.open_or_create(path, 0o600)
+    assert DISK.is_named(file) is True
+    other = tmp_path / "b"
+    other.write_bytes(b"")
+    DISK.rename(other, path)
+    assert DISK.is_named(file) is False
+    DISK.remove(path)
+    assert DISK.is_named(file) is False
+    DISK.close(file)

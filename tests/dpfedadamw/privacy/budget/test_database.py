@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 
 import pytest
@@ -179,3 +181,23 @@ def test_a_transaction_that_fails_changes_nothing(tmp_path):
     with pytest.raises(ZeroDivisionError):
         forget_and_fail(path)
     assert path.read_bytes() == before
+
+
+def test_a_budget_that_cannot_be_made_says_what_the_disk_said(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database.os, "open", refused)
+        with pytest.raises(BudgetError, match=r"cannot be made \(Read-only file system\); name"):
+            database._create(tmp_path / "budget.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_that_another_has_just_made_stays_and_nothing_is_left_beside_it(tmp_path):
+    path = tmp_path / "budget.sqlite"
+    made(path)
+    before = path.read_bytes()
+    database._create(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.glob(".budget*")) == []

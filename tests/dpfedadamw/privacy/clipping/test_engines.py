@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dpfedadamw.models.networks.cnn import GroupNormCNN
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
 from dpfedadamw.models.networks.vit import VisionTransformer
+from dpfedadamw.privacy.clipping import engines
 from dpfedadamw.privacy.clipping.bookkeeping import BookKeepingEngine
 from dpfedadamw.privacy.clipping.clipped_sum import Clipping, flat_clip
 from dpfedadamw.privacy.clipping.engines import ClippingError, choose
@@ -426,3 +427,32 @@ def test_a_batch_with_a_gradient_that_is_not_finite_weighs_the_others_as_without
     # Too small a factor for float32 is 0 in both.
     tiny = clipping.weights(torch.tensor([1e76], dtype=torch.float64), torch.float32)
     assert tiny.factors.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_the_largest_norm_that_a_number_can_be_is_finite(kind: torch.dtype) -> None:
+    largest = min(torch.finfo(kind).max, 1e154)
+    # Squares of float64 end at 1e308.
+    found = Clipping(1.0).weights(torch.tensor([largest, 1.0], dtype=torch.float64) ** 2, kind)
+    assert found.finite.tolist() == [True, True]
+    assert found.raw_norms[0] == largest
+    beyond = torch.tensor([torch.inf, torch.nan], dtype=torch.float64)
+    assert Clipping(1.0).weights(beyond, kind).finite.tolist() == [False, False]
+
+
+class Drawing(Branching):
+    """Draws, and cannot be run under vmap."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        torch.rand(3)
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), Drawing()])
+def test_a_trial_of_vmap_draws_nothing_from_the_random_stream(model: nn.Module) -> None:
+    engine = engines._Rehearsed(model, cross_entropy, Clipping(1.0), "float32", "auto")
+    engine._engine = engines.VmapEngine(model, cross_entropy, Clipping(1.0), "float32")
+    before = torch.get_rng_state()
+    chosen = engine._vmap_or_loop(torch.randn(3, 4, generator=torch.Generator()), torch.arange(3))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert chosen.name == ("loop" if isinstance(model, Drawing) else "vmap")
