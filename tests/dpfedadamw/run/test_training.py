@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import stat
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -21,10 +22,15 @@ from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
+from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.storage.disk import UNFINISHED
-from tests.runs import begin, judged, small_spec, train
+from dpfedadamw.storage.lock import RunLock
+from tests.runs import begin, judged, probed, small_spec, train
+
+CPU = torch.device("cpu")
 
 
 def weights(training) -> bytes:
@@ -316,3 +322,188 @@ def test_the_engine_vmap_is_refused_for_dropout_before_anything_is_written(tmp_p
     with pytest.raises(RunError, match="--engine vmap: it hides the records"):
         begin(spec, tmp_path / "runs", engine="vmap")
     assert not (tmp_path / "runs").exists()
+
+
+# What a run tells of itself while it goes on, what it is refused for, and what it lets go of.
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """A run of two rounds with all that it calls back, and what it comes to."""
+    folder = tmp_path_factory.mktemp("told")
+    heard = {"rounds": [], "clients": [], "before": [], "epsilons": []}
+    made = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+    training = engine_run.start(prepare(small_spec(rounds=2), CPU), folder, created=made)
+    heard["epsilons"].append(training.epsilon)
+
+    def on_round(result, evaluation):
+        heard["rounds"].append((result.completed, evaluation))
+        heard["epsilons"].append(training.epsilon)
+
+    def before_claim(one):
+        heard["before"].append((one, training.run.weights.is_file(), training.journal.claim))
+        probed(one)
+
+    outcome = engine_run.train(
+        training, on_round, lambda *of: heard["clients"].append(of), before_claim
+    )
+    yield training, outcome, heard
+    training.lock.release()
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_calls_back_after_each_client_each_round_and_before_its_claim(told):
+    training, _, heard = told
+    assert [completed for completed, _ in heard["rounds"]] == [1, 2]
+    assert heard["clients"] == [(done, 4) for _ in range(2) for done in range(1, 5)]
+    assert heard["before"] == [(training, True, None)]
+    plan = training.experiment.plan
+    assert heard["epsilons"] == [plan.epsilon_after(rounds, 0) for rounds in range(3)]
+    assert heard["epsilons"][0] == 0.0 < heard["epsilons"][1] < heard["epsilons"][2]
+    assert (training.completed, training.again, training.note) == (2, 0, None)
+
+
+def test_the_outcome_is_the_last_evaluation_the_claim_and_how_sums_were_computed(told):
+    training, outcome, heard = told
+    last = heard["rounds"][-1][1]
+    assert outcome.run is training.run
+    assert (outcome.accuracy, outcome.loss) == (last.accuracy, last.loss)
+    assert outcome.measures == last.measures
+    line = lines_of(training.run.ledger)[-1]
+    assert line["kind"] == "claim"
+    assert outcome.claim.items() <= line.items()
+    assert set(line) - set(outcome.claim) == {"kind", "previous", "digest"}
+    assert outcome.engine == training.federation.unit.explain(
+        training.engine, training.experiment.plan
+    )
+    assert training.journal.claim is not None
+
+
+def test_a_run_is_named_by_its_time_and_has_a_salt_of_thirty_two_bytes_for_its_owner(told):
+    training, _, _ = told
+    assert training.run.path.name.startswith("small-20260304T050607Z-")
+    assert lines_of(training.run.ledger)[0]["created"] == "2026-03-04T05:06:07Z"
+    salt = training.run.evidence / "salt"
+    assert (len(salt.read_bytes()), stat.S_IMODE(salt.stat().st_mode)) == (32, 0o600)
+
+
+def test_metrics_begin_before_the_first_round_and_have_a_line_for_each(told):
+    training, _, heard = told
+    first, *others = lines_of(training.run.metrics)
+    assert (first["round"], first["epsilon"]) == (0, 0.0)
+    assert first.get("seconds") in (None, 0.0)
+    assert [line["round"] for line in others] == [1, 2]
+    assert [line["epsilon"] for line in others] == heard["epsilons"][1:]
+    assert [line["test_accuracy"] for line in others] == [
+        evaluation.accuracy for _, evaluation in heard["rounds"]
+    ]
+
+
+def test_states_are_kept_by_round_where_something_is_claimed(told, tmp_path):
+    training, _, _ = told
+    assert training.keeper is not None
+    kept = [path.name for path in training.run.evidence.glob("state-*")]
+    assert kept == [] or min(kept) >= "state-00000.safetensors"
+    open_to_all = begin(small_spec("fedavg", rounds=1), tmp_path)
+    assert open_to_all.keeper is None
+    open_to_all.lock.release()
+
+
+def cut_off(tmp_path, *overrides):
+    training = begin(small_spec(rounds=1, overrides=overrides), tmp_path)
+    training.lock.release()
+    return training.run
+
+
+def rewritten(run, **fields):
+    """The ledger's header with other fields, and its chain anew."""
+    header = {**lines_of(run.ledger)[0], **fields}
+    for name in ("kind", "previous", "digest"):
+        header.pop(name)
+    run.ledger.unlink()
+    Ledger(run.ledger).append("header", header)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"canaries": {"count": 1}}, "an audit run is not continued; plant its canaries anew"),
+        ({"sites": {}}, r"this run's clients hold their records themselves; .*flwr run"),
+        ({"data_sha256": "0" * 64}, "the data set has changed since the run began; start a new"),
+    ],
+)
+def test_a_run_that_cannot_be_continued_says_why_and_is_let_go_of(fields, said, tmp_path):
+    run = cut_off(tmp_path)
+    rewritten(run, **fields)
+    with pytest.raises(DpfedadamwError, match=said):
+        engine_run.resume(open_existing(run.path), CPU)
+    # Nobody holds it any more.
+    RunLock(run.path).release()
+
+
+def test_a_run_taken_up_again_is_charged_so_in_its_ledger_by_its_new_key(tmp_path):
+    training = begin(small_spec(rounds=1, mode="release"), tmp_path)
+    training.lock.release()
+    resumed = engine_run.resume(open_existing(training.run.path), CPU)
+    header, resume = lines_of(training.run.ledger)
+    assert (resume["kind"], resume["round"]) == ("resume", 0)
+    assert resume["commitment"] == resumed.federation.worker.randomness.commitment
+    assert resume["commitment"] != header["commitment"]
+    # No round had been charged yet, so none was begun again.
+    assert (resumed.completed, resumed.again) == (0, 0)
+    resumed.lock.release()
+
+
+def test_a_training_that_fails_lets_go_of_its_run(tmp_path):
+    training = begin(small_spec(rounds=1), tmp_path)
+
+    def failing(*_):
+        raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        engine_run.train(training, on_round=failing)
+    RunLock(training.run.path).release()
+    # Whoever ends well goes on to hold it.
+    whole, _ = begin(small_spec(rounds=1), tmp_path), None
+    engine_run.train(whole)
+    with pytest.raises(DpfedadamwError):
+        RunLock(whole.run.path)
+    whole.lock.release()
+
+
+def test_flower_is_asked_for_before_anything_is_written(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(engine_run, "require", lambda **how: asked.append(how))
+    here = prepare(small_spec(rounds=1), CPU)
+    engine_run._check_engine(here)
+    assert asked == []
+    there = prepare(small_spec(rounds=1, overrides=("federation.engine=flower",)), CPU)
+    engine_run._check_engine(there)
+    assert asked == [{"simulation": True}]
+
+
+@pytest.mark.parametrize(("mode", "seed"), [("reproducible", 7), ("reproducible", 0)])
+def test_a_published_seed_is_the_one_of_the_spec(mode, seed):
+    found = engine_run._randomness(small_spec(mode=mode, seed=seed))
+    wanted = ReproducibleRandomness(seed)
+    assert type(found) is ReproducibleRandomness
+    assert found.commitment == wanted.commitment
+    drawn, again = (one.stream("noise", 0, 0).integers(2**62, 4) for one in (found, wanted))
+    assert list(drawn) == list(again)
+    assert type(engine_run._randomness(small_spec(mode="release"))) is ReleaseRandomness
+
+
+def test_only_a_release_has_a_key_to_keep():
+    release = ReleaseRandomness()
+    assert engine_run._with_a_key(release) is release
+    with pytest.raises(RunError, match="--escrow: only randomness: release has a key to keep"):
+        engine_run._with_a_key(ReproducibleRandomness(1))
+
+
+def test_a_spec_without_a_claim_has_nothing_that_canaries_could_contradict():
+    experiment = prepare(small_spec("fedavg"), CPU)
+    with pytest.raises(RunError, match="--canaries: this spec claims no privacy"):
+        engine_run._draw(experiment, CanaryOrder(8), ReleaseRandomness())
