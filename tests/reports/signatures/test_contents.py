@@ -304,7 +304,7 @@ def claimed(
     value = SimpleNamespace(value=verdict)
     monkeypatch.setattr(contents.findings, "verdict", lambda *_: value)
     statements = {names[who]: Statement({}, RUN_TYPE, said) for who, said in predicates.items()}
-    source: Any = SimpleNamespace(run="a-run", notes=("metrics.jsonl: ends: early.",))
+    source: Any = SimpleNamespace(run="a-run", notes=("metrics.jsonl: ends: with X.",))
     found = Found()
     contents.check_claims(source, statements, found)
     return [str(problem) for problem in found.problems], found.statements
@@ -314,7 +314,7 @@ def test_each_attestation_says_what_the_ledger_and_the_audit_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = {"run": "a-run", "claims": {"views": [1, 2]}, "verdict": "PASS"}
-    note = "metrics.jsonl: ends: early"
+    note = "metrics.jsonl: ends: with X"
     passes = "The audit's verdict is PASS; no check contradicts the claim, which is not a proof."
     three = {"trained": {**said, "verdict": None}, "judged": said, "public": said}
     assert claimed(monkeypatch, **three) == ([note], [passes])
@@ -415,6 +415,13 @@ ONE, TWO = fresh("auditor"), fresh("trainer")
     ("auditor", "trainer", "states", "rotated", "said"),
     [
         (ONE, TWO, {"auditor": "another key", "keys": [ONE.fingerprint]}, False, None),
+        (
+            ONE,
+            TWO,
+            {"auditor": "another key", "keys": [ONE.fingerprint, TWO.fingerprint]},
+            False,
+            None,
+        ),
         (ONE, TWO, {"auditor": "another key", "keys": [TWO.fingerprint]}, False, "another"),
         (ONE, TWO, {"auditor": "another key", "keys": []}, False, "another"),
         (ONE, TWO, {"auditor": "another key"}, False, "another"),
@@ -497,3 +504,45 @@ def test_what_is_open_or_left_over_is_named_and_a_long_name_is_cut(run: Path) ->
     gathered = Found()
     contents.check_files(Snapshot(run), {}, "last.json", gathered)
     assert gathered.problems == []
+
+
+def test_what_is_wrong_of_one_file_does_not_end_the_check_of_those_behind_it(run: Path) -> None:
+    wrong = {
+        "other": (SALTED, "0" * 64),
+        "gone": (SHA256, "0" * 64),
+        "spec.yaml": (SHA256, "0" * 64),
+    }
+    for name in ("m", "a", "z", "c", "k"):
+        (run / name).write_bytes(b"")
+    assert checked(run, wrong) == [
+        "other: last.json gives only a salted digest",
+        "gone: missing, though last.json covers it",
+        "spec.yaml: changed since last.json was signed",
+        *(
+            f"{name}: is not covered by last.json"
+            for name in ("a", "c", "k", "m", "model/part", "z")
+        ),
+    ]
+
+
+def test_each_form_of_a_report_meets_the_checks_that_it_needs(
+    reported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[str, str, bytes]] = []
+    for check in ("_check_attachment", "_check_independence"):
+
+        def notes(_: Any, name: str, data: bytes, __: Any, check: str = check) -> None:
+            called.append((check, name, data))
+
+        monkeypatch.setattr(contents, check, notes)
+    (reported / "report.html").write_bytes(b"run a-run model sha256:m as a page")
+    assert reports_found(reported, ("report",)) == []
+    assert called == [
+        ("_check_independence", "report.json", (reported / "report.json").read_bytes()),
+        ("_check_attachment", "report", (reported / "report.pdf").read_bytes()),
+    ]
+    (reported / "report.json").unlink()
+    (reported / "report.pdf").write_bytes(b"run another")
+    assert reports_found(reported, ("report",)) == [
+        "report.json: missing", "report.pdf: is about another run than a-run",
+    ]  # fmt: skip

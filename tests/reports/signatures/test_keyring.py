@@ -135,6 +135,14 @@ def stored(folder: Path) -> tuple[Path, ec.EllipticCurvePrivateKey]:
     return path, private
 
 
+def test_certificates_that_are_brought_along_are_for_the_key(tmp_path: Path) -> None:
+    path, _ = stored(tmp_path)
+    other = certificates.self_signed(ec.generate_private_key(ec.SECP256R1()), "auditor")
+    (tmp_path / "chain.pem").write_bytes(certificates.chain_pem((other,)))
+    with pytest.raises(KeyFileError, match=r"chain\.pem: its first certificate is not for the key"):
+        keyring.bring("auditor", tmp_path / "keys", path, tmp_path / "chain.pem")
+
+
 def test_a_key_that_is_brought_along_has_its_own_certificates_while_they_are_valid(
     tmp_path: Path,
 ) -> None:
