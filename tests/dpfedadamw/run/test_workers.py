@@ -170,3 +170,282 @@ def test_closed_workers_take_no_further_part_and_leave_no_thread_behind():
     assert second.done()
     assert (closed._threads, closed._processes) == (None, [])
     closed.close()
+
+
+# A worker process as the leading one sees it, over a connection that is made up.
+
+
+class Pipe:
+    """What was sent, and what is answered: a value, bytes or an error in turn."""
+
+    def __init__(self, *answers, broken=None):
+        self.sent, self.answers, self.broken, self.closed = [], list(answers), broken, False
+
+    def send(self, value):
+        if self.broken is not None:
+            raise self.broken
+        self.sent.append(value)
+
+    def send_bytes(self, content):
+        self.sent.append(bytes(content))
+
+    def recv(self):
+        found = self.answers.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    recv_bytes = recv
+
+    def close(self):
+        self.closed = True
+
+
+class Ended:
+    """A process that ended, or did not."""
+
+    def __init__(self, exitcode):
+        self.exitcode, self.joined, self.killed = exitcode, [], False
+
+    def join(self, seconds):
+        self.joined.append(seconds)
+
+    def kill(self):
+        self.killed = True
+
+
+def process_over(pipe, exitcode=0):
+    found = workers._Process.__new__(workers._Process)
+    found._number, found._connection, found._process = (2, 3), pipe, Ended(exitcode)
+    found._round = None
+    return found
+
+
+def task(index, attempt):
+    return workers._Task(SimpleNamespace(round=index, attempt=attempt), b"kept", {})
+
+
+GIVEN = workers._Given({"a": np.ones(1)}, {})
+
+
+def test_a_broadcast_is_sent_once_a_round_and_attempt():
+    pipe = Pipe(GIVEN, b"one", GIVEN, b"two", GIVEN, b"three", GIVEN, b"four")
+    process = process_over(pipe)
+    asked = [task(3, 1), task(3, 1), task(3, 2), task(4, 2)]
+    found = [process.ask(one, b"broadcast %d" % one.asked.round) for one in asked]
+    assert found == [(name, GIVEN) for name in (b"one", b"two", b"three", b"four")]
+    assert pipe.sent == [
+        None, b"broadcast 3", asked[0],
+        asked[1],
+        None, b"broadcast 3", asked[2],
+        None, b"broadcast 4", asked[3],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("exitcode", "how"),
+    [(None, "its connection"), (0, "with exit code 0"), (1, "with exit code 1"),
+     (-9, "by signal 9"), (-1, "by signal 1")],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "pipe",
+    [lambda: Pipe(broken=BrokenPipeError()), lambda: Pipe(EOFError()), lambda: Pipe(OSError()),
+     lambda: Pipe(GIVEN, EOFError()), lambda: Pipe(GIVEN, OSError())],
+)  # fmt: skip
+def test_a_process_that_ends_is_told_by_number_how_and_while_doing_what(pipe, exitcode, how):
+    process = process_over(pipe(), exitcode)
+    with pytest.raises(WorkerError) as caught:
+        process.ask(task(7, 1), b"")
+    assert str(caught.value) == (
+        f"federation.workers: worker process 2 of 3 ended ({how}) while it computed a client of "
+        "round 7; what was charged stays charged. If memory ran out, fewer workers need less"
+    )
+    assert process._process.joined == [5.0]
+
+
+def test_a_process_is_waited_for_until_it_is_ready_and_says_why_it_is_not():
+    process_over(Pipe("ready")).wait_until_ready()
+    with pytest.raises(WorkerError, match="while it was starting; what was charged"):
+        process_over(Pipe(EOFError())).wait_until_ready()
+    wrong = process_over(Pipe(workers._Failed("spec.yaml: rounds is missing", True)))
+    with pytest.raises(WorkerError, match=r"^spec.yaml: rounds is missing$"):
+        wrong.wait_until_ready()
+    with pytest.raises(RuntimeError, match=r"^in a worker process: KeyError"):
+        process_over(Pipe(workers._Failed("KeyError", False))).wait_until_ready()
+
+
+def test_a_process_that_is_let_go_of_is_killed_waited_for_and_hung_up_on():
+    process = process_over(Pipe())
+    process.kill()
+    process.forget()
+    assert (process._process.killed, process._process.joined) == (True, [5.0])
+    assert process._connection.closed
+
+
+def served(monkeypatch, pipe, answer, opened=None):
+    """What a worker process sends over a connection, in this process."""
+
+    def open_station(opening, folder):
+        assert opening == "opening"
+        assert folder.is_dir()
+        assert folder.name.startswith("dpfedadamw-worker-")
+        if opened is not None:
+            raise opened
+        return "station", "spec"
+
+    monkeypatch.setattr(workers, "open_station", open_station)
+    monkeypatch.setattr(workers, "_computed", lambda *asked: answer(*asked))
+    # Of the main thread alone, whose signals stay those of the tests.
+    monkeypatch.setattr(workers.threading, "main_thread", lambda: None)
+    workers._serve(pipe, "opening")
+    return pipe.sent
+
+
+def test_a_worker_answers_until_nobody_asks_any_more(monkeypatch):
+    asked = []
+
+    def answer(station, spec, one, broadcast):
+        asked.append((station, spec, one, broadcast))
+        return f"message {one}".encode(), f"noted {one}"
+
+    sent = served(
+        monkeypatch, Pipe(None, b"first", "a", "b", None, b"second", "c", EOFError()), answer
+    )
+    assert sent == [
+        "ready",
+        *(x for one in "abc" for x in (f"noted {one}", b"message " + one.encode())),
+    ]
+    assert asked == [
+        ("station", "spec", "a", b"first"),
+        ("station", "spec", "b", b"first"),
+        ("station", "spec", "c", b"second"),
+    ]
+
+
+def test_a_worker_tells_wrong_input_in_its_words_and_anything_else_by_kind_and_place(monkeypatch):
+    def wrong(*_):
+        raise WorkerError("data.path: is gone")
+
+    _, failed = served(monkeypatch, Pipe(None, b"", "a"), wrong)
+    assert failed == workers._Failed("data.path: is gone", True)
+
+    def secret(*_):
+        raise KeyError("".join(("a private ", "value")))
+
+    _, failed = served(monkeypatch, Pipe(None, b"", "a"), secret)
+    assert not failed.wrong_input
+    assert failed.reason.startswith("KeyError\n")
+    assert "in secret" in failed.reason
+    assert "a private value" not in failed.reason
+    (failed,) = served(monkeypatch, Pipe(), wrong, opened=WorkerError("spec.yaml: no"))
+    assert failed == workers._Failed("spec.yaml: no", True)
+    # Whoever led is gone: there is nobody to tell.
+    for error in (BrokenPipeError(), ConnectionResetError()):
+        assert served(monkeypatch, Pipe(broken=error), wrong) == []
+
+
+def test_a_worker_leaves_an_interruption_to_the_process_that_leads(monkeypatch):
+    set_to = []
+    monkeypatch.setattr(workers.signal, "signal", lambda *what: set_to.append(what))
+    monkeypatch.setattr(workers, "open_station", lambda *_: ("station", "spec"))
+    workers._serve(Pipe(EOFError()), "opening")
+    assert set_to == [(workers.signal.SIGINT, workers.signal.SIG_IGN)]
+
+
+@pytest.mark.parametrize(
+    ("methods", "wanted"), [(["fork", "forkserver", "spawn"], "forkserver"), (["spawn"], "spawn")]
+)
+def test_processes_are_forked_off_a_server_where_there_is_one_and_else_spawned(
+    methods, wanted, monkeypatch
+):
+    made, contexts = [], []
+
+    class Context:
+        def __init__(self, method):
+            self.method, self.loaded = method, None
+            contexts.append(self)
+
+        def set_forkserver_preload(self, names):
+            self.loaded = names
+
+    class Process:
+        def __init__(self, context, opening, number):
+            made.append((context.method, opening, number))
+            self.ready = False
+
+        def wait_until_ready(self):
+            self.ready = True
+
+        def kill(self):
+            pass
+
+        def forget(self):
+            pass
+
+    monkeypatch.setattr(workers.multiprocessing, "get_all_start_methods", lambda: methods)
+    monkeypatch.setattr(workers.multiprocessing, "get_context", Context)
+    monkeypatch.setattr(workers, "_Process", Process)
+    flat = SimpleNamespace(vector=torch.zeros(3))
+    worker = SimpleNamespace(flat=flat, performance=SimpleNamespace(engine="loop"), unit=None)
+    here = WorkerProcesses(SimpleNamespace(path=Path("there")), worker, "blake3", 3)
+    assert made == []
+    assert list(here.answers([])) == []
+    assert made == []
+    threads = here._started()
+    assert [(method, number) for method, _, number in made] == [
+        (wanted, (number, 3)) for number in (1, 2, 3)
+    ]
+    assert contexts[0].loaded == (["dpfedadamw.run.workers"] if wanted == "forkserver" else None)
+    opening = made[0][1]
+    assert opening == workers.Opening(
+        run=str(Path("there").resolve()),
+        place=str(Path.cwd()),
+        device="cpu",
+        engine="loop",
+        threads=torch.get_num_threads(),
+        commitments="blake3",
+    )
+    idle = [here._idle.get_nowait() for _ in range(3)]
+    assert all(one.ready for one in idle)
+    assert here._idle.empty()
+    assert threads.submit(threading.current_thread).result().name.startswith("workers_")
+    # They are started once.
+    assert here._started() is threads
+    assert len(made) == 3
+    here.close()
+
+
+def test_parts_are_asked_ahead_and_answered_in_their_order(monkeypatch):
+    flat = SimpleNamespace(vector=torch.zeros(3))
+    unit = SimpleNamespace(evidence_of_client=lambda: "evidence", shared=[])
+    unit.add_shared = unit.shared.append
+    worker = SimpleNamespace(flat=flat, performance=SimpleNamespace(engine="loop"), unit=unit)
+    here = WorkerProcesses(SimpleNamespace(path=Path("there")), worker, "blake3", 2)
+    submitted = []
+
+    class Threads:
+        def submit(self, ask, part):
+            submitted.append(part)
+            return SimpleNamespace(
+                result=lambda: (f"message {part}", workers._Given({}, {part: 1}))
+            )
+
+    monkeypatch.setattr(here, "_started", Threads)
+    monkeypatch.setattr(workers, "answered", lambda message, *_: (message, len(submitted)))
+    # Twice as many as there are processes, and one more for each answer that is taken.
+    assert list(here.answers(list("abcdefg"))) == [
+        (f"message {part}", asked)
+        for part, asked in zip("abcdefg", (5, 6, 7, 7, 7, 7, 7), strict=True)
+    ]
+    assert submitted == list("abcdefg")
+    assert unit.shared == [{part: 1} for part in "abcdefg"]
+
+
+def test_as_many_processors_count_as_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(workers.os, "sched_getaffinity", lambda who: {1, 4} if who == 0 else {1})
+    monkeypatch.setattr(workers.os, "cpu_count", lambda: 7)
+    assert workers.processors() == 2
+    monkeypatch.delattr(workers.os, "sched_getaffinity")
+    assert workers.processors() == 7
+    monkeypatch.setattr(workers.os, "cpu_count", lambda: None)
+    assert workers.processors() == 1
