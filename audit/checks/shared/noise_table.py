@@ -126,13 +126,14 @@ def of_queries(bundle: Bundle, reasons: list[str]) -> NoiseTable | None:
     rounds, clients, scales, squares, samples = [], [], [], [], []
     steps, clean, silent, largest = [], [], [], []
     for index, evidence in bundle.all_rounds():
-        charges = [spends.get((index, int(client))) for client in evidence.clients]
-        if None in charges:
-            client = int(evidence.clients[charges.index(None)])
-            reasons.append(f"round {index}: client {client} was never charged")
+        keys = [(index, int(client)) for client in evidence.clients]
+        unpaid = [client for _, client in keys if (index, client) not in spends]
+        if unpaid:
+            reasons.append(f"round {index}: client {unpaid[0]} was never charged")
             return None
-        scale = np.array([charge.noise_multiplier for charge in charges if charge is not None])
-        norm = np.array([charge.clipping_norm for charge in charges if charge is not None])
+        charges = [spends[key] for key in keys]
+        scale = np.array([charge.noise_multiplier for charge in charges])
+        norm = np.array([charge.clipping_norm for charge in charges])
         if np.any(evidence.noise_sum_squares < 0.0):
             reasons.append(f"round {index}: a sum of squares is negative")
         queries = evidence.noise_sum_squares.shape[1]

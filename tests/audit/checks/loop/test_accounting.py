@@ -11,9 +11,11 @@ import pytest
 from audit.accounting.budget import Budget, Steps, budget
 from audit.accounting.comparison import Comparison
 from audit.accounting.registry import Range
+from audit.checks import checks_of
 from audit.checks.loop.accounting import _counted, _judge, _stated, over_steps
 from audit.errors import UnverifiedError
 from audit.reading.spends import Spend
+from audit.reading.units import LOOP
 from audit.untrusted.fields import FieldError
 
 
@@ -216,3 +218,8 @@ def test_a_damaged_claim_is_a_reason_and_one_without_a_number_is_not_verified() 
     both, _, _ = judged(claim={"server": {}, "accountant_history": []})
     assert both.measurement == "the loop's accountant counted 0 steps, and 3 were made"
     assert (both.details["stated"], both.details["accountant"]) == (0.0, "")
+
+
+def test_the_check_is_asked_of_loops_by_its_name() -> None:
+    (check,) = (one for one in checks_of(LOOP) if one.name == "accounting")
+    assert check.rule.__module__ == "audit.checks.loop.accounting"

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit.checks import checks_of
 from audit.checks.loop import integrity
 from audit.checks.loop.integrity import _evidence, _rounds
 from audit.errors import UntrustedFileError
+from audit.reading.units import LOOP
 
 ONE = "a loop has one client"
 STEP = "a loop has one client, and is charged step by step"
@@ -118,3 +120,8 @@ def test_each_file_has_as_many_steps_as_the_ledger_says() -> None:
     assert evidence({0: 2, 1: 1}, loop_end=gone("the end")) == ([], ["the end: is gone"])
     assert evidence({0: 1, 1: 2}, layout=gone("layout")) == ([], ["layout: is gone"])
     assert evidence({0: 1}, ledger=None, layout=gone("layout")) == ([], [])
+
+
+def test_the_check_is_asked_of_loops_by_its_name() -> None:
+    (check,) = (one for one in checks_of(LOOP) if one.name == "integrity")
+    assert check.rule.__module__ == "audit.checks.loop.integrity"

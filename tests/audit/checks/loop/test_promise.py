@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit.checks import checks_of
 from audit.checks.loop.promise import _divisors, _judge
 from audit.errors import UntrustedFileError
 from audit.reading.spends import Spend
+from audit.reading.units import LOOP
 
 
 def charge(index: int = 0, **changes: Any) -> Spend:
@@ -181,3 +183,8 @@ def test_evidence_that_cannot_be_read_leaves_the_divisors_unverified() -> None:
         "NOT VERIFIED",
         "evidence/round-00000.npz: is missing",
     )
+
+
+def test_the_check_is_asked_of_loops_by_its_name() -> None:
+    (check,) = (one for one in checks_of(LOOP) if one.name == "promise")
+    assert check.rule.__module__ == "audit.checks.loop.promise"

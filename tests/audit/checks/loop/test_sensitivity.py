@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit.checks import checks_of
 from audit.checks.loop.sensitivity import (
     UNGUARDED,
     UNGUARDED_UPDATE,
@@ -21,6 +22,7 @@ from audit.probe.probe_tally import ABSENT, ADDED, ELSEWHERE, NOT_DRAWN
 from audit.probe.update_probing import UPDATE_KINDS
 from audit.reading.evidence import ProbeResults
 from audit.reading.spends import Spend
+from audit.reading.units import LOOP
 
 C = 0.5
 TOLERANCE = 1e-4
@@ -255,3 +257,8 @@ def test_a_probe_of_which_nothing_is_finite_exercised_nothing() -> None:
     assert (found.verdict.value, found.qualifications) == ("NOT VERIFIED", (UNGUARDED,))
     assert found.measurement == f"{WHOLE_STEPS}; {UNCLIPPED}"
     assert found.details["probe"]["pairs"] == 0
+
+
+def test_the_check_is_asked_of_loops_by_its_name() -> None:
+    (check,) = (one for one in checks_of(LOOP) if one.name == "sensitivity")
+    assert check.rule.__module__ == "audit.checks.loop.sensitivity"

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from audit.checks import checks_of
 from audit.checks.loop.steps import RULES, _judge, _moved, _Settings, _State
 from audit.reading.loop_evidence import SETTINGS
+from audit.reading.units import LOOP
 
 
 def at(**values: float) -> list[float]:
@@ -201,3 +203,8 @@ def test_an_optimiser_begins_anew_with_each_attachment() -> None:
     second = moving(-1.5, 1)
     second.attachment = 0
     assert judged([moving(-1.0, 0), second], 7).verdict.value == "PASS"
+
+
+def test_the_check_is_asked_of_loops_by_its_name() -> None:
+    (check,) = (one for one in checks_of(LOOP) if one.name == "steps")
+    assert check.rule.__module__ == "audit.checks.loop.steps"
