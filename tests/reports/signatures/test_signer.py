@@ -257,3 +257,16 @@ def test_of_several_dates_the_earliest_counts_and_every_key_does(tmp_path: Path)
         certificates.fingerprint(key.public_key()): NOON - DAY for key in (one, two)
     }
     assert revocations.own_revocations(tmp_path) == found
+
+
+def test_of_two_reasons_from_one_date_on_the_first_that_was_given_counts(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = certificates.fingerprint(key.public_key())
+    entries = []
+    for reason in ("superseded", "key-compromise"):
+        entry = Revocation("trainer", name, NOON, reason, name)
+        made = statements.write_revocation(entry, key.public_key(), key, (), NOON)
+        entries.append(Sealed(made))
+    path = tmp_path / "list.json"
+    path.write_bytes(statements.write_bundle("revocations", tuple(entries)))
+    assert revocations.read_lists([path])[name].reason == "superseded"
