@@ -238,6 +238,8 @@ class _Places:
                 yield self._replace(node, "break", "loop")
             case ast.Call(func=ast.Name(id="dataclass" | "lru_cache")):
                 pass
+            case ast.Call(func=ast.Attribute(attr="lru_cache")):
+                pass
             case ast.Call():
                 yield from self._call(node)
             case _:
@@ -355,7 +357,7 @@ def _is_for_people(parent: ast.AST, child: ast.AST) -> bool:
         case ast.Call(func=ast.Name(id="dataclass")):
             # Whether instances are frozen is held by the type checker.
             return True
-        case ast.Call(func=ast.Name(id="lru_cache")):
+        case ast.Call(func=ast.Name(id="lru_cache") | ast.Attribute(attr="lru_cache")):
             return True
         case ast.Call() if _is_assertion(parent, child):
             return True

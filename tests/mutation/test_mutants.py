@@ -67,6 +67,7 @@ def test_what_is_executed_is_changed_in_every_way_that_the_operators_know(source
         "x = clean(a, 80)",
         "@dataclass(frozen=True)\nclass A: ...",
         "@lru_cache(maxsize=64)\ndef f(a): ...",
+        "@functools.lru_cache(maxsize=64)\ndef f(a): ...",
         "x = zip(a, b, strict=True)",
     ],
 )
