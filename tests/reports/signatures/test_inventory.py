@@ -65,3 +65,27 @@ def test_evidence_is_a_folder_with_a_salt_and_a_link_to_one_is_refused(tmp_path:
     (tmp_path / "evidence").mkdir()
     with pytest.raises(SourceError, match="salt"):
         evidence_digests(tmp_path)
+
+
+def test_the_trainers_digest_is_of_all_evidence_but_the_findings_under_its_salt(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "evidence"
+    folder.mkdir()
+
+    def digests(name: str, content: bytes) -> tuple[str, str]:
+        (folder / name).write_bytes(content)
+        found = evidence_digests(tmp_path)
+        return found.trained, found.judged
+
+    (folder / "salt").write_bytes(bytes(32))
+    alone = digests("round.npz", b"numbers")
+    assert alone[0] == alone[1]
+    found = digests("findings.json", b"{}")
+    assert found[0] == alone[0]
+    assert found[1] != alone[1]
+    for name, content in (("round.npz", b"others"), ("salt", bytes(range(32)))):
+        changed = digests(name, content)
+        assert changed[0] != found[0]
+        assert changed[1] != found[1]
+        found = changed

@@ -124,7 +124,7 @@ def outcome(*signers: Signer, problem: bool = False) -> Outcome:
         found.add(NAME, "is wrong")
     result = found.result()
     assert result.ok == (result.outcome is Outcome.ALL_HOLD)
-    assert result.is_intact != problem
+    assert result.is_intact is (not problem)
     assert (result.to_json()["outcome"], result.to_json()["ok"]) == (
         result.outcome.value,
         result.ok,

@@ -420,7 +420,9 @@ def test_what_asks_is_run_here_or_beside_a_loop_that_runs_already() -> None:
         return timestamps.run(thread())
 
     assert timestamps.run(thread()) == threading.get_ident()
-    assert asyncio.run(within()) != threading.get_ident()
+    beside = asyncio.run(within())
+    assert isinstance(beside, int)
+    assert beside != threading.get_ident()
 
 
 def test_certificates_are_judged_by_what_is_given_and_nothing_is_fetched(
@@ -444,6 +446,9 @@ def test_an_authority_is_trusted_under_a_root_that_was_given_alone() -> None:
         certificate = SimpleNamespace(subject=subject)
         return SimpleNamespace(signing_cert=certificate, trusted=trusted, timestamp=NOW)
 
+    nameless = status(True)
+    nameless.signing_cert.subject.native.clear()
+    assert timestamps.from_status(nameless, ()).authority == "unnamed"
     root: Any = object()
     for roots, trusted in (((), True), ((), False), ((root,), False), ((root,), True)):
         found = timestamps.from_status(status(trusted), roots)
