@@ -10,6 +10,7 @@ import json
 import os
 import stat
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -507,3 +508,23 @@ def test_a_spec_without_a_claim_has_nothing_that_canaries_could_contradict():
     experiment = prepare(small_spec("fedavg"), CPU)
     with pytest.raises(RunError, match="--canaries: this spec claims no privacy"):
         engine_run._draw(experiment, CanaryOrder(8), ReleaseRandomness())
+
+
+def test_a_key_that_is_added_to_an_escrow_follows_those_that_the_ledger_knows(
+    tmp_path, monkeypatch
+):
+    added = []
+    monkeypatch.setattr(
+        ReleaseRandomness, "add_to_escrow", lambda self, path, known: added.append((path, known))
+    )
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append("header", {"commitment": "first"})
+    ledger.append("resume", {"commitment": "second", "round": 1})
+    ledger.append("round", {"commitment": "not one"})
+    course = SimpleNamespace(header=ledger.entries[0], ledger=ledger)
+    experiment = SimpleNamespace(spec=small_spec(mode="release"))
+    drawn = engine_run._drawn_again(experiment, course, tmp_path / "key")
+    assert type(drawn) is ReleaseRandomness
+    assert added == [(tmp_path / "key", {"first", "second"})]
+    assert type(engine_run._drawn_again(experiment, course, None)) is ReleaseRandomness
+    assert len(added) == 1

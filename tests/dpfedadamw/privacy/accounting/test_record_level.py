@@ -300,6 +300,8 @@ def test_a_claim_says_whether_the_rate_is_stated_or_follows_from_sizes(stated: b
     made = make_claim(LINES, RECORDS, rate_is_stated=stated)
     assert (STATED_RATE in made["assumptions"]) is stated
     assert (DERIVED_RATE in made["assumptions"]) is not stated
+    # Unless it is told, a rate follows from sizes, which must then be public.
+    assert DERIVED_RATE in make_claim(LINES, RECORDS)["assumptions"]
 
 
 def test_a_claim_says_how_its_hyper_parameters_were_chosen() -> None:

@@ -55,10 +55,17 @@ def frozen() -> nn.Module:
     return model
 
 
+def replaced() -> nn.Module:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(18, 5), nn.ReLU())
+    model[2].forward = lambda values: 2.0 * values
+    return model
+
+
 OTHERS: dict[str, Callable[[], nn.Module]] = {
     "another layer": lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(18), nn.Linear(18, 5)),
     "a frozen bias": frozen,
     "a layer twice": Doubled,
+    "another forward": replaced,
     "a part flattened": lambda: nn.Sequential(nn.Flatten(2), nn.Linear(9, 5), nn.Flatten()),
     "no parameters": lambda: nn.Sequential(nn.Flatten(), nn.ReLU()),
 }

@@ -456,3 +456,20 @@ def test_a_trial_of_vmap_draws_nothing_from_the_random_stream(model: nn.Module) 
     chosen = engine._vmap_or_loop(torch.randn(3, 4, generator=torch.Generator()), torch.arange(3))
     assert torch.equal(torch.get_rng_state(), before)
     assert chosen.name == ("loop" if isinstance(model, Drawing) else "vmap")
+
+
+def test_a_model_of_which_nothing_is_trained_is_refused_before_any_batch() -> None:
+    with pytest.raises(ClippingError, match="no trainable parameter; unfreeze at least its head"):
+        choose(nn.Linear(4, 3).requires_grad_(False), cross_entropy, 1.0, engine="loop")
+
+
+def test_low_rank_pairs_are_one_place_in_float32_alone() -> None:
+    for pairs, precision, expected in (
+        (True, "float32", True),
+        (True, "bfloat16", False),
+        (False, "float32", False),
+    ):
+        engine = BookKeepingEngine(
+            nn.Linear(4, 3), cross_entropy, Clipping(1.0), precision, pairs=pairs
+        )
+        assert engine._pairs is expected
