@@ -53,7 +53,8 @@ def changed(
     for index, arrays in (evidence or {}).items():
         found = bundle.evidence_of_round(index, bundle.header.unit)
         kept[bundle.header.unit.name, index] = replace(found, **arrays), 0
-    run = replace(bundle, spec=promised, ledger=read, _cache=kept)
+    # A file that a copy cannot read is missing to that copy alone.
+    run = replace(bundle, spec=promised, ledger=read, _cache=kept, _refused={})
     for name, content in (files or {}).items():
         assert hasattr(run, name)
         setattr(run, name, lambda content=content: content)

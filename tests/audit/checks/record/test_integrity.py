@@ -335,6 +335,7 @@ def test_of_evidence_that_lies_in_ruins_no_more_than_a_hundred_files_are_opened(
         ledger=replace(of_records.readable_ledger, header=long),
         _layout=of_records.layout(),
         _cache=OrderedDict(),
+        _refused={},
     )
     asked: list[int] = []
     read = Bundle.evidence_of_round
