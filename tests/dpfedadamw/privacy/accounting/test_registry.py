@@ -197,3 +197,9 @@ def test_no_more_and_no_fewer_than_one_accountant_leads(monkeypatch) -> None:
     monkeypatch.setitem(ACCOUNTANTS._entries, "a-second", replace(pld, name="a-second"))
     with pytest.raises(PrivacyError, match="exactly one accountant must lead"):
         leading()
+
+
+def test_accountants_of_others_are_found_by_their_entry_points_and_named_as_such():
+    assert ACCOUNTANTS.kind == "accountant"
+    assert ACCOUNTANTS.group == "dpfedadamw.accountants"
+    assert ACCOUNTANTS.package == "dpfedadamw.privacy.accounting"
