@@ -180,3 +180,22 @@ def test_the_cheaper_way_to_the_gram_matrices_is_taken(monkeypatch: pytest.Monke
     strided = ConvolutionProducts((3, 3), (2, 2), (0, 0), (1, 1), 1)
     strided.grams(drawn(1, 2, 7, 7), drawn(1, 2, 3, 3)).__next__()
     assert taken == ["_gram_of_pixels", "_patches"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "groups", "patches", "pixels"),
+    [
+        # T = 9: T²·c·k₁k₂ = 81·4·6; (h w)²·c + slowness·k₁k₂·groups·T².
+        ((2, 3), (1, 1), (0, 0), 1, 1944, 30**2 * 4 + 8 * 6 * 81),
+        ((2, 3), (1, 1), (1, 2), 2, 1944, (7 * 10) ** 2 * 4 + 8 * 12 * 81),
+        ((3, 5), (1, 2), (0, 0), 1, 4860, 30**2 * 4 + 64 * 15 * 81),
+        ((3, 5), (2, 1), (0, 0), 4, 4860, 30**2 * 4 + 64 * 60 * 81),
+    ],
+)
+def test_the_costs_of_either_way_are_those_of_its_formula(
+    kernel, stride, padding, groups, patches, pixels
+) -> None:
+    layer = ConvolutionProducts(kernel, stride, padding, (1, 1), groups)
+    inputs = drawn(1, 4, 5, 6)
+    assert layer._cost_of_patches(inputs, 9) == patches
+    assert layer._cost_of_pixels(inputs, 9) == pixels
