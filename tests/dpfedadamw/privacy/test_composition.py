@@ -106,3 +106,10 @@ def test_a_delta_lies_in_its_range(delta, fine):
         return
     with pytest.raises(PrivacyError, match=r"delta must lie in \[1e-10, 1\)"):
         check_delta(delta)
+
+
+def test_no_step_may_draw_at_a_larger_rate_than_the_least_that_covers_it():
+    most = [Composition(1.0, 0.2, 50)]
+    assert covers(most, [Composition(1.0, 0.2, 5), Composition(1.5, 0.1, 5)])
+    assert not covers(most, [Composition(1.0, 0.3, 5), Composition(1.5, 0.1, 5)])
+    assert not covers([*most, Composition(2.0, 0.1, 50)], [Composition(2.0, 0.2, 5)])

@@ -55,6 +55,8 @@ TABLE: list[tuple[ModuleType, str, Any]] = [
     (key_tree, "_DATA", b"dpfedadamw data commitment 1\0"),
     (streams, "_KEY_BYTES", 32),
     (streams, "_CIPHER_BLOCK", 16),
+    (streams, "_PAIRS", 32_768),
+    (streams, "_ZEROS", bytes(16 * 32_768)),
     # ChaCha20 (RFC 8439, section 2.3): its constant is a sentence, its block 16 words.
     (on_device, "_CONSTANTS", (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)),
     (on_device, "_DOMAIN", b"dpfedadamw chacha20 1\0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import foresee
+from dpfedadamw.run import frontier as module
 from dpfedadamw.run.calibrate import View
 from dpfedadamw.run.frontier import ROUNDS, STEPS, _settings, frontier
 from tests.runs import small_spec, train
@@ -126,3 +128,97 @@ def test_as_many_steps_are_made_in_one_round_at_least():
     sizes = [batch / 2, batch, 2 * batch]
     many = [(1, steps, size) for steps in (1, 2) for size in sizes]
     assert found == [*many, (1, 2, batch)]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "rows"),
+    [
+        (8, [(24, 1), (12, 2), (8, 3), (4, 6)]),
+        # Six steps are more than all of the spec's: one round is the least.
+        (1, [(3, 1), (2, 2), (1, 3), (1, 6)]),
+    ],
+)
+def test_by_default_three_batches_go_with_each_number_of_steps_and_then_the_specs_rounds(
+    rounds, rows
+):
+    keys = (module.ROUNDS, module.STEPS, BATCH)
+    found = module._settings(small_spec(rounds=rounds), None)
+    wanted = [(*row, batch) for row in rows for batch in (12, 24, 48)]
+    wanted += [(rounds, steps, 24) for steps in (1, 2, 6)]
+    assert found == [dict(zip(keys, row, strict=True)) for row in wanted]
+
+
+@pytest.mark.parametrize(("rounds", "varied"), [(8, (2, 4, 8, 16)), (1, (1, 1, 1, 2))])
+def test_by_default_whole_clients_are_varied_in_twelve_ways(rounds, varied):
+    spec = small_spec("fed-smp", rounds=rounds, clients_per_round=2)
+    assert module._settings(spec, None) == [
+        {module.ROUNDS: more, module.CHOSEN: many} for more in varied for many in (1, 2, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "wanted"),
+    [(24, 12.0, 12), (24, 12.6, 13), (24.0, 12.6, 13), (24, 0.4, 1), (2.5, 1.25, 1.25)],
+)
+def test_a_batch_is_a_whole_number_of_at_least_one_where_the_specs_is(given, value, wanted):
+    found = module._like(given, value)
+    assert (found, type(found)) == (wanted, type(wanted))
+
+
+@pytest.mark.parametrize("name", ["expected_batch_size", "batch_size"])
+def test_a_batch_is_found_by_either_name(name):
+    spec = SimpleNamespace(privacy=SimpleNamespace(sampling=SimpleNamespace(**{name: 7})))
+    assert module._batch_of(spec) == (f"privacy.sampling.{name}", 7)
+
+
+def test_a_sampler_without_a_size_of_its_batches_is_refused():
+    spec = SimpleNamespace(privacy=SimpleNamespace(sampling=SimpleNamespace()))
+    with pytest.raises(PrivacyError, match="have no size to vary"):
+        module._batch_of(spec)
+
+
+@pytest.mark.parametrize("noised", [True, False])
+def test_a_rows_numbers_are_those_of_the_noisiest_client(noised):
+    sizes = [10.0, 8.0, 12.0]
+    plan = SimpleNamespace(
+        rounds=5,
+        local_steps=4,
+        clients_per_round=3,
+        records=[100, 80, 120],
+        divisor=sizes.__getitem__,
+        unit=SimpleNamespace(noises_gradients=noised),
+    )
+    found = module._combination(plan, {"key": 1}, 2.0, 1.5, True)
+    assert (found.values, found.is_the_specs) == ({"key": 1}, True)
+    assert (found.rounds, found.local_steps, found.clients_per_round) == (5, 4, 3)
+    assert (found.noise_multiplier, found.epsilon, found.uploads) == (2.0, 1.5, 15)
+    of_gradients = (found.batch_size, found.gradient_noise, found.client_noise, found.records)
+    # Of 60 gradients with a noise of 2/8 each, or of 15 updates with one of 2 on three in a round.
+    assert of_gradients == ((8.0, 0.25, 0.5, 480.0) if noised else (None,) * 4)
+    wanted = 0.25 / math.sqrt(60) if noised else 2 / 3 / math.sqrt(5)
+    assert found.training_noise == pytest.approx(wanted, rel=1e-12)
+
+
+def test_400_combinations_are_computed_and_one_more_is_not(monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "_solved", lambda spec, *given: asked.append(given) or given)
+    spec = small_spec()
+    found = frontier(spec, 3.0, vary={module.ROUNDS: range(20), module.STEPS: range(20)})
+    assert len(asked) == 400
+    assert found.combinations == tuple(asked)
+    assert found.refused == ()
+    assert asked[21] == ({module.ROUNDS: 1, module.STEPS: 1}, 3.0, View.server)
+    assert (found.target_epsilon, found.view) == (3.0, View.server)
+    assert found.delta == spec.privacy.delta > 0
+    with pytest.raises(PrivacyError, match="401 combinations"):
+        frontier(spec, 3.0, vary={module.ROUNDS: range(401)})
+    assert len(asked) == 400
+
+
+def test_of_several_reasons_the_first_ones_first_line_is_told(monkeypatch):
+    def refuse(_spec, values, *_rest):
+        raise PrivacyError(f"no {values[module.ROUNDS]} rounds\nand more")
+
+    monkeypatch.setattr(module, "_solved", refuse)
+    with pytest.raises(PrivacyError, match=r"= 3: no 5 rounds$"):
+        frontier(small_spec(), 3.0, vary={module.ROUNDS: [5, 6, 7]})

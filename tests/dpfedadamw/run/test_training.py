@@ -26,6 +26,7 @@ from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.run.computing import determinism
 from dpfedadamw.rundir import open_existing
 from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
@@ -528,3 +529,24 @@ def test_a_key_that_is_added_to_an_escrow_follows_those_that_the_ledger_knows(
     assert added == [(tmp_path / "key", {"first", "second"})]
     assert type(engine_run._drawn_again(experiment, course, None)) is ReleaseRandomness
     assert len(added) == 1
+
+
+def test_a_private_run_notes_its_records_and_keeps_each_state_under_the_round_it_ends(
+    tmp_path, monkeypatch
+):
+    kept, noted = [], []
+    monkeypatch.setattr(
+        engine_run.StateKeeper, "keep", lambda self, number, *_: kept.append(number)
+    )
+    monkeypatch.setattr(engine_run, "write_records", lambda folder, *_: noted.append(folder))
+    training, _ = train(small_spec(rounds=3), tmp_path)
+    assert kept == [0, 1, 2]
+    assert noted == [training.run.evidence]
+
+
+@pytest.mark.parametrize(("mode", "while_training"), [("reproducible", 1), ("release", 0)])
+def test_only_a_reproducible_run_asks_for_kernels_that_give_the_same_bits(mode, while_training):
+    before = torch.get_deterministic_debug_mode()
+    with determinism(small_spec(mode=mode)):
+        assert torch.get_deterministic_debug_mode() == (while_training or before)
+    assert torch.get_deterministic_debug_mode() == before

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 from dpfedadamw.privacy.budget import database, reservations
 from dpfedadamw.privacy.budget.database import BudgetError
-from tests.dpfedadamw.privacy.budget.fake_runs import ROUNDS, cost, request
+from tests.dpfedadamw.privacy.budget.fake_runs import ACCOUNT, ROUNDS, cost, request
 
 
 def made(path):
@@ -201,3 +202,11 @@ def test_a_budget_that_another_has_just_made_stays_and_nothing_is_left_beside_it
     database._create(path)
     assert path.read_bytes() == before
     assert list(tmp_path.glob(".budget*")) == []
+
+
+def test_a_budget_of_less_than_one_is_a_budget(tmp_path):
+    path = tmp_path / "budget.sqlite"
+    small = replace(ACCOUNT, epsilon=0.5)
+    wanted = replace(request(tmp_path / "run", 100.0, cost(100.0, ROUNDS)), account=small)
+    reservations.reserve(path, wanted)
+    assert [one.account for one in reservations.standings(path)] == [small]

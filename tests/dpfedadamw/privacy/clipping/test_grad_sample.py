@@ -200,3 +200,12 @@ def test_recurrent_layers_are_found_by_name() -> None:
     )
     assert grad_sample.recurrent_layers(model) == ["reader"]
     assert grad_sample.recurrent_layers(nn.Linear(3, 2)) == []
+
+
+def test_layers_with_parameters_of_their_own_are_looked_on_at_in_training_and_their_folders_stay():
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 3)).eval()
+    inside = grad_sample._twin_of(model).module._module
+    states = {name: module.training for name, module in inside.named_modules()}
+    assert states == {"": False, "0": False, "0.0": True, "0.1": False, "1": True}
+    # The model itself stays as it was handed over.
+    assert not any(module.training for module in model.modules())

@@ -224,3 +224,11 @@ def test_a_pair_that_sees_something_else_before_the_records_is_refused_by_name()
     engine = engine_of("book-keeping", model, weighted_squares, 1.0)
     with pytest.raises(BookKeepingError, match="'middle' sees inputs of shape"):
         engine(*records(TOKENS, WIDTH))
+
+
+def test_an_active_adapter_that_a_layer_does_not_have_is_passed_over():
+    model = adapted()
+    layer = next(module for name, module in model.named_modules() if name.endswith("middle"))
+    assert kind_of_middle(model) == {"pair"}
+    layer._active_adapter = [*layer.active_adapters, "of-another-layer"]
+    assert kind_of_middle(model) == {"pair"}

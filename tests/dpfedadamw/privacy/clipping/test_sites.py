@@ -312,3 +312,9 @@ def test_a_form_is_written_to_the_places_of_its_own_parameters():
     (only,) = Record(site, Pass(1).short, "bias").targets(views).items()
     assert only[0] == "weight"
     assert only[1] is views["a.bias"]
+
+
+def test_layers_of_a_library_are_known_once_it_is_loaded():
+    library = pytest.importorskip("transformers.pytorch_utils")
+    (site,) = sites_of(library.Conv1D(3, 4))
+    assert (site.kind, site.forward) == ("layer", layers.transposed_linear)
