@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -95,13 +95,20 @@ class Mutant:
         return " ".join(before.split()), " ".join(after.split())
 
 
-def mutants_of(path: str, source: bytes) -> list[Mutant]:
-    """Return all mutants of a module that still compile, in the order of their places.
+def mutants_of(path: str, source: bytes, lines: Collection[str] | None = None) -> list[Mutant]:
+    """Return the mutants of a module that still compile, in the order of their places.
+
+    Args:
+        path: the module, relative to the root.
+        source: its text.
+        lines: of these lines alone, as `Mutant.lines` has them; None for all.
 
     Raises:
         SyntaxError: If the module does not parse.
     """
     found = sorted(set(_Places(path, source).all()))
+    if lines is not None:
+        found = [mutant for mutant in found if mutant.lines(source)[0] in lines]
     return [mutant for mutant in found if _compiles(mutant.apply(source))]
 
 

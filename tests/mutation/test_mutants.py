@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
 from tests.mutation.__main__ import (
@@ -86,6 +88,13 @@ def test_a_mutant_is_one_edit_where_it_says():
     assert comparison.apply(source) == source.replace(b"a < b", b"a <= b")
 
 
+def test_mutants_of_some_lines_are_those_of_these_lines():
+    source = b"x = a < b\ny = 3\n"
+    every = mutants_of("m.py", source)
+    assert mutants_of("m.py", source, ["y = 3"]) == [one for one in every if one.line == 2] != []
+    assert mutants_of("m.py", source, []) == []
+
+
 def test_a_statement_of_several_lines_is_one_place_and_a_condition_ends_before_what_it_guards():
     source = b"if (a and\n        b):\n    f(\n        c,\n    )\n"
     assert statements(source) == {1: (1, 2), 2: (1, 2), 3: (3, 5), 4: (3, 5), 5: (3, 5)}
@@ -95,11 +104,13 @@ def test_what_is_called_equivalent_is_still_a_mutant_and_has_a_reason():
     """A line that has changed since is judged anew."""
     assert EQUIVALENT.is_file()
     known = equivalents()
-    sources = sources_of(sorted({module for module, _, _ in known}))
+    wanted: defaultdict[str, set[str]] = defaultdict(set)
+    for module, before, _ in known:
+        wanted[module].add(before)
     every = {
         (path, *mutant.lines(text))
-        for path, text in sources.items()
-        for mutant in mutants_of(path, text)
+        for path, text in sources_of(sorted(wanted)).items()
+        for mutant in mutants_of(path, text, wanted[path])
     }
     every |= {(path, before, ANY) for path, before, _ in every}
     assert set(known) <= every
