@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Protocol, TypeVar
@@ -132,6 +132,18 @@ class Registry(Mapping[str, _Entry]):
     def __len__(self) -> int:
         self._load()
         return len(self._entries)
+
+    # A mapping would look up each name by itself; a spec's check goes through all entries often.
+
+    def values(self) -> ValuesView[_Entry]:
+        """The entries in their order."""
+        self._load()
+        return self._entries.values()
+
+    def items(self) -> ItemsView[str, _Entry]:
+        """The entries in their order, by name."""
+        self._load()
+        return self._entries.items()
 
     def _load(self) -> None:
         # A module may look into the registry while it is being imported; it sees what is there.
