@@ -25,6 +25,7 @@ from dpfedadamw.models.registry import build
 from dpfedadamw.privacy import oracle
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
+from dpfedadamw.profiling import profiled
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.computing import determinism
 from dpfedadamw.rundir import open_existing
@@ -550,3 +551,33 @@ def test_only_a_reproducible_run_asks_for_kernels_that_give_the_same_bits(mode, 
     with determinism(small_spec(mode=mode)):
         assert torch.get_deterministic_debug_mode() == (while_training or before)
     assert torch.get_deterministic_debug_mode() == before
+
+
+def test_a_rounds_time_is_told_unless_it_would_tell_how_many_took_part(told, tmp_path):
+    training, _, _ = told
+    assert all(line["seconds"] > 0 for line in lines_of(training.run.metrics)[1:])
+    hidden, _ = train(
+        small_spec(rounds=1, overrides=("federation.client_sampling=poisson",)), tmp_path
+    )
+    assert hidden.experiment.plan.participants_hidden
+    assert {line["seconds"] for line in lines_of(hidden.run.metrics)} == {None}
+
+
+def test_a_profile_names_the_parts_of_a_training(tmp_path):
+    with profiled() as found:
+        train(small_spec(rounds=1), tmp_path)
+    assert set(found.seconds) == {
+        "checkpoints",
+        "clipped sum",
+        "data",
+        "evaluation",
+        "evidence",
+        "ledger",
+        "local rule",
+        "messages",
+        "noise",
+        "other",
+        "probe",
+        "sampling",
+        "server",
+    }

@@ -158,3 +158,14 @@ def test_without_a_claim_charges_or_a_delta_below_one_nothing_is_verified(
         changed(of_clients, header={"delta": 1.0}),
     ):
         assert says(run, check) == lacking
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.03, "PASS"), (1.06, "FAIL")])
+def test_what_is_claimed_a_little_too_high_is_for_the_accounting_to_say(
+    of_clients: Bundle, factor: float, verdict: str
+) -> None:
+    exact = judged(trial(of_clients, 1.0), "views")
+    one = {"epsilon": {"pld": factor * exact.details["one_trial"]}, "accountant": "pld"}
+    high = judged(trial(of_clients, 1.0, one_trial=one), "views")
+    assert (exact.verdict.value, high.verdict.value) == ("PASS", verdict)
+    assert (high.measurement == exact.measurement) is (verdict == "PASS")

@@ -287,3 +287,10 @@ def test_layers_multiply_in_bfloat16_only_where_that_is_asked_for():
     with precision.computing_in("bfloat16", torch.device("cpu")):
         assert layer(inputs).dtype == torch.bfloat16
         assert not torch.is_autocast_cache_enabled()
+
+
+def test_even_batches_are_named_and_explained_as_the_engine_that_answers():
+    fake = _Answering(0.0)
+    even = EvenBatches(lambda _: fake, cross_entropy, 4, 1.0)
+    assert (even.name, even.layers) == ("fake", fake.layers)
+    assert even.explain() == "fake; layers in bfloat16, 4 records at a time"

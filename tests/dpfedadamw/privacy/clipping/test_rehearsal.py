@@ -164,3 +164,12 @@ def test_an_engine_that_takes_one_record_for_another_is_noticed():
         rehearsal.rehearse(
             nn.Linear(4, 2), weighted_squares, torch.zeros(2, 4), torch.arange(2), Mistaken, "it"
         )
+
+
+def test_gradients_that_are_all_zero_agree():
+    layer = nn.Linear(2, 1, bias=False)
+    nothing = ClippedSum(torch.zeros(2), torch.zeros(3).double(), torch.zeros(3).double(), 0)
+    rehearsal._compare(dict(layer.named_parameters()), nothing, nothing)
+    other = ClippedSum(torch.zeros(2), torch.full((3,), 1e-9).double(), torch.zeros(3).double(), 0)
+    with pytest.raises(BookKeepingError, match="norms differ from the loop's"):
+        rehearsal._compare(dict(layer.named_parameters()), nothing, other)
