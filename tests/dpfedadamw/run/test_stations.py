@@ -166,16 +166,20 @@ def test_a_station_reads_the_paths_of_a_spec_from_where_the_run_was_begun(tmp_pa
     for folder in (begun, scratch, elsewhere):
         folder.mkdir()
     monkeypatch.chdir(elsewhere)
+    threads: list[int] = []
+    monkeypatch.setattr(stations.torch, "set_num_threads", threads.append)
     stations.open_station(
         stations.Opening(
             run=str(training.run.path),
             place=str(begun),
             device="cpu",
             engine="auto",
-            threads=torch.get_num_threads(),
+            threads=3,
             commitments="blake3",
         ),
         scratch,
     )
     assert Path.cwd() == begun
+    # As many as the run's own process has, because sums are cut up by threads.
+    assert threads == [3]
     training.lock.release()
