@@ -120,7 +120,7 @@ def batches(
     The module's own file of tests comes first, then files that import the module by its name. Tests
     that reach the lines themselves come before the other tests of files that reached them while
     they were imported or a fixture was made, if these files run some of the module or import it by
-    its name; tests of a file stand together, the quick ones first.
+    its name, and of these those first that take less than a second; tests of a file stand together.
 
     Args:
         module: path of the module.
@@ -151,7 +151,9 @@ def batches(
             if number in found:
                 asked.append(((others, False, -near, 0, quickest), tests.path, seconds, name))
             elif WHOLE in found and (used or near >= _IMPORTED):
-                asked.append(((others, True, -near, -used, 0.0), tests.path, seconds, name))
+                late = near < _IMPORTED or sum(tests.seconds) >= _QUICK_FILE
+                key = (others, True, late, -near, -used)
+                asked.append((key, tests.path, seconds, name))
     groups: list[tuple[list[str], float]] = []
     group: list[str] = []
     total, here, limit = 0.0, 0.0, _FIRST

@@ -96,6 +96,15 @@ def test_a_file_that_imports_the_module_by_its_name_is_asked_what_it_reads_of_it
     assert batches(MODULE, (8, 8), [FAR, table], 100.0) == [(["t"], 0.1)]
 
 
+def test_of_files_that_import_the_module_quick_ones_are_asked_before_those_that_run_much_of_it():
+    name = frozenset({dotted(MODULE)})
+    runs = {MODULE: {8: frozenset({WHOLE}), 9: frozenset({0})}}
+    slow = TestFile("tests/test_slow.py", ("s",), (9.0,), runs, name)
+    table = TestFile("tests/test_all.py", ("t",), (0.1,), {MODULE: {8: frozenset({WHOLE})}}, name)
+    groups = batches(MODULE, (8, 8), [slow, table], 100.0)
+    assert [test for tests, _ in groups for test in tests] == ["t", "s"]
+
+
 @pytest.mark.parametrize(("seconds", "asked"), [(0.9, [(["t"], 0.9)]), (1.0, [])])
 def test_a_quick_file_that_imports_the_package_is_asked_what_its_registry_holds(seconds, asked):
     package = frozenset({dotted(MODULE).rpartition(".")[0]})

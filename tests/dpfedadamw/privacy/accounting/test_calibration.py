@@ -263,7 +263,11 @@ def test_an_expected_batch_is_sought_down_to_a_thousandth_or_a_millionth_of_the_
     for records, least in ((100, 1e-3), (10**6, 1.0)):
         run = planned(1.0, 1, 1, records=(records, 2 * records))
         for share in (0.5, 0.01, 1.5 * least / records):
+            before = len(asked)
             size = solve_batch_size(share**2, run)
+            # All records, which spend too much, and then quarters.
+            sizes = [size for _, size in asked[before : before + 3]]
+            assert sizes == pytest.approx([records, records, records / 4])
             assert size / records == pytest.approx(share, rel=0.003)
             assert size / records <= share
         with pytest.raises(PrivacyError, match=f"even at batch size {least:g};"):

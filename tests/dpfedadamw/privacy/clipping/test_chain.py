@@ -171,3 +171,13 @@ def test_a_loss_that_does_not_depend_on_the_outputs_has_no_gradient() -> None:
     found = engine(*batch())
     assert not found.raw_norms.any()
     assert not found.total.any()
+
+
+def test_a_chain_follows_records_that_are_vectors_or_that_it_makes_vectors_of() -> None:
+    plain, flattening = nn.Sequential(nn.Linear(4, 3)), nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    for model, expected in ((plain, [True, False]), (flattening, [True, True])):
+        chain = Chain.of(model)
+        assert chain is not None
+        shapes = (torch.ones(5, 4), torch.ones(5, 2, 2))
+        assert [chain.follows(inputs) for inputs in shapes] == expected
+        assert not chain.follows(torch.ones(5, 4, dtype=torch.float64))
