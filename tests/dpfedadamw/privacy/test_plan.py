@@ -188,6 +188,20 @@ def test_a_claim_says_how_early_a_run_ended():
     assert limited.ends_early([*done, over(5)]) == {}
 
 
+def test_a_run_without_a_round_is_asked_about_its_first(monkeypatch):
+    asked = []
+
+    class Watching:
+        def allows(self, entries, index):
+            asked.append(index)
+            return True
+
+    monkeypatch.setattr(PrivacyPlan, "watch", property(lambda self: Watching()))
+    plan = plan_of()
+    assert plan.ends_early([]) == plan.ends_early([over(0)]) == {}
+    assert asked == [0, 1]
+
+
 def whole_round(plan: PrivacyPlan, index: int) -> list[dict[str, object]]:
     """What a ledger is charged for a round in which every client takes part."""
     return [spend(index, client=client) for client in range(len(plan.records))]
