@@ -171,3 +171,12 @@ def test_engine_and_auditor_agree_on_hidden_participation(seed: int) -> None:
             chance * one.get_delta(mixed) for chance, one in zip(chances[1:], spent, strict=True)
         )
         assert delta == pytest.approx(DELTA, rel=0.05)
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(0.5, 0.2), (2.0, 0.05), (1.0, 1.0)])
+def test_what_lies_above_the_grid_is_an_infinite_loss_of_the_profile_at_its_end(noise, rate):
+    losses = fixed_size_losses(noise, rate, 2.0**-3).remove
+    top = -losses.first * 2.0**-3
+    at_its_end, before = fixed_size_profile(noise, rate, np.array([top, top - 2.0**-3]))
+    assert losses.infinite == at_its_end < before
+    assert losses.masses.sum() + losses.infinite == pytest.approx(1.0, abs=1e-12)
