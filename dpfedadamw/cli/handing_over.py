@@ -199,23 +199,26 @@ def erase(
     """Delete a run's private evidence for good, and sign a record of it (erasure.json).
 
     What was found by the evidence stays, signed anew by the auditor; nobody can audit the run
-    again. Files are deleted as the operating system deletes them: copies, backups and the blocks
-    of the disk are for their owner to see to.
+    again. So a run that does not hold (dpfedadamw verify) keeps its evidence. An erasure that was
+    cut off is finished by the same command. Files are deleted as the operating system deletes them:
+    copies, backups and the blocks of the disk are for their owner to see to.
     """
     from dpfedadamw.filing import after_training
     from dpfedadamw.rundir import open_existing
     from reports.signatures import handing_over
+    from reports.signatures.inventory import has_evidence
 
     run = open_existing(run_dir)
-    if handing_over.is_erased(run.path):
-        err.print(Text(f"erased already, on {handing_over.erased_at(run.path)}", style="dim"))
-        return
     key = after_training.load_key("auditor", auditor_key, [])
     authority = after_training.authority(timestamp)
-    if not yes:
+    begun = handing_over.erased_at(run.path)
+    if not yes and (begun is None or has_evidence(run.path)):
         ask(f"delete the evidence of {run.identifier} for good")
-    with after_training.writing(run), status("deleting and signing", quiet=as_json):
-        handing_over.erase(run.path, key, reason, authority)
+    with status("deleting and signing", quiet=as_json):
+        erased = after_training.erase(run, key, reason, authority)
+    if not erased:
+        err.print(Text(f"erased already, on {begun}", style="dim"))
+        return
     when = handing_over.erased_at(run.path)
     if as_json:
         print_json({"run": run.identifier, "erased": when, "record": handing_over.ERASURE})

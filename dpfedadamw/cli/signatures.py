@@ -57,9 +57,10 @@ def sign(
 ) -> None:
     """Sign a run anew: with another key, with a timestamp, or with the model's own signature.
 
-    Nothing is judged or reported anew: the trainer signs what lies there, the auditor what was
-    found. Without --role, a signature by a key that is not yours is not replaced. Either all of it
-    is written or, if a key or an authority fails, nothing.
+    Nothing is judged or reported anew: the trainer signs what was trained, the auditor what was
+    found, and neither what was changed since it was signed. Without --role, a signature by a key
+    that is not yours is not replaced. Either all of it is written or, if a key or an authority
+    fails, nothing.
     """
     from dpfedadamw.filing import after_training
     from reports.signatures import signing
@@ -78,6 +79,10 @@ def sign(
         after_training.load_key("auditor", auditor_key, []) if role is not Role.trainer else None
     )
     with after_training.writing(run), status("signing", quiet=as_json):
+        signed = after_training.is_attested(run), after_training.is_signed(run)
+        for key, superseded in zip((trainer, auditor), signed, strict=True):
+            if key is not None and superseded:
+                after_training.refuse_changed(run, key, by_anybody=True)
         bundle = after_training.model_bundle(run, trainer) if model_signing and trainer else None
         authority = after_training.authority(timestamp)
         written = signing.sign(run.path, trainer, auditor, authority, bundle)

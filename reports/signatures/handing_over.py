@@ -56,10 +56,10 @@ def copy(run_dir: Path, audience: Audience, target: Path) -> tuple[str, ...]:
     folder_mode, file_mode = (0o755, 0o644) if audience == "public" else (0o700, 0o600)
     with removed_if_it_fails(partial, target):
         partial.mkdir(parents=True, mode=0o700)
+        for folder in sorted({(partial / name).parent for name in names} - {partial}):
+            folder.mkdir(mode=0o700)
         for name in names:
-            place = partial / name
-            place.parent.mkdir(exist_ok=True, mode=0o700)
-            copy_file(run_dir, name, place, file_mode)
+            copy_file(run_dir, name, partial / name, file_mode)
         partial.chmod(folder_mode)
         partial.rename(target)
     return names
@@ -163,5 +163,11 @@ def erase(
         elif folder.is_dir():
             shutil.rmtree(folder)
     except OSError as error:
-        raise ReportError(f"{EVIDENCE}: cannot be deleted ({error.strerror})") from error
+        # Files are deleted within an open folder, and then the error knows the last name alone.
+        name = Path(os.fsdecode(error.filename or EVIDENCE)).name
+        file = name if name == EVIDENCE else f"{EVIDENCE}/{name}"
+        raise ReportError(
+            f"{file}: cannot be deleted ({error.strerror}), so what is left of the evidence is "
+            f"still there; finish it: dpfedadamw erase {run_dir}"
+        ) from error
     signing.sign(run_dir, auditor=auditor, authority=authority)

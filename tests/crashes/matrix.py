@@ -126,6 +126,12 @@ def _names(operation: Operation, case: Path) -> list[str]:
         # Nobody knows the parts of a lock, of a folder that has not appeared, or of a key.
         if _of_lock(operation):
             names.append(path.parent.parent.name if path.name == "lock" else path.parent.name)
+        # A copy is called by its own name while it is made under another.
+        names += [
+            part.removeprefix(".").removesuffix(".partial")
+            for part in path.parts
+            if part.endswith(".partial")
+        ]
         if any(part.endswith(".starting") for part in path.parts):
             names.append(f"--out {case / 'runs'}")
         if path.is_relative_to(case / "keys"):

@@ -77,12 +77,11 @@ def _keep(job: Job) -> None:
 
 def _erase(job: Job) -> None:
     """Erase the evidence of a finished run whose audit passed and whose result is kept."""
+    from dpfedadamw.errors import DpfedadamwError
     from dpfedadamw.filing import after_training
-    from dpfedadamw.storage.lock import LockedError
     from dpfedadamw.sweep.folder import SweepError
     from reports.comparison import runs
     from reports.errors import ReportError
-    from reports.signatures import handing_over
 
     run, row = job.folder.newest_run(), job.folder.result()
     if run is None or row is None or row.get("run") != run.identifier:
@@ -90,9 +89,7 @@ def _erase(job: Job) -> None:
     if row.get("audit") not in runs.PASSED or row.get("signatures") != "holds":
         return
     try:
-        if not handing_over.is_erased(run.path):
-            key = after_training.load_key("auditor", None, [])
-            with after_training.writing(run):
-                handing_over.erase(run.path, key, _ERASED)
-    except (ReportError, LockedError) as error:
+        key = after_training.load_key("auditor", None, [])
+        after_training.erase(run, key, _ERASED)
+    except (ReportError, DpfedadamwError) as error:
         raise SweepError(f"--erase-evidence: {error}") from error

@@ -101,8 +101,17 @@ def own_fingerprints(role: Role, directory: Path) -> frozenset[str]:
     Raises:
         KeyFileError: The folder or a public key in it cannot be read.
     """
+    return frozenset(map(fingerprint, own_keys(role, directory)))
+
+
+def own_keys(role: Role, directory: Path) -> tuple[ec.EllipticCurvePublicKey, ...]:
+    """Return a holder's public keys, the oldest first, replaced and revoked ones among them.
+
+    Raises:
+        KeyFileError: The folder or a public key in it cannot be read.
+    """
     found = (entry.public for entry in generations(role, directory))
-    return frozenset(fingerprint(load_public(path)) for path in found if path.exists())
+    return tuple(load_public(path) for path in found if path.exists())
 
 
 def current(role: Role, directory: Path) -> Generation | None:

@@ -18,12 +18,12 @@ from reports.signatures.dsse import SALTED, SHA256, Statement
 from reports.signatures.inventory import (
     CHECKPOINT,
     EVIDENCE,
-    EvidenceDigests,
     evidence_digests,
     has_evidence,
     list_run,
 )
 from reports.signatures.keys import fingerprint, parse_public
+from reports.signatures.superseding import due_digest
 from reports.signatures.verification.results import Found
 
 REPORTS = ("report", "report-public")
@@ -111,11 +111,13 @@ def _check_withheld(public: Statement | None, found: Found) -> None:
 def _check_unlisted(files: Snapshot, found: Found) -> None:
     """Note what no signature covers: the state to resume from, and writes that did not end."""
     if files.holds(UNFINISHED):
-        found.add(
-            UNFINISHED,
-            "a write to this run was cut off or is going on; dpfedadamw run --resume RUN_DIR "
-            "finishes it",
-        )
+        remedy = "dpfedadamw run --resume RUN_DIR finishes it"
+        if files.holds(handing_over.ERASURE):
+            remedy = (
+                "without evidence nothing is judged anew, so do again what it was: dpfedadamw "
+                "erase, report or sign RUN_DIR"
+            )
+        found.add(UNFINISHED, f"a write to this run was cut off or is going on; {remedy}")
     if files.holds(CHECKPOINT):
         found.add(
             CHECKPOINT,
@@ -145,17 +147,8 @@ def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found
     for envelope, subject in signed.items():
         if subject is None:
             found.add(EVIDENCE, f"is not covered by {envelope}")
-        elif subject != (SALTED, _due(envelope, statements[envelope], digests)):
+        elif subject != (SALTED, due_digest(envelope, statements[envelope], digests)):
             found.add(EVIDENCE, f"changed since {envelope} was signed, or its salt did")
-
-
-def _due(envelope: str, statement: Statement, digests: EvidenceDigests) -> str:
-    """Return the digest that an envelope should name: the auditor's covers the findings too.
-
-    In the form before sequence numbers neither did.
-    """
-    judged = envelope == signing.RUN_ENVELOPE and statement.is_numbered
-    return digests.judged if judged else digests.trained
 
 
 def check_claims(source: RunSource, statements: dict[str, Statement], found: Found) -> None:

@@ -146,6 +146,53 @@ def test_an_erasure_that_was_cut_off_is_finished_by_another(run, monkeypatch):
     assert call("verify", str(run)) == 0
 
 
+def test_an_erasure_that_was_killed_in_its_last_step_is_finished_by_another(run, capsys):
+    assert call("erase", str(run), "--yes") == 0
+    # What a writer leaves that was killed while it let go of the run.
+    (run / ".unfinished").mkdir()
+    (run / ".unfinished" / "lock").touch()
+    capsys.readouterr()
+    assert call("verify", str(run)) == 1
+    advice = "do again what it was: dpfedadamw erase, report or sign RUN_DIR"
+    assert advice in " ".join(capsys.readouterr().out.split())
+    assert call("run", "--resume", str(run)) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"doing it again: dpfedadamw erase, report or sign {run}" in told
+    assert call("erase", str(run), "--yes") == 0
+    assert not (run / ".unfinished").exists()
+    assert call("verify", str(run)) == 0
+    assert call("erase", str(run), "--yes") == 0
+    assert "erased already" in capsys.readouterr().err
+
+
+def test_evidence_that_cannot_be_deleted_is_named_with_what_finishes_it(run, monkeypatch, capsys):
+    real = os.unlink
+
+    def refuse(path, *rest, **more):
+        if os.path.basename(path) == "partition.npz":
+            raise OSError(28, "No space left on device", path)
+        real(path, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        assert call("erase", str(run), "--yes") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "evidence/partition.npz: cannot be deleted (No space left on device)" in told
+    assert told.endswith(f"finish it: dpfedadamw erase {run}")
+    assert call("verify", str(run)) == 1
+    assert call("erase", str(run), "--yes") == 0
+    assert call("verify", str(run)) == 0
+
+
+def test_a_run_that_does_not_hold_keeps_its_evidence(run, capsys):
+    (run / "report.html").write_text("All is well.")
+    assert call("erase", str(run), "--yes") == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "its evidence is kept, because the run does not hold (report.html: " in told
+    assert (run / "evidence").is_dir()
+    assert not (run / "erasure.json").exists()
+
+
 def test_nothing_is_erased_unasked_or_from_a_run_that_is_not_signed(run, capsys):
     assert call("erase", str(run)) == 2
     assert "give --yes if that is meant" in capsys.readouterr().err

@@ -37,7 +37,9 @@ def test_a_run_leaves_three_forms_and_report_writes_the_public_ones(folder, caps
     assert call("verify", str(run)) == 0
 
 
-def test_only_somebody_without_the_trainers_key_audits_independently(folder, tmp_path, monkeypatch):
+def test_only_somebody_without_the_trainers_key_audits_independently(
+    folder, tmp_path, monkeypatch, capsys
+):
     run = tmp_path / "run"
     shutil.copytree(runs_in(folder)[-1], run)
 
@@ -47,7 +49,11 @@ def test_only_somebody_without_the_trainers_key_audits_independently(folder, tmp
     assert call("report", str(run)) == 0
     assert audited_by()["auditor"] == "trainer"
     monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys of somebody else"))
-    assert call("report", str(run)) == 0
+    # Who has audited nothing has nothing to report under a key of their own.
+    assert call("report", str(run)) == 2
+    assert "was not signed by a key of yours" in capsys.readouterr().err.replace("\n", " ")
+    assert audited_by()["auditor"] == "trainer"
+    assert call("audit", str(run), "--write") == 0
     assert audited_by()["auditor"] == "another key"
     signed = [fingerprint(load_public(run / f"{role}.pub")) for role in ("auditor", "trainer")]
     assert audited_by()["keys"] == signed

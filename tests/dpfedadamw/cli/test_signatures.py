@@ -182,6 +182,97 @@ def test_the_signature_of_somebody_else_is_not_replaced_unasked(
         assert after[Path(run) / name] == before[Path(run) / name]
 
 
+def change_a_finding(run: str) -> None:
+    """What somebody does who wants another verdict, or another reason for it."""
+    audit = Path(run) / "audit.json"
+    text = audit.read_text("utf-8")
+    audit.write_text(text.replace("every line of the ledger", "each line of the ledger"))
+    assert audit.read_text("utf-8") != text
+
+
+SIGNING = {
+    "report": ("report",),
+    "report for the public": ("report", "--audience", "public"),
+    "sign": ("sign",),
+    "sign as auditor": ("sign", "--role", "auditor"),
+    "erase": ("erase", "--yes"),
+}
+
+
+@pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
+def test_a_changed_finding_is_signed_by_no_command_that_judges_nothing(command, case, capsys):
+    run, _ = case
+    change_a_finding(run)
+    before = content(run)
+    capsys.readouterr()
+    assert call(command[0], run, *command[1:]) == 2
+    error = one_error(capsys)
+    assert "audit.json: changed since attestation.json was signed" in error
+    remedy = f"dpfedadamw audit {run} --write" if command[0] != "erase" else "dpfedadamw verify"
+    assert error.endswith(remedy)
+    assert content(run) == before
+    assert call("audit", run, "--write") == 0
+    assert call(command[0], run, *command[1:]) == 0
+    assert call("verify", run) == 0
+
+
+@pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
+def test_without_evidence_what_was_signed_must_be_put_back(command, case, capsys):
+    run, _ = case
+    assert call("erase", run, "--yes") == 0
+    was = (Path(run) / "audit.json").read_bytes()
+    change_a_finding(run)
+    capsys.readouterr()
+    assert call(command[0], run, *command[1:]) == 2
+    assert one_error(capsys).endswith("nothing was signed; put back what was signed")
+    (Path(run) / "audit.json").write_bytes(was)
+    assert call(command[0], run, *command[1:]) == 0
+    assert call("verify", run) == 0
+
+
+def test_a_trainer_signs_no_model_that_was_changed_since_training(case, capsys):
+    run, _ = case
+    with open(Path(run) / "model.safetensors", "ab") as file:
+        file.write(b" ")
+    before = content(run)
+    for options in ((), ("--role", "trainer"), ("--model-signing",)):
+        capsys.readouterr()
+        assert call("sign", run, *options) == 2
+        error = one_error(capsys)
+        assert "model.safetensors: changed since training.attestation.json was signed" in error
+    assert content(run) == before
+
+
+def test_who_audited_nothing_reports_nothing_under_a_key_of_their_own(
+    case, tmp_path, monkeypatch, capsys
+):
+    """Otherwise what a forger found would become the officer's by a report or an erasure."""
+    run, _ = case
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "officer"))
+    before = content(run)
+    for command in (("report", run), ("erase", run, "--yes")):
+        capsys.readouterr()
+        assert call(*command) == 2
+    assert "was not signed by a key of yours" in capsys.readouterr().err.replace("\n", " ")
+    assert content(run) == before
+    assert call("audit", run, "--write") == 0
+    assert call("report", run) == 0
+
+
+def test_what_a_compromised_key_signed_is_judged_anew(case, capsys):
+    run, keys = case
+    assert call("keys", "rotate", "--role", "auditor") == 0
+    named = ("--role", "auditor", "--key", str(keys / "auditor.pub"))
+    assert call("keys", "revoke", *named, "--reason", "key-compromise", "--yes") == 0
+    capsys.readouterr()
+    for command in (("report", run), ("sign", run, "--role", "auditor")):
+        assert call(*command) == 2
+        assert "was not signed by a key of yours" in one_error(capsys)
+    assert call("audit", run, "--write") == 0
+    assert call("report", run) == 0
+    assert call("verify", run) == 0
+
+
 def test_who_knows_no_key_is_told_that_the_signer_is_unknown(case, tmp_path, monkeypatch, capsys):
     run, keys = case
     assert call("verify", run) == 0
