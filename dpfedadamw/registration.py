@@ -63,6 +63,13 @@ class Registry(Mapping[str, _Entry]):
         self._origins: dict[str, str] = {}
         self._origin = ""
         self._complete = self._loading = False
+        self._edition = 0
+
+    @property
+    def edition(self) -> int:
+        """A number that is another one whenever other entries are registered."""
+        self._load()
+        return self._edition
 
     def register(self, entry: _Entry, *more: _Entry) -> _Entry:
         """Add an entry, and perhaps more of the same file; return the first.
@@ -101,6 +108,7 @@ class Registry(Mapping[str, _Entry]):
         finally:
             if not known:
                 del self._entries[entry.name], self._origins[entry.name]
+                self._edition += 1
 
     def _add(self, entry: _Entry) -> None:
         if self._entries.get(entry.name) is entry:
@@ -111,6 +119,7 @@ class Registry(Mapping[str, _Entry]):
                 f"the {self.kind} {entry.name} is registered twice: by {first} and by "
                 f"{self._origin or 'dpfedadamw'}; rename one, or uninstall its package"
             )
+        self._edition += 1
         self._entries[entry.name] = entry
         self._origins[entry.name] = self._origin
         order = sorted(self._entries.values(), key=lambda one: getattr(one, "place", LAST))

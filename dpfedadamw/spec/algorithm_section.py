@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dpfedadamw.registration import Registry
 from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
 from dpfedadamw.spec.section import Section, key
 
@@ -114,9 +115,9 @@ class RegisteredAlgorithm(Registered[Keys]):
     budgeted: bool = False
 
 
-def algorithms() -> Mapping[str, RegisteredAlgorithm[Any]]:
+def algorithms() -> Registry[RegisteredAlgorithm[Any]]:
     """Return every registered algorithm by name."""
-    found: Mapping[str, RegisteredAlgorithm[Any]] = registry("algorithms", "ALGORITHMS")
+    found: Registry[RegisteredAlgorithm[Any]] = registry("algorithms", "ALGORITHMS")
     return found
 
 

@@ -16,7 +16,6 @@ from dpfedadamw.errors import SpecError, SpecProblem
 from dpfedadamw.spec import aliases
 from dpfedadamw.spec.crosschecks import contradictions
 from dpfedadamw.spec.document import MAXIMUM_DEPTH, Document, KeyPath, Place, bad_character, dotted
-from dpfedadamw.spec.section import Section
 from dpfedadamw.spec.vocabulary import (
     Schema,
     discriminators,
@@ -142,7 +141,7 @@ def _plain(value: Any, path: KeyPath, document: Document) -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def _validator(edition: tuple[tuple[str, type[Section]], ...]) -> Any:
+def _validator(edition: tuple[int, int, int]) -> Any:
     del edition
     # Whoever reads the vocabulary alone (`list`) is spared it.
     import jsonschema

@@ -6,10 +6,10 @@ several have are here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from dpfedadamw.registration import Registry
 from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
 from dpfedadamw.spec.section import (
     LARGEST_SEED,
@@ -283,9 +283,9 @@ class RegisteredDataset(Registered[Keys]):
     has_targets: bool = False
 
 
-def datasets() -> Mapping[str, RegisteredDataset[Any]]:
+def datasets() -> Registry[RegisteredDataset[Any]]:
     """Return every registered data set by name."""
-    found: Mapping[str, RegisteredDataset[Any]] = registry("data", "DATASETS")
+    found: Registry[RegisteredDataset[Any]] = registry("data", "DATASETS")
     return found
 
 

@@ -5,10 +5,10 @@ All other keys stand with the model that has them, in the file that registers it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpfedadamw.registration import Registry
 from dpfedadamw.spec.registered import Keys, Registered, one_registered, registry
 from dpfedadamw.spec.section import LARGEST_SEED, Section, key
 from dpfedadamw.spec.task_section import CLASSIFICATION, MULTI_LABEL, REGRESSION
@@ -43,9 +43,9 @@ class RegisteredModel(Registered[Keys]):
     tasks: tuple[str, ...] = (CLASSIFICATION, REGRESSION, MULTI_LABEL)
 
 
-def models() -> Mapping[str, RegisteredModel[Any]]:
+def models() -> Registry[RegisteredModel[Any]]:
     """Return every registered model by name."""
-    found: Mapping[str, RegisteredModel[Any]] = registry("models", "MODELS")
+    found: Registry[RegisteredModel[Any]] = registry("models", "MODELS")
     return found
 
 

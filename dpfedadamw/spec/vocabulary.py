@@ -16,7 +16,6 @@ from dpfedadamw.spec.data_section import datasets
 from dpfedadamw.spec.document import KeyPath, dotted
 from dpfedadamw.spec.json_schema import make_schema
 from dpfedadamw.spec.model_section import models
-from dpfedadamw.spec.section import Section
 
 Schema = Mapping[str, Any]
 
@@ -31,14 +30,13 @@ def the_schema() -> dict[str, Any]:
     return _schema_of(edition())
 
 
-def edition() -> tuple[tuple[str, type[Section]], ...]:
+def edition() -> tuple[int, int, int]:
     """Return what changes when more has been registered, and the schema with it."""
-    entries = (*datasets().values(), *models().values(), *algorithms().values())
-    return tuple((entry.name, entry.keys) for entry in entries)
+    return datasets().edition, models().edition, algorithms().edition
 
 
 @functools.lru_cache(maxsize=1)
-def _schema_of(edition: tuple[tuple[str, type[Section]], ...]) -> dict[str, Any]:
+def _schema_of(edition: tuple[int, int, int]) -> dict[str, Any]:
     del edition
     return make_schema()
 

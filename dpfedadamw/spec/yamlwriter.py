@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -55,6 +56,7 @@ def write_value(value: Any) -> str:
     return "[" + ", ".join(write_value(item) for item in value) + "]"
 
 
+@functools.lru_cache(maxsize=4096)
 def _text(text: str) -> str:
     if _PLAIN_TEXT.fullmatch(text) and plain_value(text) == (text, None):
         # Readers of YAML 1.1 take more words for booleans, numbers and dates than this one.

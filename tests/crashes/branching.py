@@ -58,8 +58,8 @@ class Process:
 
     Attributes:
         arguments: What is given to ``dpfedadamw``.
-        case: The folder of all that it touches: runs in `runs`, keys in `keys`, and beside them
-            `draws`, which counts its draws of noise.
+        case: The folder of all that it touches, from which it is run: runs in `runs`, keys in
+            `keys`, and beside them `draws`, which counts its draws of noise.
         key: Which of the tests' release keys it draws.
         umask: Its umask.
         prints: What is added to the names of the files `said` and `told`, to which it prints.
@@ -203,6 +203,7 @@ class _Brancher:
     def _suffer(self, fate: Fate, operation: Operation) -> None:
         """In the copy: meet one's fate."""
         self._doom = fate
+        os.chdir(self._process.case)
         _redirect(self._process)
         signal.alarm(_PATIENCE)
         self._watch.reopen()
@@ -252,6 +253,7 @@ def _be(process: Process, brancher: _Brancher | None = None) -> NoReturn:
         os.environ["DPFEDADAMW_KEYS"] = str(process.case / "keys")
         os.environ.pop("DPFEDADAMW_DEBUG", None)
         process.case.mkdir(exist_ok=True)
+        os.chdir(process.case)
         _redirect(process)
         # Not those of pytest, which keeps what is printed.
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")

@@ -161,6 +161,25 @@ def test_a_name_is_registered_once_and_the_same_entry_again_changes_nothing(regi
     assert len(registry) == 3
 
 
+def test_another_edition_is_told_by_another_number_and_the_same_by_the_same(registry):
+    seen = [registry.edition]
+    assert list(registry) == ["one", "two"]
+    assert registry.edition == seen[0]
+    first = registry.register(Thing("three"))
+    seen.append(registry.edition)
+    registry.register(first)
+    assert registry.edition == seen[1]
+    for _ in range(2):
+        # The same name means another entry the second time, as in a notebook.
+        with registry.lent(Thing("four")):
+            seen.append(registry.edition)
+        seen.append(registry.edition)
+    with registry.lent(first):
+        assert registry.edition == seen[-1]
+    assert registry.edition == seen[-1]
+    assert len(set(seen)) == len(seen) == 6
+
+
 def test_a_package_that_was_refused_is_refused_again(registry, monkeypatch):
     registry.register(Thing("two"))
     for _ in range(2):
