@@ -6,6 +6,7 @@ evidence once it is not needed any more, and files under the auditor's signature
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -30,6 +31,8 @@ from reports.signatures.trust.timestamps import Authority
 ERASURE = "erasure.json"
 _FORMAT = 1
 _CHUNK = 1 << 20
+# What a copy is called, with a dot before its name, while it is made.
+_PARTIAL = ".partial"
 
 
 def copy(run_dir: Path, audience: Audience, target: Path) -> tuple[str, ...]:
@@ -52,7 +55,7 @@ def copy(run_dir: Path, audience: Audience, target: Path) -> tuple[str, ...]:
     names = files_for(run_dir, audience)
     if os.path.lexists(target):
         raise SourceError(f"{target}: exists and is never overwritten; choose another name")
-    partial = target.with_name(f".{target.name}.partial")
+    partial = target.with_name(f".{target.name}{_PARTIAL}")
     folder_mode, file_mode = (0o755, 0o644) if audience == "public" else (0o700, 0o600)
     with removed_if_it_fails(partial, target):
         partial.mkdir(parents=True, mode=0o700)
@@ -129,7 +132,8 @@ def erase(
     """Delete a run's evidence for good, and sign that it was done.
 
     First the record is written, then the evidence goes, then the auditor signs anew: wherever that
-    is cut off, doing it again finishes it. The record does not say what the evidence was.
+    is cut off, doing it again finishes it. The record does not say what the evidence was. With it
+    goes what a copy beside the run left that was killed while it was made.
 
     Args:
         run_dir: A run that is finished and signed.
@@ -156,7 +160,14 @@ def erase(
         }
         text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
         write_atomic(run_dir / ERASURE, text.encode("utf-8"))
-    folder = run_dir / EVIDENCE
+    # Of a copy that was killed nobody would know that evidence is in it.
+    partials = run_dir.parent.glob(f".{glob.escape(run_dir.name)}-*{_PARTIAL}")
+    for folder in (*partials, run_dir / EVIDENCE):
+        _delete(folder, run_dir)
+    signing.sign(run_dir, auditor=auditor, authority=authority)
+
+
+def _delete(folder: Path, run_dir: Path) -> None:
     try:
         if folder.is_symlink():
             folder.unlink()
@@ -164,10 +175,9 @@ def erase(
             shutil.rmtree(folder)
     except OSError as error:
         # Files are deleted within an open folder, and then the error knows the last name alone.
-        name = Path(os.fsdecode(error.filename or EVIDENCE)).name
-        file = name if name == EVIDENCE else f"{EVIDENCE}/{name}"
+        name = Path(os.fsdecode(error.filename or folder.name)).name
+        file = name if name == folder.name else f"{folder.name}/{name}"
         raise ReportError(
             f"{file}: cannot be deleted ({error.strerror}), so what is left of the evidence is "
             f"still there; finish it: dpfedadamw erase {run_dir}"
         ) from error
-    signing.sign(run_dir, auditor=auditor, authority=authority)

@@ -122,6 +122,15 @@ def test_evidence_is_erased_with_a_signed_record_and_the_findings_stay(run, caps
     assert "erased already" in capsys.readouterr().err
 
 
+def test_what_a_copy_left_that_was_killed_is_erased_with_the_evidence(run):
+    others = [run.with_name(f".{name}.partial") for name in ("another-auditor", f"{run.name}2-x")]
+    for left in (run.with_name(f".{run.name}-auditor.partial"), *others):
+        (left / "evidence").mkdir(parents=True)
+        (left / "evidence" / "records.npz").write_bytes(b"private")
+    assert call("erase", str(run), "--yes") == 0
+    assert sorted(run.parent.glob(".*")) == sorted(others)
+
+
 def test_a_changed_record_of_an_erasure_is_noticed(run):
     assert call("erase", str(run), "--yes") == 0
     record = (run / "erasure.json").read_text()
