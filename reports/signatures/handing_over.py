@@ -59,8 +59,8 @@ def copy(run_dir: Path, audience: Audience, target: Path) -> tuple[str, ...]:
     folder_mode, file_mode = (0o755, 0o644) if audience == "public" else (0o700, 0o600)
     with removed_if_it_fails(partial, target):
         partial.mkdir(parents=True, mode=0o700)
-        for folder in sorted({(partial / name).parent for name in names} - {partial}):
-            folder.mkdir(mode=0o700)
+        for folder in sorted({one for name in names for one in Path(name).parents} - {Path()}):
+            (partial / folder).mkdir(mode=0o700)
         for name in names:
             copy_file(run_dir, name, partial / name, file_mode)
         partial.chmod(folder_mode)

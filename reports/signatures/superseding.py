@@ -105,8 +105,8 @@ def refuse_changed(
     if name == signing.RUN_ENVELOPE:
         itself = {name, name + signing.STAMP_SUFFIX}
         left = set(present) - set(statement.subjects) - itself - set(rewritten)
-        for file in sorted(left):
-            raise SourceError(f"{file}: is not covered by {name}")
+        if left:
+            raise SourceError(f"{min(left)}: is not covered by {name}")
 
 
 def due_digest(envelope: str, statement: Statement, digests: EvidenceDigests) -> str:

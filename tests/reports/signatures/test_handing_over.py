@@ -184,9 +184,31 @@ def test_evidence_that_cannot_be_deleted_is_named_and_nothing_is_signed(
     run, made = signed_run
     as_folder(run)
     monkeypatch.setattr(handing_over.shutil, "rmtree", refuse)
-    with pytest.raises(ReportError, match=r"evidence: cannot be deleted \(Permission denied\)"):
+    said = r"^evidence: cannot be deleted \(Permission denied\), so .* finish it: dpfedadamw erase "
+    with pytest.raises(ReportError, match=said):
         erase(run, fresh("auditor"), "Two years are over.")
     assert made == []
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("round.npz", "evidence/round.npz"),
+        ("/a/run/evidence", "evidence"),
+        (b"inner", "evidence/inner"),
+    ],
+)
+def test_what_cannot_be_deleted_is_named_as_the_evidence_has_it(
+    signed_run: tuple[Path, list[Any]], monkeypatch: pytest.MonkeyPatch, named: Any, said: str
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied", named)
+
+    run, _ = signed_run
+    as_folder(run)
+    monkeypatch.setattr(handing_over.shutil, "rmtree", refuse)
+    with pytest.raises(ReportError, match=rf"^{said}: cannot be deleted "):
+        erase(run, fresh("auditor"), "Two years are over.")
 
 
 def test_nothing_is_erased_where_nobody_signed_what_was_found(
@@ -210,7 +232,7 @@ def test_a_copy_has_the_modes_that_its_reader_needs_and_is_closed_until_it_is_wh
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audience: Any, folder: int, file: int
 ) -> None:
     run, target = tmp_path / "run", tmp_path / "x" / "y" / "out"
-    names = ("a", "inner/b", "inner/c")
+    names = ("a", "inner/b", "inner/c", "inner/deep/er/and/deep/er/d")
     for name in names:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_bytes(name.encode())
@@ -229,7 +251,7 @@ def test_a_copy_has_the_modes_that_its_reader_needs_and_is_closed_until_it_is_wh
     finally:
         os.umask(before)
     assert asked == [(run, audience)]
-    assert seen == [{0o700}] * 3
+    assert seen == [{0o700}] * 4
     assert mode(target) == folder
     assert {name: (target / name).read_bytes() for name in names} == {
         name: name.encode() for name in names

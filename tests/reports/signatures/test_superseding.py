@@ -77,6 +77,8 @@ def test_a_changed_or_missing_file_is_not_covered_anew(run, keys, name):
     append(run / name)
     assert refused(run, keys["auditor"]) == f"{name}: changed since attestation.json was signed"
     assert refused(run, keys["auditor"], {name}) is None
+    everything_else = {path.name for path in run.iterdir()} - {name}
+    assert refused(run, keys["auditor"], everything_else) is not None
     (run / name).unlink()
     assert refused(run, keys["auditor"]) == f"{name}: missing, though attestation.json covers it"
 
@@ -104,6 +106,9 @@ def test_a_file_that_nobody_signed_is_not_covered_by_the_way(run, keys):
     (run / "report-public.docx").write_text("All is well.")
     assert refused(run, keys["auditor"]) == "report-public.docx: is not covered by attestation.json"
     assert refused(run, keys["auditor"], {"report-public.docx"}) is None
+    (run / "a-note.txt").write_text("All is well.")
+    assert refused(run, keys["auditor"]) == "a-note.txt: is not covered by attestation.json"
+    (run / "a-note.txt").unlink()
     # The trainer's signature covers what was trained, and nothing else.
     assert refused(run, keys["trainer"]) is None
     (run / "report-public.docx").unlink()
