@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,13 +27,31 @@ from dpfedadamw.storage.disk import UNFINISHED
 from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.tasks import MEASURES
 from reports.content.parts import INTERNAL, PUBLIC
-from reports.errors import KeyFileError, ReportError, SourceError, TimestampError, local
+from reports.errors import (
+    EnvelopeError,
+    KeyFileError,
+    ReportError,
+    SourceError,
+    TimestampError,
+    local,
+)
 from reports.reading.files import mapping, parse_json, read_bytes, write_atomic
-from reports.signatures import bundles, handing_over, keys, signing, superseding, verification
+from reports.signatures import (
+    bundles,
+    handing_over,
+    keys,
+    sequence,
+    signing,
+    superseding,
+    verification,
+)
+from reports.signatures.dsse import Statement
 from reports.signatures.inventory import EVIDENCE, Problem
 from reports.signatures.trust import keyring, revocations, signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Authority
+from reports.signatures.verification import remembered
+from reports.signatures.verification.results import Found
 
 PASSPHRASE_VARIABLE = "DPFEDADAMW_PASSPHRASE"
 PIN_VARIABLE = "DPFEDADAMW_PIN"
@@ -338,12 +357,23 @@ def refuse_changed(
         revoked = revocations.own_revocations(folder)
         compromised = {one.key for one in revoked.values() if one.reason == "key-compromise"}
         sound = [one for one in signers if keys.fingerprint(one) not in compromised]
-        superseding.refuse_changed(run.path, name, sound, files)
+        statement = superseding.refuse_changed(run.path, name, sound, files)
+        _refuse_earlier(run, name, statement, folder / remembered.FILE)
     except ReportError as error:
         remedy = f"judge the run anew: dpfedadamw audit {run.path} --write"
         if trainer or handing_over.erased_at(run.path) is not None:
             remedy = "put back what was signed"
         raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
+
+
+def _refuse_earlier(run: RunDirectory, name: str, statement: Statement, memory: Path) -> None:
+    """Refuse an earlier state that was put back, where a later one was verified before."""
+    digest = hashlib.sha256(read_bytes(run.path / name)).hexdigest()
+    present = {name: remembered.Seen(sequence.number(statement, name), digest)}
+    found = Found()
+    remembered.refuse_earlier(remembered.read(memory), run.identifier, present, memory, found)
+    for problem in found.problems:
+        raise EnvelopeError(str(problem))
 
 
 def erase(

@@ -65,7 +65,7 @@ def refuse_changed(
     name: str,
     keys: Iterable[ec.EllipticCurvePublicKey],
     rewritten: Collection[str],
-) -> None:
+) -> Statement:
     """Refuse to supersede an envelope if what it covers is not what lies there any more.
 
     Pages are signed in themselves before the envelope covers them: those of a signing that was cut
@@ -77,6 +77,9 @@ def refuse_changed(
         keys: Keys of its signer; one of them must have signed it.
         rewritten: Files that are written anew whatever they are. Evidence that is not here is
             passed over.
+
+    Returns:
+        What the envelope says.
 
     Raises:
         SourceError: The envelope or a file that it covers is missing, changed, or cannot be read;
@@ -107,6 +110,7 @@ def refuse_changed(
         left = set(present) - set(statement.subjects) - itself - set(rewritten)
         if left:
             raise SourceError(f"{min(left)}: is not covered by {name}")
+    return statement
 
 
 def due_digest(envelope: str, statement: Statement, digests: EvidenceDigests) -> str:

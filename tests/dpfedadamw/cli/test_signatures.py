@@ -306,6 +306,26 @@ def test_an_earlier_state_that_was_put_back_is_refused(case, tmp_path, capsys):
     assert shown.endswith("NOT VALID")
 
 
+@pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
+def test_an_earlier_state_that_was_put_back_is_signed_by_nothing(command, case, tmp_path, capsys):
+    run, keys = case
+    shutil.copytree(run, tmp_path / "earlier")
+    for _ in range(2):
+        assert call("sign", run) == 0
+    assert call("verify", run) == 0
+    shutil.rmtree(run)
+    shutil.copytree(tmp_path / "earlier", run)
+    before = content(run)
+    capsys.readouterr()
+    assert call(command[0], run, *command[1:]) == 2
+    error = one_error(capsys)
+    assert "attestation.json: is number 1 of this run, and number 3 was verified here" in error
+    assert "an earlier state was put back" in error
+    assert content(run) == before
+    (keys / "verified.json").unlink()
+    assert call(command[0], run, *command[1:]) == 0
+
+
 def test_a_key_folder_that_others_may_write_to_is_one_line(case, capsys):
     run, keys = case
     keys.chmod(0o777)
