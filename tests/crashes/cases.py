@@ -41,7 +41,8 @@ _RANDOMNESS = {"release": "release", "reproducible": "{mode: reproducible, seed:
 # Evidence of one participation, of which a run has one for each client of a round.
 _ENVIRONMENT = re.compile(r"evidence/environment-\d{5}\.json")
 _UPLOAD = re.compile(r"(evidence/upload-\d{5})-\d{5}\.npz")
-_MADE_A_KEY = "made a signing key: "
+# What a run tells before it ends: of keys that it made, and where it is.
+_TOLD_BEFORE = ("made a signing key: ", "run: ")
 _UNITS = {"record": ("dp-fedadamw", _RECORD), "client": ("dp-fedavg", _CLIENT)}
 KINDS = tuple(f"{mode}-{unit}" for mode in _RANDOMNESS for unit in _UNITS)
 
@@ -191,8 +192,8 @@ def harass(reference: Whole, case: Path, seed: int) -> tuple[list[str], list[str
 
 
 def told_of_an_end(ended: Ended) -> list[str]:
-    """What a process told when it ended: without the keys that it made before."""
-    return [line for line in ended.told.splitlines() if not line.startswith(_MADE_A_KEY)]
+    """What a process told when it ended."""
+    return [line for line in ended.told.splitlines() if not line.startswith(_TOLD_BEFORE)]
 
 
 def unpaid(case: Path) -> list[str]:
