@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import pkgutil
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from importlib.metadata import EntryPoint, entry_points
@@ -40,6 +41,8 @@ class Named(Protocol):
 _Entry = TypeVar("_Entry", bound=Named)
 # The place of what says nothing of it: behind all that does.
 LAST = 1000
+# Each edition of any registry has a number of its own.
+_EDITIONS = itertools.count(1)
 
 
 class Registry(Mapping[str, _Entry]):
@@ -63,7 +66,7 @@ class Registry(Mapping[str, _Entry]):
         self._origins: dict[str, str] = {}
         self._origin = ""
         self._complete = self._loading = False
-        self._edition = 0
+        self._edition = next(_EDITIONS)
 
     @property
     def edition(self) -> int:
@@ -108,7 +111,7 @@ class Registry(Mapping[str, _Entry]):
         finally:
             if not known:
                 del self._entries[entry.name], self._origins[entry.name]
-                self._edition += 1
+                self._edition = next(_EDITIONS)
 
     def _add(self, entry: _Entry) -> None:
         if self._entries.get(entry.name) is entry:
@@ -119,7 +122,7 @@ class Registry(Mapping[str, _Entry]):
                 f"the {self.kind} {entry.name} is registered twice: by {first} and by "
                 f"{self._origin or 'dpfedadamw'}; rename one, or uninstall its package"
             )
-        self._edition += 1
+        self._edition = next(_EDITIONS)
         self._entries[entry.name] = entry
         self._origins[entry.name] = self._origin
         order = sorted(self._entries.values(), key=lambda one: getattr(one, "place", LAST))

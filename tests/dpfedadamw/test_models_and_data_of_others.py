@@ -110,6 +110,7 @@ def add(registry: Registry[Any], found: object, patch: pytest.MonkeyPatch) -> No
     list(registry)  # what is there before
     for name in ("_entries", "_origins"):
         patch.setattr(registry, name, dict(getattr(registry, name)))
+    patch.setattr(registry, "_edition", registry.edition)
     registry._load_foreign(Point(found))
 
 
@@ -196,6 +197,7 @@ def test_a_broken_or_second_entry_is_one_line_and_exit_code_2(
     found = ImportError("no module\nnamed x") if fault == "does not load" else again
     for name in ("_entries", "_origins"):
         monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    monkeypatch.setattr(registry, "_edition", registry.edition)
     monkeypatch.setattr(registry, "_complete", False)
 
     def points(group: str) -> list[EntryPoint]:

@@ -51,6 +51,7 @@ def test_a_program_runs_as_it_is_printed(section, tmp_path, monkeypatch):
     len(ALGORITHMS)
     monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
     monkeypatch.setattr(ALGORITHMS, "_origins", dict(ALGORITHMS._origins))
+    monkeypatch.setattr(ALGORITHMS, "_edition", ALGORITHMS.edition)
     printed: list[str] = []
     for program in re.findall(r"^```python\n(.*?)^```", section, re.M | re.S):
         names: dict[str, object] = {
