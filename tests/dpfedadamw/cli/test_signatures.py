@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,11 @@ from dpfedadamw.cli import terminal
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run import training as engine_run
-from reports.signatures.keys import fingerprint, load_public
+from reports.signatures.keys import default_directory, fingerprint, load_public
+from reports.signatures.signing import TRAINED_FILES
 from reports.signatures.trust import keyring
+from reports.signatures.verification import remembered
+from tests.audit.corruptions import corrupt
 from tests.authority import LocalAuthority
 from tests.runs import PRIVATE, SMALL, call, key_of_a_test
 
@@ -214,6 +219,49 @@ def test_a_changed_finding_is_signed_by_no_command_that_judges_nothing(command, 
     assert call("audit", run, "--write") == 0
     assert call(command[0], run, *command[1:]) == 0
     assert call("verify", run) == 0
+
+
+def spoilt_and_signed(finished: Path, folder: Path, seeds: range, capsys) -> int:
+    """Spoil copies of a run at random, and ask for a signature that judges nothing.
+
+    Returns:
+        How many hold after it.
+    """
+    memory, held = default_directory() / remembered.FILE, 0
+    judged = ("audit.json", *TRAINED_FILES)
+    was = {name: (finished / name).read_bytes() for name in judged}
+    for seed in seeds:
+        for command in SIGNING.values():
+            run = folder / finished.name
+            shutil.copytree(finished, run, symlinks=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # two members of one name, on purpose
+                done = corrupt(run, finished, random.Random(seed))
+            # Each copy has a course of its own.
+            memory.unlink(missing_ok=True)
+            capsys.readouterr()
+            code = call(command[0], str(run), *command[1:])
+            told = capsys.readouterr().err
+            assert code in (0, 2), (seed, command, done, told)
+            assert "Traceback" not in told, (seed, command, done)
+            # What was signed is what was judged, or does not hold.
+            if code == 0 and call("verify", str(run)) == 0:
+                now = {name: (run / name).read_bytes() for name in judged}
+                assert now == was, (seed, command, done)
+                held += 1
+            shutil.rmtree(run)
+    return held
+
+
+def test_what_is_signed_of_a_spoilt_run_is_what_was_judged(case, tmp_path, capsys):
+    run, _ = case
+    assert spoilt_and_signed(Path(run), tmp_path / "spoilt", range(20), capsys) > 0
+
+
+@pytest.mark.slow
+def test_what_is_signed_of_three_hundred_spoilt_runs_is_what_was_judged(case, tmp_path, capsys):
+    run, _ = case
+    assert spoilt_and_signed(Path(run), tmp_path / "spoilt", range(1000, 1300), capsys) > 10
 
 
 @pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
