@@ -19,6 +19,10 @@ class DpfedadamwError(Exception):
     """Base of every error that a user can cause: what is wrong, where, and what would be right."""
 
 
+class FilingError(DpfedadamwError):
+    """A run cannot be audited, reported or signed as asked."""
+
+
 def taken_name() -> str | None:
     """Say which of this distribution's further packages is hidden by another of its name, if any.
 

@@ -194,9 +194,9 @@ class Run:
         Raises:
             audit.errors.AuditError: If the run cannot be judged at all.
         """
-        from dpfedadamw.filing import after_training
+        from dpfedadamw.filing import after_training, erasure
 
-        after_training.refuse_erased(self._directory)
+        erasure.refuse_erased(self._directory)
         return after_training.audit(self._directory)
 
     def verify(

@@ -157,10 +157,11 @@ def audit(
     _check_replay(replay, data, escrow, draw, openings)
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.earlier import computed_again
+    from dpfedadamw.filing.erasure import refuse_erased
 
     found_run = find_run(run_dir, out_dir)
     if write:
-        after_training.refuse_erased(found_run)
+        refuse_erased(found_run)
     # The key is read before anything is written.
     key = after_training.load_key("auditor", auditor_key, []) if write else None
     authority = after_training.authority(timestamp)

@@ -203,7 +203,7 @@ def erase(
     cut off is finished by the same command. Files are deleted as the operating system deletes them:
     copies, backups and the blocks of the disk are for their owner to see to.
     """
-    from dpfedadamw.filing import after_training
+    from dpfedadamw.filing import after_training, erasure
     from dpfedadamw.rundir import open_existing
     from reports.signatures import handing_over
     from reports.signatures.inventory import has_evidence
@@ -215,7 +215,7 @@ def erase(
     if not yes and (begun is None or has_evidence(run.path)):
         ask(f"delete the evidence of {run.identifier} for good")
     with status("deleting and signing", quiet=as_json):
-        erased = after_training.erase(run, key, reason, authority)
+        erased = erasure.erase(run, key, reason, authority)
     if not erased:
         err.print(Text(f"erased already, on {begun}", style="dim"))
         return

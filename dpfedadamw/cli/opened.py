@@ -22,7 +22,7 @@ from audit.reexecution.drawing import draw as draw_from
 from audit.untrusted import files
 from audit.untrusted.errors import UntrustedError
 from audit.untrusted.files import FileError
-from dpfedadamw.filing.after_training import FilingError
+from dpfedadamw.errors import FilingError
 from dpfedadamw.privacy.noise.key_tree import PublicCoin
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.run.challenge import Challenged, Promise

@@ -63,6 +63,7 @@ def sign(
     fails, nothing.
     """
     from dpfedadamw.filing import after_training
+    from dpfedadamw.filing.unchanged import refuse_changed
     from reports.signatures import signing
     from reports.signatures.keys import ROLES
 
@@ -82,7 +83,7 @@ def sign(
         signed = after_training.is_attested(run), after_training.is_signed(run)
         for key, superseded in zip((trainer, auditor), signed, strict=True):
             if key is not None and superseded:
-                after_training.refuse_changed(run, key, by_anybody=True)
+                refuse_changed(run, key, by_anybody=True)
         bundle = after_training.model_bundle(run, trainer) if model_signing and trainer else None
         authority = after_training.authority(timestamp)
         written = signing.sign(run.path, trainer, auditor, authority, bundle)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from audit.probe.probing import Probe
 from audit.reading import leaks
 from audit.reexecution.base import Replay
 from audit.verdict import Findings
-from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.errors import FilingError
 from dpfedadamw.filing.earlier import with_earlier_replay
+from dpfedadamw.filing.unchanged import refuse_changed
 from dpfedadamw.profiling import part, within
 from dpfedadamw.run.journal import Journal
 from dpfedadamw.rundir import RunDirectory
@@ -28,30 +28,21 @@ from dpfedadamw.storage.lock import RunLock
 from dpfedadamw.tasks import MEASURES
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.errors import (
-    EnvelopeError,
     KeyFileError,
-    ReportError,
     SourceError,
     TimestampError,
-    local,
 )
 from reports.reading.files import mapping, parse_json, read_bytes, write_atomic
 from reports.signatures import (
     bundles,
-    handing_over,
     keys,
-    sequence,
     signing,
-    superseding,
     verification,
 )
-from reports.signatures.dsse import Statement
-from reports.signatures.inventory import EVIDENCE, Problem
-from reports.signatures.trust import keyring, revocations, signer
+from reports.signatures.inventory import Problem
+from reports.signatures.trust import keyring, signer
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.timestamps import Authority
-from reports.signatures.verification import remembered
-from reports.signatures.verification.results import Found
 
 PASSPHRASE_VARIABLE = "DPFEDADAMW_PASSPHRASE"
 PIN_VARIABLE = "DPFEDADAMW_PIN"
@@ -62,10 +53,6 @@ _TRAINERS = (
     signing.TRAINER_KEY,
     signing.TRAINER_ROTATIONS,
 )
-
-
-class FilingError(DpfedadamwError):
-    """A run cannot be audited, reported or signed as asked."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +247,11 @@ def is_attested(run: RunDirectory) -> bool:
     return (run.path / signing.TRAINING_ENVELOPE).is_file()
 
 
+def is_signed(run: RunDirectory) -> bool:
+    """Whether there is an auditor's signature, which a new one would supersede."""
+    return os.path.lexists(run.path / signing.RUN_ENVELOPE)
+
+
 def is_filed(run: RunDirectory) -> bool:
     """Whether all that ends a run is there: both signatures, and the findings."""
     names = (signing.TRAINING_ENVELOPE, signing.RUN_ENVELOPE, "audit.json")
@@ -293,119 +285,9 @@ def changed_since_training(found: Iterable[Problem]) -> Problem | None:
     return None
 
 
-def is_signed(run: RunDirectory) -> bool:
-    """Whether there is an auditor's signature, which a new one would supersede."""
-    return os.path.lexists(run.path / signing.RUN_ENVELOPE)
-
-
 def filed_verdict(run: RunDirectory) -> str:
     """The verdict that was filed with a run."""
     return str(mapping(_filed(run)).get("verdict", "NOT VERIFIED"))
-
-
-def refuse_erased(run: RunDirectory) -> None:
-    """Refuse to judge a run anew whose evidence was erased: its findings would be lost.
-
-    Raises:
-        FilingError: If a record says that it was.
-    """
-    when = handing_over.erased_at(run.path)
-    if when is None:
-        return
-    reason = f"{run.path}: its evidence was erased on {when}, so it cannot be audited any more; "
-    if is_written_to(run) or not handing_over.is_erased(run.path):
-        raise FilingError(
-            f"{reason}what was cut off is finished by doing it again: dpfedadamw erase, report or "
-            f"sign {run.path}"
-        )
-    raise FilingError(f"{reason}what was found before stands, signed, in audit.json")
-
-
-def is_written_to(run: RunDirectory) -> bool:
-    """Whether somebody writes to a run, or was cut off while they did."""
-    return os.path.lexists(run.path / UNFINISHED)
-
-
-def refuse_changed(
-    run: RunDirectory,
-    key: SigningKey,
-    rewritten: Collection[str] = (),
-    *,
-    by_anybody: bool = False,
-) -> None:
-    """Refuse to sign what was changed since it was signed, as a signature judges nothing.
-
-    Args:
-        run: Its directory, held for writing.
-        key: The key that signs now, in the role whose signature is to be superseded.
-        rewritten: Further files that are written anew whatever they are.
-        by_anybody: Whether the last signature may be by the run's own key, whoever holds that;
-            else it must be by this key or another one of the user's. By none that is compromised.
-
-    Raises:
-        FilingError: If something was changed, or the last signature is by no such key.
-    """
-    trainer = key.role == "trainer"
-    name = signing.TRAINING_ENVELOPE if trainer else signing.RUN_ENVELOPE
-    files = {*rewritten, *superseding.BY_TRAINER, *(() if trainer else superseding.BY_AUDITOR)}
-    folder = keys.default_directory()
-    try:
-        signers = [key.public, *keyring.own_keys(key.role, folder)]
-        if by_anybody:
-            signers.append(keys.load_public(run.path / f"{key.role}.pub"))
-        # Who has a compromised key can have signed anything with it.
-        revoked = revocations.own_revocations(folder)
-        compromised = {one.key for one in revoked.values() if one.reason == "key-compromise"}
-        sound = [one for one in signers if keys.fingerprint(one) not in compromised]
-        statement = superseding.refuse_changed(run.path, name, sound, files)
-        _refuse_earlier(run, name, statement, folder / remembered.FILE)
-    except ReportError as error:
-        remedy = f"judge the run anew: dpfedadamw audit {run.path} --write"
-        if trainer or handing_over.erased_at(run.path) is not None:
-            remedy = "put back what was signed"
-        raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
-
-
-def _refuse_earlier(run: RunDirectory, name: str, statement: Statement, memory: Path) -> None:
-    """Refuse an earlier state that was put back, where a later one was verified before."""
-    digest = hashlib.sha256(read_bytes(run.path / name)).hexdigest()
-    present = {name: remembered.Seen(sequence.number(statement, name), digest)}
-    found = Found()
-    remembered.refuse_earlier(remembered.read(memory), run.identifier, present, memory, found)
-    for problem in found.problems:
-        raise EnvelopeError(str(problem))
-
-
-def erase(
-    run: RunDirectory, auditor: SigningKey, reason: str, authority: Authority | None = None
-) -> bool:
-    """Delete a run's evidence for good and sign that it was done, as `handing_over.erase`.
-
-    Evidence is kept that could show what is wrong with a run: one that does not hold is refused.
-    An erasure that was cut off goes on, as long as what was found is what was signed.
-
-    Returns:
-        Whether there was something to erase or to finish.
-
-    Raises:
-        FilingError: If the run does not hold, or may not be written to.
-        LockedError: If somebody else writes to it.
-        reports.errors.ReportError: If a file cannot be deleted, or the rest not be signed.
-    """
-    begun = handing_over.erased_at(run.path) is not None
-    if begun and handing_over.is_erased(run.path) and not is_written_to(run) and not problems(run):
-        return False
-    with writing(run):
-        if not begun:
-            for problem in problems(run) if is_signed(run) else ():
-                raise FilingError(
-                    f"{run.path}: its evidence is kept, because the run does not hold ({problem}); "
-                    "see dpfedadamw verify"
-                )
-        if is_signed(run):
-            refuse_changed(run, auditor, (handing_over.ERASURE, EVIDENCE) if begun else ())
-        handing_over.erase(run.path, auditor, reason, authority)
-    return True
 
 
 @contextlib.contextmanager

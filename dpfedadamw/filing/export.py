@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpfedadamw.filing.after_training import FilingError
+from dpfedadamw.errors import FilingError
 from dpfedadamw.rundir import RunDirectory
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpfedadamw.errors import FilingError
 from dpfedadamw.filing import after_training
-from dpfedadamw.filing.after_training import Filing, FilingError, Trained
+from dpfedadamw.filing.after_training import Filing, Trained
+from dpfedadamw.filing.erasure import refuse_erased
 from dpfedadamw.storage.lock import RunLock
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ def resume(
         ChangedSinceTrainingError: If a file was changed since training; nothing is signed anew.
         DpfedadamwError: As `finish`; or if somebody else writes to the run, or it was erased.
     """
-    after_training.refuse_erased(run)
+    refuse_erased(run)
     with RunLock(run.path) as lock:
         trained = after_training.trained(run)
         if trained is None:

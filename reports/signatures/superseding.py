@@ -37,8 +37,8 @@ from reports.signatures.inventory import (
 from reports.signatures.keys import fingerprint
 
 _TYPES = {signing.TRAINING_ENVELOPE: TRAINING_TYPE, signing.RUN_ENVELOPE: RUN_TYPE}
-# What each role's signing writes whatever lies there, so that one that was cut off is done again.
-# The trainer's are taken from what trainers write, whose content the auditor covers by itself.
+# What signing writes in each role, whatever lies there: a signing that was cut off is done again.
+# The trainer signs before the auditor, who covers all that was trained file by file besides.
 BY_TRAINER = frozenset(
     (
         signing.TRAINING_ENVELOPE,

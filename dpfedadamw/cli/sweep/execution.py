@@ -78,7 +78,7 @@ def _keep(job: Job) -> None:
 def _erase(job: Job) -> None:
     """Erase the evidence of a finished run whose audit passed and whose result is kept."""
     from dpfedadamw.errors import DpfedadamwError
-    from dpfedadamw.filing import after_training
+    from dpfedadamw.filing import after_training, erasure
     from dpfedadamw.sweep.folder import SweepError
     from reports.comparison import runs
     from reports.errors import ReportError
@@ -90,6 +90,6 @@ def _erase(job: Job) -> None:
         return
     try:
         key = after_training.load_key("auditor", None, [])
-        after_training.erase(run, key, _ERASED)
+        erasure.erase(run, key, _ERASED)
     except (ReportError, DpfedadamwError) as error:
         raise SweepError(f"--erase-evidence: {error}") from error

@@ -12,8 +12,8 @@ import pytest
 from audit.reading import openings
 from audit.reading.openings import Coin
 from dpfedadamw.cli import opened
-from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.filing.after_training import FilingError, load_key
+from dpfedadamw.errors import DpfedadamwError, FilingError
+from dpfedadamw.filing.after_training import load_key
 from dpfedadamw.privacy.noise import randomness
 from dpfedadamw.rundir import open_existing
 from reports.signatures import challenges

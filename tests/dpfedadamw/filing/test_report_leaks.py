@@ -9,6 +9,7 @@ import pytest
 
 from audit.reading import leaks
 from audit.verdict import Verdict
+from dpfedadamw.errors import FilingError
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.rundir import RunDirectory
 from reports import Auditing
@@ -54,9 +55,7 @@ def test_a_report_with_a_private_number_is_taken_back_before_it_is_signed(
 
     monkeypatch.setattr(filing.reports, "build_report", build_and_tell)
     key = filing.load_signers(None, None).auditor
-    with pytest.raises(
-        filing.FilingError, match=r"report\.html would show .* .raw_norms of"
-    ) as raised:
+    with pytest.raises(FilingError, match=r"report\.html would show .* .raw_norms of") as raised:
         filing.file_report(run, filing.audit(run), key)
     assert repr(norm)[:9] not in str(raised.value)
     assert not list(run.path.glob("report*"))

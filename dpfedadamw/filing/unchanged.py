@@ -1,0 +1,68 @@
+"""Refuses to sign anew, without judging, what is not as a key of the user's signed it before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from pathlib import Path
+
+from dpfedadamw.errors import FilingError
+from dpfedadamw.rundir import RunDirectory
+from reports.errors import EnvelopeError, ReportError, local
+from reports.reading.files import read_bytes
+from reports.signatures import handing_over, keys, sequence, signing, superseding
+from reports.signatures.dsse import Statement
+from reports.signatures.trust import keyring, revocations
+from reports.signatures.trust.signer import SigningKey
+from reports.signatures.verification import remembered
+from reports.signatures.verification.results import Found
+
+
+def refuse_changed(
+    run: RunDirectory,
+    key: SigningKey,
+    rewritten: Collection[str] = (),
+    *,
+    by_anybody: bool = False,
+) -> None:
+    """Refuse to sign what was changed since it was signed, as a signature judges nothing.
+
+    Args:
+        run: Its directory, held for writing.
+        key: The key that signs now, in the role whose signature is to be superseded.
+        rewritten: Further files that are written anew whatever they are.
+        by_anybody: Whether the last signature may be by the run's own key, whoever holds that;
+            else it must be by this key or another one of the user's. By none that is compromised.
+
+    Raises:
+        FilingError: If something was changed, or the last signature is by no such key.
+    """
+    trainer = key.role == "trainer"
+    name = signing.TRAINING_ENVELOPE if trainer else signing.RUN_ENVELOPE
+    files = {*rewritten, *superseding.BY_TRAINER, *(() if trainer else superseding.BY_AUDITOR)}
+    folder = keys.default_directory()
+    try:
+        signers = [key.public, *keyring.own_keys(key.role, folder)]
+        if by_anybody:
+            signers.append(keys.load_public(run.path / f"{key.role}.pub"))
+        # Who has a compromised key can have signed anything with it.
+        revoked = revocations.own_revocations(folder)
+        compromised = {one.key for one in revoked.values() if one.reason == "key-compromise"}
+        sound = [one for one in signers if keys.fingerprint(one) not in compromised]
+        statement = superseding.refuse_changed(run.path, name, sound, files)
+        _refuse_earlier(run, name, statement, folder / remembered.FILE)
+    except ReportError as error:
+        remedy = f"judge the run anew: dpfedadamw audit {run.path} --write"
+        if trainer or handing_over.erased_at(run.path) is not None:
+            remedy = "put back what was signed"
+        raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
+
+
+def _refuse_earlier(run: RunDirectory, name: str, statement: Statement, memory: Path) -> None:
+    """Refuse an earlier state that was put back, where a later one was verified before."""
+    digest = hashlib.sha256(read_bytes(run.path / name)).hexdigest()
+    present = {name: remembered.Seen(sequence.number(statement, name), digest)}
+    found = Found()
+    remembered.refuse_earlier(remembered.read(memory), run.identifier, present, memory, found)
+    for problem in found.problems:
+        raise EnvelopeError(str(problem))
