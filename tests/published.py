@@ -28,6 +28,11 @@ _REGISTRY = (
 # Name, where it is published, SHA-256. CycloneDX: Apache-2.0; the registry: MIT.
 SCHEMAS = (
     (
+        "bom-1.6.schema.json",
+        _CYCLONEDX,
+        "18f57f7482593bad9f21b4feed09084640cbeff419d62ad5090c5ceccca5b37d",
+    ),
+    (
         "bom-1.7.schema.json",
         _CYCLONEDX,
         "73308edec3ab2d38bfffd993e96a042b594314143b6971a6e9ed98bbb6bd76ce",
