@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import re
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from typing import Any
 
@@ -12,6 +16,28 @@ _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _LARGE_EPSILON = 1_000
 _HUGE = 1e12
 _SMALL = 0.1
+# How a cell begins that a spreadsheet computes; the last four are wide forms of the first.
+_FORMULA = re.compile(r"\s*'*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def unformulated(text: str) -> str:
+    """Return text that no spreadsheet takes for a formula; numbers stay as they are."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def formulated(text: str) -> str:
+    """Return the text that `unformulated` was given."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text[1:]) else text
+
+
+def as_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV (RFC 4180, but lines end with a line feed) that computes nothing."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(
+        [unformulated(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
+    )
+    return buffer.getvalue()
 
 
 def epsilon(value: float | None) -> str:

@@ -22,7 +22,11 @@ NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 YEAR = datetime.timedelta(days=365)
 
 
-def _certificate(name, key, issuer, issuer_key, authority, until):
+# What RFC 3161 asks of an authority's certificate: (critical, purposes).
+FOR_TIMESTAMPS = (True, (ExtendedKeyUsageOID.TIME_STAMPING,))
+
+
+def _certificate(name, key, issuer, issuer_key, authority, until, purpose=FOR_TIMESTAMPS):
     builder = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
@@ -46,20 +50,26 @@ def _certificate(name, key, issuer, issuer_key, authority, until):
             decipher_only=False,
         )
         builder = builder.add_extension(usage, critical=True)
-    else:
-        purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING])
-        builder = builder.add_extension(purpose, critical=True)
+    elif purpose is not None:
+        critical, purposes = purpose
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=critical)
     return builder.sign(issuer_key, hashes.SHA256())
 
 
 class LocalAuthority:
     """Root, certificate and key of an authority; `moment` is what its clock shows."""
 
-    def __init__(self, folder: Path, name: str = "Test Authority", until=NOW + YEAR) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str = "Test Authority",
+        until=NOW + YEAR,
+        purpose=FOR_TIMESTAMPS,
+    ) -> None:
         root_key = rsa.generate_private_key(65537, 2048)
         key = rsa.generate_private_key(65537, 2048)
         root = _certificate(f"{name} Root", root_key, f"{name} Root", root_key, True, NOW + YEAR)
-        leaf = _certificate(name, key, f"{name} Root", root_key, False, until)
+        leaf = _certificate(name, key, f"{name} Root", root_key, False, until, purpose)
         self.root = folder / f"{name}.pem"
         self.root.write_bytes(root.public_bytes(serialization.Encoding.PEM))
         self.moment: datetime.datetime | None = None

@@ -216,7 +216,8 @@ def comparison_schema() -> dict[str, Any]:
         f"{run}.hashes": {"propertyNames": {"enum": list(PUBLIC_FILES)}},
     }
     return closed(
-        f"comparison/v{FORMAT}",
+        "comparison",
+        FORMAT,
         "Privacy report on several runs",
         whole["description"],
         whole["properties"],

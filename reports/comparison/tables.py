@@ -6,8 +6,6 @@ and says why; every table ends with what may not be read out of it.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from dataclasses import dataclass, replace
 
@@ -15,7 +13,6 @@ from reports import formatting
 from reports.comparison import METRIC, Comparison, Group, RankedSpec
 from reports.content.guarantee import NO_PRIVACY
 from reports.content.parts import INTERNAL
-from reports.figures import unformulated
 
 _VIEWS = {
     "server": "ε server",
@@ -181,29 +178,27 @@ def as_csv(comparison: Comparison) -> str:
     keys = [key for key in _VIEWS if key != "trusted_server"]
     if comparison.audience != INTERNAL:
         keys.remove("server")
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(
-        [
+    rows: list[tuple[object, ...]] = [
+        (
             "group", "rank", "what", "accuracy_mean", "accuracy_standard_deviation", "repetitions",
             "told_apart_from_first", "privacy", *(f"epsilon_{key}" for key in keys),
             "bytes_up", "bytes_down", "audit", "signature", "no_rank_because", "comparable", "runs",
-        ]
-    )  # fmt: skip
+        )
+    ]  # fmt: skip
     for group in comparison.groups:
         for entry in group.entries:
             first = entry.runs[0]
-            writer.writerow(
-                [
-                    group.name, entry.rank, unformulated(entry.label), entry.mean, entry.deviation,
+            rows.append(
+                (
+                    group.name, entry.rank, entry.label, entry.mean, entry.deviation,
                     len(entry.accuracies), entry.behind.apart if entry.behind else None,
                     group.privacy, *(max(entry.epsilons(key), default=None) for key in keys),
                     entry.mean_bytes("up"), entry.mean_bytes("down"), first.verdict,
-                    first.signature.state, entry.objection, unformulated(group.terms.heading),
-                    " ".join(unformulated(run.run) for run in entry.runs),
-                ]
+                    first.signature.state, entry.objection, group.terms.heading,
+                    " ".join(run.run for run in entry.runs),
+                )
             )  # fmt: skip
-    return buffer.getvalue()
+    return formatting.as_csv(rows)
 
 
 def as_markdown(comparison: Comparison) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reports import formatting
 from reports.comparison import runs
 from reports.content.parts import PUBLIC
 from reports.errors import ReportError, SourceError
-from reports.reading.files import clean, mapping
+from reports.formatting import formulated
+from reports.reading.files import clean, mapping, read_bytes
 
 Value = str | int | float | None
 Row = Mapping[str, Value]
@@ -86,7 +89,8 @@ def row_of(run_dir: Path) -> dict[str, Value]:
         "test_loss": _number(last.get("test_loss")) if ended else None,
         "bytes_up": _whole(run.bytes_up),
         "bytes_down": _whole(run.bytes_down),
-        "seconds": round(sum(value for value in seconds if value is not None), 3),
+        # Earlier runs have fractions of a second, which are not told on.
+        "seconds": float(math.ceil(sum(value for value in seconds if value is not None))),
         "model_sha256": run.source.hashes.get("model.safetensors"),
         "epsilon_server_worst_case": views.get("server_worst_case"),
         "epsilon_third_party": views.get("third_party"),
@@ -130,13 +134,9 @@ def columns_of(rows: Iterable[Row]) -> list[str]:
 
 def as_csv(rows: Sequence[Row]) -> str:
     """The rows as CSV (RFC 4180, but lines end with a line feed): the same for equal rows."""
-    text = io.StringIO()
     columns = columns_of(rows)
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _written(row.get(name)) for name in columns})
-    return text.getvalue()
+    lines = ([_written(row.get(name)) for name in columns] for row in rows)
+    return formatting.as_csv((columns, *lines))
 
 
 def as_parquet(rows: Sequence[Row]) -> bytes:
@@ -168,23 +168,25 @@ def read_csv(path: Path) -> list[dict[str, Value]]:
         SourceError: It cannot be read, or is no such table.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise SourceError(f"{path}: cannot be read ({reason})") from None
-    reader = csv.DictReader(io.StringIO(text))
-    names = list(reader.fieldnames or ())
+        text = read_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise SourceError(f"{path}: cannot be read (it is not UTF-8)") from None
+    lines = csv.reader(io.StringIO(text, newline=""))
+    try:
+        names, *rows = ([formulated(cell) for cell in line] for line in lines if line)
+    except (ValueError, csv.Error) as error:
+        raise SourceError(f"{path}: is no table of a sweep's results ({error})") from None
     missing = [name for name in (CELL, SEED, *COLUMNS) if name not in names]
     if missing:
         raise SourceError(
             f"{path}: is no table of a sweep's results; it lacks the column {missing[0]}"
         )
     found = []
-    for line, row in enumerate(reader, start=2):
-        if None in row or None in row.values():
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(names):
             raise SourceError(f"{path}, line {line}: has not as many fields as the first line")
         try:
-            found.append({name: _read(name, row[name]) for name in names})
+            found.append({name: _read(name, cell) for name, cell in zip(names, row, strict=True)})
         except ValueError as error:
             raise SourceError(f"{path}, line {line}: {error}") from None
     return found

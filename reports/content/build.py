@@ -16,10 +16,15 @@ from reports.content.parts import AUDIENCES, INTERNAL, Report, registered
 from reports.content.serialise import as_json, check
 from reports.errors import ReportError
 from reports.reading.files import clean
-from reports.reading.source import Auditing, load
+from reports.reading.source import Auditing, RunSource, load
 
 
-def build(run_dir: Path, audience: str = INTERNAL, auditing: Auditing | None = None) -> Report:
+def build(
+    run_dir: Path,
+    audience: str = INTERNAL,
+    auditing: Auditing | None = None,
+    source: RunSource | None = None,
+) -> Report:
     """Return the report on a run, valid against the report's schema.
 
     Args:
@@ -28,13 +33,14 @@ def build(run_dir: Path, audience: str = INTERNAL, auditing: Auditing | None = N
             tells who took part, or how often.
         auditing: By whose key the findings will be signed; without it they count as the trainer's
             own.
+        source: The run as it was read already, by whoever checked its signatures.
 
     Raises:
         ReportError: The audience is unknown, or spec.yaml or ledger.jsonl cannot be read.
     """
     if audience not in AUDIENCES:
         raise ReportError(f"audience {audience!r}: must be one of {', '.join(AUDIENCES)}")
-    source = replace(load(run_dir), auditing=auditing)
+    source = replace(source or load(run_dir), auditing=auditing)
     try:
         report = Report(audience, {one.kind: one.build(source, audience) for one in registered()})
     except ValidationError as error:

@@ -122,7 +122,8 @@ class Communication(Part):
         bytes_down: Bytes downloaded by all clients; internal only where clients are drawn by
             chance.
         rounds: Rounds measured.
-        seconds: Seconds that the rounds took in all, as measured; null where not published.
+        seconds: Whole seconds that the rounds took in all, as measured, rounded up; null where not
+            published.
         expected_gradients: Gradients of single records that the spec lets one expect: rounds x
             clients a round x local steps x expected batch.
     """
@@ -263,10 +264,12 @@ def communication(source: RunSource, audience: str) -> Communication:
         known = [value for value in values if value is not None]
         return sum(known) if known and shown else None
 
+    seconds = total("seconds")
     return Communication(
         bytes_up=total("bytes_up"),
         bytes_down=total("bytes_down"),
         rounds=len(rows),
-        seconds=total("seconds"),
+        # Earlier runs have fractions of a second, which are not told on.
+        seconds=None if seconds is None else math.ceil(seconds),
         expected_gradients=unit_of(source).expected_gradients(source),
     )

@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json
 from reports.content.parts import AUDIENCES, FORMAT, FigureText, Registration, Rule, registered
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_ADDRESS = "https://dpfedadamw.org/schema"
+_NAME = "urn:dpfedadamw:schema"
 
 
 class _Described(GenerateJsonSchema):
@@ -96,12 +96,12 @@ def _conditional(part: Registration, rule: Rule) -> dict[str, Any]:
 
 
 def closed(
-    address: str, title: str, about: str, properties: dict[str, Any], **more: Any
+    name: str, version: int, title: str, about: str, properties: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     """Return a whole schema of an object with exactly these properties."""
     return {
         "$schema": _DIALECT,
-        "$id": f"{_ADDRESS}/{address}",
+        "$id": f"{_NAME}:{name}:v{version}",
         "title": title,
         "description": about,
         "type": "object",
@@ -138,7 +138,8 @@ def report_schema() -> dict[str, Any]:
         },
     }
     return closed(
-        f"report/v{FORMAT}",
+        "report",
+        FORMAT,
         "Privacy report of one federated training run",
         "What a run claims about privacy, what its audit found, and what neither covers. The "
         "internal report is restricted to the server's operator and the auditor; the public one "

@@ -7,10 +7,10 @@ palette, and every series also differs by dash and marker, so grey prints read t
 
 from __future__ import annotations
 
-import csv
 import io
 from typing import TYPE_CHECKING, Any, cast
 
+from reports import formatting
 from reports.content.parts import Report
 from reports.content.sections import FigureData, figures
 from reports.figures.style import MEASURED_FACE, PAGE_FACE, STYLE
@@ -63,18 +63,6 @@ def data(report: Report, identifier: str) -> FigureData:
     return figures()[identifier].data(report)
 
 
-def unformulated(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
-
-
 def as_csv(found: FigureData) -> bytes:
     """Return a figure's numbers as CSV, unrounded, empty where unknown."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(found.head)
-    writer.writerows(
-        [unformulated(cell) if isinstance(cell, str) else cell for cell in row]
-        for row in found.rows
-    )
-    return buffer.getvalue().encode("utf-8")
+    return formatting.as_csv((found.head, *found.rows)).encode()

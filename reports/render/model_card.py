@@ -6,6 +6,9 @@ towards a third party, never what tells who took part.
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +39,9 @@ _CLASSES = {
     "text": "AutoModelForSequenceClassification",
 }
 UNKNOWN_LICENCE = "unknown"
+# What Markdown reads within a line, and at its beginning, beyond words; HTML is escaped by itself.
+_NO_NAME = re.compile(r"[^\w.+-]")
+_MARKUP = re.compile(r"[\\\[\]`|!]|^[#+=~*-]|^\d+(?=[.)])")
 _MEAN = """
 Class scores are taken from the mean over a text's tokens; left to itself, the loaded class looks at
 the first token, for which nothing was trained. With `batch` from the tokeniser:
@@ -81,8 +87,8 @@ def write(
     )
     parts = [
         f"---\n{header}---\n",
-        f"# {_flat(identity.name)}\n",
-        _flat(identity.description) + "\n",
+        f"# {_shown(identity.name)}\n",
+        _shown(identity.description) + "\n",
         "## Privacy\n",
         _privacy(report),
         "## How to load it\n",
@@ -93,7 +99,9 @@ def write(
         "## Evaluation\n",
         _evaluation(report),
         "## What the claim does not cover\n",
-        _bullets([f"**{one.title}.** {one.text}" for one in report[OutsideBudget].root]),
+        "".join(
+            f"* **{_shown(one.title)}.** {_shown(one.text)}\n" for one in report[OutsideBudget].root
+        ),
         "## How to check it\n",
         _checking(report),
     ]
@@ -144,10 +152,10 @@ def _privacy(report: Report) -> str:
         ("towards", guarantee.towards),
         ("audit", f"{verdict.value}: {verdict.statement}"),
     ]
-    notes = [f"**{text}**" for text in report[Qualifications].root]
+    notes = [f"**{_shown(text)}**" for text in report[Qualifications].root]
     return "\n\n".join(
         [
-            guarantee.statement,
+            _shown(guarantee.statement),
             _table(rows),
             *notes,
             "This holds under these assumptions:",
@@ -178,7 +186,7 @@ def _loading(
     if with_backbone:
         where, pinned = '"FOLDER/base"', ""
     elif repository and base:
-        where, pinned = f'"{repository}"', f', revision="{base["revision"]}"'
+        where, pinned = json.dumps(repository), f", revision={json.dumps(base['revision'])}"
     else:
         where, pinned = '"BASE_FOLDER"', ""
     text = (
@@ -188,7 +196,7 @@ def _loading(
         'model = PeftModel.from_pretrained(base, "FOLDER")\n```\n'
     )
     if base:
-        text += f"\nThe base's weights have the SHA-256 `{base['weights_sha256']}`.\n"
+        text += f"\nThe base's weights have the SHA-256 {_code(base['weights_sha256'])}.\n"
     return text
 
 
@@ -216,7 +224,7 @@ def _training(report: Report) -> str:
         ("trained parameters", formatting.count(identity.parameters)),
         ("randomness", report[Randomness].mode),
     ]
-    return f"{_table(rows)}\n\n{mechanism.statement}\n"
+    return f"{_table(rows)}\n\n{_shown(mechanism.statement)}\n"
 
 
 def _evaluation(report: Report) -> str:
@@ -231,17 +239,17 @@ def _evaluation(report: Report) -> str:
         told.append(f"{loss} {formatting.plain(utility.final_loss)}")
     text = f"On the test records: {', '.join(told)}."
     if utility.scored:
-        text += f" {utility.scored}"
+        text += f" {_shown(utility.scored)}"
     return f"{text} Test metrics are published without noise.\n"
 
 
 def _checking(report: Report) -> str:
     identity = report[Identity]
     return (
-        f"The run is `{identity.run}`, made by dpfedadamw {identity.package}. Its "
+        f"The run is {_code(identity.run)}, made by dpfedadamw {_shown(identity.package)}. Its "
         "`model.safetensors` has the SHA-256 "
-        f"`{identity.digest('model.safetensors') or 'unknown'}`, and the run's attestation signs "
-        "that digest; `dpfedadamw verify` and the run's VERIFY.md say how to check it.\n"
+        f"{_code(identity.digest('model.safetensors') or 'unknown')}, and the run's attestation "
+        "signs that digest; `dpfedadamw verify` and the run's VERIFY.md say how to check it.\n"
     )
 
 
@@ -249,15 +257,21 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _cell(text: str) -> str:
-    return _flat(text).replace("|", "\\|")
+def _shown(text: str) -> str:
+    """One line that a page shows as it stands: no HTML, no link, no picture, no code."""
+    return _MARKUP.sub(r"\\\g<0>", html.escape(_flat(text), quote=False))
+
+
+def _code(text: str) -> str:
+    """A digest or a name, in which nothing else may stand."""
+    return f"`{_NO_NAME.sub('?', text)}`"
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(
-        ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
+        ["| | |", "|---|---|", *(f"| {name} | {_shown(text)} |" for name, text in rows)]
     )
 
 
 def _bullets(texts: Sequence[str]) -> str:
-    return "\n".join(f"* {_flat(text)}" for text in texts) + "\n"
+    return "\n".join(f"* {_shown(text)}" for text in texts) + "\n"

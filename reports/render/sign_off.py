@@ -39,7 +39,7 @@ from reports.render.pages import first
 from reports.render.pages.run import date_in_words
 from reports.sections.governance import Governance
 from reports.sections.meaning import Meaning
-from reports.signatures import pades
+from reports.signatures import pades, persons
 from reports.signatures.keys import public_fingerprint
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.statements import written_time
@@ -123,57 +123,144 @@ def _pages(
     return pdf.typeset(document(report, digests, answers, decision))
 
 
+def is_annex(path: Path) -> bool:
+    """Whether a PDF carries what an annex does; a report's own pages carry the report."""
+    try:
+        return bool(pades.attached(read_bytes(path), path.name, ATTACHMENT))
+    except (SourceError, PdfSignatureError):
+        return False
+
+
 def check(
-    annex: Path, run_dir: Path | None, signer: Path | None, tsa_roots: Iterable[Path] = ()
+    annex: Path,
+    run_dir: Path | None,
+    signers: Iterable[Path] = (),
+    tsa_roots: Iterable[Path] = (),
 ) -> VerificationResult:
-    """Check a signed annex: who signed it, and whether it is about the report at hand.
+    """Check a signed annex: who signed what, and whether it is about the report at hand.
 
     Args:
         annex: The PDF, possibly hostile.
-        run_dir: The run whose report was signed off; None says nothing of the report.
-        signer: Public key or certificate, PEM, that one signature must be by; without it, nobody
-            knows whose it is.
+        run_dir: The run whose report was signed off; None says nothing of the report, nor of the
+            decision: only the run shows that the pages say the same as the data inside them.
+        signers: Public keys or certificates, PEM, of those who must have signed; everybody else is
+            unknown.
         tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
 
     Returns:
-        Problems, statements and signers. Nothing in the files makes this raise.
+        Problems, statements and signers, each with the decision that it is under. Nothing in the
+        files makes this raise.
 
     Raises:
         KeyFileError: What the caller gave cannot be read.
     """
-    wanted = public_fingerprint(signer) if signer is not None else None
+    wanted = [public_fingerprint(path) for path in signers]
     found, name = Found(), annex.name
     try:
         data = read_bytes(annex)
-        signatures = pades.check_sign_off(data, name, load_roots(tsa_roots))
-        stated = mapping(parse_json(pades.attached(data, name, ATTACHMENT), ATTACHMENT))
+        signatures = persons.check_sign_off(data, name, load_roots(tsa_roots))
     except (SourceError, PdfSignatureError) as error:
         found.add(name, local(error, annex.parent).removeprefix(f"{name}: "))
         return found.result()
-    for one in signatures:
-        own = wanted == one.fingerprint
+    made = pades.made_as(data, name)
+    stated = _stated(made, name, found)
+    known = _check_subject(made, name, stated, run_dir, found)
+    signed = [_stated(one.signed, name, found) for one in signatures]
+    drawn = False
+    for one, said in zip(signatures, signed, strict=True):
+        own, person = one.fingerprint in wanted, _quoted(one.name)
+        _tell_signer(one, own, found)
+        if one.changed is not None:
+            found.add(name, f"was changed after {person} signed it: {one.changed}")
+        if one.shows and not own and len(signatures) > 1:
+            found.add(name, f"{person}, whose key you did not give, drew on pages of others")
+        decision = None
+        if one.prepared is None and said == stated and not drawn:
+            decision = _tell_decision(person, stated, found) if known else None
+        elif known and stated.get("decision") is not None:
+            why = one.prepared or "somebody else drew on it"
+            found.add(name, f"was changed before {person} signed it: {why}")
+        else:
+            found.say(
+                f"{person} signed pages that were filled in since they were made: read the "
+                "decision on these pages, as they were signed. The data inside do not show it."
+            )
+        if own and said != stated and any(said != other for other in signed):
+            _tell_other(person, said, found)
+        drawn = drawn or (one.shows and not own)
         time = written_time(one.timestamp.time) if one.timestamp is not None else None
-        found.signers.append(Signer("signer", one.fingerprint, name, own, time))
-        itself = one.name == one.issuer
-        issued = "by itself" if itself else f"by {one.issuer}"
-        when = f" on {one.claimed:%Y-%m-%d}, as the signer says" if one.claimed else ""
-        found.say(f"Signed by {one.name} (certificate issued {issued}){when}.")
-    if wanted is not None and not any(one.pinned for one in found.signers):
-        found.add(name, f"nobody signed it with the key you gave, {wanted}")
-    decision = mapping(stated.get("decision"))
-    said = clean(decision.get("text"), 400)
-    found.say(f"The decision: {said}" if said else "The decision stands on the pages alone.")
+        found.signers.append(
+            Signer("signer", one.fingerprint, name, own, time, person=one.name, decision=decision)
+        )
+    for key in wanted:
+        if key not in {one.fingerprint for one in signatures}:
+            found.add(name, f"nobody signed it with the key you gave, {key}")
     if run_dir is None:
-        found.say("No run was given, so that nothing is said of the report that it names.")
-    else:
-        _check_subject(data, name, stated, run_dir, found)
+        found.say(
+            "No run was given (--of), so that nothing is said of the report that it names, nor of "
+            "the decision: without the run nothing shows that pages and data say the same."
+        )
     return found.result()
 
 
+def _stated(signed: bytes, name: str, found: Found) -> dict[str, Any]:
+    """Return the data inside the file that one person signed."""
+    try:
+        return mapping(parse_json(pades.attached(signed, name, ATTACHMENT), ATTACHMENT))
+    except (SourceError, PdfSignatureError) as error:
+        found.add_error(name, error)
+        return {}
+
+
+def _quoted(name: str) -> str:
+    """Return a certificate's name as it cannot be taken for words of this program."""
+    return '"' + name.replace('"', "'") + '"'
+
+
+def _tell_signer(one: persons.PersonsSignature, own: bool, found: Found) -> None:
+    """Say whom a certificate names, and whether that is to be believed."""
+    issued = "by itself" if one.name == one.issuer else f"by {_quoted(one.issuer)}"
+    when = f" on {one.claimed:%Y-%m-%d}, as the signer says" if one.claimed else ""
+    known = "which you gave" if own else "which is unknown: anybody can make such a certificate"
+    found.say(
+        f"Signed by {_quoted(one.name)} (certificate issued {issued}){when}, with the key "
+        f"{one.fingerprint}, {known}."
+    )
+    if one.shows:
+        found.say(f"The signature of {_quoted(one.name)} draws a mark on a page.")
+
+
+def _tell_decision(person: str, stated: dict[str, Any], found: Found) -> str | None:
+    """Return and say what somebody decided, whose pages are known to say what the data say."""
+    decision = mapping(stated.get("decision"))
+    text, by, date = (clean(decision.get(key), 4_000) for key in ("text", "name", "date"))
+    if not text:
+        found.say(f"{person} signed pages that hold no decision.")
+        return None
+    found.say(f"{person} signed this decision: {text} ({by}, {date})")
+    return text
+
+
+def _tell_other(person: str, said: dict[str, Any], found: Found) -> None:
+    """Say what the data say that one of several signed, where those of the others say another."""
+    text = clean(mapping(said.get("decision")).get("text"), 4_000)
+    if text:
+        found.say(
+            f"{person} signed data that others did not sign. They say: {text} Whether the pages "
+            "say so too is not known."
+        )
+
+
 def _check_subject(
-    data: bytes, name: str, stated: dict[str, Any], run_dir: Path, found: Found
-) -> None:
-    """Check that the annex is about this run's files, and that its pages say what its data say."""
+    made: bytes, name: str, stated: dict[str, Any], run_dir: Path | None, found: Found
+) -> bool:
+    """Check that the annex is about this run's files, and that its pages say what its data say.
+
+    Returns:
+        Whether the file as it was made is what this run and the data inside give, to the byte.
+    """
+    if run_dir is None or found.problems:
+        return False
     files = Snapshot(run_dir)
     named = mapping(stated.get("files"))
     if not named or not set(named) <= {*_REPORTS, _MODEL}:
@@ -185,7 +272,7 @@ def _check_subject(
         except SourceError as error:
             found.add(file, local(error, run_dir).removeprefix(f"{file}: "))
     if found.problems:
-        return
+        return False
     audience = PUBLIC if any("public" in file for file in named) else INTERNAL
     decision = mapping(stated.get("decision"))
     texts = {key: clean(decision.get(key), 4_000) for key in ("text", "name", "date")}
@@ -194,14 +281,15 @@ def _check_subject(
         again = _pages(run_dir, audience, answers, Decision(**texts) if texts["text"] else None)
     except ReportError as error:
         found.add(name, f"cannot be compared with the run: {local(error, run_dir)}")
-        return
-    if pades.made_as(data, name) == again:
+        return False
+    if made == again:
         found.say("Its pages are those that this run and these answers give, to the byte.")
-    else:
-        found.say(
-            "Its pages were not made by this version of dpfedadamw, or were filled in with another "
-            "program: read them; the data inside are not all that was signed."
-        )
+        return True
+    found.say(
+        "Its pages were not made by this version of dpfedadamw, or were written again by another "
+        "program: read the decision on them. The data inside do not show it."
+    )
+    return False
 
 
 def _auditing(files: Snapshot, name: str) -> Auditing | None:

@@ -71,7 +71,7 @@ def _costs(costs: Communication) -> Iterator[Block]:
         ("Uploaded by all clients", costs.bytes_up, formatting.size(costs.bytes_up)),
         ("Downloaded by all clients", costs.bytes_down, formatting.size(costs.bytes_down)),
         ("Rounds measured", costs.rounds, formatting.count(costs.rounds)),
-        ("Time of the rounds, measured", costs.seconds, f"{costs.seconds or 0:,.1f} s"),
+        ("Time of the rounds, measured", costs.seconds, f"{costs.seconds or 0:,.0f} s"),
         ("Gradients of single records, expected", gradients, formatting.count(gradients)),
     )
     told = [[name, text] for name, value, text in rows if value is not None]

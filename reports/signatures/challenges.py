@@ -43,9 +43,9 @@ from reports.signatures.trust.signer import SigningKey
 from reports.signatures.trust.statements import read_time, written_time
 
 INTENT, CHALLENGE, DRAW = "intent.json", "challenge.json", "draw.json"
-INTENT_TYPE = "https://dpfedadamw.org/attestation/intent/v1"
-CHALLENGE_TYPE = "https://dpfedadamw.org/attestation/challenge/v1"
-DRAW_TYPE = "https://dpfedadamw.org/attestation/draw/v1"
+INTENT_TYPE = "urn:dpfedadamw:attestation:intent:v1"
+CHALLENGE_TYPE = "urn:dpfedadamw:attestation:challenge:v1"
+DRAW_TYPE = "urn:dpfedadamw:attestation:draw:v1"
 # By how much the clocks of trainer and auditor may differ.
 CLOCKS = timedelta(minutes=5)
 NONCE_BYTES = 32

@@ -25,15 +25,15 @@ from reports.signatures.keys import fingerprint
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-TRAINING_TYPE = "https://dpfedadamw.org/attestation/training/v2"
-RUN_TYPE = "https://dpfedadamw.org/attestation/run/v2"
-PUBLIC_TYPE = "https://dpfedadamw.org/attestation/public/v1"
-COMPARISON_TYPE = "https://dpfedadamw.org/attestation/comparison/v1"
-# The form before sequence numbers, which is read but not written any more.
-_EARLIER = {
-    TRAINING_TYPE: "https://dpfedadamw.org/attestation/training/v1",
-    RUN_TYPE: "https://dpfedadamw.org/attestation/run/v1",
-}
+_PREFIX = "urn:dpfedadamw:attestation:"
+TRAINING_TYPE = f"{_PREFIX}training:v2"
+RUN_TYPE = f"{_PREFIX}run:v2"
+PUBLIC_TYPE = f"{_PREFIX}public:v1"
+COMPARISON_TYPE = f"{_PREFIX}comparison:v1"
+# What is read but not written any more: types whose names were addresses, under a domain that is
+# not the project's, and among them the form before sequence numbers.
+_ADDRESS = "https://dpfedadamw.org/attestation/"
+_EARLIER = {TRAINING_TYPE: f"{_ADDRESS}training/v1", RUN_TYPE: f"{_ADDRESS}run/v1"}
 SHA256 = "sha256"
 SALTED = "hmacSha256"
 _HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
@@ -202,8 +202,17 @@ def refuse_high_s(envelope: Envelope, where: str) -> None:
         )
 
 
+def _names(predicate_type: str) -> tuple[str, ...]:
+    """Return the names under which a predicate type is read, today's first."""
+    if not predicate_type.startswith(_PREFIX):
+        return (predicate_type,)
+    name, version = predicate_type.removeprefix(_PREFIX).split(":")
+    earlier = _EARLIER.get(predicate_type)
+    return (predicate_type, f"{_ADDRESS}{name}/{version}", *([earlier] if earlier else ()))
+
+
 def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statement:
-    """Read a statement of one predicate type, or of the version before it.
+    """Read a statement of one predicate type, under today's name or an earlier one.
 
     Raises:
         EnvelopeError: The payload is no such statement, or names a subject twice.
@@ -212,7 +221,7 @@ def parse_statement(payload: bytes, predicate_type: str, where: str) -> Statemen
     if document.get("_type") != STATEMENT_TYPE:
         raise EnvelopeError(f"{where}: _type must be {STATEMENT_TYPE}")
     stated = document.get("predicateType")
-    if stated not in (predicate_type, _EARLIER.get(predicate_type, predicate_type)):
+    if stated not in _names(predicate_type):
         raise EnvelopeError(f"{where}: predicateType must be {predicate_type}")
     subjects: dict[str, tuple[str, str]] = {}
     for raw in sequence(document.get("subject")):

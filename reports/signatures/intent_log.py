@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ from reports.signatures.keys import refuse_open
 from reports.signatures.trust.statements import written_time
 
 FILE = "intents.jsonl"
+# A line of some hundred bytes for each intent, challenge and draw.
+_MOST_BYTES = 1 << 26
 _GENESIS = "0" * 64
 
 
@@ -224,6 +227,9 @@ def opened(folder: Path) -> Iterator[IntentLog]:
         refuse_open(folder)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(path, flags, 0o600), "r+b") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+                raise EnvelopeError(f"{path}: is no log of intents; put back a copy")
             _lock(file)
             yield IntentLog(file, path)
     except OSError as error:

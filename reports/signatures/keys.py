@@ -138,7 +138,7 @@ def store(
                 create(directory / name, data, mode)
             except FileExistsError:
                 # Who finds a private key without its public half writes that (`complete`).
-                if name != f"{stem}.pub" or (directory / name).read_bytes() != data:
+                if name != f"{stem}.pub" or _read(directory / name, secret=False) != data:
                     raise
             made.append(directory / name)
     except OSError as error:

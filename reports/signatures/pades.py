@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import io
 import re
-from base64 import b64encode
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 from asn1crypto import x509
@@ -36,6 +34,7 @@ from reports.signatures.trust.timestamps import (
     Authority,
     Timestamp,
     from_status,
+    is_for_timestamps,
     run,
     to_asn1,
     validation_context,
@@ -48,25 +47,6 @@ _ALT_TEXT = "Certification signature of the auditor"
 _REASON = "Certifies this privacy report as the auditor filed it; no change is allowed"
 _SIGN_OFF_REASON = "Signs off the report that this annex names by its digests"
 _ESIC = "ESIC"
-
-
-@dataclass(frozen=True)
-class PersonsSignature:
-    """A signature on an annex that holds, by whatever program and kind of key it was made.
-
-    Attributes:
-        name: Whom the certificate is for.
-        issuer: Who issued it; the same where it is self-signed.
-        fingerprint: SHA-256 of the public key, as the keys' fingerprints here are.
-        claimed: When, as the signer says, or None.
-        timestamp: When, as an authority says, or None.
-    """
-
-    name: str
-    issuer: str
-    fingerprint: str
-    claimed: datetime | None
-    timestamp: Timestamp | None
 
 
 @dataclass(frozen=True)
@@ -213,8 +193,8 @@ def _signed(
     return bytes(result.getvalue())
 
 
-@lru_cache(maxsize=2)
-def _reader(data: bytes) -> PdfFileReader:
+@lru_cache(maxsize=4)
+def opened(data: bytes) -> PdfFileReader:
     """Open a PDF that may be hostile; the same bytes are parsed once for signature and attachment.
 
     Raises:
@@ -232,7 +212,7 @@ def unsigned(data: bytes, where: str) -> bytes:
         PdfSignatureError: The bytes are no PDF, or were changed by something else than `sign`.
     """
     try:
-        reader = _reader(data)
+        reader = opened(data)
         revisions = reader.xrefs.total_revisions
         if revisions == 1:
             return data
@@ -269,7 +249,7 @@ def check(data: bytes, where: str, roots: tuple[x509.Certificate, ...] = ()) -> 
 
 
 async def _check(data: bytes, where: str, roots: tuple[x509.Certificate, ...]) -> PdfSignature:
-    reader = _reader(data)
+    reader = opened(data)
     found = reader.embedded_signatures
     if not found:
         raise PdfSignatureError(f"{where}: is not signed")
@@ -295,75 +275,13 @@ async def _check(data: bytes, where: str, roots: tuple[x509.Certificate, ...]) -
         raise PdfSignatureError(f"{where}: its signature does not hold")
     if status.coverage != SignatureCoverageLevel.ENTIRE_FILE:
         raise PdfSignatureError(f"{where}: something was added after it was signed")
-    _check_gap(data, embedded.byte_range, where)
+    _, before, after, _ = embedded.byte_range
+    if check_gap(data, (before, after), where) != embedded.pkcs7_content:
+        raise PdfSignatureError(f"{where}: its signature stands elsewhere than it says")
     permission = embedded.docmdp_level
     if "/DocMDP" not in reader.root.get("/Perms", {}) or permission != fields.MDPPerm.NO_CHANGES:
         raise PdfSignatureError(f"{where}: its signature does not forbid changes")
-    return PdfSignature(key, chain, status.signer_reported_dt, _timestamp(status, roots, where))
-
-
-def check_sign_off(
-    data: bytes, where: str, roots: tuple[x509.Certificate, ...] = ()
-) -> tuple[PersonsSignature, ...]:
-    """Check every signature on an annex, by whatever program it was made.
-
-    Args:
-        data: The PDF, possibly hostile.
-        where: Named in errors.
-        roots: Certificates of time-stamping authorities that the reader trusts.
-
-    Returns:
-        The signatures, in the order in which they were made. Whose they are, the certificates say;
-        whether to believe that is the reader's to judge.
-
-    Raises:
-        PdfSignatureError: There is none, one does not hold, or something was added after the last.
-    """
-    try:
-        return run(_check_persons(data, where, roots))
-    except PdfSignatureError:
-        raise
-    # The parsers of PDF, CMS and ASN.1 meet hostile bytes here and have no common error.
-    except Exception as error:
-        raise PdfSignatureError(
-            f"{where}: its signature cannot be read ({clean(str(error), 100)})"
-        ) from error
-
-
-async def _check_persons(
-    data: bytes, where: str, roots: tuple[x509.Certificate, ...]
-) -> tuple[PersonsSignature, ...]:
-    signed = [one for one in _reader(data).embedded_signatures if one.sig_object_type == "/Sig"]
-    if not signed:
-        raise PdfSignatureError(f"{where}: nobody has signed it")
-    found = []
-    for one in signed:
-        certificates = [one.signer_cert, *one.other_embedded_certs]
-        status = await async_validate_pdf_signature(
-            one,
-            signer_validation_context=validation_context((one.signer_cert,), certificates),
-            ts_validation_context=validation_context(roots),
-        )
-        subject = clean(one.signer_cert.subject.human_friendly, 200)
-        if not (status.intact and status.valid):
-            raise PdfSignatureError(f"{where}: the signature of {subject} does not hold")
-        last = one is signed[-1]
-        if last and status.coverage != SignatureCoverageLevel.ENTIRE_FILE:
-            raise PdfSignatureError(f"{where}: something was added after it was signed")
-        if status.coverage < SignatureCoverageLevel.CONTIGUOUS_BLOCK_FROM_START:
-            raise PdfSignatureError(f"{where}: the signature of {subject} leaves something out")
-        _check_gap(data, one.byte_range, where)
-        digest = sha256(one.signer_cert.public_key.dump()).digest()
-        found.append(
-            PersonsSignature(
-                subject,
-                clean(one.signer_cert.issuer.human_friendly, 200),
-                "SHA256:" + b64encode(digest).decode("ascii").rstrip("="),
-                status.signer_reported_dt,
-                _timestamp(status, roots, where),
-            )
-        )
-    return tuple(found)
+    return PdfSignature(key, chain, status.signer_reported_dt, timestamp_of(status, roots, where))
 
 
 def made_as(data: bytes, where: str) -> bytes:
@@ -373,7 +291,7 @@ def made_as(data: bytes, where: str) -> bytes:
         PdfSignatureError: The bytes are no PDF.
     """
     try:
-        reader = _reader(data)
+        reader = opened(data)
         first = reader.xrefs.get_startxref_for_revision(0)
     # The parser meets hostile bytes here and has no common error.
     except Exception as error:
@@ -382,15 +300,22 @@ def made_as(data: bytes, where: str) -> bytes:
     return data[: end.end()] if end is not None else data
 
 
-def _check_gap(data: bytes, byte_range: Any, where: str) -> None:
+def check_gap(data: bytes, gap: tuple[int, int], where: str) -> bytes:
     """Refuse anything but the signature in the one place that the signature does not cover.
+
+    Args:
+        data: The PDF.
+        gap: Where that place begins, and where it ends.
+        where: Named in errors.
+
+    Returns:
+        What stands there, with the zeros that fill it up.
 
     Raises:
         PdfSignatureError: The place holds more than one DER value, in hexadecimal, and zeros.
     """
-    _, before, after, _ = byte_range
-    gap = data[before:after]
-    digits = re.fullmatch(rb"<((?:[0-9A-Fa-f]{2})+)>", gap)
+    before, after = gap
+    digits = re.fullmatch(rb"<((?:[0-9A-Fa-f]{2})+)>", data[before:after])
     if digits is None:
         raise PdfSignatureError(f"{where}: holds more than a signature where the signature stands")
     content = bytes.fromhex(digits[1].decode("ascii"))
@@ -399,6 +324,7 @@ def _check_gap(data: bytes, byte_range: Any, where: str) -> None:
     length = int.from_bytes(content[2 : 2 + width], "big") if width else content[1]
     if content[2 + width + length :].strip(b"\0"):
         raise PdfSignatureError(f"{where}: holds unsigned bytes behind its signature")
+    return content
 
 
 def _ordered(certificates: list[Any]) -> Chain:
@@ -413,12 +339,21 @@ def _ordered(certificates: list[Any]) -> Chain:
     return tuple(chain)
 
 
-def _timestamp(status: Any, roots: tuple[x509.Certificate, ...], where: str) -> Timestamp | None:
+def timestamp_of(status: Any, roots: tuple[x509.Certificate, ...], where: str) -> Timestamp | None:
+    """Return the timestamp of a signature, None if it has none.
+
+    Raises:
+        PdfSignatureError: It does not hold.
+    """
     validity = status.timestamp_validity
     if validity is None:
         return None
     if not (validity.intact and validity.valid):
         raise PdfSignatureError(f"{where}: its timestamp does not hold")
+    if not is_for_timestamps(validity.signing_cert):
+        raise PdfSignatureError(
+            f"{where}: the certificate of its timestamp's authority is not for timestamps alone"
+        )
     return from_status(validity, roots)
 
 
@@ -434,7 +369,7 @@ def attached(data: bytes, where: str, name: str = ATTACHMENT) -> bytes:
         PdfSignatureError: It carries none.
     """
     try:
-        reader = _reader(data)
+        reader = opened(data)
         for entry in reader.root["/AF"]:
             file = entry.get_object()
             if file["/F"] == name:

@@ -42,6 +42,7 @@ RUN_ENVELOPE = "attestation.json"
 PUBLIC_ENVELOPE = "attestation-public.json"
 TRAINER_KEY, TRAINER_ROTATIONS = "trainer.pub", "trainer.rotations.json"
 AUDITOR_KEY, AUDITOR_ROTATIONS = "auditor.pub", "auditor.rotations.json"
+ROTATIONS: dict[Role, str] = {"trainer": TRAINER_ROTATIONS, "auditor": AUDITOR_ROTATIONS}
 INSTRUCTIONS, PUBLIC_INSTRUCTIONS = "VERIFY.md", "VERIFY-public.md"
 STAMP_SUFFIX, PROOF_SUFFIX = ".tsr", ".tlog"
 SIGNED_PAGES = frozenset({"report.pdf", "report-public.pdf"})

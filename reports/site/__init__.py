@@ -112,7 +112,8 @@ def site_schema() -> dict[str, Any]:
     found = definitions([SiteData])
     whole = found.pop("SiteData")
     return closed(
-        f"site/v{FORMAT}",
+        "site",
+        FORMAT,
         "Runs of one folder",
         whole["description"],
         whole["properties"],

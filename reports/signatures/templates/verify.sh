@@ -20,16 +20,20 @@ listing() {
   for name in $(find . ! -type f ! -type d -print | sed 's|^\./||' | named); do
     no "$name: is no regular file"
   done
-  if [ -e .unfinished ]; then no '.unfinished: a write was cut off here, or is going on'; fi
+  # A command that was killed leaves its lock, and nothing else if it changed nothing.
+  if [ -n "$(find . -mindepth 1 -path './.unfinished*' ! \( -type d -path ./.unfinished \) \
+    ! \( -type f -size -3 -path ./.unfinished/lock \))" ]; then
+    no '.unfinished: a write was cut off here, or is going on'
+  fi
   if [ -e checkpoint ]; then no 'checkpoint: is not signed; a finished run has none'; fi
-  find . "${private[@]}" -o -path ./checkpoint -prune \
+  find . "${private[@]}" -o -path ./checkpoint -prune -o -path ./.unfinished -prune \
     -o -type f ! -path "./$last.json" ! -path "./$last.json.tsr" -print \
     | sed 's|^\./||' | sort > "$work/present"
 }
 
 # ENVELOPE ROLE TYPE: the signature over a statement, and whose statement it is.
 envelope() {
-  local file="$1.json" key="$2.pub" payload keyid sig finger given s
+  local file="$1.json" key="$2.pub" payload keyid sig finger given s type
   payload=$(sed -n '3s/^"payload": "\([A-Za-z0-9+\/=]*\)",$/\1/p' "$file" 2> "$work/error")
   keyid=$(sed -n '5s/^"keyid": "\([A-Za-z0-9+\/=:]*\)",$/\1/p' "$file" 2> "$work/error")
   sig=$(sed -n '6s/^"sig": "\([A-Za-z0-9+\/=]*\)"$/\1/p' "$file" 2> "$work/error")
@@ -61,8 +65,10 @@ envelope() {
     && [[ $s > 7FFFFFFF800000007FFFFFFFFFFFFFFFDE737D56D38BCF4279DCE5617E3192A8 ]]; then
     no "$file: its signature was rewritten"
   fi
-  if ! grep -q "^\"predicateType\": \"https://dpfedadamw.org/attestation/$3/v[12]\",\$" \
-    "$work/$1.payload" || ! grep -q "^  \"role\": \"$2\",\$" "$work/$1.payload"; then
+  # Types had addresses as names before they had URNs.
+  type="urn:dpfedadamw:attestation:$3\|https://dpfedadamw.org/attestation/${3%:*}/v[12]"
+  if ! grep -q "^\"predicateType\": \"\($type\)\",\$" "$work/$1.payload" \
+    || ! grep -q "^  \"role\": \"$2\",\$" "$work/$1.payload"; then
     no "$file: is not what the $2 signs there"
   fi
   if ! grep -q "^  \"run\": \"$run\",\$" "$work/$1.payload"; then
@@ -219,13 +225,13 @@ check() {
   listing
   if [ -n "$bad" ]; then return; fi
   if [ "$kind" = public ]; then
-    envelope attestation-public auditor public
+    envelope attestation-public auditor public:v1
     content attestation-public model.safetensors model.json metrics.jsonl report-public.json \
       report-public.pdf report-public.html VERIFY-public.md trainer.pub auditor.pub
     beside
   else
-    envelope training.attestation trainer training
-    envelope attestation auditor run
+    envelope training.attestation trainer training:v2
+    envelope attestation auditor run:v2
     content training.attestation spec.yaml ledger.jsonl metrics.jsonl model.safetensors model.json \
       trainer.pub
     content attestation spec.yaml ledger.jsonl metrics.jsonl model.safetensors model.json \

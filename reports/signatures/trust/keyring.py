@@ -29,7 +29,7 @@ from reports.signatures.keys import (
 from reports.signatures.trust import certificates, statements
 from reports.signatures.trust.certificates import VALID_DAYS, Chain, check_chain, load_chain
 from reports.signatures.trust.revocations import list_path, own_revocations, read_entries
-from reports.signatures.trust.signer import CERTIFICATE_SUFFIX, ROTATIONS_SUFFIX
+from reports.signatures.trust.signer import CERTIFICATE_SUFFIX, ROTATIONS_SUFFIX, consenting
 from reports.signatures.trust.statements import Revocation, Sealed
 from reports.signatures.trust.timestamps import Authority
 
@@ -183,7 +183,7 @@ def rotate(
     days: int = VALID_DAYS,
     authority: Authority | None = None,
 ) -> KeyFiles:
-    """Make a successor that the present key signs over.
+    """Make a successor; the present key and the successor both sign that it follows.
 
     Args:
         role: "trainer" or "auditor".
@@ -208,7 +208,8 @@ def rotate(
             f"{present.private}: is revoked, so it cannot vouch for a successor; make a fresh key "
             f"with: dpfedadamw keys new --role {role}"
         )
-    earlier = statements.rotations_of(present.rotations)
+    path = present.rotations
+    earlier = consenting(statements.rotations_of(path), private, str(path))
     if len(earlier) >= statements.MOST_STATEMENTS:
         raise KeyFileError(f"{present.rotations}: no more than {len(earlier)} rotations")
     following = ec.generate_private_key(ec.SECP256R1())
@@ -216,7 +217,8 @@ def rotate(
     stamp = authority.stamp(envelope) if authority is not None else None
     chain = (certificates.self_signed(following, role, days),)
     target = Generation(role, _unused(role, directory, present.number + 1), directory)
-    return _store(target, following, new_passphrase, chain, (*earlier, Sealed(envelope, stamp)))
+    step = statements.consented(Sealed(envelope, stamp), following, str(target.rotations))
+    return _store(target, following, new_passphrase, chain, (*earlier, step))
 
 
 def revoke(

@@ -14,7 +14,7 @@ from reports.signatures.keys import Role, fingerprint, load_private
 from reports.signatures.trust import certificates
 from reports.signatures.trust.certificates import Chain
 from reports.signatures.trust.revocations import own_revocations
-from reports.signatures.trust.statements import Sealed, rotations_of
+from reports.signatures.trust.statements import Sealed, consented, rotations_of
 
 HARDWARE_SCHEME = "pkcs11:"
 CERTIFICATE_SUFFIX, ROTATIONS_SUFFIX = ".crt", ".rotations.json"
@@ -99,4 +99,21 @@ def _load_file(role: Role, path: Path, passphrase: str | None) -> SigningKey:
         chain = certificates.parse_chain(data, str(certificate_path))
         certificates.check_chain(chain, private.public_key(), str(certificate_path))
     chain = chain or (certificates.self_signed(private, role),)
-    return SigningKey(role, private, chain, rotations_of(rotations_path), path)
+    rotations = consenting(rotations_of(rotations_path), private, str(rotations_path))
+    return SigningKey(role, private, chain, rotations, path)
+
+
+def consenting(
+    rotations: tuple[Sealed, ...], private: ec.EllipticCurvePrivateKey, where: str
+) -> tuple[Sealed, ...]:
+    """Return the statements that lead to a key, the last one with the key's consent.
+
+    In the form of before, the old key signed alone. Anyone who keeps such a list next to
+    the key and signs with it consents to it.
+
+    Raises:
+        EnvelopeError: They lead to another key.
+    """
+    if not rotations or rotations[-1].consent is not None:
+        return rotations
+    return (*rotations[:-1], consented(rotations[-1], private, where))

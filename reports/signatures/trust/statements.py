@@ -1,8 +1,10 @@
 """What a holder signs about keys: this key replaces that one; that key is not to be trusted since.
 
-Both are in-toto Statements in DSSE envelopes like a run's attestations, so that the same few lines
-of shell check them. A statement of either kind may carry an RFC 3161 timestamp over its envelope.
-Their schemas are key-rotation.schema.json and key-revocation.schema.json.
+A replacement is signed by both keys. The old one alone could name anybody's key as its successor,
+and so pass that holder's works off as its own. Both kinds are in-toto Statements in DSSE envelopes
+like a run's attestations, so that the same few lines of shell check them. A statement of either
+kind may carry an RFC 3161 timestamp over its envelope. Their schemas are key-rotation.schema.json
+and key-revocation.schema.json.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import base64
 import binascii
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -33,8 +35,8 @@ from reports.signatures.dsse import (
 )
 from reports.signatures.keys import ROLES, fingerprint, fingerprint_digest, parse_public, public_pem
 
-ROTATION_TYPE = "https://dpfedadamw.org/attestation/key-rotation/v1"
-REVOCATION_TYPE = "https://dpfedadamw.org/attestation/key-revocation/v1"
+ROTATION_TYPE = "urn:dpfedadamw:attestation:key-rotation:v1"
+REVOCATION_TYPE = "urn:dpfedadamw:attestation:key-revocation:v1"
 Reason = Literal["key-compromise", "superseded", "cessation-of-operation", "unspecified"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 MOST_STATEMENTS = 64
@@ -48,10 +50,13 @@ class Sealed:
     Attributes:
         envelope: Bytes of the DSSE envelope.
         timestamp: RFC 3161 response over these bytes, or None.
+        consent: Of a rotation: the envelope in which the following key signs the same statement;
+            None in the form of before, by the old key alone.
     """
 
     envelope: bytes
     timestamp: bytes | None = None
+    consent: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Rotation:
         following: The key that replaces it.
         created: When, as the holder says.
         sealed: The envelope it was read from.
+        is_consented: Whether the following key signed it too.
     """
 
     role: str
@@ -71,6 +77,7 @@ class Rotation:
     following: ec.EllipticCurvePublicKey
     created: datetime
     sealed: Sealed
+    is_consented: bool
 
 
 @dataclass(frozen=True)
@@ -98,10 +105,11 @@ def write_rotation(
     following: ec.EllipticCurvePublicKey,
     created: datetime,
 ) -> bytes:
-    """Return the envelope in which a key names its successor."""
+    """Return the envelope in which a key names its successor; see `consented`."""
     predicate = {
         "role": role,
         "previous": fingerprint(private.public_key()),
+        "previous_key": public_pem(private.public_key()).decode("ascii"),
         "following": fingerprint(following),
         "public_key": public_pem(following).decode("ascii"),
         "created": written_time(created),
@@ -110,11 +118,35 @@ def write_rotation(
     return seal(write_statement(Statement(subjects, ROTATION_TYPE, predicate)), private)
 
 
+def consented(sealed: Sealed, following: ec.EllipticCurvePrivateKey, where: str) -> Sealed:
+    """Return a rotation with the consent of the key that it names as the successor.
+
+    Raises:
+        EnvelopeError: It is no rotation to that key.
+    """
+    payload = parse_envelope(sealed.envelope, where).payload
+    named = parse_statement(payload, ROTATION_TYPE, where).predicate.get("following")
+    if named != fingerprint(following.public_key()):
+        raise EnvelopeError(f"{where}: names another key as the successor")
+    return replace(sealed, consent=seal(payload, following))
+
+
+def signer_of(sealed: Sealed, where: str) -> ec.EllipticCurvePublicKey | None:
+    """Return the key that a rotation says signed it, None in the form of before, which lacks it.
+
+    Raises:
+        EnvelopeError: It is no rotation.
+    """
+    payload = parse_envelope(sealed.envelope, where).payload
+    said = parse_statement(payload, ROTATION_TYPE, where).predicate.get("previous_key")
+    return None if said is None else _public(said, where)
+
+
 def read_rotation(sealed: Sealed, signer: ec.EllipticCurvePublicKey, where: str) -> Rotation:
     """Read a rotation that must be signed by a key.
 
     Raises:
-        EnvelopeError: It is not, or is no rotation.
+        EnvelopeError: It is not, or is no rotation, or its consent is not by the key that follows.
     """
     envelope = parse_envelope(sealed.envelope, where)
     _check_signature(envelope, signer, where)
@@ -123,16 +155,24 @@ def read_rotation(sealed: Sealed, signer: ec.EllipticCurvePublicKey, where: str)
     following = _public(said.get("public_key"), where)
     if (
         said.get("previous") != fingerprint(signer)
+        or said.get("previous_key", public_pem(signer).decode("ascii"))
+        != public_pem(signer).decode("ascii")
         or said.get("following") != fingerprint(following)
         or statement.subjects != {"following": (SHA256, fingerprint_digest(following))}
     ):
         raise EnvelopeError(f"{where}: its keys contradict one another")
+    if sealed.consent is not None:
+        consent = parse_envelope(sealed.consent, where)
+        _check_signature(consent, following, where)
+        if consent.payload != envelope.payload:
+            raise EnvelopeError(f"{where}: the key that follows consents to something else")
     return Rotation(
         _role(said.get("role"), where),
         fingerprint(signer),
         following,
         read_time(said.get("created"), where),
         sealed,
+        sealed.consent is not None,
     )
 
 
@@ -161,7 +201,8 @@ def write_revocation(
         "reason": revocation.reason,
         "issued": written_time(issued),
         "issuer_key": public_pem(private.public_key()).decode("ascii"),
-        "rotations": [_sealed_to_json(entry) for entry in rotations],
+        # Who revokes signs this and so consents.
+        "rotations": [_sealed_to_json(replace(entry, consent=None)) for entry in rotations],
     }
     subjects = {"revoked": (SHA256, fingerprint_digest(revoked))}
     return seal(write_statement(Statement(subjects, REVOCATION_TYPE, predicate)), private)
@@ -276,6 +317,11 @@ def _sealed_to_json(entry: Sealed) -> dict[str, str | None]:
     return {
         "envelope": base64.b64encode(entry.envelope).decode("ascii"),
         "timestamp": base64.b64encode(stamp).decode("ascii") if stamp is not None else None,
+        **(
+            {"consent": base64.b64encode(entry.consent).decode("ascii")}
+            if entry.consent is not None
+            else {}
+        ),
     }
 
 
@@ -283,8 +329,11 @@ def _sealed_from_json(value: Any, where: str) -> Sealed:
     entry = mapping(value)
     try:
         envelope = base64.b64decode(str(entry.get("envelope")), validate=True)
-        stamp = entry.get("timestamp")
-        return Sealed(envelope, base64.b64decode(str(stamp), validate=True) if stamp else None)
+        stamp, consent = (
+            base64.b64decode(str(entry[name]), validate=True) if entry.get(name) else None
+            for name in ("timestamp", "consent")
+        )
+        return Sealed(envelope, stamp, consent)
     except (binascii.Error, ValueError) as error:
         raise EnvelopeError(f"{where}: holds something that is not base64") from error
 

@@ -22,7 +22,10 @@ from asn1crypto import cms, tsp, x509
 from cryptography.hazmat.primitives import serialization
 from pyhanko.sign.timestamps import TimeStamper
 from pyhanko.sign.timestamps.aiohttp_client import HTTPTimeStamper
-from pyhanko.sign.validation.generic_cms import validate_tst_signed_data
+from pyhanko.sign.validation.generic_cms import (
+    extract_certs_for_validation,
+    validate_tst_signed_data,
+)
 from pyhanko.sign.validation.status import TimestampSignatureStatus
 from pyhanko_certvalidator import ValidationContext
 
@@ -55,6 +58,23 @@ class Timestamp:
     trusted: bool
 
 
+class _Client(HTTPTimeStamper):
+    """Takes no timestamp that no reader would believe."""
+
+    async def async_timestamp(self, message_digest: bytes, md_algorithm: str) -> cms.ContentInfo:
+        """Return a timestamp by an authority whose certificate is for that.
+
+        Raises:
+            TimestampError: It is not.
+        """
+        token = await super().async_timestamp(message_digest, md_algorithm)
+        if not is_for_timestamps(extract_certs_for_validation(token["content"]).signer_cert):
+            raise TimestampError(
+                f"timestamp: the certificate of {self.url} is not for timestamps alone"
+            )
+        return token
+
+
 class Authority:
     """A time-stamping authority that answers at a URL."""
 
@@ -76,7 +96,7 @@ class Authority:
 
     def client(self) -> TimeStamper:
         """Return a client for the PDF's signature."""
-        return HTTPTimeStamper(self.url, timeout=_SECONDS)
+        return _Client(self.url, timeout=_SECONDS)
 
     def stamp(self, data: bytes) -> bytes:
         """Return the authority's answer over bytes, checked, as a DER TimeStampResp.
@@ -179,7 +199,25 @@ def _check_token(
         raise TimestampError(f"{where}: is over other bytes, or was changed")
     if not status.valid or not _plain(signed, status.signing_cert):
         raise TimestampError(f"{where}: its signature does not hold")
+    if not is_for_timestamps(status.signing_cert):
+        raise TimestampError(f"{where}: its authority's certificate is not for timestamps alone")
     return from_status(status, roots)
+
+
+def is_for_timestamps(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is for timestamps and nothing else, and says so as critical.
+
+    RFC 3161, 2.3 asks for it, and openssl as well. A key that signs other things too could be
+    brought to sign something that reads as a time.
+    """
+    purposes = [
+        extension
+        for extension in certificate["tbs_certificate"]["extensions"]
+        if extension["extn_id"].native == "extended_key_usage"
+    ]
+    return [(one["critical"].native, one["extn_value"].parsed.native) for one in purposes] == [
+        (True, ["time_stamping"])
+    ]
 
 
 def _plain(signed: cms.SignedData, certificate: x509.Certificate) -> bool:

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from reports.errors import SourceError, local
+from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
 from reports.reading.files import clean
 from reports.reading.snapshot import Snapshot
 from reports.reading.source import RunSource, load
-from reports.signatures import signing
+from reports.signatures import pades, signing
 from reports.signatures.dsse import Statement
 from reports.signatures.keys import ROLES, Role, default_directory, load_public, refuse_open
 from reports.signatures.trust.keyring import own_fingerprints
@@ -30,8 +30,8 @@ from reports.signatures.verification import (
     public,
     remembered,
 )
-from reports.signatures.verification.key_trust import Trust
-from reports.signatures.verification.remembered import Seen
+from reports.signatures.verification.key_trust import Trust, line_of
+from reports.signatures.verification.remembered import Memory, Present, Seen
 from reports.signatures.verification.results import Found, Outcome, Signer, VerificationResult
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "verify",
     "verify_and_read",
     "verify_comparison",
+    "verify_pages",
 ]
 
 
@@ -65,8 +66,8 @@ def verify(
         auditor_key: The same for the auditor.
         revocations: Lists of revoked keys. Those in the caller's own key folder count as well.
         tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
-        memory: File that keeps the latest state seen of each run (`remembered`); nothing is
-            compared or kept without.
+        memory: File that keeps the latest state seen of each run and signer (`remembered`);
+            nothing is compared or kept without, as a service should that checks runs for others.
         log_keys: Public keys of transparency logs that the caller trusts.
 
     Returns:
@@ -104,7 +105,7 @@ def verify_and_read(
     trust = _trust(
         {"trainer": trainer_key, "auditor": auditor_key}, revocations, tsa_roots, log_keys
     )
-    known = remembered.read(memory) if memory is not None else {}
+    known = remembered.read(memory) if memory is not None else Memory()
     found = Found()
     if not run_dir.is_dir():
         found.add(clean(run_dir.name, 200), "no such run directory")
@@ -127,12 +128,10 @@ def verify_and_read(
     else:
         run = None
     if memory is not None and run is not None:
-        present = {
-            name: Seen(number, files.sha256(name)) for name, number in found.sequence.items()
-        }
+        present = _present(files, trust, found)
         remembered.refuse_earlier(known, run, present, memory, found)
         if found.result().ok:
-            remembered.remember(known, run, present, memory, found)
+            remembered.remember(run, present, memory, found)
     _judge_signers(found)
     return found.result(), source
 
@@ -165,6 +164,45 @@ def verify_comparison(
     return found.result()
 
 
+def verify_pages(
+    path: Path,
+    auditor_key: Path | None = None,
+    revocations: Iterable[Path] = (),
+    tsa_roots: Iterable[Path] = (),
+) -> VerificationResult:
+    """Check a report's pages where nothing else is: its PDF, which the auditor certified.
+
+    Args:
+        path: The PDF file.
+        auditor_key: Public key that the signature must be by; see `verify`.
+        revocations: Lists of revoked keys.
+        tsa_roots: Certificates of time-stamping authorities that the caller trusts, PEM.
+
+    Returns:
+        Problems, statements and signers. Nothing in the file makes this raise.
+
+    Raises:
+        KeyFileError: As `verify`.
+        EnvelopeError: A list of revoked keys is damaged, or not signed by who may.
+    """
+    trust = _trust({"auditor": auditor_key}, revocations, tsa_roots, ())
+    found, files = Found(), Snapshot(path.parent)
+    try:
+        signed = pades.check(files.read(path.name), path.name, trust.roots).key
+    except (SourceError, PdfSignatureError, KeyFileError) as error:
+        found.add_error(path.name, local(error, path.parent))
+        return found.result()
+    wanted = trust.pinned.get("auditor", signed)
+    envelopes.check_pages(files, wanted, trust, found, (path.name,))
+    if not found.problems:
+        found.say(
+            "These are the pages alone. That what they state follows from ledger and evidence is "
+            "the word of whoever signed them; give the run's folder to check more."
+        )
+    _judge_signers(found)
+    return found.result()
+
+
 def _trust(
     pinned: Mapping[Role, Path | None],
     revocations: Iterable[Path],
@@ -182,6 +220,18 @@ def _trust(
         own={role: own_fingerprints(role, folder) for role in ROLES},
         logs=load_log_keys(log_keys),
     )
+
+
+def _present(files: Snapshot, trust: Trust, found: Found) -> dict[str, Present]:
+    """Return the number of each attestation whose signature holds, with its signer's keys."""
+    present = {}
+    for signer in found.signers:
+        if signer.envelope in found.sequence and signer.role in ROLES:
+            seen = Seen(found.sequence[signer.envelope], files.sha256(signer.envelope))
+            rotations = signing.ROTATIONS[signer.role]
+            line = line_of(files, rotations, signer.role, signer.fingerprint, trust)
+            present[signer.envelope] = Present(seen, line)
+    return present
 
 
 def _check_run(files: Snapshot, statements: dict[str, Statement], found: Found) -> RunSource | None:

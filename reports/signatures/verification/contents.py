@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit.untrusted.files import UNFINISHED
+from audit.untrusted.files import UNFINISHED, FileError, read_bytes
+from audit.untrusted.folders import list_files
 from reports.content import findings, guarantee
 from reports.content.parts import PUBLIC
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
@@ -28,6 +29,8 @@ from reports.signatures.verification.results import Found
 
 REPORTS = ("report", "report-public")
 _MODEL = "model.safetensors"
+# Who holds it, in a line.
+_MOST_LOCK_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,12 @@ def _check_withheld(public: Statement | None, found: Found) -> None:
 
 def _check_unlisted(files: Snapshot, found: Found) -> None:
     """Note what no signature covers: the state to resume from, and writes that did not end."""
-    if files.holds(UNFINISHED):
+    if _holds_a_lock_alone(files.folder / UNFINISHED):
+        found.say(
+            f"{UNFINISHED}/ is there, with nothing in it but the lock of a command that was killed "
+            "or is still at work: what is signed is whole. The next command that writes removes it."
+        )
+    elif files.holds(UNFINISHED):
         remedy = "dpfedadamw run --resume RUN_DIR finishes it"
         if files.holds(handing_over.ERASURE):
             remedy = (
@@ -124,6 +132,17 @@ def _check_unlisted(files: Snapshot, found: Found) -> None:
             "is not signed: a run that is not finished goes on from it (dpfedadamw run --resume "
             "RUN_DIR), a finished one has none; only from an older, finished run may it be moved",
         )
+
+
+def _holds_a_lock_alone(folder: Path) -> bool:
+    """Whether nothing lies in a run's place for unfinished files that belongs to the run."""
+    try:
+        listing = list_files(folder)
+        for name in listing.files:
+            read_bytes(folder, name, _MOST_LOCK_BYTES)
+    except FileError:
+        return False
+    return not (folder.is_symlink() or listing.refused) and set(listing.files) <= {"lock"}
 
 
 def check_evidence(run_dir: Path, statements: dict[str, Statement], found: Found) -> None:

@@ -22,6 +22,7 @@ from reports.signatures.trust.statements import (
     Rotation,
     read_bundle,
     read_rotation,
+    signer_of,
     written_time,
 )
 from reports.signatures.trust.timestamps import Timestamp
@@ -122,7 +123,10 @@ def leads_to(
     trust: Trust,
     found: Found,
 ) -> bool:
-    """Whether the holder of one key says, in the run's own file, that another replaced it.
+    """Whether the holders of both say, in the run's own file, that one key replaced another.
+
+    A statement to which the key that follows did not consent counts for nothing: its holder may be
+    somebody else.
 
     Args:
         files: The run directory's files.
@@ -148,6 +152,13 @@ def leads_to(
             if steps:
                 break
             continue  # The caller's key may not be the first one.
+        if not rotation.is_consented:
+            found.say(
+                f"{name}: {rotation.previous} names {fingerprint(rotation.following)} as its "
+                "successor, which did not consent (earlier versions did not ask it), so it is not "
+                "followed. Give the new key itself, or let its holder sign this run again."
+            )
+            return False
         stamp = None
         if sealed.timestamp is not None:
             try:
@@ -168,3 +179,36 @@ def leads_to(
         f"({dates}); {fingerprint(end)} follows from it."
     )
     return True
+
+
+def line_of(files: Snapshot, name: str, role: Role, key: str, trust: Trust) -> frozenset[str]:
+    """Return a key and those that it replaced, as far as their holders say so in the run's file.
+
+    Each step must be signed by both keys, and the earlier one not revoked: its thief could name a
+    successor too. All keys in the caller's own key folder are of one line.
+
+    Args:
+        files: The run directory's files.
+        name: The file of rotations in it.
+        role: Whose keys.
+        key: Fingerprint of the key that signed the run.
+        trust: What the caller brings along.
+    """
+    own = trust.own[role]
+    line, last = {key, *(own if key in own else ())}, key
+    try:
+        data = files.read(name, MOST_BYTES) if files.holds(name) else None
+        chain = read_bundle(data, "rotations", name) if data is not None else ()
+        for sealed in reversed(chain):
+            signer = signer_of(sealed, name) or trust.pinned.get(role)
+            if signer is None:
+                break
+            step = read_rotation(sealed, signer, name)
+            joined = step.is_consented and fingerprint(step.following) == last
+            if not joined or step.role != role or step.previous in trust.revoked:
+                break
+            last = step.previous
+            line.add(last)
+    except (SourceError, EnvelopeError):
+        pass  # Named already where it matters; what holds no line joins no keys.
+    return frozenset(line)

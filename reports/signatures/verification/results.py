@@ -30,6 +30,8 @@ class Signer:
         pinned: Whether the key was given by the caller rather than found in the run.
         time: When, as a time-stamping authority says whom the caller trusts; ISO 8601, or None.
         own: Whether the key lies in the caller's own key folder.
+        person: The name in the certificate, of somebody who signs a report off; else None.
+        decision: The decision that such a person signed; None where only the pages can say it.
     """
 
     role: Role | Literal["signer"]
@@ -38,6 +40,8 @@ class Signer:
     pinned: bool
     time: str | None = None
     own: bool = False
+    person: str | None = None
+    decision: str | None = None
 
     @property
     def is_known(self) -> bool:

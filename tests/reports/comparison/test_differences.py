@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from reports.comparison import cross_table, differences
@@ -31,6 +33,54 @@ def test_means_and_intervals_are_those_of_the_paired_test():
     assert found.mean == pytest.approx(np.mean(np.subtract(OURS, CLOSE)), rel=1e-12)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
     assert found.seeds == 5
+
+
+@given(st.data())
+def test_only_seeds_that_both_rows_have_are_compared_each_with_itself_in_any_order(data):
+    """Whatever other seeds either row has, and in which order its runs came."""
+    common = data.draw(st.integers(2, 5))
+    names = data.draw(st.permutations(range(12)))
+    shared, alone = names[:common], names[common:]
+    cut = data.draw(st.integers(0, len(alone)))
+    scatter = st.floats(-0.05, 0.05)
+    level = {seed: 0.5 + 0.04 * place for place, seed in enumerate(names)}
+    ours = {seed: level[seed] + 0.03 for seed in [*shared, *alone[:cut]]}
+    theirs = {seed: level[seed] + data.draw(scatter) for seed in [*shared, *alone[cut:]]}
+    rows = [
+        row(f"{name}{seed}", seed, 0.5, method=name, test_accuracy=values[seed])
+        for name, values in (("ours", ours), ("theirs", theirs))
+        for seed in data.draw(st.permutations(sorted(values)))
+    ]
+    made = cross_table.tabulate(rows, "method", None, "test_accuracy")
+    found = differences.against(made, "ours").differences["theirs", ""]
+    pairs = [ours[seed] for seed in shared], [theirs[seed] for seed in shared]
+    each = np.subtract(*pairs)
+    assert found.seeds == common
+    assert found.mean == pytest.approx(np.mean(each), rel=1e-9, abs=1e-12)
+    entries = (made.entries["ours", ""], made.entries["theirs", ""])
+    if np.std(each) > 1e-6:
+        reference = stats.ttest_rel(*pairs)
+        assert cross_table.chance(*entries) == pytest.approx(reference.pvalue, rel=1e-6)
+        interval = reference.confidence_interval(0.95)
+        assert (found.low, found.high) == pytest.approx(tuple(interval), rel=1e-6, abs=1e-12)
+
+
+def test_a_seed_that_failed_in_one_row_does_not_pair_the_others_with_the_wrong_ones():
+    """A clear lead at every seed, which pairing by order would lose in the seeds' own spread."""
+    steep = [0.50, 0.62, 0.55, 0.70, 0.58]
+    rows = [
+        row(f"ours{seed}", seed, 0.5, method="ours", test_accuracy=value + 0.01 + seed / 1e4)
+        for seed, value in enumerate(steep)
+    ]
+    rows += [
+        row(f"theirs{seed}", seed, 0.5, method="theirs", test_accuracy=value)
+        for seed, value in enumerate(steep)
+        if seed != 1
+    ]
+    made = cross_table.tabulate(rows, "method", None)
+    assert cross_table.chance(made.entries["ours", ""], made.entries["theirs", ""]) < 1e-4
+    found = differences.against(made, "ours").differences["theirs", ""]
+    assert (found.verdict, found.seeds) == ("wins", 4)
 
 
 def test_it_wins_ties_and_loses():

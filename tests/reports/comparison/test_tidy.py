@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -206,3 +207,18 @@ def test_of_a_loss_less_is_better():
     ]
     table = cross_table.tabulate(rows, "method", None, "train_loss")
     assert table.entries["low", ""].best
+
+
+@pytest.mark.parametrize(
+    "text", ["=cmd|'/c calc'!A1", "+1+1", "@SUM(A1)", "-x", "\t=1", "  =1", "\uff1d1", "'=1", "''-"]
+)
+def test_no_cell_of_the_results_is_a_formula_and_each_reads_back_as_it_was(text, tmp_path):
+    path = tmp_path / "results.csv"
+    content = tidy.as_csv([row("a", 0, -0.5, method=text)])
+    path.write_text(content, encoding="utf-8", newline="")
+    assert not re.search(r'[,\n]"?\s*[=+@\uff1d]', content)
+    (again,) = tidy.read_csv(path)
+    assert again["method"] == text
+    # A number that is negative is one still.
+    assert again["test_accuracy"] == -0.5
+    assert ",-0.5," in content

@@ -20,6 +20,7 @@ import pytest
 from reports import build_report
 from reports.comparison import compare
 from reports.render import comparison_report
+from tests.reports.changed_runs import change_participation
 from tests.reports.data import data_of
 
 pikepdf = pytest.importorskip("pikepdf", reason="pikepdf is not installed")
@@ -123,34 +124,6 @@ def test_planted_values_reach_no_comparison(make_run: MakeRun, tmp_path: Path) -
     for audience in ("internal", "public"):
         for path in comparison_report.write(compare(runs, audience), tmp_path / "out").values():
             assert_clean(path)
-
-
-def change_participation(run: Path) -> None:
-    """The same run, had other clients taken part: more often, at a larger loss of each."""
-    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text("utf-8").splitlines()]
-    for line in lines:
-        if line["kind"] == "round":
-            line["clients"] = [*line["clients"][::-1][:-1], 0]
-        elif line["kind"] == "spend":
-            line["client"] = 9 - line["client"]
-    for row in lines[-1]["server"]["clients"]:
-        row["participations"] += 1
-        for name in row["epsilon"]:
-            row["epsilon"][name] *= 1.25
-    lines[-1]["server"]["epsilon"]["pld"] *= 1.25
-    lines[-1]["profile"] = [[2 * e, d] for e, d in lines[-1]["profile"]]
-    text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    (run / "ledger.jsonl").write_text(text, "utf-8")
-    audit = json.loads((run / "audit.json").read_text("utf-8"))
-    audit["inputs"].pop("ledger.jsonl")
-    for check in audit["checks"]:
-        check["measurement"] += " Client 2 took part 11 times."
-        for row in check["details"].get("over_rounds", []):
-            row["server"] *= 1.25
-        if "quantiles" in check["details"]:
-            widths = check["details"]["quantiles"]
-            widths["low"] = [value * 1.1 for value in widths["low"]]
-    (run / "audit.json").write_text(json.dumps(audit), "utf-8")
 
 
 def test_other_participation_leaves_the_same_public_bytes(make_run: MakeRun) -> None:

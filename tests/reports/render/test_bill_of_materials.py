@@ -16,7 +16,7 @@ from reports.content.build import build
 from reports.content.parts import INTERNAL, PUBLIC
 from reports.render import bill_of_materials
 from tests.published import needs_schemas, schema
-from tests.reports.site.test_site import rewrite_header
+from tests.reports.changed_runs import rewrite_header
 
 MakeRun = Any  # the builder that conftest gives
 KINDS: dict[str, dict[str, Any]] = {

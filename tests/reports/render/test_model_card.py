@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import yaml
@@ -97,3 +98,20 @@ def test_the_hubs_own_reader_understands_the_header(public, form):
     results = {one.metric_type: one.metric_value for one in card.data.eval_results}
     assert results["accuracy"] == pytest.approx(public["utility"]["final_accuracy"])
     assert card.data.eval_results[0].dataset_name == public["identity"]["dataset"]
+
+
+HOSTILE = "<img src=x onerror=alert(1)> [a](javascript:x) ![b](http://x) `c` | # d"
+
+
+def test_texts_of_a_run_are_shown_as_they_stand(public):
+    hostile = copy.deepcopy(public)
+    hostile["identity"] |= {"name": HOSTILE, "description": HOSTILE, "run": HOSTILE}
+    hostile["mechanism"] |= {"algorithm": HOSTILE, "statement": HOSTILE}
+    base = {"source": 'a/b"); import os; ("', "revision": HOSTILE, "weights_sha256": HOSTILE}
+    text = model_card.write(report_of(hostile), "adapters", "text", base, False, HOSTILE)
+    body = text.split("\n---\n", 1)[1]
+    lines = [line for line in body.splitlines() if "revision=" not in line]
+    assert not re.search(r"<img|(?<!\\)\[[ab]|(?<!\\)`c", "\n".join(lines))
+    # What is given to be run names the base in a text, and nothing else.
+    assert 'a/b\\"); import os; (\\"' in body
+    assert header_of(text)["license"] == HOSTILE

@@ -83,17 +83,18 @@ def annex(run: Path, tmp_path: Path, officer: SigningKey) -> Path:
 
 
 def problems(annex: Path, run: Path | None, key: Path | None = None) -> list[str]:
-    return [problem.reason for problem in sign_off.check(annex, run, key).problems]
+    keys = [] if key is None else [key]
+    return [problem.reason for problem in sign_off.check(annex, run, keys).problems]
 
 
 def test_a_person_signs_it_off_and_it_holds_for_who_knows_the_key(
     run: Path, annex: Path, tmp_path: Path
 ) -> None:
-    found = sign_off.check(annex, run, tmp_path / "officer" / "auditor.pub")
+    found = sign_off.check(annex, run, [tmp_path / "officer" / "auditor.pub"])
     assert found.ok
-    assert "The decision: Approved, for one year." in found.statements
+    assert [one.decision for one in found.signers] == ["Approved, for one year."]
     assert any("to the byte" in text for text in found.statements)
-    assert sign_off.check(annex, run, None).outcome is Outcome.SIGNER_UNKNOWN
+    assert sign_off.check(annex, run).outcome is Outcome.SIGNER_UNKNOWN
     with pikepdf.open(annex) as pages:
         said = json.loads(pages.attachments["sign-off.json"].get_file().read_bytes())
     assert said["decision"]["name"] == DECISION.name
@@ -142,9 +143,11 @@ def test_pages_that_say_something_else_than_the_data_are_noticed(
     with monkeypatch.context() as patch:
         patch.setattr(sign_off, "document", otherwise)
         sign_off.write(run, target, decision=DECISION, key=officer)
-    told = sign_off.check(target, run, tmp_path / "officer" / "auditor.pub").statements
-    assert any("read them" in text for text in told)
-    assert not any("to the byte" in text for text in told)
+    found = sign_off.check(target, run, [tmp_path / "officer" / "auditor.pub"])
+    assert any("read the decision on them" in text for text in found.statements)
+    assert not any("to the byte" in text for text in found.statements)
+    assert not any(DECISION.text in text for text in found.statements)
+    assert [one.decision for one in found.signers] == [None]
 
 
 def test_a_second_person_may_sign_too(
@@ -154,7 +157,7 @@ def test_a_second_person_may_sign_too(
     monkeypatch.setattr(pades, "SIGN_OFF_FIELD", "Signed off too")
     twice = tmp_path / "twice.pdf"
     twice.write_bytes(pades.sign_off(annex.read_bytes(), second, "B. Person", "twice.pdf"))
-    found = sign_off.check(twice, run, tmp_path / "officer" / "auditor.pub")
+    found = sign_off.check(twice, run, [tmp_path / "officer" / "auditor.pub"])
     assert len(found.signers) == 2
     assert found.is_intact
 

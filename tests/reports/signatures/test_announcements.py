@@ -419,7 +419,8 @@ def test_an_intent_is_the_one_that_was_answered_for_this_spec_by_this_trainer(sm
     ]
     assert [one.envelope for one in found.signers] == ["challenge.json", "draw.json"]
     step = statements.write_rotation("trainer", small.trainer.private, other.public, NOON)
-    bundle = statements.write_bundle("rotations", (statements.Sealed(step),))
+    agreed = statements.consented(statements.Sealed(step), other.private, "file")
+    bundle = statements.write_bundle("rotations", (agreed,))
     (small.folder / "trainer.rotations.json").write_bytes(bundle)
     found = small.found(by=other)
     assert (found.problems, len(found.signers)) == ([], 3)

@@ -106,7 +106,7 @@ def test_an_intent_tells_neither_key_nor_data(intent):
 @pytest.mark.parametrize("name", ["intent", "challenge", "drawn"])
 def test_each_is_as_its_schema_says(name, request):
     said = json.loads(parse_envelope(request.getfixturevalue(name), "it").payload)
-    kind = said["predicateType"].split("/")[-2]
+    kind = said["predicateType"].split(":")[-2]
     schema = json.loads((SCHEMAS / f"{kind}.schema.json").read_bytes())
     assert schema["$id"] == said["predicateType"]
     jsonschema.Draft202012Validator.check_schema(schema)

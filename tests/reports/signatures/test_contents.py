@@ -264,7 +264,7 @@ def test_the_public_envelope_names_no_evidence_and_the_form_before_numbers_no_fi
     evidenced: tuple[Path, EvidenceDigests],
 ) -> None:
     run, digests = evidenced
-    earlier = RUN_TYPE.replace("/v2", "/v1")
+    earlier = "https://dpfedadamw.org/attestation/run/v1"
 
     def said(statements: dict[str, Statement]) -> tuple[list[str], list[str]]:
         found = Found()
@@ -487,8 +487,13 @@ def test_what_reports_must_be_about_is_the_run_its_public_verdict_and_its_files(
 def test_what_is_open_or_left_over_is_named_and_a_long_name_is_cut(run: Path) -> None:
     (run / ".unfinished").mkdir()
     (run / "checkpoint").mkdir()
+    # A lock alone is what every command leaves that was killed, or holds while it is at work.
+    (run / ".unfinished" / "lock").touch()
+    assert [one.split(":")[0] for one in checked(run, subjects())] == ["checkpoint"]
+    (run / ".unfinished" / "lock").rename(run / ".unfinished" / "report.json")
     found = checked(run, subjects())
     assert [one.split(":")[0] for one in found] == [".unfinished", "checkpoint"]
+    (run / ".unfinished" / "report.json").unlink()
     for name in (".unfinished", "checkpoint"):
         (run / name).rmdir()
     public = Statement(subjects(), PUBLIC_TYPE, {})

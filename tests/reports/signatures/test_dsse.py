@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,7 +164,7 @@ def test_what_is_no_statement_is_refused_with_what_is_wrong(
 
 
 def test_a_statement_of_the_form_before_numbers_is_read_and_has_none() -> None:
-    earlier = RUN_TYPE.replace("/v2", "/v1")
+    earlier = "https://dpfedadamw.org/attestation/run/v1"
     data = write_statement(Statement(SAID.subjects, earlier, SAID.predicate))
     assert SAID.is_numbered
     assert not parse_statement(data, RUN_TYPE, "file").is_numbered
@@ -173,6 +174,39 @@ def test_a_statement_of_the_form_before_numbers_is_read_and_has_none() -> None:
     # Of the others there was none before.
     with pytest.raises(EnvelopeError, match="predicateType must be"):
         parse_statement(data, dsse.PUBLIC_TYPE, "file")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "training:v2", "run:v2", "public:v1", "comparison:v1", "key-rotation:v1",
+        "key-revocation:v1", "intent:v1", "challenge:v1", "draw:v1",
+    ],
+)  # fmt: skip
+def test_each_type_is_read_under_the_address_that_was_its_name(kind: str) -> None:
+    today = f"urn:dpfedadamw:attestation:{kind}"
+    before = f"https://dpfedadamw.org/attestation/{kind.replace(':', '/')}"
+    for name in (today, before):
+        data = write_statement(Statement(SAID.subjects, name, SAID.predicate))
+        found = parse_statement(data, today, "file")
+        assert found.predicate_type == name
+        assert found.is_numbered
+    # No number of a version is made up for either.
+    for name in (f"{today[:-1]}9", f"{before[:-1]}9", today.replace("dpfedadamw", "another")):
+        data = write_statement(Statement(SAID.subjects, name, SAID.predicate))
+        with pytest.raises(EnvelopeError, match=f"predicateType must be {today}"):
+            parse_statement(data, today, "file")
+
+
+def test_what_an_earlier_version_signed_is_still_read() -> None:
+    """Written and signed by the version before URNs, not by this one."""
+    text = (Path(__file__).parent / "earlier_names.json").read_text("utf-8")
+    signed = {name: one.encode() for name, one in json.loads(text).items()}
+    for data in signed.values():
+        assert b"https://dpfedadamw.org/attestation/" in parse_envelope(data, "it").payload
+    assert challenges.read_challenge(signed["challenge"], "it").intent.promised.run == "a-run"
+    assert challenges.read_draw(signed["draw"], "it").participations == 3
+    assert statements.read_revocation(signed["revocation"], "it").reason == "superseded"
 
 
 def test_the_names_of_the_two_standards_are_theirs() -> None:

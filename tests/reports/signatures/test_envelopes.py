@@ -141,7 +141,7 @@ def test_without_a_key_nothing_is_said_of_an_envelope_but_that_it_is_none(tmp_pa
 
 
 def test_the_form_before_numbers_has_either_signature_and_number_0(tmp_path: Path) -> None:
-    earlier = RUN_TYPE.replace("/v2", "/v1")
+    earlier = "https://dpfedadamw.org/attestation/run/v1"
     for data in (sealed(earlier), other_form(sealed(earlier))):
         statement, found = opened(tmp_path, data)
         assert statement is not None
@@ -251,13 +251,15 @@ def test_a_key_that_was_given_counts_and_another_one_in_the_run_is_named(tmp_pat
     assert told(found) == [f"auditor.pub: is {other}, not the key you gave, {KEY}"]
     # A chain of the holder's own statements leads from the one to the other.
     step = statements.write_rotation("auditor", AUDITOR, STRANGER.public_key(), WHEN)
-    bundle = statements.write_bundle("rotations", (Sealed(step),))
+    agreed = statements.consented(Sealed(step), STRANGER, "file")
+    bundle = statements.write_bundle("rotations", (agreed,))
     (tmp_path / "auditor.rotations.json").write_bytes(bundle)
     got, found = keys(tmp_path, pinned(auditor=AUDITOR), "auditor")
     assert (got, told(found)) == ({"auditor": other}, [])
     (tmp_path / "trainer.pub").write_bytes(public_pem(STRANGER.public_key()))
     step = statements.write_rotation("trainer", AUDITOR, STRANGER.public_key(), WHEN)
-    bundle = statements.write_bundle("rotations", (Sealed(step),))
+    agreed = statements.consented(Sealed(step), STRANGER, "file")
+    bundle = statements.write_bundle("rotations", (agreed,))
     (tmp_path / "trainer.rotations.json").write_bytes(bundle)
     assert keys(tmp_path, pinned(trainer=AUDITOR), "trainer")[0] == {"trainer": other}
 

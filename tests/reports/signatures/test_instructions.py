@@ -23,11 +23,12 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 from reports import build_report
 from reports.errors import SourceError
 from reports.signatures import instructions, keys, pades, signing
-from reports.signatures.dsse import Envelope, parse_envelope, write_envelope
+from reports.signatures.dsse import Envelope, parse_envelope, seal, write_envelope
 from reports.signatures.keys import fingerprint
 from reports.signatures.trust import signer
 from reports.signatures.trust.signer import SigningKey
-from tests.reports import stranger
+from reports.signatures.verification import verify
+from tests.reports import earlier_names, stranger
 from tests.reports.signing_keys import create, fresh
 from tests.reports.stranger import Said, needs_shell
 
@@ -80,6 +81,40 @@ def test_a_good_run_all_holds_for_who_knows_the_fingerprints(case: Case) -> None
     said = case.check()
     assert said.last == "ALL HOLD"
     assert "evidence: is not here" in said.text
+
+
+def test_a_run_that_was_signed_while_types_had_addresses_all_holds(case: Case) -> None:
+    """By the script that is written today; the one in the run knows those names alone."""
+    earlier_names.rename(case.run, case.trainer, case.auditor)
+    said = case.check()
+    assert (said.code, said.last) == (0, "ALL HOLD"), said.text
+    (case.run / "metrics.jsonl").write_bytes(b"{}\n")
+    assert case.check().code == 1
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "urn:dpfedadamw:attestation:run:v1",
+        "urn:dpfedadamw:attestation:run:v3",
+        "urn:dpfedadamw:attestation:training:v2",
+        "urn:elsewhere:attestation:run:v2",
+        "https://elsewhere.org/attestation/run/v2",
+        "https://dpfedadamw.org/attestation/run:v2",
+    ],
+)
+def test_a_statement_of_another_type_does_not_hold(case: Case, kind: str) -> None:
+    path = case.run / "attestation.json"
+    payload = parse_envelope(path.read_bytes(), path.name).payload
+    named = payload.replace(b'"urn:dpfedadamw:attestation:run:v2"', f'"{kind}"'.encode())
+    assert named != payload
+    path.write_bytes(seal(named, case.auditor.private))
+    said = case.check()
+    assert said.code == 1
+    assert "attestation.json: is not what the auditor signs there" in said.text
+    keys = {role: case.run / f"{role}.pub" for role in ("trainer", "auditor")}
+    problems = [str(one) for one in verify(case.run, keys["trainer"], keys["auditor"]).problems]
+    assert any("predicateType must be urn:dpfedadamw:attestation:run:v2" in one for one in problems)
 
 
 def test_nobody_is_known_by_keys_of_the_run_alone(case: Case) -> None:
@@ -290,6 +325,7 @@ def checkpoint(case: Case) -> None:
 
 def unfinished(case: Case) -> None:
     (case.run / ".unfinished").mkdir()
+    (case.run / ".unfinished" / "report.json").write_text("half")
 
 
 FORGERIES: dict[str, tuple[Callable[[Case], None], tuple[str, ...]]] = {
@@ -381,6 +417,12 @@ def test_a_forgery_is_named_in_the_last_line(case: Case, name: str) -> None:
     for reason in reasons:
         assert reason in said.last
     assert "\nALL HOLD" not in said.text
+
+
+def test_a_lock_that_a_killed_command_left_is_no_forgery(case: Case) -> None:
+    (case.run / ".unfinished").mkdir()
+    (case.run / ".unfinished" / "lock").write_text('{"process": 1}')
+    assert case.check().code == 0
 
 
 def test_a_forged_page_of_the_pdf_would_pass_where_the_last_byte_range_is_believed(

@@ -7,7 +7,7 @@ import json
 import shutil
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jsonschema
@@ -31,10 +31,10 @@ from reports.signatures.trust import (
 )
 from reports.signatures.trust.statements import Sealed
 from reports.signatures.trust.timestamps import Authority
-from reports.signatures.verification import VerificationResult, verify
+from reports.signatures.verification import VerificationResult, remembered, verify
 from tests.authority import NOW, LocalAuthority
 from tests.reports.signatures.test_pades import chain_of
-from tests.reports.signing_keys import create
+from tests.reports.signing_keys import create, fresh
 
 SCHEMAS = Path(reports.__file__).parent / "schema"
 DAY = datetime.timedelta(days=1)
@@ -175,6 +175,67 @@ def test_a_replaced_key_is_followed_by_whoever_trusts_the_first(case: Case) -> N
             name != "auditor-3"
         )
     assert verify(case.run).is_intact
+
+
+def test_a_rotation_of_before_is_followed_once_the_new_key_signs_again(case: Case) -> None:
+    """It was signed by the old key alone. A key that signs with it consents."""
+    keyring.rotate("auditor", case.keys)
+    path = keyring.current("auditor", case.keys).rotations
+    (whole,) = statements.rotations_of(path)
+    before = Sealed(whole.envelope, whole.timestamp)
+    path.write_bytes(statements.write_bundle("rotations", (before,)))
+    case.sign()
+    assert verify(case.run, case.public("trainer"), case.public("auditor")).is_intact
+    # As earlier versions signed: nothing of the run shows that the new key's holder agrees.
+    loaded = signer.load("auditor", keyring.current("auditor", case.keys).private)
+    trainer = signer.load("trainer", case.keys / "trainer.key")
+    signing.sign(case.run, trainer, replace(loaded, rotations=(before,)))
+    result = verify(case.run, case.public("trainer"), case.public("auditor"))
+    assert "auditor.pub" in named(result)
+    assert any("which did not consent" in text for text in result.statements)
+    assert verify(case.run, case.public("trainer"), case.public("auditor-2")).is_intact
+
+
+@pytest.mark.parametrize("given", ["auditor", "auditor-2"])
+def test_memory_goes_with_a_replaced_key(case: Case, tmp_path: Path, given: str) -> None:
+    memory = tmp_path / "memory" / "verified.json"
+    trainer = case.public("trainer")
+    case.sign()
+    case.sign()
+    assert verify(case.run, trainer, case.public("auditor"), memory=memory).ok
+    earlier = Path(shutil.copytree(case.run, tmp_path / "earlier"))
+    keyring.rotate("auditor", case.keys)
+    case.sign()
+    assert verify(case.run, trainer, case.public(given), memory=memory).ok
+    result = verify(earlier, trainer, case.public("auditor"), memory=memory)
+    assert named(result) >= {"attestation.json"}
+    assert "an earlier state was put back" in str(result.problems)
+
+
+def test_a_thief_of_a_revoked_key_does_not_reach_what_is_remembered_of_its_successor(
+    case: Case, tmp_path: Path
+) -> None:
+    """The thief names a key of his own as the successor, which the reader knows for other works."""
+    memory = tmp_path / "memory" / "verified.json"
+    case.sign()
+    copy = Path(shutil.copytree(case.run, tmp_path / "copy"))
+    stolen = keys.load_private(case.keys / "auditor.key")
+    keyring.rotate("auditor", case.keys)
+    listed, _ = keyring.revoke("auditor", case.keys, stolen.public_key(), "key-compromise")
+    case.sign()
+    thief = fresh("auditor")
+    step = Sealed(statements.write_rotation("auditor", stolen, thief.public, NOW))
+    step = statements.consented(step, thief.private, "step")
+    for _ in range(9):
+        signing.sign(copy, auditor=replace(thief, rotations=(step,)))
+    own = tmp_path / "thief.pub"
+    own.write_bytes(keys.public_pem(thief.public))
+    given = {"revocations": [listed], "memory": memory}
+    assert verify(copy, case.public("trainer"), own, **given).ok
+    seen = remembered.read(memory).states
+    known = {key for run in seen.values() for key in run["attestation.json"]}
+    assert known == {thief.fingerprint}
+    assert verify(case.run, case.public("trainer"), case.public("auditor-2"), **given).ok
 
 
 def test_whoever_trusts_the_new_key_does_not_trust_the_old_one(case: Case) -> None:

@@ -41,26 +41,27 @@ from reports.signatures.trust import (
 from reports.signatures.verification import comparisons as verified_comparisons
 from reports.signatures.verification import contents, envelopes, public, remembered
 
-OURS = "https://dpfedadamw.org/attestation"
+OURS = "urn:dpfedadamw:attestation"
+OLD = "https://dpfedadamw.org/attestation"
 
 TABLE: list[tuple[ModuleType, str, Any]] = [
     # Types of statements, as the in-toto framework and DSSE call them.
     (dsse, "PAYLOAD_TYPE", "application/vnd.in-toto+json"),
     (dsse, "STATEMENT_TYPE", "https://in-toto.io/Statement/v1"),
-    (dsse, "TRAINING_TYPE", f"{OURS}/training/v2"),
-    (dsse, "RUN_TYPE", f"{OURS}/run/v2"),
-    (dsse, "PUBLIC_TYPE", f"{OURS}/public/v1"),
-    (dsse, "COMPARISON_TYPE", f"{OURS}/comparison/v1"),
+    (dsse, "TRAINING_TYPE", f"{OURS}:training:v2"),
+    (dsse, "RUN_TYPE", f"{OURS}:run:v2"),
+    (dsse, "PUBLIC_TYPE", f"{OURS}:public:v1"),
+    (dsse, "COMPARISON_TYPE", f"{OURS}:comparison:v1"),
     (
         dsse,
         "_EARLIER",
-        {f"{OURS}/training/v2": f"{OURS}/training/v1", f"{OURS}/run/v2": f"{OURS}/run/v1"},
+        {f"{OURS}:training:v2": f"{OLD}/training/v1", f"{OURS}:run:v2": f"{OLD}/run/v1"},
     ),
-    (challenges, "INTENT_TYPE", f"{OURS}/intent/v1"),
-    (challenges, "CHALLENGE_TYPE", f"{OURS}/challenge/v1"),
-    (challenges, "DRAW_TYPE", f"{OURS}/draw/v1"),
-    (statements, "ROTATION_TYPE", f"{OURS}/key-rotation/v1"),
-    (statements, "REVOCATION_TYPE", f"{OURS}/key-revocation/v1"),
+    (challenges, "INTENT_TYPE", f"{OURS}:intent:v1"),
+    (challenges, "CHALLENGE_TYPE", f"{OURS}:challenge:v1"),
+    (challenges, "DRAW_TYPE", f"{OURS}:draw:v1"),
+    (statements, "ROTATION_TYPE", f"{OURS}:key-rotation:v1"),
+    (statements, "REVOCATION_TYPE", f"{OURS}:key-revocation:v1"),
     (bundles, "PREDICATE_TYPE", "https://model_signing/signature/v1.0"),
     (transparency, "_FORMAT", "c2sp.org/tlog-proof@v1"),
     (transparency, "_ED25519", b"\x01"),
@@ -149,9 +150,9 @@ TABLE: list[tuple[ModuleType, str, Any]] = [
             ("auditor", "auditor.pub", "auditor.rotations.json"),
         ),
     ),
-    (envelopes, "_TRAINING", ("trainer", "training.attestation.json", f"{OURS}/training/v2")),
-    (envelopes, "_RUN", ("auditor", "attestation.json", f"{OURS}/run/v2")),
-    (envelopes, "_PUBLIC", ("auditor", "attestation-public.json", f"{OURS}/public/v1")),
+    (envelopes, "_TRAINING", ("trainer", "training.attestation.json", f"{OURS}:training:v2")),
+    (envelopes, "_RUN", ("auditor", "attestation.json", f"{OURS}:run:v2")),
+    (envelopes, "_PUBLIC", ("auditor", "attestation-public.json", f"{OURS}:public:v1")),
     (bundles, "BUNDLE", "model.sig"),
     (bundles, "MODEL_FILES", ("model.json", "model.safetensors")),
     (challenges, "INTENT", "intent.json"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,31 @@ import pytest
 
 from reports.errors import KeyFileError
 from reports.signatures.inventory import Problem
-from reports.signatures.verification.remembered import FILE, Seen, read, refuse_earlier, remember
+from reports.signatures.verification import remembered
+from reports.signatures.verification.remembered import (
+    FILE,
+    Memory,
+    Present,
+    Seen,
+    read,
+    refuse_earlier,
+    remember,
+)
 from reports.signatures.verification.results import Found, Outcome, Signer
 
 ONE, TWO = "1" * 64, "2" * 64
 NAME = "attestation.json"
+MINE, THEIRS, LATER = "SHA256:mine", "SHA256:theirs", "SHA256:later"
 
 
-def refused(known: Seen, now: Seen) -> list[Problem]:
+def present(sequence: int, sha256: str = ONE, *keys: str, name: str = NAME) -> dict[str, Present]:
+    return {name: Present(Seen(sequence, sha256), frozenset(keys or (MINE,)))}
+
+
+def refused(known: Seen, now: Seen, key: str = MINE) -> list[Problem]:
     found = Found()
-    refuse_earlier({"r": {NAME: known, "away.json": known}}, "r", {NAME: now}, Path("m"), found)
+    states = Memory({"r": {NAME: {MINE: known}, "away.json": {MINE: known}}})
+    refuse_earlier(states, "r", {NAME: Present(now, frozenset({key}))}, Path("m"), found)
     return found.problems
 
 
@@ -44,46 +60,116 @@ def test_an_earlier_state_and_another_of_one_number_are_refused(
         assert problems[0].reason.startswith(said)
 
 
+@pytest.mark.parametrize("now", [Seen(4, ONE), Seen(5, TWO), Seen(6, TWO)])
+def test_what_another_key_signed_says_nothing_of_mine(now: Seen) -> None:
+    """Else anyone who is trusted once could make any run void, by a copy with a high number."""
+    assert refused(Seen(5, ONE), now, THEIRS) == []
+
+
 def test_every_attestation_is_compared_also_behind_one_that_is_away() -> None:
     found = Found()
-    known = {"r": {"a.json": Seen(5, ONE), "b.json": Seen(5, ONE)}}
-    refuse_earlier(known, "r", {"b.json": Seen(1, ONE)}, Path("m"), found)
+    known = Memory({"r": {name: {MINE: Seen(5, ONE)} for name in ("a.json", "b.json")}})
+    refuse_earlier(known, "r", present(1, name="b.json"), Path("m"), found)
     assert [problem.file for problem in found.problems] == ["b.json"]
-    refuse_earlier(known, "another run", {"a.json": Seen(1, ONE)}, Path("m"), found)
+    refuse_earlier(known, "another run", present(1, name="a.json"), Path("m"), found)
     assert len(found.problems) == 1
 
 
 def test_what_was_seen_is_kept_for_its_owner_beside_what_was_seen_before(tmp_path: Path) -> None:
     path = tmp_path / "config" / "keys" / "verified.json"
-    assert read(path) == {}
+    assert read(path) == Memory()
     found = Found()
-    remember({}, "b", {NAME: Seen(1, ONE)}, path, found)
-    assert read(path) == {"b": {NAME: Seen(1, ONE)}}
-    remember(read(path), "a", {NAME: Seen(7, TWO)}, path, found)
-    remember(read(path), "b", {"public.json": Seen(2, TWO)}, path, found)
-    remember(read(path), "b", {NAME: Seen(3, TWO)}, path, found)
-    assert read(path) == {
-        "a": {NAME: Seen(7, TWO)},
-        "b": {NAME: Seen(3, TWO), "public.json": Seen(2, TWO)},
+    remember("b", present(1), path, found)
+    assert read(path) == Memory({"b": {NAME: {MINE: Seen(1, ONE)}}})
+    remember("a", present(7, TWO), path, found)
+    remember("b", present(2, TWO, name="public.json"), path, found)
+    remember("b", present(3, TWO), path, found)
+    remember("b", present(9, ONE, THEIRS), path, found)
+    assert read(path).states == {
+        "a": {NAME: {MINE: Seen(7, TWO)}},
+        "b": {
+            NAME: {MINE: Seen(3, TWO), THEIRS: Seen(9, ONE)},
+            "public.json": {MINE: Seen(2, TWO)},
+        },
     }
     assert found.statements == []
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert json.loads(path.read_bytes())["format"] == 1
+    assert json.loads(path.read_bytes())["format"] == 2
+
+
+def test_memory_goes_with_a_key_to_its_successor_and_back(tmp_path: Path) -> None:
+    path, found = tmp_path / "verified.json", Found()
+    remember("r", present(5), path, found)
+    # The successor signed number 6; what the old key signed before is earlier.
+    refuse_earlier(read(path), "r", present(6, TWO, MINE, LATER), path, found)
+    remember("r", present(6, TWO, MINE, LATER), path, found)
+    assert (found.problems, found.statements) == ([], [])
+    refuse_earlier(read(path), "r", present(5), path, found)
+    refuse_earlier(read(path), "r", present(4, ONE, MINE, LATER), path, found)
+    assert [problem.reason[:11] for problem in found.problems] == ["is number 5", "is number 4"]
 
 
 def test_what_is_known_already_is_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / "verified.json"
-    remember({"r": {NAME: Seen(1, ONE)}}, "r", {NAME: Seen(1, ONE)}, path, Found())
-    assert not path.exists()
+    remember("r", present(2), path, Found())
+    before = path.stat().st_ino
+    remember("r", present(2), path, Found())
+    remember("r", present(1), path, Found())
+    assert path.stat().st_ino == before
+    assert read(path).states["r"][NAME] == {MINE: Seen(2, ONE)}
 
 
 def test_a_memory_that_cannot_be_written_is_said_and_is_no_problem(tmp_path: Path) -> None:
     (tmp_path / "keys").write_bytes(b"")
     found = Found()
-    remember({}, "r", {NAME: Seen(1, ONE)}, tmp_path / "keys" / "verified.json", found)
+    remember("r", present(1), tmp_path / "keys" / "verified.json", found)
     assert found.problems == []
     assert found.statements[0].startswith("This state could not be remembered (")
+
+
+def test_a_full_memory_forgets_nothing_and_says_that_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else many runs of a stranger could push out the one that matters."""
+    monkeypatch.setattr(remembered, "_MOST_STATES", 3)
+    path, found = tmp_path / "verified.json", Found()
+    for number in range(3):
+        remember(f"run-{number}", present(1), path, found)
+    assert found.statements == []
+    whole = path.read_bytes()
+    remember("run-3", present(1), path, found)
+    remember("r" * 201, present(1), path, found)
+    assert path.read_bytes() == whole
+    assert "has no room for more than 3 states" in found.statements[0]
+    remember("run-0", present(2), path, found)
+    assert read(path).states["run-0"][NAME][MINE].sequence == 2
+
+
+def test_two_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "verified.json"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: remember(f"r{n}", present(n + 1), path, Found()), range(40)))
+    assert len(read(path).states) == 40
+
+
+def test_what_was_kept_without_keys_is_told_and_refuses_nothing(tmp_path: Path) -> None:
+    """Anybody may have signed that, so it cannot make a run void; it may be a warning."""
+    path = tmp_path / "verified.json"
+    entry = {"sequence": 5, "sha256": ONE}
+    path.write_text(json.dumps({"format": 1, "runs": {"r": {NAME: entry}, "s": {NAME: entry}}}))
+    known, found = read(path), Found()
+    assert known == Memory({}, {run: {NAME: Seen(5, ONE)} for run in "rs"})
+    refuse_earlier(known, "r", present(4), path, found)
+    assert found.problems == []
+    assert "number 5 of this run was verified here before, by a version that" in found.statements[0]
+    remember("r", present(4), path, found)
+    assert read(path) == Memory({"r": {NAME: {MINE: Seen(4, ONE)}}}, known.without_keys)
+    # Once the same number or a higher one was verified, there is nothing to warn of.
+    remember("r", present(5), path, found)
+    assert read(path).without_keys == {"s": {NAME: Seen(5, ONE)}}
+    refuse_earlier(read(path), "r", present(5), path, found)
+    assert len(found.statements) == 1
 
 
 @pytest.mark.parametrize(
@@ -99,9 +185,14 @@ def test_a_memory_that_cannot_be_written_is_said_and_is_no_problem(tmp_path: Pat
 )
 def test_a_memory_that_was_damaged_is_not_believed(tmp_path: Path, entry: Any) -> None:
     path = tmp_path / "verified.json"
-    path.write_text(json.dumps({"runs": {"r": {NAME: entry}}}))
-    with pytest.raises(KeyFileError, match=r"verified\.json: is damaged; move it away"):
-        read(path)
+    for document in (
+        {"runs": {"r": {NAME: entry}}},
+        {"format": 2, "runs": {"r": {NAME: {MINE: entry}}}},
+        {"format": 2, "runs": {}, "without_keys": {"r": {NAME: entry}}},
+    ):
+        path.write_text(json.dumps(document))
+        with pytest.raises(KeyFileError, match=r"verified\.json: is damaged; move it away"):
+            read(path)
 
 
 def test_a_memory_that_is_no_json_is_named_with_its_folder(tmp_path: Path) -> None:
@@ -156,17 +247,19 @@ def test_a_problem_and_a_statement_are_noted_once_and_a_file_named_once() -> Non
 def test_the_memory_is_laid_out_for_people_to_read(tmp_path: Path) -> None:
     path = tmp_path / FILE
     assert path.name == "verified.json"
-    known = {"b": {NAME: Seen(1, ONE)}}
-    remember(known, "a", {"z.json": Seen(3, TWO), "a.json": Seen(2, ONE)}, path, Found())
+    both = present(3, TWO, name="z.json") | present(2, ONE, MINE, LATER, name="a.json")
+    remember("a", both, path, Found())
+
+    def entry(sequence: int, digest: str) -> str:
+        return f'{{\n          "sequence": {sequence},\n          "sha256": "{digest}"\n        }}'
+
     assert path.read_text("utf-8") == (
-        '{\n  "format": 1,\n  "runs": {\n'
+        '{\n  "format": 2,\n  "runs": {\n'
         '    "a": {\n'
-        f'      "a.json": {{\n        "sequence": 2,\n        "sha256": "{ONE}"\n      }},\n'
-        f'      "z.json": {{\n        "sequence": 3,\n        "sha256": "{TWO}"\n      }}\n'
-        "    },\n"
-        '    "b": {\n'
-        f'      "{NAME}": {{\n        "sequence": 1,\n        "sha256": "{ONE}"\n      }}\n'
-        "    }\n  }\n}\n"
+        f'      "a.json": {{\n        "{LATER}": {entry(2, ONE)},\n'
+        f'        "{MINE}": {entry(2, ONE)}\n      }},\n'
+        f'      "z.json": {{\n        "{MINE}": {entry(3, TWO)}\n      }}\n'
+        '    }\n  },\n  "without_keys": {}\n}\n'
     )
 
 

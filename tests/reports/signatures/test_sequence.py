@@ -67,7 +67,7 @@ def test_a_number_out_of_range_leaves_what_follows_unknown(tmp_path: Path, numbe
 
 
 def test_a_signature_after_one_of_the_form_before_numbers_is_the_second(tmp_path: Path) -> None:
-    earlier = RUN_TYPE.replace("/v2", "/v1")
+    earlier = "https://dpfedadamw.org/attestation/run/v1"
     raw = write(tmp_path, statement() | {"predicateType": earlier})
     assert sequence.number(Statement({}, earlier, {}), "it") == 0
     assert sequence.entry(tmp_path, NAME, RUN_TYPE, "a-run") == {

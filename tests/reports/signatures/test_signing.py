@@ -379,12 +379,12 @@ def test_hostile_envelopes_are_problems_not_tracebacks(signed: Signed, envelope:
         b"{}",
         b"[1]",
         b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
-        b'"https://dpfedadamw.org/attestation/run/v2","subject":[],"predicate":{}}',
+        b'"urn:dpfedadamw:attestation:run:v2","subject":[],"predicate":{}}',
         b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
-        b'"https://dpfedadamw.org/attestation/run/v2","subject":[{"name":"../../etc/passwd",'
+        b'"urn:dpfedadamw:attestation:run:v2","subject":[{"name":"../../etc/passwd",'
         b'"digest":{"sha256":"' + b"0" * 64 + b'"}}],"predicate":{"run":7,"claims":[]}}',
         b'{"_type":"https://in-toto.io/Statement/v1","predicateType":'
-        b'"https://dpfedadamw.org/attestation/run/v2","subject":[{"name":["x"],"digest":7}]}',
+        b'"urn:dpfedadamw:attestation:run:v2","subject":[{"name":["x"],"digest":7}]}',
     ],
 )
 def test_hostile_statements_under_a_valid_signature_are_problems(

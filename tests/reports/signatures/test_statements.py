@@ -56,8 +56,11 @@ def rotation(
     signer: ec.EllipticCurvePrivateKey = FIRST,
     following: ec.EllipticCurvePrivateKey = SECOND,
     role: Any = "trainer",
+    *,
+    consent: bool = True,
 ) -> Sealed:
-    return Sealed(statements.write_rotation(role, signer, following.public_key(), WHEN))
+    sealed = Sealed(statements.write_rotation(role, signer, following.public_key(), WHEN))
+    return statements.consented(sealed, following, "file") if consent else sealed
 
 
 def rewritten(
@@ -87,6 +90,7 @@ CONTRADICT = "file: its keys contradict one another"
     [
         (lambda s: s["predicate"].update(previous=OTHER), CONTRADICT),
         (lambda s: s["predicate"].update(following=OTHER), CONTRADICT),
+        (lambda s: s["predicate"].update(previous_key=s["predicate"]["public_key"]), CONTRADICT),
         (lambda s: s["subjects"].update(following=(SHA256, "0" * 64)), CONTRADICT),
         (lambda s: s["subjects"].update(more=(SHA256, "0" * 64)), CONTRADICT),
         (lambda s: s["predicate"].update(public_key="none"), "file: holds no usable public key"),
@@ -333,7 +337,7 @@ def test_a_damaged_list_or_timestamp_is_named_and_leads_nowhere(tmp_path: Path) 
     assert leads is False
     assert len(problems) == 1
     assert problems[0].startswith("trainer.rotations.json: ")
-    stamped = Sealed(rotation().envelope, base64.b64decode("AAAA"))
+    stamped = dataclasses.replace(rotation(), timestamp=base64.b64decode("AAAA"))
     leads, problems, said = led(tmp_path, (stamped, rotation(SECOND, THIRD)))
     assert (leads, said) == (False, [])
     assert len(problems) == 1
@@ -359,7 +363,7 @@ def test_a_rotation_by_a_key_that_is_revoked_by_now_leads_on_where_a_trusted_tim
     monkeypatch.setattr(timestamps, "check", lambda *_: stamp)
     revoked = {ISSUER: Revocation("trainer", ISSUER, since, "key-compromise", ISSUER)}
     trust = dataclasses.replace(NOBODY, revoked=revoked)
-    stamped = Sealed(rotation().envelope, b"a stamp")
+    stamped = dataclasses.replace(rotation(), timestamp=b"a stamp")
     assert led(tmp_path, (stamped,), FIRST, SECOND, trust)[0] is leads
 
 
@@ -549,3 +553,67 @@ def test_whose_key_is_unknown_whose_own_and_whose_the_same_is_told() -> None:
     assert numbered[0].startswith(
         "Of this run's signatures these are one.json number 3, two.json number 1. An earlier"
     )
+
+
+def test_a_successor_that_did_not_consent_is_not_followed(tmp_path: Path) -> None:
+    """Who has an old key could name anybody's key as its successor, and its works as its own."""
+    claimed = rotation(FIRST, STRANGER, consent=False)
+    leads, problems, said = led(tmp_path, (claimed,), FIRST, STRANGER)
+    assert (leads, problems) == (False, [])
+    assert "which did not consent" in said[0]
+    assert led(tmp_path, (rotation(FIRST, STRANGER),), FIRST, STRANGER)[0]
+    # A later link does not help an earlier one.
+    chain = (rotation(consent=False), rotation(SECOND, THIRD))
+    assert led(tmp_path, chain)[0] is False
+    assert led(tmp_path, chain, SECOND)[0] is True
+
+
+def test_consent_is_by_the_key_that_follows_to_this_very_statement(tmp_path: Path) -> None:
+    good, other = rotation(), rotation(role="auditor")
+    for consent in (
+        seal(parse_envelope(good.envelope, "file").payload, FIRST),
+        seal(parse_envelope(good.envelope, "file").payload, STRANGER),
+        other.consent,
+        b"junk",
+    ):
+        changed = dataclasses.replace(good, consent=consent)
+        with pytest.raises(EnvelopeError, match=r"^file: "):
+            read_rotation(changed, FIRST.public_key(), "file")
+        assert led(tmp_path, (changed,), FIRST, SECOND)[0] is False
+    assert read_rotation(good, FIRST.public_key(), "file").is_consented
+    with pytest.raises(EnvelopeError, match="names another key as the successor"):
+        statements.consented(good, STRANGER, "file")
+
+
+def test_consent_is_kept_in_a_list_and_a_list_of_before_is_read() -> None:
+    for sealed in (rotation(), rotation(consent=False)):
+        data = statements.write_bundle("rotations", (sealed,))
+        assert statements.read_bundle(data, "rotations", "file") == (sealed,)
+        assert (b'"consent"' in data) == (sealed.consent is not None)
+
+
+def test_a_revocation_needs_no_consent_since_its_issuer_signs_it() -> None:
+    for consent in (True, False):
+        entry = statements.Revocation(
+            "trainer",
+            fingerprint(FIRST.public_key()),
+            WHEN,
+            statements.REASONS[0],
+            fingerprint(SECOND.public_key()),
+        )
+        data = statements.write_revocation(
+            entry, FIRST.public_key(), SECOND, (rotation(consent=consent),), WHEN
+        )
+        assert read_revocation(data, "file") == entry
+
+
+def test_a_rotation_names_the_key_that_signed_it_whole_or_as_before() -> None:
+    sealed = rotation()
+    signer = statements.signer_of(sealed, "file")
+    assert signer is not None
+    assert fingerprint(signer) == fingerprint(FIRST.public_key())
+    before = rewritten(
+        sealed.envelope, ROTATION_TYPE, FIRST, lambda s: s["predicate"].pop("previous_key")
+    )
+    assert statements.signer_of(Sealed(before), "file") is None
+    assert not read_rotation(Sealed(before), FIRST.public_key(), "file").is_consented

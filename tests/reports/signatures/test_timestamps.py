@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 from asn1crypto import cms, tsp
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from pyhanko.sign.timestamps.dummy_client import DummyTimeStamper
 
 from reports import ReportError, build_report
-from reports.errors import KeyFileError, TimestampError
+from reports.errors import KeyFileError, PdfSignatureError, TimestampError
 from reports.signatures import pades, signing
 from reports.signatures.trust import timestamps
 from reports.signatures.trust.signer import SigningKey
@@ -459,3 +460,58 @@ def test_sizes_are_bounded_and_the_library_says_nothing_by_itself() -> None:
     assert timestamps.MOST_BYTES == 65_536
     for name in ("pyhanko", "pyhanko_certvalidator"):
         assert logging.getLogger(name).level == logging.CRITICAL
+
+
+UNFIT = [
+    (False, (ExtendedKeyUsageOID.TIME_STAMPING,)),
+    (True, (ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.CODE_SIGNING)),
+    (True, (ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.TIME_STAMPING)),
+    (True, (ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE, ExtendedKeyUsageOID.TIME_STAMPING)),
+]
+
+
+@pytest.mark.parametrize("purpose", UNFIT)
+def test_an_authority_whose_certificate_is_not_for_timestamps_alone_is_refused(
+    tmp_path: Path,
+    auditor: SigningKey,
+    run: Path,
+    purpose: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """RFC 3161, 2.3: one purpose, and critical. Until now all of these were trusted."""
+    unfit = LocalAuthority(tmp_path, "Unfit", purpose=purpose)
+    roots = timestamps.load_roots([unfit.root])
+    said = "is not for timestamps alone"
+    for given in ((), roots):
+        with pytest.raises(TimestampError, match=rf"^x\.tsr: its authority's certificate {said}$"):
+            timestamps.check(granted(unfit, b"data").dump(), b"data", given, "x.tsr")
+    unsigned = (run / "report.pdf").read_bytes()
+    with unfit.serve() as url, monkeypatch.context() as patch:
+        with pytest.raises(TimestampError, match=rf"^timestamp: the certificate of {url} is not"):
+            Authority(url).stamp(b"data")
+        with pytest.raises(TimestampError, match=said):
+            pades.sign(unsigned, auditor, "report.pdf", Authority(url))
+        patch.setattr(timestamps, "is_for_timestamps", lambda _: True)
+        pages = pades.sign(unsigned, auditor, "report.pdf", Authority(url))
+    with pytest.raises(PdfSignatureError, match=r"^report\.pdf: the certificate of its timestamp"):
+        pades.check(pages, "report.pdf", roots)
+
+
+def test_a_certificate_without_a_purpose_is_not_for_timestamps(
+    tmp_path: Path, authority: LocalAuthority
+) -> None:
+    assert timestamps.is_for_timestamps(authority._leaf)
+    assert not timestamps.is_for_timestamps(LocalAuthority(tmp_path, purpose=None)._leaf)
+    (root,) = timestamps.load_roots([authority.root])
+    assert not timestamps.is_for_timestamps(root)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.parametrize("purpose", UNFIT[:2])
+def test_openssl_refuses_them_too(tmp_path: Path, purpose: Any) -> None:
+    unfit = LocalAuthority(tmp_path, "Unfit", purpose=purpose)
+    (tmp_path / "x").write_bytes(b"data")
+    (tmp_path / "x.tsr").write_bytes(granted(unfit, b"data").dump())
+    command = ["openssl", "ts", "-verify", "-data", "x", "-in", "x.tsr", "-CAfile", str(unfit.root)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode != 0

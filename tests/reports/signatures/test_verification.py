@@ -41,9 +41,10 @@ from reports.signatures.trust.certificates import chain_pem, self_signed
 from reports.signatures.trust.signer import SigningKey
 from reports.signatures.verification import Outcome, VerificationResult, verify
 from reports.signatures.verification.key_trust import Trust
-from reports.signatures.verification.remembered import Seen
+from reports.signatures.verification.remembered import Memory, Present, Seen
 from reports.signatures.verification.results import Found, Signer
 from tests.logs import TransparencyLog
+from tests.reports.earlier_names import ADDRESS, earlier, rename
 from tests.reports.signing_keys import create, fresh
 
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -246,7 +247,7 @@ def test_attestations_of_the_form_before_numbers_are_still_read(signed: Signed) 
         if name == "attestation.json":
             training = hashlib.sha256((signed.run / ENVELOPES[0]).read_bytes()).hexdigest()
             subjects[ENVELOPES[0]] = (SHA256, training)
-        kind = document["predicateType"].replace("/v2", "/v1")
+        kind = earlier(document["predicateType"]).replace("/v2", "/v1")
         sealed = parse_envelope(
             seal(write_statement(Statement(subjects, kind, predicate)), key.private), name
         )
@@ -260,6 +261,26 @@ def test_attestations_of_the_form_before_numbers_are_still_read(signed: Signed) 
     assert signed.verify().ok
     signing.sign(signed.run, auditor=signed.auditor)
     assert signed.verify().sequence == {ENVELOPES[0]: 0, ENVELOPES[1]: 2}
+
+
+def test_a_run_that_was_signed_while_types_had_addresses_still_verifies(
+    signed: Signed, tmp_path: Path
+) -> None:
+    rename(signed.run, signed.trainer, signed.auditor)
+    for name in ENVELOPES:
+        assert statement_of(signed.run, name)["predicateType"].startswith(f"{ADDRESS}/")
+    result = signed.verify()
+    assert result.outcome is Outcome.ALL_HOLD
+    # They are numbered as today's are, and what follows them has today's names.
+    assert result.sequence == dict.fromkeys(ENVELOPES, 1)
+    changed = shutil.copytree(signed.run, tmp_path / "changed")
+    (changed / "metrics.jsonl").write_bytes(b"{}\n")
+    assert not Signed(changed, signed.keys).verify().ok
+    signing.sign(signed.run, signed.trainer, signed.auditor)
+    assert signed.verify().sequence == dict.fromkeys(ENVELOPES, 2)
+    for name in ENVELOPES:
+        kind = statement_of(signed.run, name)["predicateType"]
+        assert kind.startswith("urn:dpfedadamw:attestation:")
 
 
 def test_each_signature_names_the_one_that_it_supersedes(signed: Signed) -> None:
@@ -314,6 +335,32 @@ def test_an_earlier_signed_state_is_refused_by_who_verified_a_later_one(
     assert verify(earlier, memory=memory).outcome is Outcome.NOT_VALID
 
 
+def test_a_copy_with_a_high_number_by_another_key_does_not_make_the_true_run_void(
+    signed: Signed, tmp_path: Path
+) -> None:
+    """Somebody whose keys were given once signs a copy of another's run five times."""
+    memory = tmp_path / "reader" / "verified.json"
+    copy = Path(shutil.copytree(signed.run, tmp_path / "copy"))
+    mallory = {role: fresh(role) for role in ("trainer", "auditor")}
+    for _ in range(5):
+        signing.sign(copy, mallory["trainer"], mallory["auditor"])
+    given = {}
+    for role, key in mallory.items():
+        given[f"{role}_key"] = tmp_path / f"{role}.pub"
+        given[f"{role}_key"].write_bytes(keys.public_pem(key.public))
+    assert verify(copy, **given, memory=memory).ok
+    assert signed.verify(memory=memory).ok
+    # The auditor's part alone, over the true trainer's signature, is Mallory's alone too.
+    half = Path(shutil.copytree(signed.run, tmp_path / "half"))
+    for _ in range(9):
+        signing.sign(half, auditor=mallory["auditor"])
+    given["trainer_key"] = signed.keys / "trainer.pub"
+    assert verify(half, **given, memory=memory).ok
+    assert signed.verify(memory=memory).ok
+    signing.sign(signed.run, signed.trainer, signed.auditor)
+    assert signed.verify(memory=memory).ok
+
+
 def test_two_states_under_one_number_are_noticed(signed: Signed, tmp_path: Path) -> None:
     memory = tmp_path / "verified.json"
     other = Signed(Path(shutil.copytree(signed.run, tmp_path / "other")), signed.keys)
@@ -330,7 +377,7 @@ def test_a_damaged_memory_is_the_callers_error(
     signed: Signed, tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "verified.json").write_bytes(content)
-    with pytest.raises(KeyFileError, match="move it away to begin anew"):
+    with pytest.raises(KeyFileError, match="move it away to start again"):
         signed.verify(memory=tmp_path / "verified.json")
 
 
@@ -366,7 +413,7 @@ def test_each_file_is_read_once_so_that_a_swap_in_between_shows_nothing(
 
 def test_a_write_that_did_not_end_is_said_and_is_not_signed(signed: Signed) -> None:
     (signed.run / ".unfinished").mkdir()
-    (signed.run / ".unfinished" / "lock").write_text("")
+    (signed.run / ".unfinished" / "report.json").write_text("half")
     signing.sign(signed.run, auditor=signed.auditor)
     assert not any(
         entry["name"].startswith(".unfinished")
@@ -379,6 +426,18 @@ def test_a_write_that_did_not_end_is_said_and_is_not_signed(signed: Signed) -> N
     ]
     shutil.rmtree(signed.run / ".unfinished")
     assert signed.verify().ok
+
+
+def test_a_lock_that_a_killed_command_left_changes_nothing_that_is_signed(signed: Signed) -> None:
+    (signed.run / ".unfinished").mkdir()
+    (signed.run / ".unfinished" / "lock").write_text('{"process": 1}')
+    result = signed.verify()
+    assert result.ok
+    assert any(text.startswith(".unfinished/ is there") for text in result.statements)
+    (signed.run / ".unfinished" / "lock").write_bytes(bytes(10_000))
+    assert not signed.verify().ok
+    (signed.run / ".unfinished" / "lock").rename(signed.run / ".unfinished" / "other")
+    assert not signed.verify().ok
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "empty folder", "folder"])
@@ -504,6 +563,9 @@ def test_a_run_that_cannot_be_read_is_named_once(
     assert [str(problem) for problem in found.problems] == said
 
 
+KNOWN = Memory(without_keys={"known": {}})
+
+
 class Stubs:
     """Every step of a check, that notes what it was given."""
 
@@ -525,7 +587,7 @@ class Stubs:
             (verification.announcements, "check_announcements", None),
             (verification, "_check_run", run),
             (verification.public, "check_contents", "a-run"),
-            (verification.remembered, "read", {"known": 1}),
+            (verification.remembered, "read", KNOWN),
             (verification.remembered, "refuse_earlier", None),
             (verification.remembered, "remember", None),
         ):
@@ -581,7 +643,7 @@ def test_each_part_is_checked_in_its_turn(
     if "check_contents" in called:
         assert stubs.given["check_contents"][1] is stubs.statements["attestation-public.json"]
     if "refuse_earlier" in called:
-        assert stubs.given["refuse_earlier"][:4] == ({"known": 1}, "a-run", {}, path)
+        assert stubs.given["refuse_earlier"][:4] == (KNOWN, "a-run", {}, path)
 
 
 def test_a_state_is_remembered_with_its_numbers_and_digests_where_all_holds(
@@ -589,7 +651,8 @@ def test_a_state_is_remembered_with_its_numbers_and_digests_where_all_holds(
 ) -> None:
     stubs = Stubs(monkeypatch, False, True, RUN)
     (tmp_path / "attestation.json").write_bytes(b"envelope")
-    seen = {"attestation.json": Seen(3, hashlib.sha256(b"envelope").hexdigest())}
+    digest = hashlib.sha256(b"envelope").hexdigest()
+    seen = {"attestation.json": Present(Seen(3, digest), frozenset({"key"}))}
     memory = tmp_path / "memory.json"
 
     def envelopes(_files: Any, _keys: Any, _trust: Any, found: Found, _alone: bool) -> Any:
@@ -604,7 +667,7 @@ def test_a_state_is_remembered_with_its_numbers_and_digests_where_all_holds(
         assert result.ok is known
         assert ("remember" in stubs.called) is known
         assert any("number 3" in said for said in result.statements)
-    assert stubs.given["remember"][:4] == ({"known": 1}, "a-run", seen, memory)
+    assert stubs.given["remember"][:3] == ("a-run", seen, memory)
     assert stubs.given["refuse_earlier"][2] == seen
 
 

@@ -21,21 +21,12 @@ from reports.site import SiteData, SiteRun
 from reports.site.reading import Keys, SeenRun, read_all, run_folders
 from reports.site.spending import spent
 from tests.reports import drawings
-from tests.reports.conftest import write_ledger
-from tests.reports.content.test_leaks import change_participation
+from tests.reports.changed_runs import change_participation, rewrite_header
 from tests.reports.signing_keys import create
 
 MakeRun = Callable[..., Path]
 undrawn = drawings.undrawn
 WHERE = Path("study") / "hospital-floor"
-
-
-def rewrite_header(run: Path, **changes: Any) -> None:
-    """Change the ledger's first line, as another run would have written it."""
-    lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text("utf-8").splitlines()]
-    rows = [{k: v for k, v in row.items() if k not in ("digest", "previous")} for row in lines]
-    rows[0] |= changes
-    write_ledger(run / "ledger.jsonl", rows)
 
 
 @pytest.fixture(scope="module")
