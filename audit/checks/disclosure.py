@@ -45,6 +45,12 @@ from audit.untrusted.safetensors import MessageError, read_names
 # Running statistics of a batch-wise normalisation: means over records, which no noise hides.
 _STATISTICS = re.compile(r"(^|\.)(running_(mean|var)|num_batches_tracked)$")
 _MOST_NAMES = 3
+# Of one round: longer than 100 days, it is no time.
+_MOST_SECONDS = 10_000_000
+DIGITS_OF_TIMES = (
+    "the run publishes times with fractions of a second, as earlier versions did: what else could "
+    "stand in their digits was not judged"
+)
 _FOLDERS = ("evidence", UNFINISHED)
 
 
@@ -56,7 +62,7 @@ def _lines(bundle: Bundle, name: str) -> list[Any]:
         raise UnverifiedError(f"{name} cannot be read, so not judged") from error
 
 
-def _metrics(bundle: Bundle, reasons: list[str]) -> int:
+def _metrics(bundle: Bundle, reasons: list[str], unjudged: list[str]) -> int:
     lines = _lines(bundle, "metrics.jsonl")
     rates = _learning_rates(bundle)
     for number, line in enumerate(lines, start=1):
@@ -71,7 +77,20 @@ def _metrics(bundle: Bundle, reasons: list[str]) -> int:
         rate, due = line.get("learning_rate"), rates.get(line.get("round"))
         if due is not None and isinstance(rate, int | float) and differs(due, rate):
             reasons.append(f"{where}: its learning rate is not the schedule's")
+        if not _whole(line.get("seconds")):
+            if bundle.header.whole_seconds:
+                reasons.append(f"{where}: its time is not a whole number of seconds")
+            else:
+                unjudged.append(DIGITS_OF_TIMES)
     return len(lines)
+
+
+def _whole(seconds: Any) -> bool:
+    """Whether a time has room for whole seconds alone; where it is not told there is none.
+
+    A number with a point is none, for 2.0 could also be written as 2.00.
+    """
+    return seconds is None or (type(seconds) is int and 0 <= seconds <= _MOST_SECONDS)
 
 
 def _public(key: str, value: Any) -> bool:
@@ -185,7 +204,7 @@ def _judge(bundle: Bundle) -> Judgement:
         except AuditError as error:
             unjudged.append(str(error))
     try:
-        lines = _metrics(bundle, reasons)
+        lines = _metrics(bundle, reasons, unjudged)
         names = _strange_files(bundle)
         strange = [shown(name) for name in names if not _left_over(bundle, name)]
         left = [shown(name) for name in names if _left_over(bundle, name)]
@@ -206,9 +225,10 @@ def _judge(bundle: Bundle) -> Judgement:
     details = {"lines_of_metrics": lines}
     return conclude(
         "metrics, ledger, model and its configuration hold the fields that they are for and no "
-        "others; the learning rates published are the schedule's; every tensor of the model is a "
-        "trained parameter or was frozen; no other file lies beside them or in the evidence; no "
-        "number of the private evidence stands in any of them, nor in reports that were there",
+        "others; the learning rates published are the schedule's, and times are whole seconds; "
+        "every tensor of the model is a trained parameter or was frozen; no other file lies beside "
+        "them or in the evidence; no number of the private evidence stands in any of them, nor in "
+        "reports that were there",
         reasons,
         unjudged,
         details=details,
@@ -233,13 +253,15 @@ DISCLOSURE = Check(
     "parameters and what was frozen.",
     tolerance="none for names; 1e-9 relative for learning rates, written and read again in decimal",
     power="any further field of metrics, ledger or model.json; running statistics, or any further "
-    "tensor of a model that is trained in full; any further file; a private number copied with at "
+    "tensor of a model that is trained in full; any further file; a time that is no whole number "
+    "of seconds; a private number copied with at "
     f"least {leaks.DIGITS} digits, of the {leaks.MOST_NUMBERS:,} that are looked for",
     limits="A training loss that is called test_loss is not seen, for the test records are not at "
     "hand, nor is a mean of private numbers or a rounded one. That tensors of a backbone that is "
     "trained in part stayed as they were is for the check weights to say. Running times are "
-    "published where everybody knows who takes part; they may depend on the records. Of reports "
-    "that are there the data and the web page are read; a PDF is not opened.",
+    "published, in whole seconds, where everybody knows who takes part; they may depend on the "
+    "records, and that a whole number is a time is believed. Of reports that are there the "
+    "data and the web page are read; a PDF is not opened.",
     rule=_judge,
 )
 register(DISCLOSURE)

@@ -21,6 +21,7 @@ from jsonschema.exceptions import best_match
 
 from audit.errors import AuditError
 from audit.untrusted.documents import DocumentError, parse_yaml
+from audit.untrusted.files import FileError, Refusal, read_bytes
 
 MAXIMUM_BYTES = 1 << 16
 _ENDING = ".yaml"
@@ -140,17 +141,18 @@ def load_claim(source: str | Path) -> Claim:
     if not path.exists() and str(source) in known:
         return parse_claim(known[str(source)].read_bytes(), str(source))
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAXIMUM_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
+        raw = read_bytes(path.parent, path.name, MAXIMUM_BYTES)
+    except FileError as error:
+        if error.refusal is Refusal.TOO_LARGE:
+            raise ClaimError(
+                f"{source}: is larger than {MAXIMUM_BYTES} bytes; a claim is a page"
+            ) from error
+        reason = error.detail or error.what
         near = difflib.get_close_matches(str(source), known, n=3, cutoff=0.4) or list(known)[:3]
         raise ClaimError(
             f"{source}: cannot be read ({reason}); give a YAML file, or a shipped claim's name "
             f"such as {', '.join(near)}"
         ) from error
-    if len(raw) > MAXIMUM_BYTES:
-        raise ClaimError(f"{source}: is larger than {MAXIMUM_BYTES} bytes; a claim is a page")
     return parse_claim(raw, str(source))
 
 

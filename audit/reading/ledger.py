@@ -156,7 +156,8 @@ class Header:
     files that it left, and `local_steps` the most steps of one; where it is one `of_clients`, its
     "records" are clients, its steps rounds, and what is clipped are their whole updates. `sites`
     are the public keys (hex) of clients that hold their records and evidence themselves, by client;
-    empty where one process has all; `drop_outs` of them may give no answer in a round.
+    empty where one process has all; `drop_outs` of them may give no answer in a round. Times in the
+    metrics are in `whole_seconds`, unless the run is from before that was promised.
     """
 
     run: str
@@ -196,6 +197,7 @@ class Header:
     of_clients: bool = False
     sites: tuple[str, ...] = ()
     drop_outs: int = 0
+    whole_seconds: bool = False
 
     @property
     def course(self) -> Course:
@@ -495,6 +497,10 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
             entry, "sites", lambda: fields.integer(fields.mapping(entry, "sites"), "drop_outs")
         )
         or 0,
+        whole_seconds=_optional(
+            entry, "seconds", lambda: fields.choice(entry, "seconds", ("whole",))
+        )
+        is not None,
     )
 
 

@@ -10,6 +10,7 @@ padding bits behind a compressed stream, which carry no data.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 import zlib
@@ -25,7 +26,12 @@ from audit.untrusted.errors import UntrustedError
 MAXIMUM_MEMBERS = 64
 MAXIMUM_MEMBER_BYTES = 1 << 29
 MAXIMUM_ARCHIVE_BYTES = 1 << 30
+# What an archive may inflate to: so many bytes, and so many times its own size. Bombs inflate a
+# thousandfold; a folder of many small ones is bounded by what it takes on the disk.
+_INFLATED_BYTES = 1 << 20
+_INFLATION = 64
 
+_NAME = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _END = struct.Struct("<4s4H2LH")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
@@ -73,7 +79,7 @@ def read_archive(raw: bytes) -> Mapping[str, NDArray[np.generic]]:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             members = archive.infolist()
-            _check_sizes(members)
+            _check_sizes(members, len(raw))
             _check_structure(raw, members, archive.start_dir)
             arrays = {}
             for member in members:
@@ -87,7 +93,7 @@ def read_archive(raw: bytes) -> Mapping[str, NDArray[np.generic]]:
         raise ArchiveError(f"is not a readable archive ({type(error).__name__})") from error
 
 
-def _check_sizes(members: list[zipfile.ZipInfo]) -> None:
+def _check_sizes(members: list[zipfile.ZipInfo], size: int) -> None:
     if not 0 < len(members) <= MAXIMUM_MEMBERS:
         raise ArchiveError(f"has {len(members)} members, not 1 to {MAXIMUM_MEMBERS}")
     names = [member.filename for member in members]
@@ -95,12 +101,15 @@ def _check_sizes(members: list[zipfile.ZipInfo]) -> None:
         raise ArchiveError("has two members of one name")
     for member in members:
         stem = member.filename.removesuffix(".npy")
-        if stem == member.filename or not stem.isidentifier() or not stem.isascii():
+        if stem == member.filename or not _NAME.fullmatch(stem):
             raise ArchiveError("has a member that is not a plainly named array")
         if member.file_size > MAXIMUM_MEMBER_BYTES:
             raise ArchiveError(f"member {stem} is larger than {MAXIMUM_MEMBER_BYTES} bytes")
-    if sum(member.file_size for member in members) > MAXIMUM_ARCHIVE_BYTES:
+    inflated = sum(member.file_size for member in members)
+    if inflated > MAXIMUM_ARCHIVE_BYTES:
         raise ArchiveError(f"is larger than {MAXIMUM_ARCHIVE_BYTES} bytes when decompressed")
+    if inflated > _INFLATED_BYTES + _INFLATION * size:
+        raise ArchiveError(f"is {inflated // size} times as large when decompressed")
 
 
 def _check_structure(raw: bytes, members: list[zipfile.ZipInfo], directory: int) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path, PurePath
 
 from audit.untrusted.errors import UntrustedError
 
-MOST_HASHED_BYTES = 1 << 37
+# Some seconds' work; what is judged by its content has smaller bounds of its own.
+MOST_HASHED_BYTES = 1 << 33
 # While somebody writes to a run directory this folder lies in it, with all that is not whole yet.
 UNFINISHED = ".unfinished"
 
@@ -74,6 +75,8 @@ def _open_plain(path: Path, name: str, flags: int) -> BufferedReader:
         descriptor = os.open(path, _READ | flags)
     except FileNotFoundError as error:
         raise FileError(name, Refusal.MISSING, error.strerror) from error
+    except ValueError as error:
+        raise FileError(name, Refusal.CANNOT_OPEN, "not a path") from error
     except OSError as error:
         if flags & _NO_LINK and path.is_symlink():
             raise FileError(name, Refusal.LINK) from error
@@ -101,9 +104,16 @@ def read_chosen(path: Path, limit: int) -> tuple[bytes, int]:
     """
     with _open_plain(path, str(path), 0) as stream:
         try:
-            return stream.read(limit), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+            found = os.fstat(stream.fileno())
+            return _at_most(stream, found.st_size, limit), stat.S_IMODE(found.st_mode)
         except OSError as error:
             raise FileError(str(path), Refusal.CANNOT_OPEN, error.strerror) from error
+
+
+def _at_most(stream: BufferedReader, size: int, limit: int) -> bytes:
+    """Read at most `limit` bytes; room is taken for the file's own size, not for the limit."""
+    # A byte more than it has, so that a file that has grown since is noticed.
+    return stream.read(min(size + 1, limit))
 
 
 def _open_below(root: Path, name: str, limit: int) -> BufferedReader:
@@ -131,7 +141,7 @@ def read_bytes(root: Path, name: str, limit: int) -> bytes:
     """
     with _open_below(root, name, limit) as stream:
         try:
-            raw = stream.read(limit + 1)
+            raw = _at_most(stream, os.fstat(stream.fileno()).st_size, limit + 1)
         except OSError as error:
             raise FileError(name, Refusal.CANNOT_READ) from error
     # It may have grown since its size was looked at.

@@ -259,10 +259,11 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
     entries[-1]["parameters_sha256"] = vector_digest(parameters)
     entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))
     (path / "ledger.jsonl").write_bytes(chain(entries))
-    metrics = [{"round": 0, "test_accuracy": 0.1, "bytes_up": 0, "seconds": 0.0}]
+    metrics = [{"round": 0, "test_accuracy": 0.1, "bytes_up": 0, "seconds": 0}]
     for index, many in enumerate(participants):
         size_up = 4 * size * (many if s.realised_traffic else s.clients_per_round)
-        metrics.append({"round": index + 1, "bytes_up": size_up, "seconds": rng.random()})
+        seconds = int(rng.random() < 0.5)
+        metrics.append({"round": index + 1, "bytes_up": size_up, "seconds": seconds})
     (path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in metrics))
     (evidence / "salt").write_bytes(bytes(32))
     note_rows(evidence, owner)

@@ -233,6 +233,10 @@ def training_loss(clients, training):
     return {"train_loss": float(torch.cat(losses).mean())}
 
 
+def loss_as_time(clients, training):
+    return {"seconds": round(training_loss(clients, training)["train_loss"], 4)}
+
+
 def gradient_norm(clients, training):
     everything = [training.engine(one.inputs[:], one.labels).raw_norms for one in clients]
     return {"gradient_norm": float(torch.cat(everything).median())}
@@ -381,6 +385,15 @@ GROUP = FaultGroup(
             small_spec,
             publishing(training_loss),
             says="train_loss",
+        ),
+        Fault(
+            "training-loss-in-the-digits-of-a-time",
+            "the time of each round is the loss on the clients' records",
+            "a covert channel; nobody reads running times digit by digit",
+            ("disclosure",),
+            small_spec,
+            publishing(loss_as_time),
+            says="its time is not a whole number of seconds",
         ),
         Fault(
             "gradient-norms-in-public-metrics",

@@ -2,8 +2,12 @@
 
 Each client of a federation keeps a ledger of its own and signs each upload. What it hands in is
 held against the server's ledger: a participation that the server notes was charged by the client
-before it was sent, under the same noise, and the upload is the one that the client signed. A client
-that handed in nothing is named: for it the server's word stands alone.
+before it was sent, under the same noise, and the upload is the one that the client signed. What a
+client charged that the server does not note contradicts it too: the server was sent more than the
+run claims. A client that handed in nothing is named: for it the server's word stands alone.
+
+A client's ledger begins with what it agreed to, its pin; ledgers from before there were pins have
+none.
 """
 
 from __future__ import annotations
@@ -27,6 +31,10 @@ from audit.untrusted.fields import FieldError
 _MOST_BYTES = 1 << 28
 _HEX = r"[0-9a-f]{64}"
 _DOMAIN = b"dpfedadamw client statement 1\x00"
+_PIN_DOMAIN = b"dpfedadamw client pin 1\x00"
+# What of a pin the run's own header says too.
+_PINNED = ("noise_multiplier", "clipping_norm", "rounds", "local_steps", "delta")
+_UNSIGNED = frozenset(("kind", "previous", "digest", "signature"))
 _SIGNED = (
     "run", "client", "round", "attempt", "broadcast_sha256", "upload_sha256", "participation",
 )  # fmt: skip
@@ -43,11 +51,13 @@ class _Own:
         charged: how often it paid for each attempt at a round, and under which noise and norm.
         sent: what it signed, by attempt.
         unpaid: attempts that it sent before it had paid.
+        pins: what it agreed to, the last of which holds.
     """
 
     charged: dict[Part, list[Mapping[str, Any]]] = field(default_factory=dict)
     sent: dict[Part, Mapping[str, Any]] = field(default_factory=dict)
     unpaid: list[Part] = field(default_factory=list)
+    pins: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def sites_faults(
@@ -100,6 +110,8 @@ def sites_faults(
     singles = last_spends(ledger.spends)
     wholes = last_round_spends(ledger.round_spends)
     for client, own in owns.items():
+        _agreed(client, own, header, reasons)
+        _unnoted(client, own, ledger, reasons)
         for index, attempt in own.unpaid:
             reasons.append(
                 f"client {client}: it sent round {index}, attempt {attempt} before it had paid"
@@ -122,6 +134,38 @@ def _declared(bundle: Bundle, header: Header, reasons: list[str]) -> None:
             "ledger.jsonl:1: clients that add the noise may drop out: what stays away takes its "
             "noise with it"
         )
+
+
+def _agreed(client: int, own: _Own, header: Header, reasons: list[str]) -> None:
+    """What a client agreed to is the run's, and it was charged no more often than that."""
+    for pin in own.pins:
+        for name in _PINNED:
+            said = getattr(header, name)
+            if said is not None and name in pin and pin[name] != said:
+                reasons.append(f"client {client}: what it agreed to has another {name}")
+    if not own.pins:
+        return
+    most = max(fields.integer(pin, "most_charges") for pin in own.pins)
+    paid = sum(len(lines) for lines in own.charged.values())
+    if paid > most:
+        reasons.append(
+            f"client {client}: it was charged {paid} participations and agreed to {most} at most"
+        )
+
+
+def _unnoted(client: int, own: _Own, ledger: Ledger, reasons: list[str]) -> None:
+    """All that a client was charged, the server's ledger charges too: else its claim is too low."""
+    noted = {(one.round, one.attempt) for one in ledger.spends if one.client == client}
+    noted |= {(one.round, one.attempt) for one in ledger.round_spends if client in one.clients}
+    # That the server notes a round which it never charged is for other checks.
+    known = {index for index, _ in noted}
+    uncharged = {one.round for one in ledger.rounds if client in one.clients} - known
+    for index, attempt in sorted(own.charged.keys() - noted):
+        if index not in uncharged:
+            reasons.append(
+                f"client {client}: it was charged for round {index}, attempt {attempt}, and the "
+                "run's ledger does not say so"
+            )
 
 
 def _participation(
@@ -187,10 +231,14 @@ def _read(raw: bytes, header: Header, client: int) -> _Own:
         if entry.get("previous") != previous or entry.get("digest") != digest:
             raise FieldError(f"line {number} breaks the hash chain")
         previous = hashlib.sha256(line).hexdigest()
+        if fields.choice(entry, "kind", ("pin", "spend", "upload")) == "pin":
+            _check_pin(entry, header.sites[client], client, number)
+            own.pins.append(entry)
+            continue
         part = (fields.integer(entry, "round"), fields.integer(entry, "attempt", least=1))
         if fields.text(entry, "run") != header.run:
             raise FieldError(f"line {number} is of another run")
-        if fields.choice(entry, "kind", ("spend", "upload")) == "spend":
+        if entry["kind"] == "spend":
             own.charged.setdefault(part, []).append(entry)
             continue
         if part in own.sent:
@@ -205,14 +253,31 @@ def _read(raw: bytes, header: Header, client: int) -> _Own:
 def _check_signature(entry: Mapping[str, Any], key: str, client: int, number: int) -> None:
     for name in ("broadcast_sha256", "upload_sha256", "participation"):
         fields.text(entry, name, pattern=_HEX)
+    shown = {name: entry[name] for name in _SIGNED}
+    _check_signed(entry, _DOMAIN, shown, key, client, number)
+
+
+def _check_pin(entry: Mapping[str, Any], key: str, client: int, number: int) -> None:
+    fields.integer(entry, "most_charges")
+    shown = {name: value for name, value in entry.items() if name not in _UNSIGNED}
+    _check_signed(entry, _PIN_DOMAIN, shown, key, client, number)
+
+
+def _check_signed(
+    entry: Mapping[str, Any],
+    domain: bytes,
+    shown: Mapping[str, Any],
+    key: str,
+    client: int,
+    number: int,
+) -> None:
     if fields.integer(entry, "client") != client:
         raise FieldError(f"line {number} is of another client")
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     signature = fields.text(entry, "signature", pattern=r"[0-9a-f]{128}")
-    shown = {name: entry[name] for name in _SIGNED}
-    content = _DOMAIN + json.dumps(shown, sort_keys=True, separators=(",", ":")).encode()
+    content = domain + json.dumps(shown, sort_keys=True, separators=(",", ":")).encode()
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
         public.verify(bytes.fromhex(signature), content)

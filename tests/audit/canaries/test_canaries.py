@@ -8,6 +8,8 @@ is far less.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -207,6 +209,48 @@ def test_bounds_cover_the_gaussian_mechanism_over_all_plans_together(sigma):
         above_steps += any(f_dp.is_excluded(*one, share, profile) for one in numbers)
     assert above_any <= most_above(simulations, LEVEL)
     assert above_steps <= most_above(simulations, LEVEL)
+
+
+def test_where_nothing_leaks_a_printed_bound_is_above_zero_in_one_of_twenty_audits_at_most():
+    """800 simulations at level 5 %; false alarm of the test below 1e-6.
+
+    Were the level not shared by the plans, one in seven would be above zero.
+    """
+    simulations = 800
+
+    def mechanism(factor):
+        return [(1.0, privacy_profile(scaled([Steps(1.0, 1.0, 1)], factor), DELTA))]
+
+    allowed = cache(lambda factor: of_losses(mechanism(factor)))
+    above_any = above_steps = 0
+    for seed in range(simulations):
+        rng = np.random.default_rng([seed, 11])
+        made = guess(rng.standard_normal(100), rng.random(100) < 0.5)
+        found = lower_bound(made, mechanism, DELTA, allowed)
+        above_any += found.any_mechanism > 0.0
+        above_steps += found.these_steps > 0.0
+    assert above_any <= most_above(simulations, LEVEL)
+    assert above_steps <= most_above(simulations, LEVEL)
+
+
+def test_the_level_of_a_contradiction_is_shared_by_all_plans_and_all_views():
+    """One plan tells something, five others tell nothing, and so do two other views."""
+
+    def mechanism(factor):
+        return [(1.0, privacy_profile(scaled([Steps(1.0, 2.0, 1)], factor), DELTA))]
+
+    def contradicted(correct):
+        guesses = [Guesses(300, 120, correct), *[Guesses(300, 120, 60)] * 5]
+        return judge(guesses, mechanism, DELTA, views=3).contradicted
+
+    claimed = of_losses(mechanism(1.0))
+    shared, whole = (
+        next(c for c in range(60, 121) if f_dp.is_excluded(300, 120, c, level, claimed))
+        for level in (FALSE_ALARM / 6 / 3, FALSE_ALARM)
+    )
+    # Fewer right guesses would do if each had the whole level.
+    assert whole < shared
+    assert (contradicted(shared - 1), contradicted(shared)) == (False, True)
 
 
 def test_a_true_claim_is_contradicted_no_oftener_than_its_level():

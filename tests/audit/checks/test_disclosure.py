@@ -220,6 +220,33 @@ def test_one_word_among_numbers_is_more_than_numbers(
     assert says(of_records, NAME) == ("FAIL", "metrics.jsonl:1: holds more than numbers")
 
 
+@pytest.mark.parametrize(
+    "seconds", ["0.2305", "2.0", "-1", "10000001", "1e1", "true", "4611686018427387904"]
+)
+def test_a_time_that_is_no_whole_number_of_seconds_could_be_anything(
+    of_records: Bundle, seconds: str, holding: Callable[..., None]
+) -> None:
+    """A training loss in the digits of a time passed, when times had four of them."""
+    holding("metrics.jsonl", f'{{"round":0}}\n{{"round":1,"seconds":{seconds}}}'.encode())
+    promised = changed(of_records, header={"whole_seconds": True})
+    assert says(promised, NAME) == (
+        "FAIL",
+        "metrics.jsonl:2: its time is not a whole number of seconds",
+    )
+    # Anybody may pose as an earlier version, which promised nothing.
+    earlier = changed(of_records, header={"whole_seconds": False})
+    assert says(earlier, NAME) == ("NOT VERIFIED", disclosure.DIGITS_OF_TIMES)
+
+
+@pytest.mark.parametrize("seconds", ["0", "3", "10000000", "null"])
+@pytest.mark.parametrize("promised", [True, False])
+def test_whole_seconds_and_no_time_at_all_say_nothing_else(
+    of_records: Bundle, seconds: str, promised: bool, holding: Callable[..., None]
+) -> None:
+    holding("metrics.jsonl", f'{{"round":1,"seconds":{seconds}}}'.encode())
+    assert says(changed(of_records, header={"whole_seconds": promised}), NAME)[0] == "PASS"
+
+
 def test_metrics_that_cannot_be_read_are_counted_as_none(
     of_records: Bundle, holding: Callable[..., None]
 ) -> None:

@@ -103,10 +103,18 @@ def test_a_round_that_comes_out_the_same_is_counted_in_full(of_records: Bundle) 
     assert tally.lengthened == 0.0
 
 
+def _another_record(one: ParticipationAgain) -> ParticipationAgain:
+    """The same participation, but for one record of a batch: another has its place."""
+    first, *rest = one.batches
+    others = np.setdiff1d(np.arange(one.records), np.concatenate(one.batches))
+    return replace(one, batches=[np.append(first[1:], others[:1]), *rest])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"part": lambda one: replace(one, batches=one.batches[:1])}, "its batches are not those"),
+        ({"part": _another_record}, "its batches are not those that the key draws"),
         (
             {"part": lambda one: replace(one, upload=one.upload + b" ")},
             "its upload is not what its steps come to",

@@ -69,6 +69,18 @@ def signed(entry: dict[str, Any], key: Any) -> dict[str, Any]:
     return {**entry, "signature": key.sign(content).hex()}
 
 
+def pin(client: int, most: int = 4, **changes: Any) -> dict[str, Any]:
+    """What an honest client agreed to, not signed yet."""
+    said = {"kind": "pin", "client": client, "most_charges": most, "noise_multiplier": NOISE}
+    return {**said, "clipping_norm": CLIP, "local_steps": 3, **changes}
+
+
+def signed_pin(entry: dict[str, Any], key: Any) -> dict[str, Any]:
+    shown = {name: value for name, value in entry.items() if name != "kind"}
+    said = json.dumps(shown, sort_keys=True, separators=(",", ":"))
+    return {**entry, "signature": key.sign(b"dpfedadamw client pin 1\x00" + said.encode()).hex()}
+
+
 def chained(lines: Lines) -> bytes:
     previous, written = GENESIS, []
     for line in lines:
@@ -84,8 +96,9 @@ def hand_in(folder: Path, client: int, lines: Lines, key: Any = None) -> Path:
     (folder / "evidence").mkdir(exist_ok=True)
     path = folder / "evidence" / f"client-{client:05d}.jsonl"
     key = key or KEYS[client]
+    sign = {"upload": signed, "pin": signed_pin}
     path.write_bytes(
-        chained([signed(one, key) if one.get("kind") == "upload" else one for one in lines])
+        chained([sign[one["kind"]](one, key) if one.get("kind") in sign else one for one in lines])
     )
     return path
 
@@ -117,7 +130,9 @@ def faults(
     **header: Any,
 ) -> tuple[list[str], list[str]]:
     """What contradicts the server's ledger, and which clients nothing is known of."""
-    said = {"sites": PUBLIC, "clients": 3, "drop_outs": 0, "run": RUN, "noise_added_by": "server"}
+    said = {"sites": PUBLIC, "clients": 3, "drop_outs": 0, "run": RUN, "noise_added_by": "server",
+            "noise_multiplier": NOISE, "clipping_norm": CLIP, "local_steps": 3, "rounds": 2,
+            "delta": None}  # fmt: skip
     reasons: list[str] = []
     unreadable: list[str] = []
     bundle: Any = SimpleNamespace(root=folder, spec=spec)
@@ -174,7 +189,7 @@ def test_without_the_package_signatures_are_said_not_to_be_checked(
         (lambda n: n[1].update(upload_sha256="AB" * 32), "upload_sha256 is not a text"),
         (lambda n: n[1].update(broadcast_sha256=""), "broadcast_sha256 is not a text"),
         (lambda n: n[1].update(participation="no"), "participation is not a text"),
-        (lambda n: n[0].update(kind="other"), "kind is not one of spend, upload"),
+        (lambda n: n[0].update(kind="other"), "kind is not one of pin, spend, upload"),
         (lambda n: n[0].update(attempt=0), "attempt is not a whole number from 1"),
         (lambda n: n[0].pop("round"), "round is missing"),
     ],
@@ -259,6 +274,57 @@ def test_a_participation_was_paid_for_at_the_same_cost_and_then_sent(
     change(lines)
     hand_in(run, 1, lines)
     assert faults(run)[0] == said
+
+
+def test_a_client_that_says_what_it_agreed_to_contradicts_nothing(run: Path) -> None:
+    hand_in(run, 1, [pin(1), *own_lines(1)])
+    assert faults(run) == ([], [])
+    # Its owner may say more later, and then that holds.
+    hand_in(run, 1, [pin(1, 1), *own_lines(1), pin(1, 2)])
+    assert faults(run) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (pin(1, noise_multiplier=3.0), "client 1: what it agreed to has another noise_multiplier"),
+        (pin(1, local_steps=9), "client 1: what it agreed to has another local_steps"),
+        (pin(1, 1), "client 1: it was charged 2 participations and agreed to 1 at most"),
+        (pin(0), "line 1 is of another client"),
+        (pin(1, -1), "most_charges is not a whole number from 0"),
+    ],
+)
+def test_a_pin_that_is_not_the_run_s_or_not_kept_to_contradicts_it(
+    run: Path, own: dict[str, Any], said: str
+) -> None:
+    hand_in(run, 1, [own, *own_lines(1)])
+    (told,) = faults(run)[0]
+    assert said in told
+
+
+def test_a_pin_that_another_key_signed_or_that_stands_for_an_upload_is_refused(run: Path) -> None:
+    hand_in(run, 1, [pin(1), *own_lines(1)], KEYS[2])
+    assert "line 1 is not signed by the key of client 1" in faults(run)[0][0]
+    # The same fields signed as an upload's statement are no pin.
+    path = run / "evidence" / "client-00001.jsonl"
+    shown = {name: value for name, value in pin(1).items() if name != "kind"}
+    said = json.dumps(shown, sort_keys=True, separators=(",", ":")).encode()
+    signature = KEYS[1].sign(b"dpfedadamw client statement 1\x00" + said).hex()
+    path.write_bytes(chained([{**pin(1), "signature": signature}]))
+    assert "line 1 is not signed by the key of client 1" in faults(run)[0][0]
+
+
+def test_what_a_client_was_charged_and_the_server_leaves_out_contradicts_it(run: Path) -> None:
+    more = [{**line, "attempt": 2} for line in own_lines(1, (0,))]
+    hand_in(run, 1, [*own_lines(1), *more])
+    told = "client 1: it was charged for round 0, attempt 2, and the run's ledger does not say so"
+    assert faults(run) == ([told], [])
+    # What it paid for and never sent costs the claim nothing, and contradicts it all the same.
+    hand_in(run, 1, [*own_lines(1), more[0]])
+    assert faults(run) == ([told], [])
+    # A second time for the same attempt is a crash before anything was sent.
+    hand_in(run, 1, [own_lines(1)[0], *own_lines(1)])
+    assert faults(run) == ([], [])
 
 
 def test_a_round_that_the_server_never_charged_is_for_other_checks(run: Path) -> None:
