@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import (
     RUNS,
     AuditorKeyOption,
@@ -39,6 +40,7 @@ SpecArgument = Annotated[
 ]
 
 
+@may_run_named_code
 def flower_new(
     spec: SpecArgument,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
@@ -57,6 +59,7 @@ def flower_new(
 
     experiment = _experiment(spec, changes)
     project = make_project(experiment, folder, Addresses(host=host, port=port))
+    _tell_promise(experiment)
     out.print(
         Text(f"{relative(project.path)}: a federation of {project.clients} clients; go on with "
              f"{relative(project.path / 'README.md')}"),
@@ -64,27 +67,112 @@ def flower_new(
     )  # fmt: skip
 
 
+@may_run_named_code
+def flower_superlink(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The server's folder of the project.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address of this machine to listen on; 127.0.0.1 for itself alone.")
+    ] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 9092,
+    again: Annotated[
+        float,
+        typer.Option("--again-seconds", min=0.1, help="Until a silent client is asked again; then "
+                     "twice as long each time."),
+    ] = 30.0,
+    answer: Annotated[
+        float,
+        typer.Option("--answer-seconds", min=1.0, help="Until a silent client has left a round."),
+    ] = 3600.0,
+    meeting: Annotated[
+        float, typer.Option("--meeting-seconds", min=1.0, help="Until all clients must be there.")
+    ] = 600.0,
+) -> None:  # fmt: skip
+    """Run the SuperLink and lead the run: the one command of the server's machine.
+
+    SuperNodes reach it by TLS, and it knows them by their keys; it serves nothing else, to nobody.
+    It ends with the run. If it was cut off, the same command continues the run.
+    """
+    from dpfedadamw.deployment.leading import finished
+    from dpfedadamw.deployment.server import Patience
+    from dpfedadamw.federation.flower.required import quiet, require
+    from dpfedadamw.filing.federated import lead
+
+    run = finished(folder)
+    if run is not None:
+        # As after a restart of the machine.
+        _tell_finished(run, folder)
+        return
+    require()
+    from dpfedadamw.deployment.superlink import Door, grid
+    from dpfedadamw.federation.flower.grid import GridLink
+
+    door = Door(
+        host=host, port=port, certificate=folder / "superlink.crt", key=folder / "superlink.key"
+    )
+    quiet()
+    with grid(door, folder / "nodes") as found:
+        err.print(Text(f"the SuperLink listens on {host}:{port}", style="dim"), soft_wrap=True)
+        run = lead(folder, GridLink(found), Patience(again=again, answer=answer, meeting=meeting))
+    _tell_finished(run, folder)
+
+
+def flower_supernode(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The SuperNode's folder.")],
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The SuperLink, if not as its settings say.")
+    ] = "",
+    socket: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="The client's socket, if not as its settings say."),
+    ] = None,
+) -> None:
+    """Run one client's SuperNode: it carries messages between the SuperLink and the client.
+
+    It runs no app and no other code that the server sends. It ends when it is told to (Ctrl-C,
+    SIGTERM), and connects again by itself where the SuperLink was away.
+    """
+    from dpfedadamw.deployment.supernode import NodeFolder, serve
+
+    def tell(line: str) -> None:
+        err.print(Text(line, style="dim"), soft_wrap=True)
+
+    serve(NodeFolder(folder.resolve()), superlink, socket, tell)
+
+
+@may_run_named_code
 def flower_client(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The client's folder.")],
-) -> None:
+    most_charges: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, metavar="N",
+                     help="Pay for N participations at most from now on. By default what the first "
+                     "start pinned."),
+    ] = None,
+) -> None:  # fmt: skip
     """Run one client's own process: it alone opens the client's records and key.
 
     It charges the client's ledger, computes, notes its evidence and signs what it sends, and is
     asked by the SuperNode of its machine. It ends when it is told to (Ctrl-C, SIGTERM); killed at
-    any moment, it can be started again.
+    any moment, it can be started again. The first start pins spec, records, keys and the number of
+    participations in the client's ledger; a start that finds them changed is refused.
     """
-    from dpfedadamw.deployment.site import Site
-    from dpfedadamw.federation.flower.required import require
-
-    require()
     from dpfedadamw.deployment.listening import serve
+    from dpfedadamw.deployment.site import Site
+
+    def say(line: str) -> None:
+        err.print(Text(line, style="dim"), soft_wrap=True)
 
     def ready(client: Any) -> None:
-        err.print(Text(f"client {client.number} listens in {folder}", style="dim"), soft_wrap=True)
+        for line in client.notes:
+            say(line)
+        say(f"client {client.number} listens in {folder}")
 
-    serve(Site(folder.resolve()), ready)
+    serve(Site(folder.resolve()), ready, say, most_charges)
 
 
+@may_run_named_code
 def flower_collect(
     server: Annotated[
         Path, typer.Argument(metavar="SERVER", help="The server's folder of the project.")
@@ -114,6 +202,7 @@ def flower_collect(
     _judge(collected, filing, as_json)
 
 
+@may_run_named_code
 def flower_poc(
     spec: SpecArgument,
     clients: Annotated[
@@ -158,10 +247,11 @@ def flower_poc(
             err.print(Text(done, style="dim"), soft_wrap=True)
 
     with tempfile.TemporaryDirectory(prefix="poc-") as scratch:
-        addresses = local_addresses(len(experiment.plan.records))
+        addresses = local_addresses()
         place = folder if folder is not None else Path(scratch) / "p"
         project = make_project(experiment, place, addresses)
         if not as_json:
+            _tell_promise(experiment)
             err.print(Text(f"project: {relative(project.path)}", style="dim"), soft_wrap=True)
         with Federation(project, addresses) as federation:
             federation.run(tell)
@@ -177,6 +267,24 @@ def _experiment(spec: str, changes: list[str] | None) -> Experiment:
     from dpfedadamw.experiment import pick_device, prepare
 
     return prepare(wanted, pick_device("cpu"))
+
+
+def _tell_finished(run: Path, folder: Path) -> None:
+    line = (
+        f"finished: {relative(run)}; next: dpfedadamw flower collect {relative(folder)} CLIENT..."
+    )
+    out.print(Text(line), soft_wrap=True)
+
+
+def _tell_promise(experiment: Experiment) -> None:
+    """What the clients of a new project agree to, which a lying server may use up."""
+    from dpfedadamw.deployment.promise import sentences
+    from dpfedadamw.deployment.site import reserve
+
+    plan = experiment.plan
+    reproducible = experiment.spec.randomness.mode == "reproducible"
+    for line in sentences(plan, plan.rounds + reserve(plan.rounds), reproducible):
+        err.print(Text(line, style="dim"), soft_wrap=True)
 
 
 def _filing(trainer_key: str | None, auditor_key: str | None, timestamp: str | None) -> Any:
@@ -195,6 +303,8 @@ def _judge(collected: Collected, filing: Any, as_json: bool) -> None:
     run = collected.run
     for line in collected.missing:
         err.print(Text(f"not seen: {line}", style="yellow"), soft_wrap=True)
+    for line in collected.refused:
+        err.print(Text(line, style="yellow"), soft_wrap=True)
     with RunLock(run.path):
         trained = after_training.trained(run)
         if trained is None:
@@ -202,7 +312,8 @@ def _judge(collected: Collected, filing: Any, as_json: bool) -> None:
         finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json))
     summary, found = finished.summary, finished.findings
     if as_json:
-        print_json({**summary, "not_seen": list(collected.missing)})
+        noted = {"not_seen": list(collected.missing), "refused": list(collected.refused)}
+        print_json({**summary, **noted})
     else:
         shown = relative(run.path)
         out.print(display.run_summary(summary, found["verdict"], found["qualifications"], shown))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.deployment.facts import Facts, Share, experiment_of
 from dpfedadamw.deployment.leading import is_finished
 from dpfedadamw.deployment.led import Received
+from dpfedadamw.deployment.refusals import REASONS, read_counts
 from dpfedadamw.deployment.site import Site, read_noted
 from dpfedadamw.evidence.commitments import commitments_of
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
@@ -43,6 +43,7 @@ from dpfedadamw.run.computing import divided
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
+from dpfedadamw.storage.foreign import MOST_TEXT_BYTES, parse, read_arrays, read_salt
 from dpfedadamw.vectors.packing import views
 
 _FILES = ("spec.yaml", "ledger.jsonl", "metrics.jsonl", "model.safetensors", "model.json")
@@ -55,10 +56,12 @@ class Collected:
     Attributes:
         run: The run directory.
         missing: What was not handed in, or not as it was, one line each.
+        refused: What clients say that they refused, one line for each that refused anything.
     """
 
     run: RunDirectory
     missing: tuple[str, ...]
+    refused: tuple[str, ...] = ()
 
 
 def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) -> Collected:
@@ -78,7 +81,7 @@ def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) 
         raise DeploymentError(f"{target.path}: is there already; remove it, or give another --out")
     if not is_finished(led):
         raise DeploymentError(f"{led.path}: the run is not finished; go on with: flwr run app")
-    facts, spec = Facts.read(home / "federation.json"), specs.load(led.spec)
+    facts, spec = Facts.read(home / "federation.json"), specs.load_filed(led.spec)
     found = _by_client(sites, facts)
     missing = [
         f"client {client}: nothing was handed in"
@@ -100,7 +103,7 @@ def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) 
         for name in _FILES:
             if not (led.path / name).is_file():
                 raise DeploymentError(f"{led.path / name}: is missing; put it back")
-            shutil.copyfile(led.path / name, hidden.path / name)
+            (hidden.path / name).write_bytes(DISK.read(led.path / name))
         _copy_evidence(led, hidden)
         if found:
             missing += _Writer(hidden, led, home, spec, facts, found, shares).write()
@@ -108,7 +111,7 @@ def collect(led: RunDirectory, home: Path, sites: Sequence[Path], parent: Path) 
     except BaseException:
         shutil.rmtree(hidden.path, ignore_errors=True)
         raise
-    return Collected(target, tuple(missing))
+    return Collected(target, tuple(missing), _refused(found))
 
 
 def _by_client(sites: Sequence[Path], facts: Facts) -> dict[int, Site]:
@@ -124,12 +127,22 @@ def _by_client(sites: Sequence[Path], facts: Facts) -> dict[int, Site]:
     return dict(sorted(found.items()))
 
 
+def _refused(sites: Mapping[int, Site]) -> tuple[str, ...]:
+    """What clients refused, as they say it: not from an honest server, if there is much of it."""
+    lines = []
+    for client, site in sites.items():
+        counts = read_counts(site.refusals)
+        if counts:
+            each = ", ".join(f"{REASONS[reason]} ({count})" for reason, count in counts.items())
+            lines.append(f"client {client} refused {sum(counts.values())} messages: {each}")
+    return tuple(lines)
+
+
 def _copy_evidence(led: RunDirectory, target: RunDirectory) -> None:
     """What the server noted itself: on what it computed, states, the probe of its step."""
     for path in sorted(led.evidence.iterdir()):
         if path.name.startswith(("environment-", "state-", "probe.")):
-            shutil.copyfile(path, target.evidence / path.name)
-            (target.evidence / path.name).chmod(PRIVATE_MODE)
+            write_atomically(target.evidence / path.name, DISK.read(path), PRIVATE_MODE)
 
 
 class _Writer:
@@ -167,7 +180,7 @@ class _Writer:
     def write(self) -> list[str]:
         """Write what can be; what could not, one line each."""
         missing, evidence = [], self._target.evidence
-        salt = next(iter(self._sites.values())).salt.read_bytes()
+        salt = read_salt(next(iter(self._sites.values())).salt)
         if hashlib.sha256(salt).hexdigest() != self._facts.salt_sha256:
             raise DeploymentError("the clients' salt is not the one whose digest the facts have")
         write_atomically(evidence / "salt", salt, PRIVATE_MODE)
@@ -215,7 +228,7 @@ class _Writer:
                 missing.append(f"client {client}: its ledger was not handed in")
                 continue
             path = self._target.evidence / f"client-{client:05d}.jsonl"
-            write_atomically(path, site.ledger.read_bytes(), PRIVATE_MODE)
+            write_atomically(path, DISK.read(site.ledger, MOST_TEXT_BYTES), PRIVATE_MODE)
         return missing
 
     def _write_round(
@@ -302,8 +315,8 @@ class _Writer:
         """What the server made of a round's uploads."""
         path = self._received.release(current.index)
         try:
-            with np.load(path, allow_pickle=False) as file:
-                noisy, released = (torch.from_numpy(file[name]) for name in ("noisy", "released"))
+            found = read_arrays(path)
+            noisy, released = (torch.from_numpy(found[name]) for name in ("noisy", "released"))
         except (OSError, ValueError, KeyError) as error:
             raise DeploymentError(f"{path}: cannot be read ({type(error).__name__})") from None
         plan, broadcast = current.plan, current.broadcast
@@ -321,19 +334,20 @@ class _Writer:
 def _noted_digests(site: Site) -> frozenset[str]:
     """Digests of evidence that a client's ledger names, as far as its lines can be read."""
     found = set()
-    for line in site.ledger.read_bytes().splitlines() if site.ledger.is_file() else ():
+    lines = DISK.read(site.ledger, MOST_TEXT_BYTES) if site.ledger.is_file() else b""
+    for line in lines.splitlines():
         with contextlib.suppress(ValueError, TypeError, AttributeError):
-            found.add(str(json.loads(line).get("evidence_sha256")))
+            found.add(str(parse(line, site.ledger.name).get("evidence_sha256")))
     return frozenset(found)
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(DISK.read(path)).hexdigest()
 
 
 def _read(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = DISK.read(path)
         views(content)
     except (OSError, ValueError, KeyError) as error:
         kind = type(error).__name__

@@ -8,7 +8,6 @@ experiment: what is held elsewhere is there with its number, shape and type alon
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from dpfedadamw.rundir import write_arrays
 from dpfedadamw.spec import Spec
 from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import PUBLIC_MODE, json_line, write_atomically
+from dpfedadamw.storage.foreign import read_arrays, read_mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Facts:
             DeploymentError: If it is something else.
         """
         try:
-            found = json.loads(path.read_bytes())
+            found = read_mapping(path)
             if found.pop("format") != 1:
                 raise ValueError("another format")
             lists: dict[str, Any] = {
@@ -123,8 +123,8 @@ class Share:
             DeploymentError: If it is something else.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
-                found = cls(**{name: file[name] for name in cls.__dataclass_fields__})
+            arrays = read_arrays(path)
+            found = cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
             sizes = {len(getattr(found, name)) for name in cls.__dataclass_fields__}
             if len(sizes) != 1 or found.labels.dtype.kind not in "iu":
                 raise ValueError("of different lengths")

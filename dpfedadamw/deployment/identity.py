@@ -7,6 +7,8 @@ name, so that neither can later hold another upload to be the client's.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +26,12 @@ from cryptography.hazmat.primitives.serialization import (
 from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
 
-_DOMAIN = b"dpfedadamw client statement 1\x00"
+# What is signed begins with what it is: no text that a server chooses makes one statement pass for
+# another, be it of an upload, of who a client is, or of what its owner allows.
+UPLOAD = b"dpfedadamw client statement 1\x00"
+INTRODUCTION = b"dpfedadamw client introduction 1\x00"
+PIN = b"dpfedadamw client pin 1\x00"
+_SEAL = b"dpfedadamw client seal 1\x00"
 
 
 def make_key(path: Path) -> str:
@@ -53,19 +60,25 @@ def public_of(key: Ed25519PrivateKey) -> str:
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
 
 
-def sign(key: Ed25519PrivateKey, statement: Mapping[str, Any]) -> bytes:
-    """Sign plain values, 64 bytes."""
-    return key.sign(_DOMAIN + _canonical(statement))
+def sign(key: Ed25519PrivateKey, domain: bytes, statement: Mapping[str, Any]) -> bytes:
+    """Sign plain values as what the domain says, 64 bytes."""
+    return key.sign(domain + _canonical(statement))
 
 
-def is_signed(public: str, signature: bytes, statement: Mapping[str, Any]) -> bool:
-    """Whether the key signed just these values."""
+def is_signed(public: str, signature: bytes, domain: bytes, statement: Mapping[str, Any]) -> bool:
+    """Whether the key signed just these values as what the domain says."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(signature, _DOMAIN + _canonical(statement))
+        key.verify(signature, domain + _canonical(statement))
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def sealed(key: Ed25519PrivateKey, content: bytes) -> str:
+    """A digest that only the key's holder can make, hexadecimal: others cannot try contents out."""
+    raw = key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    return hmac.digest(hashlib.sha256(_SEAL + raw).digest(), content, "sha256").hex()
 
 
 def _canonical(statement: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,8 @@ from dpfedadamw.federation.links import Link
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.run.training import Apart, Training, resume, start
 from dpfedadamw.rundir import RunDirectory, newest, open_existing
+from dpfedadamw.storage.disk import DISK
+from dpfedadamw.storage.foreign import MOST_TEXT_BYTES
 
 
 def open_led(home: Path, link: Link, patience: Patience) -> Training:
@@ -39,16 +41,16 @@ def open_led(home: Path, link: Link, patience: Patience) -> Training:
         DpfedadamwError: If the folder is no server's, a client is missing, or the run is finished.
     """
     facts = Facts.read(home / "federation.json")
-    spec = specs.load(home / "spec.yaml")
+    spec = specs.load_filed(home / "spec.yaml")
     experiment = experiment_of(spec, facts, Share.read(home / "test.npz"), {})
     digest = hashlib.sha256((home / "spec.yaml").read_bytes()).hexdigest()
 
     runs = home / "runs"
     earlier = newest(runs) if any(_runs(runs)) else None
-    if earlier is not None and is_finished(earlier):
+    if (over := finished(home)) is not None:
         raise RunError(
-            f"{earlier.path}: this federation's run is finished. Its clients have spent what it "
-            "cost; make a new project for another run"
+            f"{over}: this federation's run is finished. Its clients have spent what it cost; make "
+            "a new project for another run"
         )
     drop_outs = spec.federation.drop_outs
     nodes = meet(link, facts, digest, patience)
@@ -79,9 +81,15 @@ def led_run(home: Path) -> RunDirectory:
     return open_existing(found)
 
 
+def finished(home: Path) -> Path | None:
+    """The run of a server's folder, if it has ended."""
+    earlier = newest(home / "runs") if any(_runs(home / "runs")) else None
+    return None if earlier is None or not is_finished(earlier) else earlier.path
+
+
 def is_finished(run: RunDirectory) -> bool:
     """Whether a run has its claim."""
-    return b'"kind":"claim"' in run.ledger.read_bytes().rsplit(b"\n", 2)[-2]
+    return b'"kind":"claim"' in DISK.read(run.ledger, MOST_TEXT_BYTES).rsplit(b"\n", 2)[-2]
 
 
 def _runs(folder: Path) -> list[Path]:

@@ -1,12 +1,14 @@
 """Writes a federation's project: the server's folder, one for each client, and how to run them.
 
-The Flower app, which is sent to every machine, lies in a folder of its own, ``app/``, so that no
-key and no record can be packed with it.
+A client's folder has two others in it: ``supernode/``, all that its SuperNode needs, and ``door/``,
+where its own process listens. So the two can be two users of the machine, and the SuperNode's sees
+neither records nor keys.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +16,18 @@ from dpfedadamw import spec as specs
 from dpfedadamw.deployment import templates
 from dpfedadamw.deployment.certificates import LOCAL, Authority, make_node_key
 from dpfedadamw.deployment.errors import DeploymentError
-from dpfedadamw.deployment.facts import Facts, facts_of
-from dpfedadamw.deployment.site import Site, fill_site, make_site
+from dpfedadamw.deployment.facts import facts_of
+from dpfedadamw.deployment.promise import sentences
+from dpfedadamw.deployment.site import Site, fill_site, make_site, reserve
+from dpfedadamw.deployment.supernode import NodeFolder
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.privacy.units.none import Nothing
 from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, make_folders, write_atomically
 
 SUPERLINK_PORT = 9092
-_NODE_PORT = 9100
+# Of a broadcast: several vectors as long as the model, in float32; plain values.
+_MOST_BYTES_PER_NUMBER = 64
+_BESIDE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -37,11 +43,6 @@ class Project:
     clients: int
 
     @property
-    def app(self) -> Path:
-        """The Flower app."""
-        return self.path / "app"
-
-    @property
     def server(self) -> Path:
         """The server's folder."""
         return self.path / "server"
@@ -50,24 +51,22 @@ class Project:
         """One client's folder."""
         return Site(self.path / "clients" / f"{client:02d}")
 
+    def supernode(self, client: int) -> NodeFolder:
+        """One client's SuperNode's folder."""
+        return NodeFolder(self.site(client).path / "supernode")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Addresses:
-    """Where the SuperLink is reached, and on which ports processes listen.
+    """Where the SuperLink is reached.
 
     Attributes:
-        host: The SuperLink's name or address.
+        host: Its name or address.
         port: Its port.
-        node_ports: The port of each SuperNode's own interface, on its machine alone, by client.
     """
 
     host: str = "127.0.0.1"
     port: int = SUPERLINK_PORT
-    node_ports: tuple[int, ...] = ()
-
-    def node_port(self, client: int) -> int:
-        """The port of one SuperNode's own interface."""
-        return self.node_ports[client] if self.node_ports else _NODE_PORT + client
 
 
 def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Project:
@@ -104,79 +103,52 @@ def make_project(experiment: Experiment, path: Path, addresses: Addresses) -> Pr
         fill_site(site, text, facts, share)
     make_folders(project.server)
     project.server.chmod(0o700)
+    project.path.chmod(0o700)
     write_atomically(project.server / "spec.yaml", text, PUBLIC_MODE)
     facts.write(project.server / "federation.json")
     test.write(project.server / "test.npz")
-    _write_certificates(project, addresses)
-    _write_app(project, spec.name)
-    _write_instructions(project, addresses, facts)
+    _write_certificates(project, addresses, _MOST_BYTES_PER_NUMBER * _numbers(experiment) + _BESIDE)
+    reproducible = spec.randomness.mode == "reproducible"
+    agreed = sentences(plan, plan.rounds + reserve(plan.rounds), reproducible)
+    _write_instructions(project, addresses, agreed)
     return project
 
 
-def _write_certificates(project: Project, addresses: Addresses) -> None:
+def _write_certificates(project: Project, addresses: Addresses, most_bytes: int) -> None:
     authority = Authority.new()
-    authority.write(project.server / "ca.crt")
     # The last is its name among the containers of compose.yaml.
     hosts = tuple(dict.fromkeys((addresses.host, *LOCAL, "superlink")))
     authority.certify(hosts, project.server / "superlink.crt", project.server / "superlink.key")
     make_folders(project.server / "nodes")
     for client in range(project.clients):
-        folder = project.site(client).path
-        authority.write(folder / "ca.crt")
-        authority.certify(LOCAL, folder / "node.crt", folder / "node.tls.key")
-        make_node_key(folder / "node")
-        public = (folder / "node.pub").read_bytes()
-        write_atomically(project.server / "nodes" / f"{client:02d}.pub", public, PUBLIC_MODE)
+        node = project.supernode(client)
+        DISK.make_folder(node.path)
+        authority.write(node.authority)
+        make_node_key(node.key)
+        node.write_settings(f"{addresses.host}:{addresses.port}", "../door/socket", most_bytes)
+        public = project.server / "nodes" / f"{client:02d}.pub"
+        write_atomically(public, node.public.read_bytes(), PUBLIC_MODE)
 
 
-def _write_app(project: Project, name: str) -> None:
-    package = project.app / "federation_app"
-    make_folders(package)
-    home = str(project.server)
-    texts = {
-        project.app / "pyproject.toml": templates.pyproject(name, home),
-        package / "__init__.py": templates.PACKAGE,
-        package / "client.py": templates.CLIENT_APP,
-        package / "server.py": templates.SERVER_APP,
-    }
-    for path, text in texts.items():
-        write_atomically(path, text.encode(), PUBLIC_MODE)
+def _numbers(experiment: Experiment) -> int:
+    return sum(one.numel() for one in experiment.model.state_dict().values())
 
 
-def _write_instructions(project: Project, addresses: Addresses, facts: Facts) -> None:
+def _write_instructions(project: Project, addresses: Addresses, agreed: Sequence[str]) -> None:
     systemd = project.path / "systemd"
     make_folders(systemd)
-    folder = str(project.path)
+    folder, port, clients = str(project.path), addresses.port, project.clients
     texts = {
-        project.path / "README.md": templates.readme(
-            folder, addresses.host, addresses.port, len(facts.keys), addresses.node_port(0)
-        ),
-        project.path / "compose.yaml": templates.compose(
-            addresses.host, addresses.port, len(facts.keys)
-        ),
+        project.path / "README.md": templates.readme(folder, addresses.host, port, clients, agreed),
+        project.path / "compose.yaml": templates.compose(addresses.host, port, clients),
         project.path / "Dockerfile": templates.DOCKERFILE,
-        systemd / "dpfedadamw-superlink.service": templates.superlink_unit(folder, addresses.port),
+        systemd / "dpfedadamw-superlink.service": templates.superlink_unit(folder, port),
         systemd / "dpfedadamw-client@.service": templates.client_unit(folder),
-        systemd / "dpfedadamw-supernode@.service": templates.supernode_unit(
-            folder, addresses.host, addresses.port
-        ),
-        project.server / "config.toml": templates.flower_config(
-            addresses.host, addresses.port, str(project.server / "ca.crt")
-        ),
+        systemd / "dpfedadamw-supernode@.service": templates.supernode_unit(folder),
+        systemd / "dpfedadamw.sysusers": templates.SYSUSERS,
+        project.path / "prepare": templates.prepare(folder),
     }
     for path, text in texts.items():
         write_atomically(path, text.encode(), PUBLIC_MODE)
+    (project.path / "prepare").chmod(0o755)
     DISK.sync_folder(project.path)
-
-
-def superlink_command(project: Project, port: int) -> list[str]:
-    """The command that starts the SuperLink."""
-    server = project.server
-    return templates.superlink(str(server), port)
-
-
-def supernode_command(project: Project, client: int, addresses: Addresses) -> list[str]:
-    """The command that starts one client's SuperNode."""
-    folder = project.site(client).path
-    where = f"{addresses.host}:{addresses.port}"
-    return templates.supernode(str(folder), where, addresses.node_port(client))

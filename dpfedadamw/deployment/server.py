@@ -21,7 +21,8 @@ from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.deployment.client import statement
 from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.deployment.facts import Facts
-from dpfedadamw.deployment.identity import is_signed
+from dpfedadamw.deployment.identity import INTRODUCTION, UPLOAD, is_signed
+from dpfedadamw.deployment.refusals import told
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.federation.arrivals import ArrivalError, Likeness, expected
 from dpfedadamw.federation.links import Link, Reply
@@ -122,7 +123,7 @@ def _introduced(values: Mapping[str, Any], nonce: str, facts: Facts, spec_sha256
     try:
         client, signature = values["client"], bytes.fromhex(values["signature"])
         shown = {"hello": nonce, "client": client, "spec_sha256": values["spec_sha256"]}
-        good = client >= 0 and is_signed(facts.keys[client], signature, shown)
+        good = client >= 0 and is_signed(facts.keys[client], signature, INTRODUCTION, shown)
     except (KeyError, ValueError, TypeError, IndexError):
         good = False
     if not good:
@@ -262,7 +263,7 @@ class RemoteClients:
         if reply.wrong:
             raise ArrivalError(f"{whose}: {reply.wrong}")
         if "refused" in reply.values:
-            raise DeploymentError(f"{whose}: {str(reply.values['refused'])[:500]}")
+            raise DeploymentError(f"{whose}: {told(reply.values['refused'])}")
         try:
             self._expected.check(reply.upload, whose)
             steps, queries = int(reply.values["steps"]), int(reply.values["queries"])
@@ -280,7 +281,8 @@ class RemoteClients:
         )
         index, attempt = part.current.index, part.current.attempt
         shown = statement(self._run, part.client, index, attempt, digests)
-        if len(commitment) != 32 or not is_signed(self._facts.keys[part.client], signature, shown):
+        key = self._facts.keys[part.client]
+        if len(commitment) != 32 or not is_signed(key, signature, UPLOAD, shown):
             raise ArrivalError(f"{whose}: its upload is not signed by its key")
         nothing = torch.zeros(0)
         memory = (

@@ -6,19 +6,20 @@ site.json            which client this is, and how often it takes part at most
 share.npz            its records (mode 0600)
 key                  its signing key (mode 0600)
 salt                 the secret that the clients share and the server lacks (mode 0600)
-ledger.jsonl         what it was charged: its own, hash-chained, written ahead
+ledger.jsonl         what it was charged: its own, hash-chained, written ahead; its first line pins
+                     what the client agreed to (`pins`)
+refusals.json        what it refused, counted
 evidence/            what it noted of each participation, for the auditor (mode 0700)
-socket               where its process listens for the SuperNode of this machine
+door/socket          where its process listens for the SuperNode of this machine
+supernode/           its SuperNode's key and settings; the SuperNode needs nothing else
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.deployment.errors import DeploymentError
@@ -32,9 +33,11 @@ from dpfedadamw.storage.disk import (
     make_folders,
     write_atomically,
 )
+from dpfedadamw.storage.foreign import read_arrays, read_mapping
 
-# Beyond a run's rounds: what crashes may cost a client before it asks its owner.
-_SPARE = 30
+# What a client pays for beyond a run's rounds before it asks its owner: a fifth of them, because a
+# longer run is cut off more often, and no more than ten.
+_RESERVED = (5, 2, 10)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,12 @@ class Site:
     @property
     def socket(self) -> Path:
         """Where its process listens."""
-        return self.path / "socket"
+        return self.path / "door" / "socket"
+
+    @property
+    def refusals(self) -> Path:
+        """What it refused."""
+        return self.path / "refusals.json"
 
     def noted(self, round_index: int, attempt: int) -> Path:
         """What it noted of one participation."""
@@ -95,6 +103,11 @@ class Site:
         """The upload of one participation."""
         return self.evidence / f"upload-{round_index:05d}-{attempt}.safetensors"
 
+    def allow(self, client: int, most_charges: int) -> None:
+        """Write ``site.json``."""
+        settings = {"client": client, "most_charges": most_charges}
+        write_atomically(self.path / "site.json", json_line(settings), PUBLIC_MODE)
+
     def settings(self) -> Settings:
         """What ``site.json`` says.
 
@@ -102,8 +115,11 @@ class Site:
             DeploymentError: If it says nothing of a client.
         """
         try:
-            found = json.loads((self.path / "site.json").read_bytes())
-            return Settings(int(found["client"]), int(found["most_charges"]))
+            found = read_mapping(self.path / "site.json")
+            numbers = (found["client"], found["most_charges"])
+            if any(type(number) is not int or number < 0 for number in numbers):
+                raise ValueError("numbers that are none")
+            return Settings(*numbers)
         except (OSError, ValueError, KeyError, TypeError) as error:
             kind = type(error).__name__
             raise DeploymentError(
@@ -125,15 +141,24 @@ class Settings:
     most_charges: int
 
 
+def reserve(rounds: int) -> int:
+    """Participations that a client pays for beyond a run's rounds, unless its owner says more.
+
+    A crash, and each time that the server goes on with a run that was cut off, may cost one.
+    """
+    part, least, most = _RESERVED
+    return min(most, max(least, -(-rounds // part)))
+
+
 def make_site(path: Path, client: int, rounds: int, salt: bytes) -> tuple[Site, str]:
     """Make a client's folder, with a key of its own; the folder and the public key."""
     site = Site(path)
     make_folders(path)
     path.chmod(0o700)
     DISK.make_folder(site.evidence)
+    DISK.make_folder(site.socket.parent)
     write_atomically(site.salt, salt, PRIVATE_MODE)
-    settings = {"client": client, "most_charges": rounds + _SPARE}
-    write_atomically(path / "site.json", json_line(settings), PUBLIC_MODE)
+    site.allow(client, rounds + reserve(rounds))
     return site, make_key(site.key)
 
 
@@ -152,7 +177,6 @@ def read_noted(path: Path) -> dict[str, NDArray[Any]]:
         DeploymentError: If it cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
+        return read_arrays(path)
+    except (OSError, ValueError) as error:
         raise DeploymentError(f"{path}: cannot be read ({type(error).__name__})") from None

@@ -1,128 +1,126 @@
-"""The texts of a federation's project: its Flower app, its commands, units and instructions."""
+"""The texts of a federation's project: its units, containers and instructions.
+
+SuperLink, client and SuperNode are three users. A SuperNode's unit and container see its own folder
+and the client's door, and nothing else of the project.
+"""
 
 from __future__ import annotations
 
-PACKAGE = '"""The Flower app of a federation of dpfedadamw; all of it is in that package."""\n'
-CLIENT_APP = PACKAGE + (
-    "\nfrom dpfedadamw.federation.flower.relay import client_app\n\napp = client_app()\n"
-)
-SERVER_APP = PACKAGE + (
-    "\nfrom dpfedadamw.filing.federated import server_app\n\napp = server_app()\n"
-)
+import json
+from collections.abc import Sequence
 
-# What of a client's folder its SuperNode has no business with: files that are there from the
-# beginning, and what is written later.
-_SECRETS = ("share.npz", "key", "salt")
-_NOTES = ("evidence", "ledger.jsonl")
+_PROGRAM = "/opt/dpfedadamw/bin/dpfedadamw"
+# Users and the group of the door inside containers.
+_SUPERLINK, _CLIENT, _SUPERNODE, _DOOR = 10001, 10002, 10003, 10004
 
-DOCKERFILE = """\
-FROM python:3.11-slim
+DOCKERFILE = f"""\
+FROM python:3.12-slim@sha256:f77ac9e44ae96ef2c90b8053ea08c31f8be030f824196b0ae4db6d462c84e51f
 # Build it where dpfedadamw's own folder is:
 #   docker build -f PROJECT/Dockerfile -t dpfedadamw-flower DPFEDADAMW
 COPY . /src
-RUN pip install --no-cache-dir -c /src/constraints-flower.txt '/src[flower]'
-ENV FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
+# Each package has one of the SHA-256 of requirements/*.txt, or the build ends.
+RUN PIP_NO_CACHE_DIR=1 python /src/requirements/install.py flower && rm -r /src
+# compose.yaml gives each service a user of its own.
+USER {_CLIENT}:{_DOOR}
+"""
+
+SYSUSERS = """\
+# systemd-sysusers - < FILE makes these.
+u dpfedadamw-superlink - "SuperLink of a federation of dpfedadamw"
+u dpfedadamw-client - "Client of a federation of dpfedadamw"
+u dpfedadamw-supernode - "SuperNode of a federation of dpfedadamw"
+# Those who may speak to a client's process: its SuperNode.
+g dpfedadamw-door -
+"""
+
+# What all three units share: they change nothing but their own folder, and see no other process.
+_CONFINED = """\
+Environment=HOME=/tmp
+UMask=0077
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=strict
+# Their project may lie in a home folder: they see that part of it, and nobody else's.
+ProtectHome=tmpfs
+ProtectProc=invisible
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateIPC=yes
+RemoveIPC=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@debug @privileged
+SystemCallErrorNumber=EPERM
 """
 
 
-def pyproject(name: str, home: str) -> str:
-    """The Flower app's own description; ``home`` is the server's folder, on its machine."""
-    safe = "".join(one if one.isalnum() else "-" for one in name).strip("-").lower() or "run"
+def prepare(folder: str) -> str:
+    """A script that gives each folder that is here to the user of its process."""
     return f"""\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "federation-{safe}"
-version = "1.0.0"
-description = "A federation of dpfedadamw"
-license = "Apache-2.0"
-# Every machine has installed dpfedadamw[flower] itself: nothing is installed at run time.
-dependencies = []
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-
-[tool.flwr.app]
-publisher = "dpfedadamw"
-
-[tool.flwr.app.components]
-serverapp = "federation_app.server:app"
-clientapp = "federation_app.client:app"
-
-[tool.flwr.app.config]
-# The server's folder, on the machine of the SuperLink.
-home = "{home}"
-# Seconds: until a client is asked again; for a round; until all clients are there.
-again-seconds = 30.0
-answer-seconds = 3600.0
-meeting-seconds = 600.0
-"""
-
-
-def superlink(server: str, port: int) -> list[str]:
-    """The command that starts the SuperLink."""
-    return [
-        "flower-superlink",
-        "--host", "0.0.0.0",
-        "--port", str(port),
-        "--ssl-ca-certfile", f"{server}/ca.crt",
-        "--ssl-certfile", f"{server}/superlink.crt",
-        "--ssl-keyfile", f"{server}/superlink.key",
-        "--enable-supernode-auth",
-        "--disable-runtime-dependency-installation",
-    ]  # fmt: skip
-
-
-def supernode(folder: str, superlink_address: str, port: int) -> list[str]:
-    """The command that starts a SuperNode."""
-    return [
-        "flower-supernode",
-        "--superlink", superlink_address,
-        "--root-certificates", f"{folder}/ca.crt",
-        "--auth-supernode-private-key", f"{folder}/node",
-        "--node-config", f'site="{folder}"',
-        "--host", "127.0.0.1",
-        "--port", str(port),
-        "--ssl-certfile", f"{folder}/node.crt",
-        "--ssl-keyfile", f"{folder}/node.tls.key",
-        "--ssl-ca-certfile", f"{folder}/ca.crt",
-    ]  # fmt: skip
-
-
-def flower_config(host: str, port: int, authority: str) -> str:
-    """Flower's own settings, by which ``flwr`` finds the SuperLink."""
-    return f"""\
-[superlink]
-default = "federation"
-
-[superlink.federation]
-address = "{host}:{port}"
-root-certificates = "{authority}"
+#!/bin/sh
+# Run it as root on each machine, once its folder is there and while nothing of it runs.
+# For the units:  sh prepare
+# For the containers of compose.yaml:  sh prepare {_SUPERLINK} {_CLIENT} {_SUPERNODE} {_DOOR}
+set -eu
+superlink=${{1:-dpfedadamw-superlink}} client=${{2:-dpfedadamw-client}}
+supernode=${{3:-dpfedadamw-supernode}} door=${{4:-dpfedadamw-door}}
+cd {_quoted(folder)}
+chmod -R go= README.md Dockerfile compose.yaml prepare systemd 2>/dev/null || true
+for one in . clients; do
+    [ ! -d "$one" ] || chmod 711 "$one"
+done
+if [ -d server ]; then
+    chown -R "$superlink:$superlink" server
+    chmod 700 server
+fi
+for site in clients/*/; do
+    [ -d "$site" ] || continue
+    for one in "${{site%/}}" "$site/door" "$site/supernode"; do
+        # Its owner could have root change a folder that is elsewhere.
+        [ ! -L "$one" ] || {{ echo "$one: is a link; put the folder back" >&2; exit 2; }}
+    done
+    chown -R "$client:$client" "$site"
+    find "$site" -maxdepth 1 -type f -exec chmod 600 {{}} +
+    # The SuperNode's user passes through to two folders, and can read nothing else.
+    chgrp "$door" "$site" "$site/door"
+    chmod 710 "$site"
+    chmod 2750 "$site/door"
+    chown -R "$supernode:$supernode" "$site/supernode"
+    chmod 700 "$site/supernode"
+done
 """
 
 
 def superlink_unit(folder: str, port: int) -> str:
     """A systemd unit for the SuperLink."""
-    command = " ".join(superlink(f"{folder}/server", port))
     return f"""\
 [Unit]
-Description=SuperLink of a federation of dpfedadamw
+Description=SuperLink of a federation of dpfedadamw: leads the run
 After=network-online.target
 Wants=network-online.target
 
 [Service]
-User=dpfedadamw
-Environment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_HOME={folder}/server
-Environment=PATH=/opt/dpfedadamw/bin:/usr/bin
-ExecStart=/opt/dpfedadamw/bin/{command}
+User=dpfedadamw-superlink
+ExecStart={_PROGRAM} flower superlink "{_argument(folder)}/server" --port {port}
+# Killed, it goes on. What it refuses (2) and its own faults (70) need its operator: each attempt
+# costs privacy.
 Restart=on-failure
-NoNewPrivileges=yes
-ProtectSystem=strict
-ReadWritePaths={folder}/server
-PrivateTmp=yes
-
+RestartPreventExitStatus=2 70
+RestartSec=2
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+TemporaryFileSystem="{_mount(folder)}:ro"
+BindPaths="{_mount(folder)}/server"
+{_CONFINED}
 [Install]
 WantedBy=multi-user.target
 """
@@ -135,55 +133,43 @@ def client_unit(folder: str) -> str:
 Description=Client %i of a federation of dpfedadamw: its records, ledger, evidence and key
 
 [Service]
-User=dpfedadamw
-Environment=PATH=/opt/dpfedadamw/bin:/usr/bin
-ExecStart=/opt/dpfedadamw/bin/dpfedadamw flower client {folder}/clients/%i
-Restart=always
+User=dpfedadamw-client
+ExecStart={_PROGRAM} flower client "{_argument(folder)}/clients/%i"
+Restart=on-failure
+RestartPreventExitStatus=2 70
 RestartSec=2
 # No network at all: it speaks to this machine's SuperNode by the socket in its folder.
 RestrictAddressFamilies=AF_UNIX
 PrivateNetwork=yes
-NoNewPrivileges=yes
-ProtectSystem=strict
-ReadWritePaths={folder}/clients/%i
-PrivateTmp=yes
-
+TemporaryFileSystem="{_mount(folder)}:ro"
+BindPaths="{_mount(folder)}/clients/%i"
+{_CONFINED}
 [Install]
 WantedBy=multi-user.target
 """
 
 
-def supernode_unit(folder: str, host: str, port: int) -> str:
+def supernode_unit(folder: str) -> str:
     """A systemd unit for a client's SuperNode."""
-    words = supernode(f"{folder}/clients/%i", f"{host}:{port}", 9100)
-    # Systemd takes quotes away unless they are quoted.
-    command = " ".join(f"'{word}'" if '"' in word else word for word in words)
-    hidden = " ".join(f"-{folder}/clients/%i/{name}" for name in (*_SECRETS, *_NOTES))
+    site = f"{_mount(folder)}/clients/%i"
     return f"""\
 [Unit]
 Description=SuperNode of client %i of a federation of dpfedadamw
 After=network-online.target dpfedadamw-client@%i.service
 Wants=network-online.target dpfedadamw-client@%i.service
-# Killed, it is taken back by the SuperLink only after a minute; until then each start fails.
-StartLimitIntervalSec=0
 
 [Service]
-User=dpfedadamw
-Environment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-Environment=FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.1
-Environment=FLWR_HOME={folder}/clients/%i/flower
-Environment=PATH=/opt/dpfedadamw/bin:/usr/bin
-ExecStart=/opt/dpfedadamw/bin/{command}
-Restart=always
-RestartSec=5
-NoNewPrivileges=yes
-# It runs code that the server sends: that sees the socket, and none of what lies behind it.
-InaccessiblePaths={hidden}
-SystemCallFilter=~@debug
-ProtectSystem=strict
-ReadWritePaths={folder}/clients/%i
-PrivateTmp=yes
-
+User=dpfedadamw-supernode
+SupplementaryGroups=dpfedadamw-door
+ExecStart={_PROGRAM} flower supernode "{_argument(folder)}/clients/%i/supernode"
+Restart=on-failure
+RestartPreventExitStatus=2
+RestartSec=2
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+# Of the client's folder it sees its own part and the door, and can change neither.
+TemporaryFileSystem="{_mount(folder)}:ro"
+BindReadOnlyPaths="{site}/supernode" "{site}/door"
+{_CONFINED}
 [Install]
 WantedBy=multi-user.target
 """
@@ -191,113 +177,143 @@ WantedBy=multi-user.target
 
 def compose(host: str, port: int, clients: int) -> str:
     """A compose file: the SuperLink, and for each client its SuperNode and its own process."""
+    confined = """\
+    read_only: true
+    tmpfs: ["/tmp"]
+    environment: {HOME: /tmp}
+    cap_drop: ["ALL"]
+    security_opt: ["no-new-privileges:true"]
+"""
+    restart = "    restart: on-failure\n"
+    # Containers do not tell a kill from a refusal, so that the SuperLink is started again by hand:
+    # each attempt costs privacy.
     services = [
         f"""\
   superlink:
     image: dpfedadamw-flower
-    command: {_list(superlink("/server", port))}
-    environment: {{FLWR_HOME: /server}}
+    user: "{_SUPERLINK}:{_SUPERLINK}"
+    command: {_list("superlink", "/server", "--port", str(port))}
     volumes: ["./server:/server"]
     ports: ["{port}:{port}"]
-"""
+{confined}"""
     ]
-    covered = [f"/dev/null:/client/{name}:ro" for name in _SECRETS]
     for client in range(clients):
         name = f"{client:02d}"
-        node = supernode("/client", f"superlink:{port}" if _local(host) else f"{host}:{port}", 9100)
+        where = () if not _local(host) else ("--superlink", f"superlink:{port}")
+        site = f"./clients/{name}"
         services.append(
             f"""\
   client-{name}:
     image: dpfedadamw-flower
-    command: ["dpfedadamw", "flower", "client", "/client"]
+    user: "{_CLIENT}:{_CLIENT}"
+    command: {_list("client", "/client")}
     network_mode: none
-    restart: always
-    volumes: ["./clients/{name}:/client"]
+    volumes: ["{site}:/client"]
+{confined}{restart}\
   supernode-{name}:
     image: dpfedadamw-flower
-    command: {_list(node)}
-    environment: {{FLWR_HOME: /client/flower}}
-    restart: always
-    # It runs code that the server sends: that sees the socket, and none of what lies behind it.
-    volumes: {_list(["./clients/" + name + ":/client", *covered])}
-    tmpfs: ["/client/evidence"]
-"""
+    user: "{_SUPERNODE}:{_DOOR}"
+    command: {_list("supernode", "/client/supernode", *where)}
+    volumes: ["{site}/supernode:/client/supernode:ro", "{site}/door:/client/door:ro"]
+{confined}{restart}"""
         )
     return (
-        "# All on one machine, for a first try. On machines of their own, each takes its two\n"
-        "# services, and supernode's --superlink names the SuperLink's machine. A run begins with\n"
-        "#   flwr run app federation --run-config 'home=\"/server\"'\n"
+        "# All on one machine, for a first try; on several, each machine takes its services.\n"
+        "# Before the first start, as root, in this folder:\n"
+        f"#   sh prepare {_SUPERLINK} {_CLIENT} {_SUPERNODE} {_DOOR}\n"
         "services:\n" + "".join(services)
     )
 
 
-def readme(folder: str, host: str, port: int, clients: int, node_port: int) -> str:
-    """What is to be done, in order, as commands."""
+def readme(folder: str, host: str, port: int, clients: int, agreed: Sequence[str]) -> str:
+    """What is to be done, in order, as commands.
+
+    Args:
+        folder: The project's.
+        host: Where the SuperLink is reached.
+        port: Its port.
+        clients: How many there are.
+        agreed: What each client agrees to, in sentences (`promise.sentences`).
+    """
+    promise = "".join(f"* {one}\n" for one in agreed)
     last = f"{clients - 1:02d}"
-    link = " \\\n    ".join(_pairs(superlink("server", port)))
-    node = " \\\n    ".join(_pairs(supernode("clients/00", f"{host}:{port}", node_port)))
     return f"""\
 # A federation of {clients} clients
 
 Made by `dpfedadamw flower new`. What each command does is explained in dpfedadamw's docs/deploy.md.
 
-    app/            the Flower app: code alone, sent to every machine
     server/         for the machine of the SuperLink: spec, certificate, test records
-    clients/00 …    for client 0 …: its records, keys and, later, its ledger and evidence
+    clients/00 …    for client 0 …: its records, keys and, later, its ledger and evidence;
+                    in it supernode/, for its SuperNode, and door/, where the client listens
     systemd/        units for these machines        compose.yaml        the same as containers
+    prepare         gives each folder to the user of its process
 
-Every machine needs `pip install 'dpfedadamw[flower]'`. Give each client its own folder over a way
-that only its owner can read, then delete it here: whoever has `clients/NN/key` can sign as it.
+Every machine needs `pip install 'dpfedadamw[flower]'`. Send each client its own folder in a way
+that only its owner can read, then delete it here: anyone who has `clients/NN/key` can sign as it.
 
+A client that takes part agrees to this, and pins it in its ledger when it first starts:
+
+{promise}
 ## 1. On the server's machine
 
-    cd {folder}
-    export FLWR_HOME=$PWD/server FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-    {link}
+    dpfedadamw flower superlink server --port {port}
 
-In another terminal, with the same two lines before it, once:
-
-    for key in server/nodes/*.pub; do flwr supernode register $key federation; done
+It waits until every client is there, leads the run, and ends with it. Open the port {port} (TCP) to
+the clients' machines. It serves Flower's Fleet API to the SuperNodes whose keys lie in
+`server/nodes/`, and nothing to anyone else: no one can send it an app or register with it.
 
 ## 2. On each client's machine, here that of client 0
 
     dpfedadamw flower client clients/00
-    FLWR_HOME=$PWD/clients/00/flower \\
-    {node}
+    dpfedadamw flower supernode clients/00/supernode
 
-## 3. The run, from the server's machine
+The SuperNode connects to {host}:{port} (`supernode.json`), and runs no code that the server sends.
+The client's machine needs no open port.
 
-    flwr run app federation
+## 3. The run
+
     cat server/status.json
 
-A run that was cut off goes on when it is asked for again. Its state is in `server/runs/`.
+The command of step 1 continues a run that was interrupted. The run is in `server/runs/`.
 
 ## 4. Afterwards
 
-Each client decides what it hands in: its folder without `key`; and without `share.npz` where its
-records are not to be seen, which some checks then say they lack. Whoever judges:
+Each client decides what it submits: its folder without `key`; and without `share.npz` if nobody
+may see its records, in which case some checks say that they lack it. The auditor then runs:
 
     dpfedadamw flower collect server clients/00 … clients/{last} --out judged
+
+## As services
+
+With systemd, as root on each machine (dpfedadamw in `/opt/dpfedadamw`; the units name this folder,
+{folder}; if it lies elsewhere, change them):
+
+    systemd-sysusers - < systemd/dpfedadamw.sysusers
+    sh prepare
+    cp systemd/*.service /etc/systemd/system/ && systemctl daemon-reload
+    systemctl enable --now dpfedadamw-superlink                              # the server
+    systemctl enable --now dpfedadamw-client@00 dpfedadamw-supernode@00      # client 0
 """
 
 
-def _pairs(command: list[str]) -> list[str]:
-    """A command's words, an option and its value together."""
-    lines: list[str] = []
-    for word in command:
-        if lines and not word.startswith("--") and lines[-1].startswith("--"):
-            quoted = f"'{word}'" if '"' in word else word
-            lines[-1] += f" {quoted}"
-        else:
-            lines.append(word)
-    return lines
-
-
-def _list(command: list[str]) -> str:
-    import json
-
-    return json.dumps(command)
+def _list(*words: str) -> str:
+    return json.dumps(["dpfedadamw", "flower", *words])
 
 
 def _local(host: str) -> bool:
     return host in ("127.0.0.1", "localhost")
+
+
+def _argument(path: str) -> str:
+    """A path between the quotes of a unit's command."""
+    return _mount(path).replace("$", "$$")
+
+
+def _mount(path: str) -> str:
+    """A path between the quotes of a unit's mounts."""
+    return path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+
+
+def _quoted(path: str) -> str:
+    """A path as one word of a shell."""
+    return "'" + path.replace("'", "'\\''") + "'"

@@ -28,11 +28,11 @@ class ArrivalError(DpfedadamwError):
 
 @dataclass(frozen=True)
 class Likeness:
-    """Types and shapes of an upload's tensors, and the grid that each lies on.
+    """Types and shapes of a message's tensors.
 
     Attributes:
         tensors: Type and shape by name.
-        size: Bytes of an upload.
+        size: Bytes of a message.
     """
 
     tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
@@ -44,12 +44,13 @@ class Likeness:
         found = {name: (one.dtype, tuple(one.shape)) for name, one in views(message).items()}
         return cls(found, len(message))
 
-    def check(self, message: bytes, whose: str) -> None:
-        """Refuse an upload that is of another likeness, or holds numbers that are not finite.
+    def check(self, message: bytes, whose: str, what: str = "its upload") -> None:
+        """Refuse a message that is of another likeness, or holds numbers that are not finite.
 
         Args:
-            message: The upload, serialised.
-            whose: Who sent it, for the message.
+            message: The upload, or a broadcast, serialised.
+            whose: Who sent it, for the error.
+            what: What it is, for the error.
 
         Raises:
             ArrivalError: With the first thing that is wrong.
@@ -57,20 +58,20 @@ class Likeness:
         found = views(message)
         odd = sorted(found.keys() ^ self.tensors.keys())
         if odd:
-            what = "has a further" if odd[0] in found else "lacks the"
-            raise ArrivalError(f"{whose}: its upload {what} tensor {odd[0][:64]!r}")
+            verb = "has a further" if odd[0] in found else "lacks the"
+            raise ArrivalError(f"{whose}: {what} {verb} tensor {odd[0][:64]!r}")
         for name, (kind, shape) in self.tensors.items():
             one = found[name]
             if (one.dtype, tuple(one.shape)) != (kind, shape):
                 raise ArrivalError(
-                    f"{whose}: tensor {name!r} of its upload is {_told(one.dtype, one.shape)}, not "
+                    f"{whose}: tensor {name!r} of {what} is {_told(one.dtype, one.shape)}, not "
                     f"{_told(kind, shape)}"
                 )
             # Both ends of numbers of which one is none are none.
             ends = torch.stack(torch.aminmax(one)) if one.numel() else one
             if one.is_floating_point() and not bool(torch.isfinite(ends).all()):
                 raise ArrivalError(
-                    f"{whose}: tensor {name!r} of its upload has numbers that are not finite"
+                    f"{whose}: tensor {name!r} of {what} has numbers that are not finite"
                 )
 
 

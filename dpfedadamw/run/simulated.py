@@ -11,7 +11,6 @@ noise of a simulation; where clients are on machines of their own, each has a ke
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from dpfedadamw.federation.participation import Answer, Participation
 from dpfedadamw.federation.recorded import answered, recorded
 from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.models.own.permission import permission
 from dpfedadamw.run.computing import determinism
 from dpfedadamw.run.stations import Opening, keys_of, open_station, source_of
 from dpfedadamw.run.workers import processors
@@ -128,6 +128,7 @@ class SimulatedClients:
                 engine=self._worker.performance.engine,
                 threads=torch.get_num_threads(),
                 commitments=self._commitments,
+                allow_code=permission().handed_on(),
             )
             clients = self._spec.federation.clients_per_round
             processes = min(clients, processors())
@@ -182,9 +183,10 @@ class _Opened:
 
 @functools.lru_cache(maxsize=1)
 def _opened(opening: str) -> _Opened:
-    given = Opening(**json.loads(opening))
+    given = Opening.from_json(opening)
     scratch = RunDirectory(Path(given.run)).stations / f"process-{os.getpid()}"
-    scratch.mkdir(mode=0o700)
+    # It is there where opening failed for an earlier message: each is told the same reason.
+    scratch.mkdir(mode=0o700, exist_ok=True)
     station, spec = open_station(given, scratch)
     return _Opened(station, spec, RunDirectory(Path(given.run)).stations)
 

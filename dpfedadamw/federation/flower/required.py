@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import secrets
+import sys
 
 from dpfedadamw.errors import DpfedadamwError
 
@@ -45,6 +47,11 @@ def require(simulation: bool = False) -> None:
         )
     # Read when Flower is imported.
     os.environ.update(_SETTINGS)
+    if simulation and "ray" not in sys.modules:
+        # Ray's processes listen on ports of all networks, and run what they are sent by anyone who
+        # names their token, which Ray reads as it is imported.
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
 def quiet() -> None:

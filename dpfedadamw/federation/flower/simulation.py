@@ -7,14 +7,19 @@ run ends, is interrupted, charged and taken up again in one way whatever runs it
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
+import ray
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -25,6 +30,27 @@ from dpfedadamw.federation.flower.required import FlowerError, quiet
 # Seconds between looks for answers: Flower itself looks ten times a second for messages.
 _LOOK = 0.02
 _PATIENCE = 30.0
+# What the names of Ray's sockets add to its folder's, and what Linux takes.
+_SOCKETS, _LONGEST = 75, 107
+
+
+@contextlib.contextmanager
+def _outside_of_the_working_directory() -> Iterator[None]:
+    """While this lasts, the working directory is the root of the file system.
+
+    Ray has its processes look for modules in the folder in which it is started, before all others:
+    any file there that is called as a library is would be run. Where this package itself is found
+    there alone, it stays.
+    """
+    before = os.getcwd()
+    if Path(before).resolve() == Path(__file__).resolve().parents[3]:
+        yield
+        return
+    os.chdir(Path(before).anchor)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 class Simulation:
@@ -54,6 +80,7 @@ class Simulation:
         self._grids: SimpleQueue[Grid] = SimpleQueue()
         self._over = threading.Event()
         self._failure: BaseException | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._thread = threading.Thread(target=self._simulate, name="flower", daemon=True)
         self._grid: Grid | None = None
         self._node_ids: list[int] = []
@@ -64,15 +91,22 @@ class Simulation:
         Raises:
             FlowerError: If they do not start.
         """
-        self._thread.start()
-        while self._grid is None:
-            try:
-                self._grid = self._grids.get(timeout=_LOOK)
-            except Empty:
+        _guarded()
+        self._scratch = tempfile.TemporaryDirectory(prefix="ray-", dir=_short())
+        with _outside_of_the_working_directory():
+            self._thread.start()
+            while self._grid is None:
+                try:
+                    self._grid = self._grids.get(timeout=_LOOK)
+                except Empty:
+                    self._check()
+            while len(self._node_ids) < self._nodes:
                 self._check()
-        while len(self._node_ids) < self._nodes:
-            self._check()
-            self._node_ids = sorted(self._grid.get_node_ids())
+                self._node_ids = sorted(self._grid.get_node_ids())
+            # Flower starts Ray after its SuperNodes.
+            while not ray.is_initialized():
+                self._check()
+                time.sleep(_LOOK)
         return self
 
     def __exit__(
@@ -84,6 +118,8 @@ class Simulation:
         """End Flower and Ray."""
         self._over.set()
         self._thread.join(_PATIENCE)
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def ask(self, contents: Sequence[RecordDict], group: str) -> Iterator[RecordDict]:
         """Send messages, each to the SuperNode of its place; what each is answered, in order.
@@ -131,6 +167,7 @@ class Simulation:
             "num_cpus": 1,
             "num_gpus": self._gpus / self._processes,
         }
+        assert self._scratch is not None
         try:
             run_simulation(
                 server_app=self._server_app,
@@ -138,6 +175,10 @@ class Simulation:
                 num_supernodes=self._nodes,
                 backend_config={
                     "init_args": {
+                        # Never a cluster that another user says is there.
+                        "address": "local",
+                        # Ray lets all users into the folder that it is given, none into this one.
+                        "_temp_dir": str(Path(self._scratch.name) / "r"),
                         "num_cpus": self._processes,
                         "num_gpus": self._gpus,
                         "include_dashboard": False,
@@ -156,9 +197,30 @@ class Simulation:
             return
         kind = type(self._failure).__name__ if self._failure is not None else "it stopped"
         raise FlowerError(
-            f"Flower's simulation has ended before the run ({kind}); Ray's own log is in "
-            "/tmp/ray/session_latest/logs"
+            f"Flower's simulation has ended before the run ({kind}); it needs memory, and room in "
+            f"{_short()}"
         )
+
+
+def _guarded() -> None:
+    """Refuse a Ray that was imported before it was told to ask for a token.
+
+    Raises:
+        FlowerError: If other users of the machine could send code to its processes.
+    """
+    from ray._raylet import AuthenticationMode, get_authentication_mode
+
+    if ray.is_initialized() or get_authentication_mode() != AuthenticationMode.TOKEN:
+        raise FlowerError(
+            "Ray is in use in this process already, without the token that keeps other users of "
+            "the machine out; start the run in a process of its own"
+        )
+
+
+def _short() -> str:
+    """The system's temporary folder, or one with a name short enough for Ray's sockets."""
+    found = tempfile.gettempdir()
+    return found if len(found.encode()) + _SOCKETS <= _LONGEST else "/tmp"
 
 
 def _content(reply: Message) -> RecordDict:

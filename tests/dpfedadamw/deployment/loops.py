@@ -8,8 +8,8 @@ from dpfedadamw.deployment.client import Client, plain
 from dpfedadamw.deployment.collect import collect
 from dpfedadamw.deployment.leading import led_run, open_led
 from dpfedadamw.deployment.project import Addresses, make_project
+from dpfedadamw.deployment.refusals import RefusalError
 from dpfedadamw.deployment.server import Patience
-from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.links import Reply
 from dpfedadamw.federation.stations import Asked
@@ -39,8 +39,8 @@ class LoopLink:
             try:
                 found = client.take_part(run, Asked(**values), message, remembered)
                 reply = Reply(plain(found), found.upload)
-            except DpfedadamwError as error:
-                reply = Reply({"refused": str(error)}, b"")
+            except RefusalError as error:
+                reply = Reply({"refused": error.reason}, b"")
         if self.spoil is not None and "hello" not in dict(self.sent[-1][1]):
             reply = self.spoil(node, reply)
         self._waiting[known_by] = reply
@@ -50,9 +50,9 @@ class LoopLink:
         return {one: self._waiting.pop(one) for one in waiting if one in self._waiting}
 
 
-def made(spec, path):
+def made(spec, path, addresses=Addresses()):  # noqa: B008  # it is frozen
     """A project for a spec."""
-    return make_project(prepare(spec, torch.device("cpu")), path, Addresses())
+    return make_project(prepare(spec, torch.device("cpu")), path, addresses)
 
 
 def opened(project):

@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
+from dataclasses import asdict, replace
 
 import pytest
+import torch
+from safetensors.torch import load
 
-from dpfedadamw.deployment.client import Client
+from dpfedadamw import spec as specs
+from dpfedadamw.algorithms.base import cosine_learning_rate
+from dpfedadamw.deployment.client import Client, statement
 from dpfedadamw.deployment.errors import DeploymentError
+from dpfedadamw.deployment.identity import INTRODUCTION, PIN, UPLOAD, is_signed
+from dpfedadamw.deployment.listening import answered
+from dpfedadamw.deployment.refusals import RefusalError, Refusals
 from dpfedadamw.deployment.site import Site
 from dpfedadamw.errors import DpfedadamwError
+from dpfedadamw.federation.flower.arrays import wires_of
+from dpfedadamw.federation.flower.frames import Frame
 from dpfedadamw.federation.messages import pack
 from dpfedadamw.federation.stations import Asked, Station
+from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
+from tests.dpfedadamw.deployment.conftest import SPEC
+from tests.dpfedadamw.deployment.loops import made
+from tests.runs import small_spec
+
+
+def test_a_client_runs_no_code_that_the_server_s_spec_names(fresh, tmp_path, monkeypatch):
+    """The spec in its folder is the server's word, and so is whatever else was put there."""
+    site, canary = fresh.site(0), tmp_path / "somebody-else-was-here"
+    mapping = specs.load(site.spec).to_mapping()
+    mapping["model"] = {"name": "python", "target": "code_of_the_server:Net"}
+    site.spec.write_text(specs.dump(specs.from_mapping(mapping)))
+    (site.path / "code_of_the_server.py").write_text(f"open({str(canary)!r}, 'w').close()\n")
+    monkeypatch.chdir(site.path)
+    with pytest.raises(ModelError, match=r"code_of_the_server:Net is code that this file names"):
+        Client(site)
+    with (
+        allowing(["code_of_the_server"]),
+        pytest.raises(ModelError, match=r"a client's folder are never run"),
+    ):
+        Client(site)
+    assert not canary.exists()
 
 
 @pytest.fixture
@@ -24,7 +57,8 @@ def client(fresh):
 
 
 def asked(**changes):
-    """What the server asks client 0 in the first round."""
+    """What the server asks client 0, in the first round unless a change says another."""
+    index = changes.get("round", 0)
     plain = Asked(
         round=0,
         attempt=1,
@@ -33,7 +67,7 @@ def asked(**changes):
         cohort=3,
         local_steps=3,
         earlier_steps=0,
-        learning_rate=0.1,
+        learning_rate=cosine_learning_rate(0.1, index, SPEC.federation.rounds),
         noise_multiplier=2.0,
         history=NO_HISTORY,
     )
@@ -54,9 +88,9 @@ def kinds(client):
 def test_it_pays_before_it_sends_and_sends_the_same_again_for_nothing(client):
     message = broadcast(client)
     first = client.take_part("run", asked(), message, "")
-    assert kinds(client) == ["spend", "upload"]
+    assert kinds(client) == ["pin", "spend", "upload"]
     assert client.take_part("run", asked(), message, "") == first
-    assert kinds(client) == ["spend", "upload"]
+    assert kinds(client) == ["pin", "spend", "upload"]
 
 
 def test_what_was_sent_is_sent_again_after_a_restart(client, fresh):
@@ -65,7 +99,7 @@ def test_what_was_sent_is_sent_again_after_a_restart(client, fresh):
     client.close()
     again = Client(Site(fresh.site(0).path))
     assert again.take_part("run", asked(), message, "") == first
-    assert kinds(again) == ["spend", "upload"]
+    assert kinds(again) == ["pin", "spend", "upload"]
     again.close()
 
 
@@ -80,9 +114,9 @@ def test_cut_off_before_it_sends_it_pays_again_for_the_identical_noise(client, m
         patched.setattr(Station, "answer", cut_off)
         with pytest.raises(KeyboardInterrupt):
             client.take_part("run", asked(), message, "")
-    assert kinds(client) == ["spend"]
+    assert kinds(client) == ["pin", "spend"]
     sent = client.take_part("run", asked(), message, "")
-    assert kinds(client) == ["spend", "spend", "upload"]
+    assert kinds(client) == ["pin", "spend", "spend", "upload"]
     assert [one["repetition"] for one in client.ledger.of_kind("spend")] == [1, 2]
     # In reproducible mode the next attempt has the same noise too.
     assert client.take_part("run", asked(attempt=2), message, "").upload == sent.upload
@@ -95,14 +129,144 @@ def test_cut_off_before_it_sends_it_pays_again_for_the_identical_noise(client, m
         ({"local_steps": 4}, "asks for 4 steps"),
         ({"client": 1}, "meant for client 1"),
         ({"round": 2}, "the spec has rounds 0 to 1"),
-        ({"cohort": 4}, "it has 4 clients"),
+        ({"cohort": 4}, "it has 3 clients"),
         ({"place": 3}, "it has 3 clients"),
     ],
 )
 def test_it_refuses_what_its_spec_does_not_say_and_pays_nothing(client, changes, told):
     with pytest.raises(DeploymentError, match=told):
         client.take_part("run", asked(**changes), broadcast(client), "")
-    assert kinds(client) == []
+    assert kinds(client) == ["pin"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"learning_rate": 1e9}, "noise"),
+        ({"learning_rate": 0.2}, "noise"),
+        ({"earlier_steps": 10**9}, "noise"),
+        ({"cohort": 1, "place": 0}, "round"),
+        ({"attempt": 0}, "round"),
+    ],
+)
+def test_what_would_only_waste_what_is_paid_is_refused_too(client, changes, reason):
+    with pytest.raises(RefusalError) as told:
+        client.take_part("run", asked(**changes), broadcast(client), "")
+    assert told.value.reason == reason
+    assert kinds(client) == ["pin"]
+
+
+def test_rounds_go_on_and_one_back_at_most_and_each_attempt_has_a_higher_number(tmp_path):
+    spec = small_spec("dp-scaffold", 5, 3, overrides=("data.clients=3",))
+    client = Client(made(spec, tmp_path / "p").site(0))
+    message = broadcast(client)
+
+    def ask(index, attempt, remembered=""):
+        one = replace(asked(), round=index, attempt=attempt, learning_rate=client._rate(index))
+        return client.take_part("run", one, message, remembered)
+
+    def refused(reason, *arguments):
+        paid = client.ledger.size
+        with pytest.raises(RefusalError) as told:
+            ask(*arguments)
+        assert told.value.reason == reason
+        assert client.ledger.size == paid
+
+    ask(0, 1)
+    ask(1, 1)
+    ask(2, 1, "1-1")
+    refused("order", 0, 2)
+    # A server that lost its last state begins with the one before.
+    ask(1, 2)
+    ask(2, 3, "1-2")
+    refused("order", 2, 2)
+    for remembered in ("2-4", "3-1", "0-9", "-", "1", "0-1 ", "٠-1", "../../key", "1-1-1", "00-1"):
+        refused("memory", 3, 1, remembered)
+    ask(3, 1, "0-1")
+    refused("order", 1, 3)
+    client.close()
+
+
+def test_a_round_is_paid_for_a_few_times_at_most(client):
+    message = broadcast(client)
+    for attempt in (1, 2, 3):
+        client.take_part("run", asked(attempt=attempt), message, "")
+    with pytest.raises(RefusalError) as told:
+        client.take_part("run", asked(attempt=4), message, "")
+    assert told.value.reason == "attempts"
+    # What is left of the reserve is for the other round.
+    client.take_part("run", asked(round=1), message, "")
+    with pytest.raises(RefusalError) as told:
+        client.take_part("run", asked(round=1, attempt=2), message, "")
+    assert told.value.reason == "spent"
+
+
+def test_who_it_is_and_what_it_sends_are_signed_as_different_things(client):
+    """A server that draws a statement as its nonce has no upload signed."""
+    digests = ("00" * 32, "11" * 32, "22" * 32)
+    wanted = statement("run", 0, 0, 1, digests)
+    public, nonce = client._facts.keys[0], json.dumps(wanted)
+    found = client.introduce(nonce)
+    signature = bytes.fromhex(found["signature"])
+    shown = {name: found[name] for name in ("hello", "client", "spec_sha256")}
+    assert is_signed(public, signature, INTRODUCTION, shown)
+    for domain in (UPLOAD, PIN):
+        assert not is_signed(public, signature, domain, shown)
+        assert not is_signed(public, signature, domain, wanted)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one | {"parameters": one["parameters"] * math.nan},
+        lambda one: one | {"parameters": one["parameters"] + 1e30},
+        lambda one: one | {"parameters": one["parameters"][:-1]},
+        lambda one: one | {"parameters": one["parameters"].double()},
+        lambda one: one | {"more": torch.zeros(3)},
+        lambda one: {"parameters": one["parameters"]},
+        lambda one: one | {"second_moment": torch.full((1,), math.inf)},
+    ],
+)
+def test_a_broadcast_that_the_specs_server_does_not_send_is_not_paid_for(client, change):
+    tensors = {k.removeprefix("state."): v for k, v in load(broadcast(client)).items()}
+    changed = change(tensors)
+    message = pack(changed.pop("parameters"), changed)
+    with pytest.raises(RefusalError) as told:
+        client.take_part("run", asked(), message, "")
+    assert told.value.reason == "broadcast"
+    assert kinds(client) == ["pin"]
+
+
+def test_no_refusal_tells_the_server_what_the_client_has(client, monkeypatch):
+    """Neither paths nor numbers of records, nor what an error of the computation says."""
+    refusals = Refusals(client._site.refusals)
+    values = {**asdict(asked()), "run": "run", "remembered": ""}
+
+    def broken(self, *_arguments):
+        raise ValueError(f"record 17 of {client._site.path} has label 3")
+
+    monkeypatch.setattr(Station, "answer", broken)
+    wires = wires_of(broadcast(client))
+    assert answered(client, refusals, Frame(values, wires)) == Frame({"refused": "failed"})
+    client._site.share.unlink()
+    assert answered(client, refusals, Frame({"hello": 5})) == Frame({"refused": "message"})
+
+
+def test_after_a_full_disk_the_ledger_is_read_again_and_goes_on_where_it_was(client, monkeypatch):
+    refusals = Refusals(client._site.refusals)
+    frame = Frame({**asdict(asked()), "run": "run", "remembered": ""}, wires_of(broadcast(client)))
+
+    def full(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dpfedadamw.privacy.ledger.append", full)
+        assert answered(client, refusals, frame) == Frame({"refused": "failed"})
+    assert kinds(client) == ["pin"]
+    assert "signature" in answered(client, refusals, frame).values
+    assert kinds(client) == ["pin", "spend", "upload"]
+    client.close()
+    Client(Site(client._site.path)).close()
 
 
 def test_it_takes_part_in_one_run_alone(client):

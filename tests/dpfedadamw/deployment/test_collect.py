@@ -7,14 +7,20 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from audit.checks.shared import sites
 from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.deployment.leading import led_run
+from dpfedadamw.deployment.refusals import Refusals
+from dpfedadamw.experiment import prepare
+from dpfedadamw.federation.messages import pack
+from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.filing import after_training
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.run import training as engine_run
+from dpfedadamw.vectors.flat import FlatParameters
 from tests.dpfedadamw.deployment.conftest import SPEC
 from tests.dpfedadamw.deployment.loops import judged, led, made, opened
 from tests.runs import begin, small_spec
@@ -127,7 +133,12 @@ def rewrite(ledger, before, after):
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ('"noise_multiplier":2.0', '"noise_multiplier":1.0', "charges another noise"),
+        (
+            '"kind":"spend","noise_multiplier":2.0',
+            '"kind":"spend","noise_multiplier":1.0',
+            "charges another noise",
+        ),
+        ('"most_charges":4', '"most_charges":40', "line 1 is not signed by the key of client 1"),
         ('"kind":"upload"', '"kind":"spend"', "says that it sent nothing"),
         ('"signature":"', '"signature":"00', "signature"),
         ('"repetition":1,"round":1', '"repetition":1,"round":7', "has no charge for it"),
@@ -140,6 +151,60 @@ def test_a_clients_ledger_that_says_something_else_fails(copied, tmp_path, befor
     verdict, checks = audited(collected.run)
     assert verdict == "FAIL"
     assert told in checks["integrity"]["measurement"]
+
+
+def test_a_server_that_asks_for_more_than_its_ledger_says_is_found_out(tmp_path):
+    """Each further upload costs privacy; a claim that counts rounds alone would leave it out."""
+    project = made(SPEC, tmp_path / "project")
+    clients = opened(project)
+    link = led(project, clients)
+    client = clients[101]
+    (values, *_) = (dict(one) for node, one in link.sent if node == 101 and "hello" not in one)
+    run, remembered = values.pop("run"), values.pop("remembered")
+    experiment = prepare(SPEC, torch.device("cpu"))
+    state = experiment.algorithm.server.start(FlatParameters(experiment.model).vector)
+    message = pack(state.parameters, state.state)
+    client.take_part(run, Asked(**{**values, "attempt": 2}), message, remembered)
+    for one in clients.values():
+        one.close()
+    verdict, checks = audited(judged(project, tmp_path / "out").run)
+    assert verdict == "FAIL"
+    told = "client 1: it was charged for round 0, attempt 2, and the run's ledger does not say so"
+    assert told in checks["integrity"]["measurement"]
+
+
+def test_a_client_that_was_cut_off_is_claimed_at_what_the_server_asked_for(tmp_path, monkeypatch):
+    """Each attempt that the server charged is in the claim; what never left a client is not."""
+    project = made(SPEC, tmp_path / "project")
+    clients, answers = opened(project), Station.answer
+
+    def cut_off(self, *arguments):
+        monkeypatch.setattr(Station, "answer", answers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Station, "answer", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        led(project, clients)
+    led(project, clients)
+    for one in clients.values():
+        one.close()
+    run = judged(project, tmp_path / "out").run
+    lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
+    assert audited(run)[0] == "PASS"
+    paid = [line["client"] for line in lines if line["kind"] == "spend"]
+    (claim,) = (line for line in lines if line["kind"] == "claim")
+    for one in claim["server"]["clients"]:
+        assert one["participations"] == paid.count(one["client"]) == 3
+
+
+def test_what_clients_refused_is_told(copied, tmp_path):
+    refusals = Refusals(copied.site(1).refusals)
+    for _ in range(3):
+        refusals.note("noise", "")
+    refusals.write(now=True)
+    collected = judged(copied, tmp_path / "out")
+    (line,) = collected.refused
+    assert line.startswith("client 1 refused 3 messages: the spec says other noise")
 
 
 def test_a_run_that_declares_no_drop_outs_may_have_none(copied, tmp_path):

@@ -60,7 +60,12 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(command, told, tmp_path, caps
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flwr") is not None, reason="Flower is here")
-@pytest.mark.parametrize("command", [("poc", "quickstart"), ("client", ".")])
-def test_without_flower_a_command_says_how_it_is_installed(command, capsys):
-    assert call("flower", *command) == 2
+def test_without_flower_a_command_says_how_it_is_installed(capsys):
+    assert call("flower", "poc", "quickstart") == 2
     assert "pip install 'dpfedadamw[flower]'" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_the_superlink_of_a_finished_federation_says_so_and_how_to_go_on(finished, capsys):
+    assert call("flower", "superlink", str(finished.server)) == 0
+    assert "finished: " in (told := capsys.readouterr().out)
+    assert "flower collect" in told

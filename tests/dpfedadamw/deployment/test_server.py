@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.deployment.errors import DeploymentError
-from dpfedadamw.deployment.leading import led_run
+from dpfedadamw.deployment.leading import is_finished, led_run
 from dpfedadamw.deployment.server import Patience
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.federation.links import Reply
@@ -65,7 +66,9 @@ def nan(tensors):
         (lambda reply: replace(reply, values={**reply.values, "steps": "x"}), "not whole"),
         (lambda reply: replace(reply, wrong="its upload holds what is no array"), "no array"),
         (lambda _: Reply({}, b"", away="away"), "client 1, round 0: away within 0.3 s"),
-        (lambda _: Reply({"refused": "not today"}, b""), "not today"),
+        (lambda _: Reply({"refused": "noise"}, b""), "the spec says other noise"),
+        # A client that lies may put anything there, for anyone who reads the server's terminal.
+        (lambda _: Reply({"refused": "\x1b]0;not today\x07"}, b""), "in words of its own$"),
     ],
 )
 def test_a_wrong_answer_ends_the_run_in_one_line_charged_and_with_nothing_released(
@@ -111,6 +114,17 @@ def test_a_missing_client_is_named_before_anything_is_written(fresh, clients):
         led(fresh, clients, patience=SHORT)
     runs = fresh.server / "runs"
     assert not list(runs.iterdir() if runs.exists() else ())
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if ALGORITHMS[name].unit != "none"])
+def test_clients_take_every_broadcast_of_an_honest_server_whatever_the_algorithm(name, tmp_path):
+    per_round = 3 if ALGORITHMS[name].unit == "record" else 2
+    project = made(small_spec(name, 2, per_round, overrides=("data.clients=3",)), tmp_path / "p")
+    clients = opened(project)
+    led(project, clients)
+    assert is_finished(led_run(project.server))
+    for client in clients.values():
+        client.close()
 
 
 def test_a_client_with_another_spec_is_refused(fresh, clients):

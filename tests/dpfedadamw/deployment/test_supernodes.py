@@ -90,15 +90,12 @@ class Running:
     """A federation whose clients count, in a file, how often they drew noise."""
 
     def __init__(self, tmp_path, spec, again=5.0, halved=None):
-        addresses = local_addresses(spec.data.clients)
+        addresses = local_addresses()
         experiment = prepare(spec, torch.device("cpu"))
         self.project = make_project(experiment, tmp_path / "p", addresses)
-        described = self.project.app / "pyproject.toml"
-        text = described.read_text().replace("again-seconds = 30.0", f"again-seconds = {again}")
-        described.write_text(text)
         self._halved = halved
-        hooked = (sys.executable, "-m", "tests.dpfedadamw.deployment.hooked_supernode")
-        self.federation = Federation(self.project, addresses, self._command, hooked)
+        options = ("--again-seconds", str(again))
+        self.federation = Federation(self.project, addresses, self._command, options)
 
     def _command(self, client):
         site, truth = self.project.site(client).path, self.truth_of(client)
@@ -176,13 +173,16 @@ def test_clients_killed_twenty_times_at_random_end_their_training_and_paid_for_a
     rounds, chance = 10, random.Random(18)
     spec = small_spec(rounds=rounds, clients_per_round=3, overrides=("data.clients=3",))
     running = Running(tmp_path, spec)
+    for client in range(3):
+        # Their owners allow for what is about to happen.
+        running.project.site(client).allow(client, rounds + KILLS)
     told, kills = {}, []
     with running.federation as federation:
         thread = threading.Thread(target=federation.run, args=(told.update,))
         thread.start()
         wait_until(lambda: told.get("state") == "training")
         while thread.is_alive() and len(kills) < KILLS:
-            time.sleep(chance.uniform(2.0, 8.0))
+            time.sleep(chance.uniform(1.0, 4.0))
             client = chance.randrange(3)
             # One that is not back yet cannot be killed again.
             if federation.started[f"supernode-{client:02d}"].process.poll() is None:
@@ -204,6 +204,23 @@ def test_clients_killed_twenty_times_at_random_end_their_training_and_paid_for_a
     print(kills)
     run = judged(running.project, tmp_path / "out").run
     assert content(run.path) == inline(spec, tmp_path / "inline")
+    assert audited(run)[0] == "PASS"
+
+
+def test_the_superlink_killed_and_started_again_goes_on_with_the_run(tmp_path):
+    spec = small_spec(rounds=6, clients_per_round=3, overrides=("data.clients=3",))
+    running, told = Running(tmp_path, spec), {}
+    with running.federation as federation:
+        status = running.project.server / "status.json"
+        wait_until(lambda: b'"training"' in read(status) and b'"completed": 0' not in read(status))
+        federation.kill("superlink")
+        federation.start_superlink()
+        federation.run(told.update)
+    assert told["state"] == "finished"
+    run = judged(running.project, tmp_path / "out").run
+    assert content(run.path)[0] == inline(spec, tmp_path / "inline")[0]
+    # The round in which it was killed may have been paid for once more.
+    assert all(running.charged(one) in (6, 7) for one in range(3))
     assert audited(run)[0] == "PASS"
 
 

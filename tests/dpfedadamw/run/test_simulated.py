@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpfedadamw.federation.arrivals import ArrivalError
+from dpfedadamw.federation.flower import required
 from dpfedadamw.federation.flower.required import FlowerError
 from dpfedadamw.run import training as engine_run
 from tests.dpfedadamw.cli.test_text import folder as texts  # noqa: F401  # a fixture
@@ -103,6 +109,7 @@ def test_a_process_that_fails_ends_the_run_in_one_line_and_what_was_charged_stay
     ("record", "told"),
     [
         ({"parameters": Array(np.ones(10_000, np.float64))}, "longer than"),
+        ({f"state {n}": Array(np.ones(90, np.float64)) for n in range(200)}, "longer than"),
         ({"parameters": Array("float32", (2,), "numpy.ndarray", b"no array")}, "no array"),
         ({"parameters": Array("O", (1,), "numpy.ndarray", pickled())}, "no array"),
         ({"parameters": Array("float32", (1,), "cloudpickle", b"x")}, "no array"),
@@ -115,3 +122,57 @@ def test_a_record_that_is_too_long_or_no_array_of_numbers_is_refused_and_never_u
 
     with pytest.raises(ArrivalError, match=told):
         message_of(ArrayRecord(record), most=1000)
+
+
+def stood(message, _context):
+    """A ClientApp that answers at once."""
+    return flower.Message(flower.RecordDict(), reply_to=message)
+
+
+def test_nobody_without_the_runs_token_is_answered_by_rays_processes_or_finds_its_sockets():
+    required.require(simulation=True)
+    import grpc
+    import psutil
+
+    from dpfedadamw.federation.flower.simulation import Simulation
+
+    # One method of each of Ray's services; any would do, they ask for the token before the rest.
+    methods = ("NodeInfoGcsService/GetClusterId", "NodeManagerService/GetNodeStats",
+               "CoreWorkerService/PushTask")  # fmt: skip
+    with Simulation(stood, nodes=1, processes=1) as simulation:
+        list(simulation.ask([flower.RecordDict()], "1"))
+        ports = {
+            (one.laddr.ip.replace("::", "127.0.0.1"), one.laddr.port)
+            for process in psutil.Process().children(recursive=True)
+            for one in process.net_connections("tcp")
+            if one.status == psutil.CONN_LISTEN
+        }
+        refused = 0
+        for host, port in ports:
+            with grpc.insecure_channel(f"{host}:{port}") as channel:
+                for method in methods:
+                    with pytest.raises(grpc.RpcError) as found:
+                        channel.unary_unary(f"/ray.rpc.{method}")(b"", timeout=10.0)
+                    refused += found.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        # The GCS, the raylet and each worker have a service that one of the methods is of.
+        assert refused >= 3
+        folder = Path(simulation._scratch.name)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert list(folder.glob("r/session_*/sockets/raylet"))
+    assert not folder.exists()
+
+
+def test_a_ray_that_asks_for_no_token_is_not_used():
+    code = (
+        "import ray\n"
+        "from dpfedadamw.federation.flower.required import FlowerError, require\n"
+        "require(simulation=True)\n"
+        "from dpfedadamw.federation.flower.simulation import Simulation\n"
+        "try:\n    Simulation(print, nodes=1, processes=1).__enter__()\n"
+        "except FlowerError as error:\n    print(error)\n"
+    )
+    plain = {name: value for name, value in os.environ.items() if "RAY_AUTH" not in name}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=plain, capture_output=True, text=True, timeout=120
+    )
+    assert "start the run in a process of its own" in ended.stdout

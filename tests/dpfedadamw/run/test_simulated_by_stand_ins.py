@@ -147,7 +147,7 @@ def test_a_simulation_has_a_node_a_client_and_as_many_processes_as_there_are_pro
         assert clients._started() is found
         assert list(training.run.stations.iterdir()) == []
         assert stat.S_IMODE(training.run.stations.stat().st_mode) == 0o700
-        opening = simulated.Opening(**json.loads(found.answer.args[0]))
+        opening = simulated.Opening.from_json(found.answer.args[0])
         assert opening == simulated.Opening(
             run=str(training.run.path.resolve()),
             place=os.getcwd(),

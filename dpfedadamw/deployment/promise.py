@@ -1,0 +1,98 @@
+"""What a client's owner agrees to: ε after the spec's rounds, and the most that it can become.
+
+A client pays for its spec's rounds and a small reserve, for crashes (`site.reserve`). It cannot
+tell a server that crashed from one that only says so, so the reserve is part of what is promised.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.accounting.registry import claimed
+from dpfedadamw.privacy.plan import PrivacyPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """ε of a client that takes part in every round, which is the most for any client.
+
+    Attributes:
+        against: From whom it protects.
+        planned: ε after the spec's rounds.
+        most: ε if all participations are asked for that the client pays for.
+    """
+
+    against: str
+    planned: float
+    most: float
+
+
+def promises(plan: PrivacyPlan, most_charges: int) -> tuple[Promise, ...]:
+    """What holds, the reader that sees most first; at least one.
+
+    Args:
+        plan: The spec's.
+        most_charges: Participations that a client pays for at most.
+
+    Raises:
+        PrivacyError: If no ε bounds so many participations.
+    """
+    whole = replace(plan, rounds=max(1, most_charges), max_epsilon=None)
+    whole.check_cost()
+    claims = [one.expected_claim(1) for one in (plan, whole)]
+    if plan.unit.name == "record":
+        planned, most = (claimed(claim["server_worst_case"]) for claim in claims)
+        return (Promise(against="the server", planned=planned, most=max(planned, most)),)
+    found = []
+    if claims[0]["server"]["epsilon"] is not None:
+        planned, most = (claimed(claim["server"]) for claim in claims)
+        found.append(Promise(against="the server", planned=planned, most=max(planned, most)))
+    planned, most = (claimed(claim["third_party"]) for claim in claims)
+    found.append(
+        Promise(
+            against="anyone who sees the published models alone, if the server draws the clients"
+            f"{' and adds the noise' if plan.noise_added_by == 'server' else ''} as the spec says",
+            planned=planned,
+            most=max(planned, most),
+        )
+    )
+    return tuple(found)
+
+
+def sentences(plan: PrivacyPlan, most_charges: int, reproducible: bool) -> list[str]:
+    """`promises` as lines for a client's owner.
+
+    Args:
+        plan: The spec's.
+        most_charges: Participations that a client pays for at most.
+        reproducible: Whether all randomness comes from a seed.
+
+    Raises:
+        PrivacyError: As `promises`.
+    """
+    try:
+        found = promises(plan, most_charges)
+    except PrivacyError as error:
+        raise PrivacyError(f"{most_charges} participations: {error}") from None
+    unit = "one record" if plan.unit.name == "record" else "one client with all its records"
+    lines = [
+        f"epsilon = {one.planned:.2f} against {one.against}, after the spec's {plan.rounds} "
+        f"rounds; at most {_rounded_up(one.most)} if the server asks for all {most_charges} "
+        f"participations that a client pays for (delta = {plan.claimed_delta:g}, protects {unit}, "
+        f"{plan.adjacency} neighbours)"
+        for one in found
+    ]
+    if plan.noise_added_by == "server":
+        lines.append("no epsilon holds against the server: it sees clipped updates without noise")
+    limit = plan.adaptation.step_limit if plan.adaptation else None
+    if limit is not None:
+        lines.append(f"the client also takes at most {limit} local steps in all")
+    if reproducible:
+        lines.append("none of this holds against anyone who knows the run's seed (reproducible)")
+    return lines
+
+
+def _rounded_up(epsilon: float) -> str:
+    return f"{math.ceil(epsilon * 100.0) / 100.0:.2f}"

@@ -1,0 +1,55 @@
+"""Arrays as Flower carries them, without Flower: back to the same bytes, and within a limit."""
+
+from __future__ import annotations
+
+from multiprocessing import Pipe
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpfedadamw.federation.flower.arrays import HEADS, fits, message_of_wires, wires_of
+from dpfedadamw.federation.flower.frames import Frame, Limits, receive, send
+from dpfedadamw.vectors.packing import packed
+
+
+def message_of(arrays: int, numbers: int) -> bytes:
+    """So many arrays of so many numbers each."""
+    return packed({f"array {place:05d}": torch.full((numbers,), 0.5) for place in range(arrays)})
+
+
+@given(st.integers(1, 40), st.integers(0, 60))
+def test_a_message_comes_back_to_the_very_bytes_and_fits_its_own_limit(arrays, numbers):
+    message = message_of(arrays, numbers)
+    wires = wires_of(message)
+    assert message_of_wires(wires) == message
+    assert fits(wires, len(message))
+
+
+@given(st.lists(st.integers(0, 3 * HEADS), min_size=1, max_size=8), st.integers(0, 4 * HEADS))
+def test_what_is_limited_is_the_sum_of_all_arrays_however_it_is_cut(lengths, most):
+    wires = {str(place): ("float32", (1,), "", bytes(size)) for place, size in enumerate(lengths)}
+    whole = {"all": ("float32", (1,), "", bytes(sum(lengths)))}
+    assert fits(wires, most) == fits(whole, most) == (sum(lengths) <= most + HEADS)
+
+
+def test_many_small_arrays_do_not_fit_where_one_as_long_as_all_of_them_does_not():
+    wires = wires_of(message_of(2000, 180))
+    assert max(len(data) for *_, data in wires.values()) < 1000
+    assert sum(len(data) for *_, data in wires.values()) > 1_600_000
+    assert not fits(wires, 1000)
+
+
+def test_a_frame_is_limited_by_the_sum_of_its_arrays_before_one_of_them_is_read():
+    wires = wires_of(message_of(20, 50))
+    size = sum(len(data) for *_, data in wires.values())
+    for content, arrives in ((size, True), (size - 1, False)):
+        ours, theirs = Pipe()
+        with ours, theirs:
+            send(ours, Frame({}, wires))
+            if arrives:
+                assert receive(theirs, Limits(content=content)).arrays == wires
+            else:
+                with pytest.raises(ValueError, match="the arrays are longer than they may be"):
+                    receive(theirs, Limits(content=content))
