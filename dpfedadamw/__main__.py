@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def start() -> NoReturn:
     """The command, which may be interrupted while it is still being loaded."""
+    _keep_to_what_is_installed()
     from dpfedadamw.errors import taken_name
 
     taken = taken_name()
@@ -22,16 +26,28 @@ def start() -> NoReturn:
     main()
 
 
-def _leave_working_directory() -> None:
-    """Stop looking for packages in the working directory, unless this one is there.
+def _keep_to_what_is_installed() -> None:
+    """Stop looking for modules in the working directory, unless this package is there.
 
-    ``python -m`` looks there first, and a user's folder `reports`, `audit` or `specs` is not ours.
+    ``python -m`` looks there first, and so does every process that is started by ``-m`` or ``-c``,
+    as Python starts those of `multiprocessing`. A user's folder `reports`, `audit` or `specs` is
+    not ours, and a file of somebody else's that is called as a module is would be run. Nothing is
+    imported before this is done, but what Python itself has loaded by then.
     """
-    here = Path(__file__).resolve().parents[1]
-    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != here:
+    here = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    try:
+        if os.path.realpath(os.getcwd()) == here:
+            return
+    except FileNotFoundError:
+        pass  # The folder is gone, and nothing can be found there.
+    if not sys.flags.safe_path and _BY_NAME and os.path.realpath(sys.path[0]) != here:
         del sys.path[0]
+    os.environ["PYTHONSAFEPATH"] = "1"
 
+
+# Whether Python was asked for the module, and has put the working directory first; the command that
+# is installed is found by its file.
+_BY_NAME = __name__ == "__main__"
 
 if __name__ == "__main__":
-    _leave_working_directory()
     start()

@@ -104,8 +104,17 @@ def prepare(spec: Spec, device: torch.device) -> Experiment:
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
-    spec = spec.replace(model=models.MODELS[spec.model.name].pin(spec.model))
+    spec = _pinned(spec)
     return prepare_with(spec, *divide(spec), device)
+
+
+def _pinned(spec: Spec) -> Spec:
+    return spec.replace(model=models.MODELS[spec.model.name].pin(spec.model))
+
+
+def not_built(spec: Spec) -> str | None:
+    """The code that a spec names to build its model by, which `foresee` and `check` never run."""
+    return models.MODELS[spec.model.name].names_code(spec.model)
 
 
 def prepare_with(
@@ -148,18 +157,22 @@ def foresee(spec: Spec) -> PrivacyPlan:
     where one is built: not for the models of this package that are made from keys alone, unless
     updates are cut to some of their coordinates.
 
+    A model that is built by code which the spec names is not built at all. What is charged does
+    not depend on it; which coordinates of an update are kept is left out of the plan.
+
     Raises:
         DpfedadamwError: If the spec cannot run; the message says what would be right.
     """
     model, algorithm = models.MODELS[spec.model.name], algorithms.ALGORITHMS[spec.algorithm.name]
     whole = spec.algorithm.part(SparsificationSpec) is None
-    # What another package assembles may be refused for any reason.
-    if model.reads is None or not whole or algorithms.ALGORITHMS.origin(algorithm.name):
-        import torch
-
-        return prepare(spec, torch.device("meta")).plan
     dataset, owner = divide(spec)
-    model.reads(spec.model, dataset.input_shape)
+    if model.names_code(spec.model) is None:
+        # What another package assembles may be refused for any reason.
+        if model.reads is None or not whole or algorithms.ALGORITHMS.origin(algorithm.name):
+            import torch
+
+            return prepare_with(_pinned(spec), dataset, owner, torch.device("meta")).plan
+        model.reads(spec.model, dataset.input_shape)
     return _planned(spec, _sizes(spec, owner), algorithm.queries_per_step, None)[1]
 
 

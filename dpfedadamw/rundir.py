@@ -242,6 +242,20 @@ def open_existing(path: Path) -> RunDirectory:
     return RunDirectory(resolved)
 
 
+# One of these sets of names is in every folder of a run, of an exported model or of a client.
+_SIGNS = (
+    ("ledger.jsonl",),
+    ("attestation.json",),
+    ("model.json", "model.safetensors"),
+    ("federation.json", "spec.yaml"),
+)
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether a folder is a run's, or was made of one: its files may be anybody's."""
+    return any(all((folder / name).exists() for name in names) for names in _SIGNS)
+
+
 def newest(parent: Path) -> RunDirectory:
     """The newest run under a folder, by the time in its name.
 

@@ -57,6 +57,15 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert heading in anchors(file), f"{target}#{heading}"
 
 
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    text = (ROOT / "SECURITY.md").read_text("utf-8")
+    named = {one for one in re.findall(r"`([\w/]+(?:\.py|/))`", text) if "test" in one}
+    assert len(named) > 20
+    for one in named:
+        place = ROOT if one.startswith("tests/") else ROOT / "tests" / "dpfedadamw"
+        assert (place / one).exists(), one
+
+
 def test_nothing_is_fetched_by_a_reader() -> None:
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     assert settings["theme"]["font"] is False

@@ -50,6 +50,7 @@ def check_model(
     data: Any = None,
     changes: Sequence[str] = (),
     engine: str = "auto",
+    allow_code: Sequence[str] = (),
 ) -> CheckedModel:
     """Look through a spec's model, or a module of your own, as its run would train it.
 
@@ -60,16 +61,19 @@ def check_model(
         data: Records that Python holds already; as of `run`. They are read for their shape alone.
         changes: Fields to change, ``"model.replace_batch_norm=group_norm"`` each.
         engine: The clipped-sum engine that would be asked for.
+        allow_code: Modules whose code the spec may name; as of `run`.
 
     Raises:
         DpfedadamwError: If the spec is wrong, or the model cannot be built.
     """
     wanted = specs.read(spec, [*handing_over(model, loss, data), *changes])
     from dpfedadamw.data.handed_over import handed_over as holding
+    from dpfedadamw.filing.allowed_code import listed
     from dpfedadamw.models.own.fitting import handed_over
+    from dpfedadamw.models.own.permission import allowing
     from dpfedadamw.run.model_check import check_model as check
 
-    with handed_over(model, loss), holding(data):
+    with allowing(allow_code, listed), handed_over(model, loss), holding(data):
         found = check(wanted, engine)
     rows = Table(asdict(one) for one in found.layers)
     return CheckedModel(found.engine, found.explanation, rows, found.ratio, found.refused)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,6 +14,7 @@ from dpfedadamw.api import specs
 from dpfedadamw.api.tables import Table, html_of, rounded_up
 from dpfedadamw.errors import DpfedadamwError, SpecError
 from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.storage.foreign import read_json_lines
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,14 +72,20 @@ class Run:
     Args:
         path: The run's folder, or the link ``runs/latest``.
         model: The module that the run was given, where it was given one: no file can build it.
+        allow_code: Modules whose code the run's spec may name; as of `run`.
 
     Raises:
         DpfedadamwError: If it is no run directory.
     """
 
-    def __init__(self, path: str | Path, model: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        model: nn.Module | None = None,
+        allow_code: Sequence[str] = (),
+    ) -> None:
         self._directory = rundir.open_existing(Path(path))
-        self._given = model
+        self._given, self._allowed = model, tuple(allow_code)
 
     @property
     def path(self) -> Path:
@@ -135,8 +141,7 @@ class Run:
             DpfedadamwError: If they cannot be read.
         """
         try:
-            lines = self._directory.metrics.read_text(encoding="utf-8").splitlines()
-            return Table(json.loads(line) for line in lines)
+            return Table(read_json_lines(self._directory.metrics))
         except (OSError, ValueError) as error:
             raise DpfedadamwError(f"{self._directory.metrics}: cannot be read ({error})") from None
 
@@ -179,11 +184,12 @@ class Run:
         Raises:
             DpfedadamwError: If training is not over, or the files do not fit each other.
         """
-        return load_model(self.path, self._given)
+        return load_model(self.path, self._given, self._allowed)
 
     def resume(self, **options: Unpack[Options]) -> Run:
         """Finish this run if it was cut off, as the function `resume`, whose options it takes."""
         options.setdefault("model", self._given)
+        options.setdefault("allow_code", self._allowed)
         return resume(self.path, **options)
 
     def audit(self) -> Findings:
@@ -315,6 +321,9 @@ class Options(TypedDict, total=False):
         trainer_key: Private key that signs what was run; your own by default, made on first use.
         auditor_key: The same for what was found.
         timestamp: Address of a time-stamping authority (RFC 3161).
+        allow_code: Python modules, ``["nets"]``, whose code the spec may name by ``model.target``
+            and ``model.loss``, with all modules below them. Code of no other module is imported,
+            except of those in the file ``allow-code`` beside your keys.
     """
 
     model: nn.Module | None
@@ -329,6 +338,7 @@ class Options(TypedDict, total=False):
     trainer_key: str | Path | None
     auditor_key: str | Path | None
     timestamp: str | None
+    allow_code: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +357,7 @@ class _Given:
     trainer_key: str | Path | None = None
     auditor_key: str | Path | None = None
     timestamp: str | None = None
+    allow_code: Sequence[str] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> _Given:
@@ -367,14 +378,21 @@ class _Given:
         return None if self.escrow is None else Path(self.escrow)
 
     @contextlib.contextmanager
-    def handed_over(self) -> Iterator[None]:
-        """Let a spec mean what was handed over, for as long as this lasts."""
+    def handed_over(self, *run: Path) -> Iterator[None]:
+        """Let a spec mean what was handed over and allowed, for as long as this lasts.
+
+        Args:
+            run: The folder of the run, where there is one: none of its files is imported.
+        """
         from dpfedadamw.algorithms.registry import ALGORITHMS
         from dpfedadamw.data.handed_over import handed_over as holding
+        from dpfedadamw.filing.allowed_code import listed
         from dpfedadamw.models.own.fitting import handed_over
+        from dpfedadamw.models.own.permission import allowing
 
         module = handed_over(self.model, self.loss)
-        with module, holding(self.data), ALGORITHMS.lent(self.algorithm):
+        code = allowing(self.allow_code, listed, run)
+        with code, module, holding(self.data), ALGORITHMS.lent(self.algorithm):
             yield
 
     def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
@@ -426,7 +444,7 @@ def run(
         out: Folder that holds runs.
         options: By name, as `Options` describes them: ``model=``, ``loss=``, ``data=``,
             ``algorithm=``, ``device=``, ``engine=``, ``escrow=``, ``callbacks=``, ``trackers=``,
-            ``trainer_key=``, ``auditor_key=``, ``timestamp=``.
+            ``trainer_key=``, ``auditor_key=``, ``timestamp=``, ``allow_code=``.
 
     Returns:
         The finished run.
@@ -455,7 +473,7 @@ def run(
         except BaseException as error:
             rundir.mark_resumable(error, training.run.path, given.kept is not None)
             raise
-    return _told(finished, Run(training.run.path, given.model))
+    return _told(finished, Run(training.run.path, given.model, given.allow_code))
 
 
 def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
@@ -490,31 +508,36 @@ def resume(run_dir: str | Path, **options: Unpack[Options]) -> Run:
         return _trained(training, given.callbacks, told[0])
 
     try:
-        with given.handed_over(), contextlib.ExitStack() as opened:
+        with given.handed_over(found.path), contextlib.ExitStack() as opened:
             finished = whole.resume(found, train_the_rest, given.filing)
             if finished is not None and told:
                 told[0].finish(tracking.outcome_of(finished.summary))
     except BaseException as error:
         rundir.mark_resumable(error, found.path, given.kept is not None)
         raise
-    return _told(finished, Run(found.path, given.model))
+    return _told(finished, Run(found.path, given.model, given.allow_code))
 
 
-def load_model(folder: str | Path, model: nn.Module | None = None) -> nn.Module:
+def load_model(
+    folder: str | Path, model: nn.Module | None = None, allow_code: Sequence[str] = ()
+) -> nn.Module:
     """A trained model of the package's own kinds or of your own, in evaluation mode, on the CPU.
 
     Args:
         folder: A run's folder, or what ``export`` wrote of one (``model.safetensors`` and
             ``model.json``). Adapters and whole transformers are loaded by peft and transformers.
         model: The module that the run was given, where it was given one; it is not changed.
+        allow_code: Modules whose code the folder may name; as of `run`.
 
     Raises:
         DpfedadamwError: If there is none, or the files do not fit each other.
     """
+    from dpfedadamw.filing.allowed_code import listed
     from dpfedadamw.models.own.fitting import handed_over
+    from dpfedadamw.models.own.permission import allowing
     from dpfedadamw.run.export import load_model as load
 
-    with handed_over(model):
+    with allowing(allow_code, listed, [Path(folder)]), handed_over(model):
         return load(_with_a_model(Path(folder)))
 
 

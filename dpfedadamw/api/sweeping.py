@@ -22,6 +22,7 @@ def sweep(
     jobs: int = 1,
     only: Sequence[str] = (),
     smoke: bool = False,
+    allow_code: Sequence[str] = (),
 ) -> Table:
     """Run every combination of a spec's matrix under every seed, as ``dpfedadamw sweep``.
 
@@ -35,6 +36,7 @@ def sweep(
         jobs: Runs at a time.
         only: ``"AXIS=LABEL"`` each: cells of this label alone.
         smoke: Try each combination for two rounds, small, in a folder of its own.
+        allow_code: Modules whose code the spec may name; as of `run`.
 
     Returns:
         The results, a row a cell that is done, also where others failed or did not pass: their
@@ -44,6 +46,8 @@ def sweep(
         DpfedadamwError: If the spec is wrong, or no cell could be run; with what the command says.
     """
     options = [*(f"--set={one}" for one in changes), *(f"--only={one}" for one in only)]
+    named = [allow_code] if isinstance(allow_code, str) else allow_code
+    options += [f"--allow-code={one}" for one in named]
     if out is not None:
         options.append(f"--out={out}")
     if smoke:

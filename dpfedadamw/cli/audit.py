@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import completion, display, signatures
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import (
     RUNS,
     Audience,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from reports.signatures.verification import VerificationResult
 
 
+@may_run_named_code
 def audit(
     run_dir: Annotated[
         Path | None,
@@ -302,6 +304,7 @@ def claim(
     _judge_claim(file, as_json)
 
 
+@may_run_named_code
 def canaries(
     subject: Annotated[
         Path | None,
@@ -408,7 +411,8 @@ def verify(
         Path,
         typer.Argument(
             metavar="RUN_DIR",
-            help="A run's folder, one with its public files, a comparison's, or a signed annex.",
+            help="A run's folder, one with its public files, a comparison's; a report's PDF alone; "
+            "a signed annex.",
         ),
     ],
     trainer_key: Annotated[
@@ -442,11 +446,20 @@ def verify(
         ),
     ] = None,
     signer_key: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            metavar="PEM", help="Of a signed-off annex: public key or certificate of who signed."
+            metavar="PEM",
+            help="Of a signed-off annex: public key or certificate of a person who must have "
+            "signed. Repeatable.",
         ),
     ] = None,
+    no_memory: Annotated[
+        bool,
+        typer.Option(
+            "--no-memory",
+            help="Compare with no state seen before, and remember none: to check runs for others.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check every signature, timestamp and hash of a run, of a comparison or an annex, offline.
@@ -454,7 +467,7 @@ def verify(
     With the keys you trust it proves by whom the files were signed, also if the holder replaced
     them since; keys in your own key folder are yours. Revoked keys are refused: those in the lists
     you give, and those revoked in your own key folder. The latest state of each run that held is
-    remembered beside your keys, and an earlier one refused.
+    remembered in your key folder, and an earlier one by the same signer refused.
 
     Exit code 0: ALL HOLD. 1: NOT VALID; each file that does not hold is named. 3: INTACT, SIGNER
     UNKNOWN: the files are the ones that somebody signed, whose key stands in the run alone.
@@ -462,7 +475,7 @@ def verify(
     from dpfedadamw.rundir import open_existing
     from reports.reading.snapshot import Snapshot
     from reports.signatures.keys import default_directory
-    from reports.signatures.verification import remembered, verify_comparison
+    from reports.signatures.verification import remembered, verify_comparison, verify_pages
     from reports.signatures.verification import verify as verify_run
     from reports.signatures.verification.comparisons import is_comparison
     from reports.signatures.verification.public import is_public_alone
@@ -470,12 +483,18 @@ def verify(
     if run_dir.is_file():
         from reports.render import sign_off as annex
 
+        if of is None and not signer_key and not annex.is_annex(run_dir):
+            if trainer_key is not None:
+                refuse("--trainer-key: a report's PDF is signed by the auditor alone; leave it out")
+            result = verify_pages(run_dir, auditor_key, revocations or (), tsa_root or ())
+            _tell_verified(f"pages {run_dir.name}", result, as_json)
+            return
         if trainer_key is not None or auditor_key is not None:
             refuse("an annex is signed by whoever decides: give --signer-key")
-        result = annex.check(run_dir, of, signer_key, tsa_root or ())
+        result = annex.check(run_dir, of, signer_key or (), tsa_root or ())
         _tell_verified(f"annex {run_dir.name}", result, as_json)
         return
-    if of is not None or signer_key is not None:
+    if of is not None or signer_key:
         refuse("--of, --signer-key: belong to an annex that somebody signed off, a PDF file")
     if is_comparison(Snapshot(run_dir)):
         if trainer_key is not None:
@@ -485,7 +504,7 @@ def verify(
         return
     public = is_public_alone(Snapshot(run_dir))
     path = run_dir.resolve() if public else open_existing(run_dir).path
-    memory = default_directory() / remembered.FILE
+    memory = None if no_memory else default_directory() / remembered.FILE
     result = verify_run(
         path,
         trainer_key,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from dpfedadamw.cli.terminal import (
     status,
     stop,
 )
+from dpfedadamw.storage.foreign import read_json_lines
 
 if TYPE_CHECKING:
     from dpfedadamw.canaries.engine import CanaryOrder
@@ -117,11 +117,11 @@ def _subject(subject: Path | None, out_dir: Path) -> tuple[Spec, str | None, str
         return specs.load(str(subject)), None, None
     run = find_run(subject, out_dir)
     header: Mapping[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError), run.ledger.open(encoding="utf-8") as lines:
-        header = json.loads(next(lines, "{}"))
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        header = read_json_lines(run.ledger)[0]
     if "canaries" in header:
         refuse(f"{run.path}: is an audit run itself; give the run or the spec that it audits")
-    return specs.load(run.spec), run.identifier, header.get("data_sha256")
+    return specs.load_filed(run.spec), run.identifier, header.get("data_sha256")
 
 
 def _train(training: Training, quiet: bool) -> None:

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import (
     AuditorKeyOption,
     DeviceOption,
@@ -47,6 +48,7 @@ def _output(name: str, what: str) -> typer.models.OptionInfo:
     return option
 
 
+@may_run_named_code
 def challenge_intent(
     spec: SpecArgument,
     escrow: EscrowOption,

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import DeviceOption, EscrowOption, JsonOption
 from dpfedadamw.cli.terminal import (
     EXIT_WRONG_INPUT,
@@ -45,6 +46,7 @@ class PictureFormat(StrEnum):
     png = "png"
 
 
+@may_run_named_code
 def figures(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN_DIR...", help="Finished runs' folders.")

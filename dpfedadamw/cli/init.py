@@ -98,9 +98,10 @@ def init(
         print_json({"file": str(file), "spec": mapping})
         return
     out.print(Text(f"wrote {file}"))
+    allowed = f" --allow-code {model.partition(':')[0]}" if ":" in model else ""
     if unit != "none":
         out.print(Text(f"what it costs:  dpfedadamw epsilon {file}"))
-    out.print(Text(f"run it:         dpfedadamw run {file}"))
+    out.print(Text(f"run it:         dpfedadamw run {file}{allowed}"))
 
 
 def _asked(question: str, usual: str, asking: bool) -> str:

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import JsonOption, SetOption, SpecArgument
 from dpfedadamw.cli.terminal import EXIT_WRONG_INPUT, out, print_json, status, stop
 
 
+@may_run_named_code
 def model_check(
     spec: SpecArgument,
     changes: SetOption = None,

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import RUNS, DeviceOption, EscrowOption, JsonOption, OutOption
 from dpfedadamw.cli.terminal import (
     EXIT_NOT_PASSED,
@@ -20,6 +21,7 @@ from dpfedadamw.cli.terminal import (
 )
 
 
+@may_run_named_code
 def replay(
     run_dir: Annotated[
         Path | None,

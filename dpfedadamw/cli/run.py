@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import completion, display
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import (
     RUNS,
     AuditorKeyOption,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from dpfedadamw.storage.lock import RunLock
 
 
+@may_run_named_code
 def run(
     spec: Annotated[
         str | None,

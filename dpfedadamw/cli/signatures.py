@@ -126,6 +126,8 @@ def verification(result: VerificationResult) -> RenderableType:
             if theirs[0].pinned
             else "your own key"
             if theirs[0].own
+            else "unknown key"
+            if role == "signer"
             else "key from the run itself"
         )
         files = ", ".join(entry.envelope for entry in theirs)

@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.foreign_code import may_run_named_code
 from dpfedadamw.cli.options import (
     JsonOption,
     Kind,
@@ -32,17 +33,20 @@ def spec_validate(
     """Check a spec as a run would before it begins: its keys, its data and what it can spend.
 
     All that is wrong with its keys is listed at once. Where the data are not on this machine, what
-    needs no record is checked, and the answer says so.
+    needs no record is checked, and the answer says so. A model that is built by code which the spec
+    names is not built.
     """
     from dpfedadamw import spec as specs
 
     loaded = specs.load(spec, changes or ())
-    from dpfedadamw.experiment import check
+    from dpfedadamw.experiment import check, not_built
 
     with status("checking", quiet=as_json):
         absent = check(loaded)
+    code = not_built(loaded)
     if as_json:
-        print_json({"valid": True, "name": loaded.name, "unchecked": absent})
+        told = {} if code is None else {"not_built": code}
+        print_json({"valid": True, "name": loaded.name, "unchecked": absent, **told})
         return
     out.print(Text(f"{spec}: valid", style="green"))
     if absent is not None:
@@ -52,8 +56,13 @@ def spec_validate(
                 "reads its records, is known once the data are here."
             )
         )
+    if code is not None:
+        module = code.partition(":")[0]
+        line = f"Its model was not built, because {code} is code that the spec names: dpfedadamw "
+        out.print(Text(f"{line}model check {spec} --allow-code {module} builds it."))
 
 
+@may_run_named_code
 def spec_show(
     spec: SpecArgument,
     changes: SetOption = None,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,7 +22,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 
+from audit.untrusted.text import STEERING, steerless
 from dpfedadamw.rundir import RunDirectory, mark_resumable, newest, open_existing
 
 EXIT_NOT_PASSED = 1
@@ -31,8 +33,20 @@ EXIT_SIGNER_UNKNOWN = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class _Terminal(Console):
+    """Shows texts that anybody may have written, none of which steers the terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """What is printed, piece by piece; what styles it and moves is the console's own."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else piece._replace(text=steerless(piece.text))
+
+
+out = _Terminal(highlight=False)
+err = _Terminal(stderr=True, highlight=False)
 # Characters; a table takes no more of them than it needs.
 _NO_WIDTH = 100_000
 
@@ -106,7 +120,9 @@ def print_json(value: Any) -> None:
     """Print a value for a machine to read."""
     # JSON has escapes of its own for what a stream cannot encode.
     plain = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=plain) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=plain)
+    # JSON lets stand within its texts what steers a terminal; escaped, it is the same value.
+    sys.stdout.write(STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n")
     answer.given = True
 
 
@@ -118,11 +134,12 @@ def print_whole(shown: RenderableType) -> None:
     if out.is_terminal or "COLUMNS" in os.environ:
         out.print(shown)
     else:
-        Console(highlight=False, width=_NO_WIDTH).print(shown)
+        _Terminal(highlight=False, width=_NO_WIDTH).print(shown)
 
 
 def print_document(text: str) -> None:
     """Print a text that is a file's content, YAML or LaTeX, in UTF-8 whatever the terminal has."""
+    text = steerless(text)
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
     if buffer is None:

@@ -24,6 +24,7 @@ from dpfedadamw.evidence.record_level import round_file, sampled_coordinates, wr
 from dpfedadamw.evidence.records import digest_rows, rows_digest
 from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.vectors.flat import Blocks
 
 
@@ -85,7 +86,7 @@ class ClientLevelEvidence:
     ) -> None:
         self._directory = directory
         self._commitments = commitments
-        self._salt = (directory / "salt").read_bytes()
+        self._salt = read_salt(directory / "salt")
         self._blocks = blocks
         self._clipping_norm = clipping_norm
         self._sample = sampled_coordinates(released, rounds)

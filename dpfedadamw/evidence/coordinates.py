@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.foreign import read_arrays
 from dpfedadamw.vectors.flat import Blocks, empty, in_pieces
 
 FILE = "coordinates.npz"
@@ -207,8 +208,8 @@ class CoordinateSums:
             # A run of a version that wrote no sums: half of them would mislead.
             self.before = None
             return
-        with np.load(path) as file:
-            written, before, last = int(file["rounds"]), file["before"], file["last"]
+        found = read_arrays(path)
+        written, before, last = int(found["rounds"]), found["before"], found["last"]
         total = before if written > completed else before + last
         self.before = torch.from_numpy(total).to(self.current.device)
         self._rounds = completed

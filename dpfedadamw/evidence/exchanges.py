@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.vectors.flat import Blocks
 from dpfedadamw.vectors.packing import views
 
@@ -175,7 +176,7 @@ class UploadRecorder:
         self._directory = directory
         self._blocks = blocks
         self._last_round = rounds - 1
-        self._salt = (directory / "salt").read_bytes()
+        self._salt = read_salt(directory / "salt")
         kept = extent(blocks.parameters, queries, rounds * per_round)
         self._share = kept.share
         self.complete = kept == Extent(1.0, None)

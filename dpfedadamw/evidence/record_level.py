@@ -25,6 +25,7 @@ from dpfedadamw.evidence.servers import ServerRecorder
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
+from dpfedadamw.storage.foreign import read_arrays, read_salt
 from dpfedadamw.vectors.flat import Blocks, is_short
 
 _PRIVATE = 0o600
@@ -275,7 +276,7 @@ class EvidenceWriter:
     ) -> None:
         self._directory = directory
         self._commitments = commitments
-        self._salt = (directory / "salt").read_bytes()
+        self._salt = read_salt(directory / "salt")
         self._blocks = blocks
         self._beta2 = beta2
         self._aggregated = aggregated
@@ -414,10 +415,10 @@ class EvidenceWriter:
         if not self._aggregated or self._beta2 is None:
             return
         for index in reversed(range(completed_rounds)):
-            with np.load(self._directory / round_file(index)) as file:
-                if len(file["v_clean"]):
-                    self._shadow = file["v_clean"].mean(0)
-                    return
+            clean = read_arrays(self._directory / round_file(index))["v_clean"]
+            if len(clean):
+                self._shadow = clean.mean(0)
+                return
 
     def _follow(self, squares: NDArray[np.float64], beta2: float) -> NDArray[np.float64]:
         """The shadow after the queries of each client, [S, B], of block sums [S, Q, B]."""

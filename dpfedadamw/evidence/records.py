@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.storage.mapped import AT_ONCE, let_go
 
 _DIGEST_BYTES = 16
@@ -59,7 +60,7 @@ def write_records(directory: Path, train: Stored, labels: NDArray[np.int64], tes
         "labels": labels,
     }
     if train.values.nbytes + test.values.nbytes <= _MOST_BYTES:
-        salt = (directory / "salt").read_bytes()
+        salt = read_salt(directory / "salt")
         arrays |= {"contents": _contents(train, salt), "test_contents": _contents(test, salt)}
     write_arrays(directory / "records.npz", arrays)
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfedadamw.rundir import write_arrays
+from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.storage.merkle import LEAF, MerkleTree
 from dpfedadamw.vectors.flat import is_short
 
@@ -178,7 +179,7 @@ class ServerRecorder:
         self._parameters = parameters
         self._rounds = rounds
         self._per_round = per_round
-        self._key = (directory / "salt").read_bytes()
+        self._key = read_salt(directory / "salt")
 
     def combined(
         self,

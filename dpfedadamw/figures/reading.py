@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
-import zipfile
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run.export import load_model
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.spec import Spec
+from dpfedadamw.storage.disk import DISK
+from dpfedadamw.storage.foreign import MOST_TEXT_BYTES, read_arrays, read_mapping
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -98,7 +99,7 @@ class FinishedRun:
     def spec(self) -> Spec:
         """The resolved spec; the data where they lie now."""
         changes = [] if self._data is None else [f"data.path={self._data.resolve()}"]
-        return specs.load(self.directory.spec, changes)
+        return specs.load_filed(self.directory.spec, changes)
 
     @property
     def private(self) -> bool:
@@ -178,7 +179,7 @@ class FinishedRun:
         """
         path = self.directory.evidence / "layout.json"
         try:
-            found = json.loads(path.read_bytes())
+            found = read_mapping(path)
             sizes = np.asarray(found["blocks"]["sizes"], dtype=np.float64)
             return Measures(sizes=sizes, beta2=found["beta2"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -196,9 +197,9 @@ class FinishedRun:
         for index in sorted(self.past.rounds):
             path = self.directory.evidence / round_file(index)
             try:
-                with np.load(path, allow_pickle=False) as file:
-                    arrays = {name: file[name] for name in names}
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                found = read_arrays(path)
+                arrays = {name: found[name] for name in names}
+            except (OSError, ValueError, KeyError) as error:
                 raise _unreadable(path, error) from None
             yield index, arrays
 
@@ -268,18 +269,18 @@ def labels(runs: Sequence[FinishedRun]) -> list[str]:
 
 def _label_in_sweep(path: Path, seeds: bool) -> str | None:
     """The values of a sweep's axes in the run's cell, as its results have them."""
-    if path.parent.name != "runs" or path.parents[2].name != "cells":
+    if path.parts[-2:-1] != ("runs",) or path.parts[-4:-3] != ("cells",):
         return None
     try:
-        with (path.parents[3] / "results.csv").open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if row.get("run") == path.name:
-                    columns = list(row)
-                    axes = columns[columns.index("cell") + 1 : columns.index("seed")]
-                    many = [row[axis] for axis in axes if row[axis]]
-                    many += [f"seed {row['seed']}"] if seeds else []
-                    return ", ".join(many) or None
-    except (OSError, ValueError, csv.Error, IndexError):
+        text = DISK.read(path.parents[3] / "results.csv", MOST_TEXT_BYTES).decode()
+        for row in csv.DictReader(io.StringIO(text, newline="")):
+            if row.get("run") == path.name:
+                columns = list(row)
+                axes = columns[columns.index("cell") + 1 : columns.index("seed")]
+                many = [row[axis] for axis in axes if row[axis]]
+                many += [f"seed {row['seed']}"] if seeds else []
+                return ", ".join(many) or None
+    except (OSError, ValueError, TypeError, KeyError, csv.Error):
         return None
     return None
 

@@ -48,19 +48,21 @@ def export(
     from reports.content.build import build
     from reports.content.parts import INTERNAL, PUBLIC
     from reports.render import bill_of_materials, model_card, registry_entry
-    from reports.signatures.verification import verify
+    from reports.signatures.verification import verify_and_read
 
-    checked = verify(run.path)
+    checked, source = verify_and_read(run.path)
     if not checked.is_intact:
         raise SignatureDoesNotHoldError(f"{run.path}: not exported, {checked.problems[0]}")
-    report = build(run.path, PUBLIC)
+    if source is None:
+        raise FilingError(f"{run.path}: holds a run's public files alone; export the run itself")
+    report = build(run.path, PUBLIC, source=source)
     beside = {}
     if registry:
         stated = read_statements(run, statements) if statements is not None else {}
         beside[registry_entry.FILE] = registry_entry.write(report, stated)
-    listed = build(run.path, INTERNAL) if internal else report
+    listed = build(run.path, INTERNAL, source=source) if internal else report
     beside[bill_of_materials.FILE] = bill_of_materials.write(listed, licence)
-    written = export_model(run, folder)
+    written = export_model(run, folder, source.hashes)
     with_base = written.base_folder is not None
     text = model_card.write(report, written.form, written.reads, written.base, with_base, licence)
     write_atomically(folder / "README.md", text.encode())

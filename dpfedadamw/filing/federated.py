@@ -1,4 +1,4 @@
-"""The ServerApp of a federation's project: leads the run from the server's folder."""
+"""Leads a federation's run from the server's folder, and says in a file how it goes."""
 
 from __future__ import annotations
 
@@ -14,43 +14,22 @@ from dpfedadamw.filing import whole
 from dpfedadamw.storage.disk import PUBLIC_MODE, write_atomically
 
 if TYPE_CHECKING:
-    from flwr.app import Context
-    from flwr.serverapp import Grid, ServerApp
-
     from dpfedadamw.federation.links import Link
 
-# What the server tells of how it goes: a file of its folder, because Flower's log is Flower's.
+# How it goes, in the server's folder: for its operator, and for `flower poc`.
 STATUS = "status.json"
 
 
-def server_app() -> ServerApp:
-    """The app of a project: its run config names the server's folder."""
-    from flwr.serverapp import ServerApp
-
-    app = ServerApp()
-    app.main()(_main)
-    return app
-
-
-def _main(grid: Grid, context: Context) -> None:
-    from dpfedadamw.federation.flower.grid import GridLink
-
-    config = context.run_config
-    patience = Patience(
-        again=float(config.get("again-seconds", 30.0)),
-        answer=float(config.get("answer-seconds", 3600.0)),
-        meeting=float(config.get("meeting-seconds", 600.0)),
-    )
-    lead(Path(str(config["home"])), GridLink(grid), patience)
-
-
-def lead(home: Path, link: Link, patience: Patience) -> None:
+def lead(home: Path, link: Link, patience: Patience) -> Path:
     """Train from the first round that is missing to the claim; tell how it ended.
 
     Args:
         home: The server's folder.
         link: Carries messages to the clients.
         patience: How long is waited.
+
+    Returns:
+        The run's folder.
     """
 
     def tell(**values: object) -> None:
@@ -68,6 +47,7 @@ def lead(home: Path, link: Link, patience: Patience) -> None:
                 lambda result, _: tell(state="training", run=where, completed=result.completed),
             )
         tell(state="finished", run=where)
+        return training.run.path
     except DpfedadamwError as error:
         tell(state="failed", reason=str(error))
         raise

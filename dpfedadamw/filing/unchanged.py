@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from dpfedadamw.errors import FilingError
 from dpfedadamw.rundir import RunDirectory
@@ -50,7 +52,7 @@ def refuse_changed(
         compromised = {one.key for one in revoked.values() if one.reason == "key-compromise"}
         sound = [one for one in signers if keys.fingerprint(one) not in compromised]
         statement = superseding.refuse_changed(run.path, name, sound, files)
-        _refuse_earlier(run, name, statement, folder / remembered.FILE)
+        _refuse_earlier(run, name, statement, sound, folder / remembered.FILE)
     except ReportError as error:
         remedy = f"judge the run anew: dpfedadamw audit {run.path} --write"
         if trainer or handing_over.erased_at(run.path) is not None:
@@ -58,10 +60,26 @@ def refuse_changed(
         raise FilingError(f"{local(error, run.path)}; nothing was signed; {remedy}") from error
 
 
-def _refuse_earlier(run: RunDirectory, name: str, statement: Statement, memory: Path) -> None:
-    """Refuse an earlier state that was put back, where a later one was verified before."""
+def _refuse_earlier(
+    run: RunDirectory,
+    name: str,
+    statement: Statement,
+    signers: Sequence[ec.EllipticCurvePublicKey],
+    memory: Path,
+) -> None:
+    """Refuse an earlier state that was put back, where a later one was verified before.
+
+    Args:
+        run: Its directory.
+        name: The envelope.
+        statement: What it says.
+        signers: Keys of which one signed it. What was seen under any of them counts: they are the
+            user's own, or the run's.
+        memory: What was seen.
+    """
     digest = hashlib.sha256(read_bytes(run.path / name)).hexdigest()
-    present = {name: remembered.Seen(sequence.number(statement, name), digest)}
+    seen = remembered.Seen(sequence.number(statement, name), digest)
+    present = {name: remembered.Present(seen, frozenset(map(keys.fingerprint, signers)))}
     found = Found()
     remembered.refuse_earlier(remembered.read(memory), run.identifier, present, memory, found)
     for problem in found.problems:

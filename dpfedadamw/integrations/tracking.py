@@ -11,7 +11,6 @@ Other packages bring one by an entry point of the group ``dpfedadamw.trackers``,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.privacy.accounting.registry import headline
 from dpfedadamw.registration import LAST, Registry
+from dpfedadamw.storage.foreign import read_json_lines
 
 if TYPE_CHECKING:
     from dpfedadamw.run.training import Training
@@ -148,8 +148,7 @@ class Tracking:
         self._tell()
 
     def _tell(self) -> None:
-        for line in self._run.metrics.read_text(encoding="utf-8").splitlines():
-            found = json.loads(line)
+        for found in read_json_lines(self._run.metrics):
             completed = int(found["round"])
             if completed > self._told:
                 self._told = completed

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.own.permission import OF_PYTHON, of_python
 from dpfedadamw.models.own.tokens import plain_tokens
 from dpfedadamw.models.registry import ModelEntry, register
 from dpfedadamw.preprocessing import ImagePreprocessing, Preprocessing
@@ -52,8 +53,8 @@ class ForeignModelSpec(ModelSpec, title="Model of one's own"):
         None,
         "Function of the outputs [b, classes] and labels [b] that gives one loss a record, [b]; "
         "package.module:function. Null for the task's own, cross-entropy by default; with another "
-        "task it is given that task's outputs and targets. It is pinned with the source, and what "
-        "is published as test_loss.",
+        "task it is given that task's outputs and targets. It is pinned with the source, imported "
+        "only where the user allows its module, and what is published as test_loss.",
         title="Loss",
         pattern=rf"^{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*$",
         expected="package.module:function, such as losses:focal, or null",
@@ -96,8 +97,9 @@ class PythonModelSpec(ForeignModelSpec, title="Python module"):
     name: Literal["python"] = "python"
     target: str = key(
         ...,
-        "Class or function that returns the module, package.module:Name. The module is looked for "
-        "as Python does, and then in the folder where the command is run.",
+        "Class or function that returns the module, package.module:Name. It is imported only where "
+        "the user allows its module (--allow-code), and looked for as Python does, then in the "
+        "folder where the command is run.",
         title="Target",
         pattern=rf"^{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*$",
         expected="package.module:Name, such as nets:Net",
@@ -157,14 +159,12 @@ def _build_python(
     from torch import nn
 
     from dpfedadamw.models.own import fitting
-    from dpfedadamw.models.own.sources import load
+    from dpfedadamw.models.own.sources import LOSS, load
 
     _pinned(keys)
     target, place = load(keys.target), f"model.target: {keys.target}"
     arguments: dict[str, Any] = keys.to_mapping()["arguments"]
     known = {"classes": classes, "num_classes": classes, "input_shape": tuple(input_shape)}
-    if not callable(target):
-        raise ModelError(f"{place}: is no class and no function that returns a module")
     try:
         wanted = inspect.signature(target).parameters
     except (TypeError, ValueError):
@@ -179,10 +179,14 @@ def _build_python(
         ) from error
     if not isinstance(module, nn.Module):
         raise ModelError(f"{place}: returns {type(module).__name__}; it must be a torch.nn.Module")
-    loss = load(keys.loss) if keys.loss is not None else None
+    loss = load(keys.loss, LOSS) if keys.loss is not None else None
     return fitting.fit(
         module, place, input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss, task
     )
+
+
+def _target(keys: PythonModelSpec) -> str:
+    return keys.target
 
 
 def _pinned(keys: PythonModelSpec) -> PythonModelSpec:
@@ -201,12 +205,12 @@ def _python_source(keys: PythonModelSpec) -> dict[str, str]:
 
 def _source(keys: PythonModelSpec) -> PythonSource:
     """The source of the module, and of its loss."""
-    from dpfedadamw.models.own.sources import PythonSource, source_of
+    from dpfedadamw.models.own.sources import LOSS, PythonSource, source_of
 
     found = source_of(keys.target)
     if keys.loss is None:
         return found
-    return PythonSource({**found.files, **source_of(keys.loss).files})
+    return PythonSource({**found.files, **source_of(keys.loss, LOSS).files})
 
 
 def _build_module(
@@ -217,9 +221,9 @@ def _build_module(
     _checked_module(keys)
     loss = fitting.given_loss()
     if keys.loss is not None and loss is None:
-        from dpfedadamw.models.own.sources import load
+        from dpfedadamw.models.own.sources import LOSS, load
 
-        loss = load(keys.loss)
+        loss = load(keys.loss, LOSS)
     module = fitting.given()
     return fitting.fit(
         module, "model", input_shape, classes, keys.replace_batch_norm, keys.vocabulary, loss, task
@@ -251,11 +255,11 @@ def _checked_module(keys: ModuleSpec) -> ModuleSpec:
 def _pinned_module(keys: ModuleSpec) -> ModuleSpec:
     """The same before training, which the loss matters to."""
     from dpfedadamw.models.own import fitting
-    from dpfedadamw.models.own.sources import source_of
+    from dpfedadamw.models.own.sources import LOSS, source_of
 
     given = fitting.given_loss()
     if keys.loss is not None:
-        found: str | None = source_of(keys.loss).sha256
+        found: str | None = source_of(keys.loss, LOSS).sha256
     else:
         found = None if given is None else fitting.loss_digest(given)
     begun = keys.weights_sha256 is not None
@@ -283,9 +287,18 @@ def _enough_tokens(get: Values) -> Contradictions:
         yield ("model", "vocabulary"), message
 
 
+def _of_ones_own(get: Values) -> Contradictions:
+    """Python's own library holds no model, and what it holds instead can do anything."""
+    yield from _enough_tokens(get)
+    for name in ("target", "loss"):
+        named = get("model", name)
+        if isinstance(named, str) and of_python(named.partition(":")[0]):
+            yield ("model", name), f"{named} is {OF_PYTHON}"
+
+
 def _in_this_process(get: Values) -> Contradictions:
     """A module that was handed over is in this process alone."""
-    yield from _enough_tokens(get)
+    yield from _of_ones_own(get)
     instead = "a module that was handed over is in this process alone; give its place as"
     if get("federation", "workers") not in (None, 1):
         yield ("federation", "workers"), f"{instead} model.name python, or use 1"
@@ -299,13 +312,14 @@ register(
         keys=PythonModelSpec,
         summary="a torch.nn.Module of your own: target: package.module:Name, and its arguments",
         source="yours",
-        check=_enough_tokens,
+        check=_of_ones_own,
         build=_build_python,
         build_for=_build_python,
         tasks=_EVERY_TASK,
         preprocessing=_preprocessing,
         pin=_pinned,
         made_of=_python_source,
+        names_code=_target,
         on_meta=False,
         place=8,
     ),

@@ -35,6 +35,11 @@ def _unchanged(keys: Any) -> Any:
     return keys
 
 
+def _none_named(keys: ModelSpec) -> str | None:
+    del keys
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelEntry(RegisteredModel[_Keys]):
     """What is known of a model, beside what a spec goes by.
@@ -58,6 +63,8 @@ class ModelEntry(RegisteredModel[_Keys]):
         pin: Returns the keys with the digest of what they name filled in, and refuses them where
             they pin another.
         made_of: Digests of the source that builds it, by name, for who asks what has changed.
+        names_code: Returns the code that builds it where that is named by the spec, and so runs
+            only where the user allows it; None where a spec names none.
         on_meta: Whether it can be built on torch's device "meta", which takes no memory.
         rebuilt: Whether the keys are enough to build it again.
     """
@@ -72,6 +79,7 @@ class ModelEntry(RegisteredModel[_Keys]):
     write: Callable[[_Keys, nn.Module, Path], tuple[str, bool]] | None = None
     pin: Callable[[_Keys], _Keys] = _unchanged
     made_of: Callable[[_Keys], Mapping[str, str]] | None = None
+    names_code: Callable[[_Keys], str | None] = _none_named
     on_meta: bool = True
     rebuilt: bool = True
 

@@ -15,6 +15,7 @@ from typing import Any
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, Disk, append, settle
+from dpfedadamw.storage.foreign import parse
 
 GENESIS = "0" * 64
 # Made once: a short line takes less time than making its encoder.
@@ -175,7 +176,7 @@ class Ledger:
     def _entry(self, line: bytes) -> dict[str, Any] | None:
         """The next line's entry; None if it does not continue the chain."""
         try:
-            entry: dict[str, Any] = json.loads(line)
+            entry: dict[str, Any] = parse(line, self._path.name)
             unsigned = {key: value for key, value in entry.items() if key != "digest"}
             good = (
                 entry["previous"] == self._previous

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.reexecution.results import ReexecutionError
 from dpfedadamw.storage.disk import Disk, OpenFile
+from dpfedadamw.storage.foreign import read_json_lines
 
 _CHAIN = ("kind", "previous", "digest")
 
@@ -50,8 +50,7 @@ class PastLedger:
 
     def __init__(self, path: Path) -> None:
         try:
-            lines = path.read_bytes().splitlines()
-            self.entries: list[Entry] = [dict(json.loads(line)) for line in lines]
+            self.entries: list[Entry] = list(read_json_lines(path))
             self.header = next(entry for entry in self.entries if entry["kind"] == "header")
             self.claims = [entry for entry in self.entries if entry["kind"] == "claim"]
             self.rounds = dict(_rounds(self.entries))

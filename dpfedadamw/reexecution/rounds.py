@@ -9,7 +9,6 @@ names.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +52,8 @@ from dpfedadamw.run.evaluation import Evaluation, evaluated
 from dpfedadamw.run.header import refuse_changed_source
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
+from dpfedadamw.storage.disk import DISK
+from dpfedadamw.storage.foreign import read_salt
 from dpfedadamw.vectors.flat import FlatParameters
 
 Drawn = Sequence[tuple[int, int]]
@@ -99,9 +100,9 @@ class Rerun:
         self._run, self._keys = run, keys
         self.past = PastLedger(run.ledger)
         changes = [] if data is None else [f"data.path={data.resolve()}"]
-        self.stated = specs.load(run.spec)
+        self.stated = specs.load_filed(run.spec)
         refuse_changed_source(run, self.stated)
-        self.experiment = prepare(specs.load(run.spec, changes), device)
+        self.experiment = prepare(specs.load_filed(run.spec, changes), device)
         if self.past.header.get("data_sha256") != self.experiment.dataset.sha256:
             raise ReexecutionError(
                 "the data set is not the one that the ledger names by its digest; give the run's "
@@ -208,7 +209,7 @@ class Rerun:
             folder = Path(temporary)
             if self.experiment.plan.private:
                 # Commitments are keyed with the salt.
-                shutil.copyfile(self._run.evidence / "salt", folder / "salt")
+                (folder / "salt").write_bytes(read_salt(self._run.evidence / "salt"))
             ledger = self.past.as_it_stood(past.before, folder)
             computed: list[dict[str, Any]] = []
 
@@ -347,7 +348,7 @@ class Rerun:
     def _published(self) -> Tensor | None:
         """The published parameters as a flat vector; None where they do not fit the model."""
         try:
-            tensors = load(self._run.weights.read_bytes())
+            tensors = load(DISK.read(self._run.weights))
             found = [tensors[part.name].reshape(-1) for part in self._flat.layout.slices]
         except (OSError, SafetensorError, KeyError):
             # Whatever the file holds is judged elsewhere; here it only cannot be compared with.
@@ -407,7 +408,7 @@ class Rerun:
     def _read_state(self, completed: int) -> ServerState | None:
         path = self._run.evidence / state_file(completed - 1)
         try:
-            content = path.read_bytes()
+            content = DISK.read(path)
         except OSError:
             return None
         if hashlib.sha256(content).hexdigest() != self.past.state_digest(completed):

@@ -22,7 +22,9 @@ from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation, evaluate, is_due
 from dpfedadamw.run.header import metrics_line, write_model_config
 from dpfedadamw.rundir import RunDirectory
-from dpfedadamw.spec import Spec
+from dpfedadamw.spec import Spec, yamlreader
+from dpfedadamw.storage.disk import DISK
+from dpfedadamw.storage.foreign import read_json_lines
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def same_spec(path: Path, stated: Spec) -> Compared:
     compared = _same_bytes(path, again.encode())
     if compared.same or not path.is_file():
         return compared
-    if not _is_part(yaml.safe_load(path.read_bytes()), yaml.safe_load(again)):
+    found = yamlreader.parse(yamlreader.decode(DISK.read(path), path.name), path.name).value
+    if not _is_part(found, yaml.safe_load(again)):
         return compared
     return Compared(path.name, True, "every key that it has; there are more since")
 
@@ -149,7 +152,7 @@ def _is_part(found: Any, whole: Any) -> bool:
 
 def _same_bytes(path: Path, again: bytes) -> Compared:
     try:
-        found = path.read_bytes()
+        found = DISK.read(path)
     except OSError as error:
         return Compared(path.name, False, f"cannot be read ({error.strerror})")
     if found == again:
@@ -165,7 +168,7 @@ def _metrics(run: RunDirectory, lines: list[dict[str, Any]]) -> Compared:
     """Public metrics but for the time that rounds took."""
     name = run.metrics.name
     try:
-        found = [json.loads(line) for line in run.metrics.read_bytes().splitlines()]
+        found = read_json_lines(run.metrics)
     except (OSError, ValueError):
         return Compared(name, False, "cannot be read")
     due = [_timeless(_decoded(line)) for line in lines]

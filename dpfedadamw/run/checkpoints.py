@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dpfedadamw.algorithms.base import ServerRule, ServerState
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import RunDirectoryError
-from dpfedadamw.storage.disk import write_atomically
+from dpfedadamw.storage.disk import DISK, write_atomically
 from dpfedadamw.vectors.packing import packed
 
 _PARAMETERS = "parameters"
@@ -98,14 +98,19 @@ def write_weights(path: Path, model: nn.Module) -> None:
     write_atomically(path, save(tensors, metadata={"format": "pt"}))
 
 
-def read_weights(path: Path, model: nn.Module) -> None:
+def read_weights(path: Path, model: nn.Module, content: bytes | None = None) -> None:
     """Read the tensors that `write_weights` wrote into a model of the same make.
+
+    Args:
+        path: The file.
+        model: Gets the tensors.
+        content: The file's bytes, where they were read already.
 
     Raises:
         RunDirectoryError: If the file cannot be read, or does not fit the model.
     """
     try:
-        tensors = load(path.read_bytes())
+        tensors = load(DISK.read(path) if content is None else content)
     except Exception as error:
         raise RunDirectoryError(f"{path}: not a readable safetensors file ({error})") from None
     expected = {name: value.shape for name, value in _written(model).items()}
@@ -114,14 +119,20 @@ def read_weights(path: Path, model: nn.Module) -> None:
     model.load_state_dict(tensors, strict=False)
 
 
-def check_weights(path: Path, listed: Any) -> None:
+def check_weights(path: Path, listed: Any, content: bytes | None = None) -> None:
     """Check that a file holds the tensors that `tensor_list` named, without a model.
+
+    Args:
+        path: The file.
+        listed: What `tensor_list` said.
+        content: The file's bytes, where they were read already.
 
     Raises:
         RunDirectoryError: If it cannot be read, or holds others.
     """
     try:
-        found = {name: list(value.shape) for name, value in load(path.read_bytes()).items()}
+        tensors = load(DISK.read(path) if content is None else content)
+        found = {name: list(value.shape) for name, value in tensors.items()}
         expected = {one["name"]: list(one["shape"]) for one in listed}
     except Exception as error:
         raise RunDirectoryError(f"{path}: not a readable safetensors file ({error})") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import platform
 import re
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from dpfedadamw import __version__
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.storage.disk import PRIVATE_MODE, json_line, write_atomically
+from dpfedadamw.storage.foreign import read_mapping
 
 _NAME = re.compile(r"environment-(\d{5,})\.json")
 
@@ -90,7 +90,7 @@ def read_environments(directory: Path) -> dict[int, dict[str, Any]]:
         if match is None:
             continue
         try:
-            found[int(match[1])] = dict(json.loads(path.read_bytes()))
+            found[int(match[1])] = read_mapping(path)
         except (OSError, ValueError, TypeError) as error:
             raise RunDirectoryError(f"{path}: cannot be read ({error})") from None
     return found

@@ -6,7 +6,7 @@ need, and nothing of the training.
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from dpfedadamw.run import checkpoints
 from dpfedadamw.run.header import origin_of
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec.task_section import CLASSIFICATION
+from dpfedadamw.storage.disk import DISK
+from dpfedadamw.storage.foreign import parse
 from dpfedadamw.tasks import Task
 
 ADAPTERS, WHOLE, OWN = "adapters", "whole", "own"
@@ -51,19 +53,27 @@ def load_model(run: RunDirectory) -> nn.Module:
         DpfedadamwError: If the run is not finished, its files do not fit each other, or published
             weights that it builds on are missing or have changed.
     """
-    model = _load(run)[0]
+    model = _load(run, _read(run))[0]
     assert model is not None
     return model
 
 
-def _load(run: RunDirectory, build: bool = True) -> tuple[nn.Module | None, dict[str, Any]]:
-    """The model, with its config; None where its keys cannot build it and it need not be built."""
+def _read(run: RunDirectory) -> dict[str, bytes]:
+    """The files of the model, each read once: what is judged of them is what is used."""
     if not run.weights.is_file() or not run.model_config.is_file():
         raise RunDirectoryError(
             f"{run.path}: the run has no model yet; finish it with `dpfedadamw run --resume`"
         )
+    return {path.name: DISK.read(path) for path in (run.weights, run.model_config)}
+
+
+def _load(
+    run: RunDirectory, files: Mapping[str, bytes], build: bool = True
+) -> tuple[nn.Module | None, dict[str, Any]]:
+    """The model, with its config; None where its keys cannot build it and it need not be built."""
+    weights = files[run.weights.name]
     try:
-        config = json.loads(run.model_config.read_text(encoding="utf-8"))
+        config = dict(parse(files[run.model_config.name], run.model_config.name))
         section = specs.model_of(config["model"])
         shape, classes = tuple(config["input_shape"]), int(config["classes"])
         task = Task(specs.task_of(config.get("task", {"kind": CLASSIFICATION})))
@@ -78,8 +88,9 @@ def _load(run: RunDirectory, build: bool = True) -> tuple[nn.Module | None, dict
             f"{run.path}: is an audit run with planted canaries, and its model is not for release; "
             "export the run that it audits"
         )
-    if not build and not registry.MODELS[section.name].rebuilt:
-        checkpoints.check_weights(run.weights, config.get("tensors"))
+    entry = registry.MODELS[section.name]
+    if not build and (not entry.rebuilt or entry.names_code(section) is not None):
+        checkpoints.check_weights(run.weights, config.get("tensors"), weights)
         return None, config
     model = registry.build(section, shape, classes, 0, task)
     base = config.get("base")
@@ -88,23 +99,33 @@ def _load(run: RunDirectory, build: bool = True) -> tuple[nn.Module | None, dict
             f"{run.model_config}: the published weights are not those that the run began with "
             f"({base}); put the right ones in their place"
         )
-    checkpoints.read_weights(run.weights, model)
+    checkpoints.read_weights(run.weights, model, weights)
     return model.eval(), config
 
 
-def export(run: RunDirectory, output: Path) -> Exported:
+def export(run: RunDirectory, output: Path, signed: Mapping[str, str] | None = None) -> Exported:
     """Write a run's model into a new folder.
 
     Args:
         run: A finished run.
         output: The folder; must not exist, or be empty.
+        signed: Sha256 (hex) of the model's files as their signatures were checked, by name. What is
+            written is made of these bytes, whatever happened to the files since. None takes the
+            files as they are.
 
     Raises:
         DpfedadamwError: As `load_model`; or if the folder is in use.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RunDirectoryError(f"--output {output}: exists and is not empty; name a new folder")
-    model, config = _load(run, build=False)
+    files = _read(run)
+    for name, content in files.items():
+        if signed is not None and hashlib.sha256(content).hexdigest() != signed.get(name):
+            raise RunDirectoryError(
+                f"{run.path / name}: is not what its signatures were checked for; was it changed "
+                "meanwhile?"
+            )
+    model, config = _load(run, files, build=False)
     section = specs.model_of(config["model"])
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -114,8 +135,8 @@ def export(run: RunDirectory, output: Path) -> Exported:
         if write is not None and model is not None:
             form, with_base = write(section, model, partial)
         else:
-            shutil.copyfile(run.weights, partial / "model.safetensors")
-            shutil.copyfile(run.model_config, partial / "model.json")
+            for name, content in files.items():
+                (partial / name).write_bytes(content)
             form, with_base = OWN, False
         if output.exists():
             output.rmdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -26,6 +27,7 @@ from dpfedadamw.rundir import RunDirectory, RunDirectoryError
 from dpfedadamw.spec import Spec
 from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import write_json
+from dpfedadamw.storage.foreign import read_mapping, read_salt
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 NO_PRIVACY = "no differential privacy"
@@ -105,6 +107,8 @@ def header(
         **({"budget": reserved} if reserved is not None else {}),
         **({"tuning": trial.header} if trial is not None else {}),
         **({"grid": asdict(plan.unit.grid)} if plan.unit.grid is not None else {}),
+        # How the times in metrics.jsonl are written: what is written finer broke a promise.
+        "seconds": "whole",
         "precision": spec.compute.precision,
         "randomness": spec.randomness.mode,
         "qualifications": qualifications(spec, order),
@@ -117,18 +121,35 @@ def header(
         "accountant": {"library": "dpfedadamw", "version": __version__},
         "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
         # The key that draws which evidence is kept: it cannot be chosen once that is known.
-        "selection_sha256": hashlib.sha256((run.evidence / "salt").read_bytes()).hexdigest(),
+        "selection_sha256": hashlib.sha256(read_salt(run.evidence / "salt")).hexdigest(),
         **({"commitments": BLAKE3} if private else {}),
         # What the published weights will be called, before there are any.
         "tensors_sha256": _tensors_digest(experiment.model),
     }
 
 
+class WholeSeconds:
+    """The times of rounds as they are published: whole numbers that add up to all, rounded up.
+
+    The digits of a finer time could carry anything, as could its jitter: how long a step takes
+    depends on its records. A quick round shows 0, and every so often 1.
+    """
+
+    def __init__(self) -> None:
+        self._total = 0.0
+
+    def of(self, seconds: float) -> int:
+        """Return by how many whole seconds a round of so many makes the total longer."""
+        before = math.ceil(self._total)
+        self._total += seconds
+        return math.ceil(self._total) - before
+
+
 def metrics_line(
     completed: int,
     evaluation: Evaluation,
     numbers: RoundNumbers | None,
-    seconds: float | None,
+    seconds: int | None,
     order: CanaryOrder | None = None,
     epsilon: float | None = None,
 ) -> dict[str, Any]:
@@ -138,7 +159,8 @@ def metrics_line(
         completed: Rounds completed.
         evaluation: Test metrics, where the round was evaluated.
         numbers: The round's; None for the untrained model.
-        seconds: Its time; None where it may not be told, or the process that knew it was killed.
+        seconds: Its time (`WholeSeconds`); None where it may not be told, or the process that knew
+            it was killed.
         order: What canaries are planted; None in a run that is no audit run.
         epsilon: What the rounds so far spent (`PrivacyPlan.epsilon_after`); None where nothing is
             told.
@@ -158,7 +180,7 @@ def metrics_line(
         "validation_accuracy": evaluation.validation_accuracy,
         "bytes_up": numbers.bytes_up if numbers else 0,
         "bytes_down": numbers.bytes_down if numbers else 0,
-        "seconds": None if seconds is None else round(seconds, 4),
+        "seconds": seconds,
         **({"epsilon": epsilon} if epsilon is not None else {}),
     }
     line |= {f"test_{name}": value for name, value in evaluation.measures.items()}
@@ -211,8 +233,8 @@ def recorded_origin(run: RunDirectory) -> dict[str, str] | None:
 
 def _recorded(run: RunDirectory, key: str) -> dict[str, str] | None:
     try:
-        found: dict[str, str] | None = json.loads(run.model_config.read_bytes()).get(key)
-    except (OSError, ValueError, AttributeError) as error:
+        found: dict[str, str] | None = read_mapping(run.model_config).get(key)
+    except (OSError, ValueError) as error:
         raise RunDirectoryError(f"{run.model_config}: cannot be read ({error})") from None
     return found
 

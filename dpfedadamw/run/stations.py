@@ -22,6 +22,7 @@ from dpfedadamw.federation.participation import Participation
 from dpfedadamw.federation.stations import Station
 from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.privacy.noise.key_tree import NO_COIN, PublicCoin
 from dpfedadamw.privacy.noise.randomness import (
     OpenedRandomness,
@@ -47,6 +48,7 @@ class Opening:
         engine: The clipped-sum engine that was asked for.
         threads: Threads of one operation, of which a sum's rounding depends.
         commitments: How participations are hashed.
+        allow_code: Modules that the spec may name, as whoever leads the run was given them.
     """
 
     run: str
@@ -55,10 +57,17 @@ class Opening:
     engine: str
     threads: int
     commitments: str
+    allow_code: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The values as text."""
         return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Opening:
+        """What `to_json` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "allow_code": tuple(values["allow_code"])})
 
 
 def open_station(opening: Opening, scratch: Path) -> tuple[Station, Spec]:
@@ -72,7 +81,8 @@ def open_station(opening: Opening, scratch: Path) -> tuple[Station, Spec]:
     os.chdir(opening.place)
     torch.set_num_threads(opening.threads)
     run = RunDirectory(Path(opening.run))
-    experiment = prepare(specs.load(run.spec), torch.device(opening.device))
+    with allowing(opening.allow_code, closed=[run.path]):
+        experiment = prepare(specs.load_filed(run.spec), torch.device(opening.device))
     performance = performance_of(experiment, opening.engine)
     engine = engine_of(experiment, performance)
     # Each participation comes with its own keys; without them, nothing is drawn.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from dpfedadamw.run.computing import determinism, divided, engine_of, performanc
 from dpfedadamw.run.environment import write_environment
 from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated, is_due
 from dpfedadamw.run.header import (
+    WholeSeconds,
     header,
     metrics_line,
     origin_of,
@@ -127,6 +128,7 @@ class Training:
         finish_canaries: Writes the evidence of the canaries.
         note: What the user should know of how the run was taken up again.
         again: How many more rounds were begun than are numbered: the run was cut off.
+        times: What this process has published of its rounds' times.
     """
 
     experiment: Experiment
@@ -141,6 +143,7 @@ class Training:
     finish_canaries: Callable[[], None] | None = None
     note: str | None = None
     again: int = 0
+    times: WholeSeconds = field(default_factory=WholeSeconds)
 
     @property
     def engine(self) -> ClippedSumEngine:
@@ -253,7 +256,7 @@ def start(
                 0,
                 evaluation,
                 None,
-                _published(experiment, 0.0),
+                _published(experiment, 0),
                 canaries,
                 experiment.plan.epsilon_after(0),
             ),
@@ -339,7 +342,7 @@ def _resume(
             f"{run.path}: this run's clients hold their records themselves; it is continued by its "
             "project's own command: flwr run"
         )
-    spec = specs.load(run.spec)
+    spec = specs.load_filed(run.spec)
     refuse_changed_source(run, spec)
     experiment = apart.experiment if apart else prepare(spec, device)
     if course.header["data_sha256"] != experiment.dataset.sha256:
@@ -481,13 +484,14 @@ def _measure(
     if is_due(experiment, completed, numbers.last):
         training.flat.assign(released(training.state))
         evaluation = _evaluated(experiment)
-    shown = _published(experiment, seconds)
+    whole = None if seconds is None else training.times.of(seconds)
+    shown = _published(experiment, whole)
     line = metrics_line(completed, evaluation, numbers, shown, training.canaries, epsilon)
     training.journal.measure(line)
     return evaluation
 
 
-def _published(experiment: Experiment, seconds: float | None) -> float | None:
+def _published(experiment: Experiment, seconds: int | None) -> int | None:
     """A round's time, unless clients are drawn independently: it would tell how many took part."""
     return None if experiment.plan.participants_hidden else seconds
 

@@ -6,14 +6,13 @@ to it before anything is charged, and says how many trials there are and which o
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.privacy.accounting.selection import SECRET_BYTES, commitment
+from dpfedadamw.storage.foreign import read_mapping
 
 SECRET = "tuning"
 
@@ -53,7 +52,7 @@ def read_trial(path: Path) -> Trial:
         RunError: If it cannot be read.
     """
     try:
-        found: Mapping[str, Any] = json.loads(path.read_bytes())
+        found = read_mapping(path)
         trial = Trial(bytes.fromhex(found["secret"]), int(found["trial"]), int(found["trials"]))
     except (OSError, ValueError, KeyError, TypeError):
         raise RunError(f"--trial {path}: is no trial that a sweep drew") from None

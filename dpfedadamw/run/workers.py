@@ -38,6 +38,7 @@ from dpfedadamw.federation.participation import Answer, Participation
 from dpfedadamw.federation.recorded import answered, recorded
 from dpfedadamw.federation.stations import Asked, Station
 from dpfedadamw.federation.worker import Worker
+from dpfedadamw.models.own.permission import permission
 from dpfedadamw.run.computing import determinism
 from dpfedadamw.run.stations import Opening, keys_of, open_station, source_of
 from dpfedadamw.rundir import RunDirectory
@@ -136,6 +137,7 @@ class WorkerProcesses:
             engine=worker.performance.engine,
             threads=torch.get_num_threads(),
             commitments=commitments,
+            allow_code=permission().handed_on(),
         )
         self._processes: list[_Process] = []
         self._idle: SimpleQueue[_Process] = SimpleQueue()

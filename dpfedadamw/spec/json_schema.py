@@ -21,7 +21,7 @@ from dpfedadamw.spec.section import OneOf, Section, keys_of, marker
 from dpfedadamw.spec.sections import Spec
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_ADDRESS = "https://dpfedadamw.org/schema/experiment.schema.json"
+_NAME = "urn:dpfedadamw:schema:experiment:v1"
 _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
 
 _Part = dict[str, Any]
@@ -32,7 +32,7 @@ def make_schema() -> _Part:
     definitions: dict[str, _Part] = {}
     whole = _section(Spec, definitions)
     properties = whole.pop("properties")
-    whole = {"$schema": _DIALECT, "$id": _ADDRESS, **whole, "properties": properties}
+    whole = {"$schema": _DIALECT, "$id": _NAME, **whole, "properties": properties}
     shared = _share(whole, definitions)
     return {**whole, "$defs": {**shared, **definitions}}
 

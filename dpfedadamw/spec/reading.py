@@ -22,6 +22,7 @@ from dpfedadamw.spec.document import SWEEP_KEYS, TUNE, TUNE_KEYS, Document, KeyP
 from dpfedadamw.spec.model_section import MODEL, ModelSpec
 from dpfedadamw.spec.sections import Spec
 from dpfedadamw.spec.task_section import TASK, TaskSpec
+from dpfedadamw.storage.disk import DISK
 
 _OF_A_LOOP = (
     "this folder is a recorded training loop of another program, which cannot be run again; sign, "
@@ -61,6 +62,24 @@ def read(path_or_name: str | Path) -> Document:
     if resource is None and not os.path.lexists(path):
         raise SpecError([SpecProblem(one_line(str(path), 200), _no_such_file(path))])
     return yamlreader.parse(yamlreader.read_file(path), one_line(str(path), 200))
+
+
+def load_filed(path: Path, overrides: Sequence[str] = ()) -> Spec:
+    """Read the resolved spec of a run, or of a client, as `load`; no link is followed.
+
+    Args:
+        path: The file, in a folder that anybody may have made.
+        overrides: As in `load`.
+
+    Raises:
+        SpecError: With all that is wrong.
+    """
+    source = one_line(str(path), 200)
+    try:
+        content = DISK.read(path, yamlreader.MAXIMUM_BYTES)
+    except OSError as error:
+        raise SpecError([SpecProblem(source, f"cannot be read ({error.strerror})")]) from None
+    return loads(yamlreader.decode(content, source), source, overrides)
 
 
 def loads(text: str, source: str = "<string>", overrides: Sequence[str] = ()) -> Spec:

@@ -31,6 +31,7 @@ MAXIMUM_BYTES = 2**20
 # A spec has about a hundred values; the limit keeps a hostile file from costing minutes.
 MAXIMUM_NODES = 20_000
 _LONGEST_NUMBER = 400
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -53,12 +54,12 @@ def read_file(path: Path) -> str:
     """Read a spec file's text.
 
     Raises:
-        SpecError: If the path is not a readable, regular UTF-8 file of at most 1 MiB.
+        SpecError: If the path is not a readable, regular UTF-8 file of at most 1 MiB, or a link.
     """
     source = one_line(str(path), 200)
     try:
         # Non-blocking, so that a named pipe is refused instead of waited for.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, _READ)
         with os.fdopen(descriptor, "rb") as stream:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
@@ -68,6 +69,9 @@ def read_file(path: Path) -> str:
     except IsADirectoryError:
         raise _refusal(source, "this is a directory; give a YAML file") from None
     except (OSError, ValueError) as error:
+        if path.is_symlink():
+            # It may have come with a folder of somebody else's, and messages quote what they read.
+            raise _refusal(source, "this is a link; give the file itself") from None
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _refusal(source, f"cannot be read ({reason}); give a YAML file") from None
     return decode(content, source)

@@ -8,6 +8,7 @@ so that tests can put a disk in its place that forgets what was not synced.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -18,12 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from audit.untrusted import files
+from audit.untrusted.files import FileError, Refusal
+
+# Of a file of which nothing more is known; the largest are states of large models.
+MOST_BYTES = 1 << 32
 UNFINISHED = ".unfinished"
 PUBLIC_MODE, PRIVATE_MODE, FOLDER_MODE = 0o644, 0o600, 0o700
 
 # Windows knows no folders as files and translates line ends unless told.
 _WHOLE_BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", None)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,12 @@ class Disk:
         return OpenFile(path, descriptor)
 
     def open(self, path: Path) -> OpenFile:
-        """Open a file that exists, to write in it."""
-        return OpenFile(path, os.open(path, os.O_WRONLY | _WHOLE_BYTES))
+        """Open a file that exists, to write in it; no link."""
+        return OpenFile(path, os.open(path, os.O_WRONLY | _NO_LINK | _WHOLE_BYTES))
 
     def open_or_create(self, path: Path, mode: int) -> OpenFile:
         """Open a file to write in it, made with these permission bits if missing; no link."""
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | _WHOLE_BYTES
+        flags = os.O_RDWR | os.O_CREAT | _NO_LINK | _WHOLE_BYTES
         return OpenFile(path, os.open(path, flags, mode))
 
     def write(self, file: OpenFile, content: bytes, offset: int = 0) -> None:
@@ -91,7 +98,7 @@ class Disk:
 
     def cut(self, path: Path, size: int) -> None:
         """Cut a file to its first bytes, and wait until that is on the disk."""
-        file = OpenFile(path, os.open(path, os.O_RDWR | _WHOLE_BYTES))
+        file = OpenFile(path, os.open(path, os.O_RDWR | _NO_LINK | _WHOLE_BYTES))
         try:
             with _named(path):
                 os.ftruncate(file.descriptor, size)
@@ -160,9 +167,18 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def read(self, path: Path) -> bytes:
-        """Return a file's content."""
-        return path.read_bytes()
+    def read(self, path: Path, most: int = MOST_BYTES) -> bytes:
+        """Return the content of a plain file of at most so many bytes.
+
+        Whoever made the folder may have put anything there: no link is followed, and no pipe or
+        device is opened.
+        """
+        try:
+            return files.read_bytes(path.parent, path.name, most)
+        except FileError as error:
+            if error.refusal is Refusal.MISSING:
+                raise FileNotFoundError(errno.ENOENT, error.detail, str(path)) from None
+            raise OSError(errno.EINVAL, error.what, str(path)) from None
 
     def size(self, path: Path) -> int:
         """Return how many bytes a file has."""

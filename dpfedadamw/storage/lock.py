@@ -133,8 +133,10 @@ class RunLock:
 
     def _acquire(self) -> OpenFile:
         for _ in range(_ATTEMPTS):
-            if self._disk.is_link(self._place):
-                raise LockedError(f"{self._place}: is a link; remove it")
+            for path in (self._folder / name for name in self._disk.names(self._folder)):
+                # What is written behind it would lie wherever the maker of the run likes.
+                if self._disk.is_link(path):
+                    raise LockedError(f"{path}: is a link; put what it names in its place")
             try:
                 with contextlib.suppress(FileExistsError):
                     self._disk.make_folder(self._place)

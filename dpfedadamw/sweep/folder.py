@@ -14,7 +14,6 @@ and a cell whose spec was changed is another.
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from dpfedadamw.rundir import RunDirectory, RunDirectoryError, newest
 from dpfedadamw.spec import dump
 from dpfedadamw.spec.matrix import Cell
 from dpfedadamw.storage.disk import DISK, make_folders, write_atomically, write_json
+from dpfedadamw.storage.foreign import read_json, read_json_lines
 
 # So many hexadecimal digits tell apart more cells than anybody runs.
 SHOWN_DIGITS = 16
@@ -77,7 +77,7 @@ class CellFolder:
             SweepError: If the file is damaged.
         """
         try:
-            found = json.loads(self._result.read_text(encoding="utf-8"))
+            found = read_json(self._result)
             if found["format"] != FORMAT:
                 raise ValueError
             return dict(found["row"])
@@ -112,8 +112,7 @@ class CellFolder:
         """How many rounds the newest run has completed, and its last test accuracy."""
         run = self.newest_run()
         try:
-            lines = run.metrics.read_text(encoding="utf-8").splitlines() if run else []
-            last = json.loads(lines[-1])
+            last = read_json_lines(run.metrics)[-1] if run else {}
             return int(last["round"]), last["test_accuracy"]
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             return 0, None
@@ -176,5 +175,5 @@ def machine_of(run: RunDirectory) -> dict[str, Any]:
     names = [name for name in DISK.names(run.evidence) if name.startswith("environment-")]
     if not names:
         return {"python": platform.python_version(), "system": platform.system()}
-    found = json.loads(DISK.read(run.evidence / names[-1]))
+    found = read_json(run.evidence / names[-1])
     return {name: value for name, value in found.items() if isinstance(value, str | int)}

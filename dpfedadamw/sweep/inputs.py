@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from dpfedadamw import experiment
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.spec import DataSpec, ModelSpec
 from dpfedadamw.spec.data_section import EvenPartition, GivenPartition
 from dpfedadamw.spec.matrix import Cell
 from dpfedadamw.sweep.folder import SweepError
@@ -28,7 +27,7 @@ def check_inputs(cells: Iterable[Cell]) -> None:
         SweepError: If some cannot be read; the message is that of the run, and says how many cells
             it concerns where others could be run.
     """
-    readers: dict[tuple[DataSpec, ModelSpec], list[Cell]] = {}
+    readers: dict[str, list[Cell]] = {}
     for cell in cells:
         readers.setdefault(_reads(cell), []).append(cell)
     concerned: dict[str, int] = {}
@@ -44,9 +43,12 @@ def check_inputs(cells: Iterable[Cell]) -> None:
         raise SweepError(f"{message} ({count} of {total} cells read it; --only leaves them out)")
 
 
-def _reads(cell: Cell) -> tuple[DataSpec, ModelSpec]:
-    """What a cell reads, without what draws from it alone: seeds, and who gets which record."""
+def _reads(cell: Cell) -> str:
+    """What a cell reads, without what draws from it alone: seeds, and who gets which record.
+
+    As text: the arguments of a model of one's own may be of any kind.
+    """
     data, model = cell.spec.data, cell.spec.model
     if not isinstance(data.partition, GivenPartition):
         data = data.replace(partition=EvenPartition(), clients=1)
-    return data.replace(seed=0), model.replace(seed=None)
+    return repr((data.replace(seed=0), model.replace(seed=None)))

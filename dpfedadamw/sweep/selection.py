@@ -13,7 +13,6 @@ leaves `trials`, and there is no winner until all of them are over.
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from dpfedadamw.spec.document import Place
 from dpfedadamw.spec.matrix import Cell, Sweep
 from dpfedadamw.spec.sections import Spec
 from dpfedadamw.storage.disk import DISK, FOLDER_MODE, PRIVATE_MODE, make_folders, write_json
+from dpfedadamw.storage.foreign import read_json_lines, read_mapping
 from dpfedadamw.storage.lock import LockedError, RunLock
 from dpfedadamw.sweep.folder import CellFolder, SweepError, SweepFolder
 
@@ -115,7 +115,7 @@ class Selection:
         run = folder.newest_run()
         assert run is not None
         try:
-            last = json.loads(run.metrics.read_text(encoding="utf-8").splitlines()[-1])
+            last = read_json_lines(run.metrics)[-1]
             accuracy = last["validation_accuracy"]
             # A regression has no accuracy: the lower its loss, the better.
             score = -float(last["validation_loss"]) if accuracy is None else float(accuracy)
@@ -229,7 +229,7 @@ def drawn(path: Path, sweep: Sweep, law: Trials) -> Selection:
 def _read(file: Path, key: str) -> str | None:
     """One hexadecimal number of a file of a selection; None where the file is not there."""
     try:
-        found = str(json.loads(DISK.read(file))[key])
+        found = str(read_mapping(file)[key])
         if len(bytes.fromhex(found)) != SECRET_BYTES:
             raise ValueError
         return found

@@ -324,7 +324,7 @@ class SimulatedDisk(Disk):
         if event is not None:
             self._done(event)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: Path, most: int = 0) -> bytes:
         self._machine.look(self._process)
         return self._storage.file(path).content
 

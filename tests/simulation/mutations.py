@@ -199,7 +199,7 @@ MUTATIONS = (
         RunLock._lock,
         "return self._disk.is_named(file)",
         "return True",
-        seed=700,
+        seed=2750,
     ),
     Mutation(
         "a lock of another is removed",

@@ -411,7 +411,7 @@ def toys() -> Iterator[None]:
     replaced: dict[Any, dict[str, Any]] = {
         computing: {"unit_of": unit_of},
         training: {
-            "specs": SimpleNamespace(dump=lambda _: "toy: 1\n", load=lambda path: None),
+            "specs": SimpleNamespace(dump=lambda _: "toy: 1\n", load_filed=lambda path: None),
             "prepare": lambda *_: WORLD.toy.experiment(),
             "FlatParameters": _Flat,
             "evaluate": _evaluate,

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
+from dpfedadamw.cli.foreign_code import handed_on, may_run_named_code
 from dpfedadamw.cli.options import DeviceOption, JsonOption, SetOption, SpecArgument
 from dpfedadamw.cli.sweep.choice import chosen_cells, once
 from dpfedadamw.cli.sweep.ending import tell
@@ -37,6 +38,7 @@ class SweepCommands(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
+@may_run_named_code
 def sweep_run(
     spec: SpecArgument,
     out_dir: Annotated[
@@ -139,7 +141,7 @@ def sweep_run(
         if folder.cell(cell).result() is None
     )
     folder.begin(sweep.text)
-    options = ["--device", device]
+    options = ["--device", device, *handed_on()]
 
     def run(part: Sequence[Job]) -> None:
         if part:

@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.foreign_code import handed_on
 from dpfedadamw.cli.terminal import (
     EXIT_NOT_PASSED,
     err,
@@ -83,7 +84,8 @@ def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
         begun.keep_score(job.folder)
 
     processes = min(jobs, len(wanted))
-    runner = Runner(begun.folder, processes, starting(processes), keep, ["--device", device])
+    options = ["--device", device, *handed_on()]
+    runner = Runner(begun.folder, processes, starting(processes), keep, options)
     try:
         with status("running trials; how many there are is secret", quiet=quiet):
             for _ in runner.run(waiting):

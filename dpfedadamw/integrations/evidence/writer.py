@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import secrets
 from datetime import UTC, datetime
@@ -40,6 +39,7 @@ from dpfedadamw.storage.disk import (
     write_atomically,
     write_json,
 )
+from dpfedadamw.storage.foreign import read_arrays, read_mapping
 from dpfedadamw.storage.lock import RunLock
 
 # Steps of one file of evidence: a crash loses what no file holds yet.
@@ -273,14 +273,14 @@ class EvidenceWriter:
                 f"{path}: holds the recording of another loop: parameters, records or delta differ"
             )
         try:
-            layout = json.loads((self._run.evidence / "layout.json").read_bytes())
+            layout = read_mapping(self._run.evidence / "layout.json")
             self.sample = np.asarray(layout["sample_coordinates"], np.int64)
-            with np.load(self._run.evidence / "coordinates.npz") as file:
-                self.summed, self.squares = file["chosen"], file["squares"]
-            with np.load(self._run.evidence / "end.npz") as file:
-                self._left = int(file["unused"]), int(file["skipped"])
-                taken = int(file["fingerprint"])
-        except (OSError, ValueError, KeyError) as error:
+            summed = read_arrays(self._run.evidence / "coordinates.npz")
+            self.summed, self.squares = summed["chosen"], summed["squares"]
+            end = read_arrays(self._run.evidence / "end.npz")
+            self._left = int(end["unused"]), int(end["skipped"])
+            taken = int(end["fingerprint"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise EvidenceError(
                 f"{path}: was not paused, and cannot be gone on with ({error}); record into a new "
                 "folder"
@@ -404,7 +404,7 @@ def close_paused(run_dir: Path | str) -> RunDirectory:
         if ledger.of_kind("claim"):
             raise EvidenceError(f"{path}: is closed already")
         try:
-            stated = json.loads((run.evidence / PAUSED).read_bytes())
+            stated = read_mapping(run.evidence / PAUSED)
             header = ledger.entries[0]
             claim = claim_of(Stated(**stated), header["delta"], header["adjacency"], header["unit"])
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:

@@ -23,6 +23,8 @@ from dpfedadamw.models.transformers.published import PUBLISHED
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 _WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+# By a name of the hub's, transformers fetches and runs what computes attention.
+_OF_THE_HUB = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 TOKENISER_FILES = (
     "tokenizer",
     "vocab",
@@ -63,13 +65,14 @@ class Source:
                 f"model.source: {self.folder} holds no config.json; give a folder with config.json "
                 "and model.safetensors, as save_pretrained writes it"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ModelError(f"model.source: {path} cannot be read ({error})") from None
         if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
             raise ModelError(f"model.source: {path} names no model_type")
-        if "auto_map" in content:
+        asking = _asking_for_code(content)
+        if asking is not None:
             raise ModelError(
-                f"model.source: {path} asks for code of its own (auto_map), which is never run; "
+                f"model.source: {path} asks for code of its own ({asking}), which is never run; "
                 "use a model that transformers itself knows"
             )
         return content
@@ -97,6 +100,23 @@ class Source:
             if path.is_file() and path.name.startswith(TOKENISER_FILES):
                 digest.update(f"{path.name} {sha256_of([path])}\n".encode())
         return digest.hexdigest()
+
+
+def _asking_for_code(content: Any) -> str | None:
+    """The key by which a configuration, or one within it, asks for code; None where none does."""
+    waiting = [content]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            if "auto_map" in value:
+                return "auto_map"
+            for key in _OF_THE_HUB:
+                if "/" in str(value.get(key, "")):
+                    return key
+            waiting += value.values()
+    return None
 
 
 def sha256_of(paths: list[Path]) -> str:

@@ -21,6 +21,7 @@ from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.privacy.budget.charges import Cost, from_plain, to_plain
 from dpfedadamw.privacy.composition import SMALLEST_DELTA
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE
+from dpfedadamw.storage.foreign import parse
 
 VERSION = 1
 # "dpFB": tells a budget from any other SQLite file.
@@ -28,6 +29,10 @@ APPLICATION = 0x64704642
 # Composing hundreds of runs takes seconds, and as many processes may wait for one another.
 PATIENCE_SECONDS = 180.0
 STARTING, RUNNING, SETTLED = "starting", "running", "settled"
+# Of a run's cost, some kilobytes; and the tables with their indices, four.
+_LONGEST_TEXT = 1 << 24
+_MOST_TABLES = 16
+_MOST_BYTES = 1 << 28
 _STATES = (STARTING, RUNNING, SETTLED)
 
 _SCHEMA = f"""
@@ -203,7 +208,7 @@ class Budget:
         *texts, cost = (str(text) for text in row)
         identifier, data, run, directory, machine, state = texts
         try:
-            parts = from_plain(json.loads(cost))
+            parts = from_plain(parse(cost.encode("utf-8", "replace"), self.path.name))
         except (ValueError, PrivacyError):
             raise self._damaged(f"the reservation of {run}") from None
         return Reservation(
@@ -253,6 +258,8 @@ def read(path: Path) -> Iterator[Budget]:
 def _transaction(path: Path, begin: str) -> Iterator[Budget]:
     if not path.is_file():
         raise BudgetError(f"{path}: there is no such file; give a budget's file")
+    if path.stat().st_size > _MOST_BYTES:
+        raise BudgetError(f"{path}: is larger than {_MOST_BYTES} bytes; give a budget's file")
     with _explained(path):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw",
@@ -276,7 +283,14 @@ def _transaction(path: Path, begin: str) -> Iterator[Budget]:
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a file that is no budget, or one of a later version."""
+    """Refuse a file that is no budget, or one of a later version.
+
+    Anybody may have made it: a view or a trigger would run queries of theirs.
+    """
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
+    kinds = connection.execute("SELECT type, name FROM sqlite_master").fetchall()
+    if any(kind not in ("table", "index") for kind, _ in kinds) or len(kinds) > _MOST_TABLES:
+        raise BudgetError(f"{path}: this is not a budget's file; give another one in budget.file")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION:
         raise BudgetError(f"{path}: this is not a budget's file; give another one in budget.file")

@@ -7,7 +7,6 @@ is on another machine, gone or damaged, keeps all that was reserved for it.
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -18,6 +17,8 @@ from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy.budget.charges import Cost, charged
 from dpfedadamw.privacy.budget.database import SETTLED, STARTING, Reservation
 from dpfedadamw.privacy.ledger import GENESIS, canonical
+from dpfedadamw.storage.disk import DISK
+from dpfedadamw.storage.foreign import MOST_TEXT_BYTES, parse
 
 Held = Callable[[Path], bool]
 
@@ -86,14 +87,14 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
     A last line without its end paid for nothing and is passed over.
     """
     try:
-        content = path.read_bytes()
+        content = DISK.read(path, MOST_TEXT_BYTES)
     except OSError:
         return []
     entries: list[dict[str, Any]] = []
     previous = GENESIS
     for line in content.split(b"\n")[:-1]:
         try:
-            entry = json.loads(line)
+            entry = parse(line, path.name)
             unsigned = {key: value for key, value in entry.items() if key != "digest"}
             good = (
                 entry["previous"] == previous

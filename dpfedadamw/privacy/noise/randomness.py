@@ -36,6 +36,10 @@ from dpfedadamw.privacy.noise.key_tree import (
 )
 from dpfedadamw.privacy.noise.streams import Stream
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
+from dpfedadamw.storage.foreign import read_chosen
+
+# A key has a line of 65; each resume with another adds one.
+_MOST_ESCROW_BYTES = 1 << 16
 
 __all__ = [
     "OpenedRandomness",
@@ -120,7 +124,7 @@ class ReleaseRandomness:
             PrivacyError: if the file cannot be read or does not hold keys.
         """
         try:
-            lines = Path(path).read_text(encoding="ascii").split()
+            lines = read_chosen(Path(path), _MOST_ESCROW_BYTES).decode("ascii").split()
             return [cls(bytes.fromhex(line), coin) for line in lines or [""]]
         except (OSError, ValueError, PrivacyError) as error:
             raise PrivacyError(

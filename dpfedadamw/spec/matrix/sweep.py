@@ -80,6 +80,9 @@ def load_sweep(path_or_name: str | Path, changes: Sequence[str] = ()) -> Sweep:
     readings = printed.readings(document, changed, problems)
     if problems:
         raise SpecError(problems)
+    if not isinstance(document.value, dict):
+        # A file that holds no keys at all is refused as a spec is.
+        reading.specified(document)
     text = write(document.value)
     base = _without(document)
     grids: dict[tuple[str, ...], tuple[Axis, ...]] = {}

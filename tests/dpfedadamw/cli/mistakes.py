@@ -80,13 +80,19 @@ MISTAKES = (
     "run --resume nowhere",
     "run quickstart --resume nowhere",
     'run quickstart --set "' + _OWN % "" + '"',
-    'run quickstart --set "'
+    'run quickstart --allow-code nets --set "' + _OWN % "" + '"',
+    'run quickstart --allow-code nets --set "'
     + _OWN % ", replace_batch_norm: group_norm, loss: 'nets:averaged'"
     + '"',
-    "run quickstart --set \"model={name: python, target: 'nets:Net'}\"",
+    "run quickstart --allow-code nets --set \"model={name: python, target: 'nets:Net'}\"",
+    "run quickstart --allow-code nets --set \"model={name: python, target: 'nets:nn.Linear'}\"",
     "run quickstart --set \"model={name: python, target: 'nets.net'}\"",
-    "run quickstart --set \"model={name: python, target: 'broken:net'}\"",
-    "run quickstart --set \"model={name: python, target: 'nowhere_at_all:net'}\"",
+    "run quickstart --set \"model={name: python, target: 'subprocess:getoutput'}\"",
+    "run quickstart --allow-code subprocess",
+    "run quickstart --allow-code ./nets.py",
+    "run quickstart --allow-code broken --set \"model={name: python, target: 'broken:net'}\"",
+    "run quickstart --allow-code nowhere_at_all --set "
+    "\"model={name: python, target: 'nowhere_at_all:net'}\"",
     "run quickstart --set 'model={name: module}'",
     "run quickstart --set 'data={dataset: given}'",
     "audit nowhere",

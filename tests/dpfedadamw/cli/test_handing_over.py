@@ -161,6 +161,10 @@ def test_an_erasure_that_was_killed_in_its_last_step_is_finished_by_another(run,
     (run / ".unfinished").mkdir()
     (run / ".unfinished" / "lock").touch()
     capsys.readouterr()
+    # The lock alone says that a command was killed, not that anything is missing.
+    assert call("verify", str(run)) == 0
+    assert "nothing in it but the lock" in " ".join(capsys.readouterr().out.split())
+    (run / ".unfinished" / "attestation.json").touch()
     assert call("verify", str(run)) == 1
     advice = "do again what it was: dpfedadamw erase, report or sign RUN_DIR"
     assert advice in " ".join(capsys.readouterr().out.split())
@@ -236,9 +240,13 @@ def test_a_decision_is_signed_and_verify_says_what_it_is_about(run, tmp_path, ca
     public = str(keys.default_directory() / "auditor.pub")
     assert call("verify", str(annex), "--of", str(run), "--signer-key", public, "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert "The decision: Approved." in told["statements"]
+    assert [one["decision"] for one in told["signers"]] == ["Approved."]
     assert any("to the byte" in text for text in told["statements"])
     assert call("verify", str(annex)) == 3
+    # Each key that is given must have signed.
+    twice = ("--signer-key", public, "--signer-key", public.replace("auditor", "trainer"))
+    assert call("verify", str(annex), "--of", str(run), *twice) == 1
+    assert "nobody signed it with the key you gave" in " ".join(capsys.readouterr().out.split())
     annex.write_bytes(annex.read_bytes() + b"%")
     assert call("verify", str(annex), "--of", str(run)) == 1
 

@@ -354,6 +354,24 @@ def test_an_earlier_state_that_was_put_back_is_refused(case, tmp_path, capsys):
     assert shown.endswith("NOT VALID")
 
 
+def test_a_check_for_others_compares_with_nothing_and_remembers_nothing(case, tmp_path, capsys):
+    run, keys = case
+    shutil.copytree(run, tmp_path / "earlier")
+    assert call("sign", run) == 0
+    assert call("verify", run, "--no-memory") == 0
+    assert not (keys / "verified.json").exists()
+    assert call("verify", run) == 0
+    shutil.rmtree(run)
+    shutil.copytree(tmp_path / "earlier", run)
+    assert call("verify", run) == 1
+    assert call("verify", run, "--no-memory") == 0
+    (keys / "verified.json").write_text("{")
+    capsys.readouterr()
+    assert call("verify", run) == 2
+    assert "or verify with --no-memory" in one_error(capsys)
+    assert call("verify", run, "--no-memory") == 0
+
+
 @pytest.mark.parametrize("command", SIGNING.values(), ids=SIGNING)
 def test_an_earlier_state_that_was_put_back_is_signed_by_nothing(command, case, tmp_path, capsys):
     run, keys = case

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
 from importlib.metadata import version
 
 import pytest
@@ -21,6 +25,7 @@ from dpfedadamw.models.own.fitting import (
     loss_digest,
     weights_digest,
 )
+from dpfedadamw.models.own.permission import allowing
 from dpfedadamw.models.own.tokens import plain_tokens
 from dpfedadamw.models.own_modules import PythonModelSpec
 from dpfedadamw.models.registry import MODELS, build, loss_of, synthetic_records
@@ -55,7 +60,8 @@ def nets(tmp_path, monkeypatch):
     (tmp_path / "layers" / "widths.py").write_text("WIDTH = 5\n")
     (tmp_path / "unused.py").write_text("raise RuntimeError('run')\n")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    with allowing(["own_nets", "unused", "nowhere_at_all"]):
+        yield tmp_path
 
 
 def keys(target: str = "own_nets:Net", **more) -> PythonModelSpec:
@@ -82,6 +88,32 @@ def test_the_digest_covers_what_is_imported_from_the_same_folder_and_nothing_els
     assert changed.changed_from(found.files) == ["layers.widths"]
 
 
+class Editable(MetaPathFinder):
+    """Finds one module in a folder, as the hook of an editable installation does."""
+
+    def __init__(self, name, folder):
+        self.name, self.folder = name, str(folder)
+
+    def find_spec(self, fullname, path=None, target=None):
+        return PathFinder.find_spec(fullname, [self.folder]) if fullname == self.name else None
+
+
+def test_what_is_installed_comes_before_the_current_folder_however_it_is_installed(
+    nets, tmp_path_factory, monkeypatch
+):
+    installed = tmp_path_factory.mktemp("installed")
+    (installed / "own_nets.py").write_text(NETS.replace("hidden=WIDTH", "hidden=9"))
+    (installed / "layers").mkdir()
+    (installed / "layers" / "__init__.py").touch()
+    (installed / "layers" / "widths.py").write_text("WIDTH = 8\n")
+    monkeypatch.setattr("sys.meta_path", [*sys.meta_path, Editable("own_nets", installed)])
+    monkeypatch.syspath_prepend(installed.parent)
+    expected = hashlib.sha256((installed / "own_nets.py").read_bytes()).hexdigest()
+    assert sources.source_of("own_nets:Net").files["own_nets"] == expected
+    monkeypatch.syspath_prepend(installed)
+    assert build(keys(), (4,), 3, seed=1).body.out_features == 9
+
+
 def test_a_file_that_was_edited_since_it_was_imported_is_imported_anew(nets):
     assert build(keys(), (4,), 3, seed=1).body.out_features == 5
     (nets / "layers" / "widths.py").write_text("WIDTH = 11\n")
@@ -89,7 +121,8 @@ def test_a_file_that_was_edited_since_it_was_imported_is_imported_anew(nets):
 
 
 def test_of_an_installed_package_its_module_and_version_are_digested():
-    found = sources.source_of("torch.nn.modules.linear:Linear").files
+    with allowing(["torch.nn"]):
+        found = sources.source_of("torch.nn.modules.linear:Linear").files
     assert {"torch.nn.modules.linear", "torch (package)"} == set(found)
     assert found["torch (package)"] == version("torch")
 

@@ -320,8 +320,19 @@ def _from(source: str | None, **changes: object) -> TransformerSpec:
     return TransformerSpec(**{**values, **changes})
 
 
-def test_a_folder_with_its_own_code_is_refused(tmp_path: Path):
-    source = _folder(tmp_path, auto_map={"AutoModel": "evil.Model"})
+@pytest.mark.parametrize(
+    "asking",
+    [
+        {"auto_map": {"AutoModel": "evil.Model"}},
+        {"vision_config": {"auto_map": {"AutoModel": "evil.Model"}}},
+        # A kernel of the hub is code that is fetched and run.
+        {"attn_implementation": "evil/attention"},
+        {"_attn_implementation_internal": {"": "evil/attention@main:forward"}},
+        {"parts": [{"attn_implementation": "flash|evil/attention"}]},
+    ],
+)
+def test_a_folder_with_its_own_code_is_refused(tmp_path: Path, asking):
+    source = _folder(tmp_path, **asking)
     with pytest.raises(ModelError, match="code of its own"):
         registry.build(_from(source), (3, 32, 32), 5, 0)
 

@@ -20,6 +20,8 @@ from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.export import export, load_model
 from dpfedadamw.rundir import RunDirectory, open_existing
 from dpfedadamw.vectors.flat import layout_of
+from reports.signatures import verification
+from reports.signatures.verification import verify_and_read
 from tests.runs import attest, begin, call, small_spec, train, verdicts
 
 transformers = pytest.importorskip("transformers")
@@ -334,3 +336,21 @@ def test_a_model_is_written_into_a_new_folder_or_an_empty_one(copied, tmp_path):
     with pytest.raises(DpfedadamwError, match="cannot be written"):
         export(copied, file / "below")
     assert file.read_bytes() == b""
+
+
+def test_what_is_exported_is_what_was_checked(finished, tmp_path, monkeypatch, capsys):
+    """Between the check of the signatures and the copy somebody exchanges the weights."""
+    copy = tmp_path / finished.name
+    shutil.copytree(finished, copy)
+    other = bytearray((copy / "model.safetensors").read_bytes())
+    other[-1] ^= 1
+
+    def checked(*arguments, **more):
+        found = verify_and_read(*arguments, **more)
+        (copy / "model.safetensors").write_bytes(other)
+        return found
+
+    monkeypatch.setattr(verification, "verify_and_read", checked)
+    assert call("export", str(copy), "--output", str(tmp_path / "out")) == 2
+    assert "is not what its signatures were checked for" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -67,6 +67,7 @@ def test_the_header_of_single_records_promises_what_the_spec_asks_for(tmp_path: 
         "noise_added_by": None,
         "sparsification": None,
         "adaptation": None,
+        "seconds": "whole",
         "precision": "float32",
         "randomness": "release",
         "qualifications": [],
@@ -160,6 +161,19 @@ def test_what_limits_a_claim_stands_on_it(overrides, mode, expected) -> None:
 NUMBERS = RoundNumbers(0.25, 100, 200, False)
 
 
+def test_times_of_rounds_are_whole_seconds_that_add_up_to_all_of_them() -> None:
+    times = own.WholeSeconds()
+    assert [times.of(0.3) for _ in range(10)] == [1, 0, 0, 1, 0, 0, 1, 0, 0, 0]
+    assert times.of(7.25) == 8
+    assert times.of(0.0) == 0
+    told, measured = own.WholeSeconds(), [0.01 * number for number in range(500)]
+    whole = [told.of(seconds) for seconds in measured]
+    assert {type(seconds) for seconds in whole} == {int}
+    assert 0 <= sum(whole) - sum(measured) < 1
+    # No round is told as more than one second away from what it took.
+    assert all(abs(one - other) <= 1 for one, other in zip(whole, measured, strict=True))
+
+
 def test_a_line_of_metrics_before_training_has_no_round_behind_it() -> None:
     assert own.metrics_line(0, Evaluation(0.1, 2.5), None, None) == {
         "round": 0,
@@ -174,8 +188,8 @@ def test_a_line_of_metrics_before_training_has_no_round_behind_it() -> None:
 
 
 def test_a_line_of_metrics_has_what_was_measured_and_nothing_else() -> None:
-    plain = own.metrics_line(3, Evaluation(None, None), NUMBERS, 0.123456)
-    assert plain["seconds"] == 0.1235
+    plain = own.metrics_line(3, Evaluation(None, None), NUMBERS, 2)
+    assert plain["seconds"] == 2
     assert (plain["learning_rate"], plain["bytes_up"], plain["bytes_down"]) == (0.25, 100, 200)
     assert not {"epsilon", "canaries", "validation_loss", "train_accuracy", "test_classes"} & set(
         plain
@@ -191,7 +205,7 @@ def test_a_line_of_metrics_has_what_was_measured_and_nothing_else() -> None:
             by_class=((5, 3), (4, 4)),
         ),
         NUMBERS,
-        1.0,
+        1,
         CanaryOrder(9),
         epsilon=0.0,
     )
@@ -206,10 +220,10 @@ def test_a_line_of_metrics_has_what_was_measured_and_nothing_else() -> None:
     # By class after the last round alone.
     assert "test_classes" not in full
     by_class = Evaluation(0.5, 1.0, by_class=((5, 3), (4, 4)), train_accuracy=0.25)
-    last = own.metrics_line(4, by_class, replace(NUMBERS, last=True), 1.0)
+    last = own.metrics_line(4, by_class, replace(NUMBERS, last=True), 1)
     assert last["test_classes"] == [[5, 3], [4, 4]]
     assert (last["train_accuracy"], last["train_loss"]) == (0.25, None)
-    none = own.metrics_line(4, Evaluation(0.5, 1.0), replace(NUMBERS, last=True), 1.0)
+    none = own.metrics_line(4, Evaluation(0.5, 1.0), replace(NUMBERS, last=True), 1)
     assert "test_classes" not in none
 
 

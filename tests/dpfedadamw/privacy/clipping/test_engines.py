@@ -45,6 +45,35 @@ def spoil(records: Tensor, kind: str, where: str) -> Tensor:
 @given(
     model_name=st.sampled_from(sorted(SMALL)),
     engine=st.sampled_from(ENGINES),
+    worth=st.sampled_from([math.nan, math.inf, -math.inf]),
+    place=st.integers(0, 2**16),
+    everywhere=st.booleans(),
+    size=st.integers(0, 5),
+)
+def test_at_parameters_that_are_not_finite_a_record_still_moves_a_finite_sum_by_at_most_c(
+    model_name: str, engine: str, worth: float, place: int, everywhere: bool, size: int
+) -> None:
+    """A server that lies may broadcast them; a sum that is NaN would tell who is in the batch."""
+    torch.manual_seed(place)
+    model = SMALL[model_name]()
+    parameters = list(model.parameters())
+    with torch.no_grad():
+        if everywhere:
+            parameters[place % len(parameters)].fill_(worth)
+        else:
+            chosen = parameters[place % len(parameters)].view(-1)
+            chosen[place % len(chosen)] = worth
+    inputs, targets = torch.rand(size + 1, *SHAPE), torch.randint(0, 3, (size + 1,))
+    summed = engine_of(engine, model, cross_entropy, 1.0)
+    having, lacking = summed(inputs, targets).total, summed(inputs[:-1], targets[:-1]).total
+    assert torch.isfinite(having).all()
+    assert float((having.double() - lacking.double()).norm()) <= 1.0 + 1e-6 * (size + 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    model_name=st.sampled_from(sorted(SMALL)),
+    engine=st.sampled_from(ENGINES),
     dtype=st.sampled_from([torch.float32, torch.float64]),
     seed=st.integers(0, 2**16),
     size=st.integers(0, 5),
