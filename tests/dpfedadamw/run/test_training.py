@@ -97,10 +97,14 @@ def test_a_run_cut_off_anywhere_and_resumed_equals_one_that_was_not(after, tmp_p
         with pytest.raises(PowerCutError):
             engine_run.train(cut)
     resumed = engine_run.resume(open_existing(cut.run.path), torch.device("cpu"))
+    completed, epsilon_after = resumed.completed, resumed.experiment.plan.epsilon_after
     continued = engine_run.train(resumed)
     assert weights(resumed) == weights(whole)
-    lines = [json.loads(line)["round"] for line in cut.run.metrics.read_text().splitlines()]
-    assert lines == list(range(5))
+    lines = [json.loads(line) for line in cut.run.metrics.read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(5))
+    # Each line after the cut tells what the round that was begun twice has cost, too.
+    told = [line["epsilon"] for line in lines]
+    assert told == [epsilon_after(number, int(number > completed)) for number in range(5)]
     # The round that was cut off is charged twice: never too little.
     assert continued.claim["server"]["epsilon"]["pld"] > outcome.claim["server"]["epsilon"]["pld"]
 

@@ -105,6 +105,33 @@ def test_at_record_level_all_but_holders_of_files_and_keys_are_held_to_a_limit(
     assert limit(build(run, PUBLIC), "The server") == worst
 
 
+@pytest.mark.parametrize(
+    ("audience", "view", "read_by"),
+    [
+        (INTERNAL, "server", ["The server", "The other participants"]),
+        (PUBLIC, "server_worst_case", ["The server", "The other participants"]),
+        (INTERNAL, "third_party", ["Third parties"]),
+        (PUBLIC, "third_party", ["Third parties"]),
+    ],
+)
+def test_the_limit_of_each_reader_is_the_claims_for_what_the_reader_sees(
+    make_run: MakeRun, audience: Any, view: str, read_by: list[str]
+) -> None:
+    readers = ["The server", "The other participants", "Third parties"]
+    before = build(make_run("a"), audience)
+    claimed = 0.4375  # Below every other view's, so that no reader is held to less.
+
+    def change(claim: dict[str, Any]) -> None:
+        claim[view]["epsilon"]["pld"] = claimed
+
+    after = build(with_claim(make_run("b"), change), audience)
+    # Third parties see less than the server, and are held to its limit where that is smaller.
+    expected = {*read_by, "Third parties"}
+    changed = {who for who in readers if limit(before, who) != limit(after, who)}
+    assert changed == expected
+    assert {limit(after, who) for who in changed} == {claimed}
+
+
 def test_who_sees_less_than_the_server_is_held_to_the_servers_limit(make_run: MakeRun) -> None:
     """Luck of the draw may leave the server, as it happened, with less than a third party's ε."""
 
