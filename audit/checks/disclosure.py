@@ -139,9 +139,10 @@ def _model(bundle: Bundle, reasons: list[str]) -> None:
     trained = {name for name, _ in bundle.layout().tensors}
     # Where nothing is frozen, what is no trained parameter is none that noise was added to.
     complete = isinstance(config, dict) and config.get("parameters") == bundle.header.parameters
+    # Once: of a hostile file there may be very many names.
+    complete = complete and not trained.isdisjoint(names)
     for name, real in names.items():
-        further = complete and real and name not in trained and not trained.isdisjoint(names)
-        if further or _STATISTICS.search(name):
+        if (complete and real and name not in trained) or _STATISTICS.search(name):
             reasons.append(
                 f"model.safetensors holds {shown(name)}, which is no trained parameter: what it "
                 "was made of was never noised"
