@@ -42,6 +42,21 @@ def _keys_of_their_own(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _one_copy_of_the_packages():
+    """Processes that tests start import this checkout, as the tests do, and not an installed copy.
+
+    A fork server imports what it preloads before it is given the path of its parent (Python
+    gh-117378), so a child would otherwise mix modules of both copies.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        root = Path(__file__).parents[1]
+        patch.setenv(
+            "PYTHONPATH", os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+        )
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _a_cache_of_their_own(tmp_path_factory):
     """Tests prepare their records in a folder of their own, never in the user's cache."""
     with pytest.MonkeyPatch.context() as patch:

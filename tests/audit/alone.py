@@ -8,13 +8,14 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# What a test may compare the auditor with, and the package that it needs for that.
+# What a test may compare the auditor with or be written with, and the package needed for that.
 _COMPARED_WITH = {
     "dpfedadamw": "torch",
     "torch": "torch",
     "dp_accounting": "dp_accounting",
     "cryptography": "cryptography",
     "reports": "cryptography",
+    "hypothesis": "hypothesis",
 }
 _IMPORT = re.compile(r"^(?:from|import) (\w+)|importorskip\(\"(\w+)", re.MULTILINE)
 
