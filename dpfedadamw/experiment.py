@@ -20,11 +20,11 @@ from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.data.partition import partition
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.models import registry as models
-from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.units.registry import make_plan, solve_noise
 from dpfedadamw.profiling import part
 from dpfedadamw.spec import Spec
 from dpfedadamw.tasks import Task
+from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.units.registry import make_plan, solve_noise
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,7 @@ class Experiment:
     owner: NDArray[np.int64]
     model: nn.Module
     algorithm: Algorithm
-    plan: PrivacyPlan
+    plan: RunPlan
     device: torch.device
 
 
@@ -150,7 +150,7 @@ def prepare_with(
     )
 
 
-def foresee(spec: Spec) -> PrivacyPlan:
+def foresee(spec: Spec) -> RunPlan:
     """The privacy plan of a spec as `prepare` makes it, and refused where that would refuse.
 
     A model is built only where that can change the plan or be refused, and torch is loaded only
@@ -209,7 +209,7 @@ def _sizes(spec: Spec, owner: NDArray[np.int64]) -> tuple[int, ...]:
 
 def _planned(
     spec: Spec, records: tuple[int, ...], queries: int, sparsification: Sparsification | None
-) -> tuple[Spec, PrivacyPlan]:
+) -> tuple[Spec, RunPlan]:
     """The spec with its noise multiplier solved, and its plan."""
     spec = solve_noise(spec, records, queries)
     plan = make_plan(spec, records, queries, sparsification)

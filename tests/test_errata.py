@@ -18,10 +18,10 @@ import specs
 from audit.checks import checks_of
 from audit.claims.claim import shipped
 from audit.reading.units import CLIENT, RECORD
+from dpfedadamw.accounting.rdp import divergence
 from dpfedadamw.algorithms.adaptive_iterations import best_local_steps
 from dpfedadamw.algorithms.base import Upload
 from dpfedadamw.algorithms.server import mean_update
-from dpfedadamw.privacy.accounting.rdp import divergence
 from dpfedadamw.privacy.composition import Composition
 from dpfedadamw.spec.matrix import load_sweep
 

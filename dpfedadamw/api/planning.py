@@ -62,8 +62,8 @@ def epsilon(spec: specs.SpecLike, changes: Sequence[str] = ()) -> Cost:
     Raises:
         DpfedadamwError: If the spec is wrong, or claims no privacy, so that there is no cost.
     """
+    from dpfedadamw.accounting.registry import claimed
     from dpfedadamw.experiment import foresee
-    from dpfedadamw.privacy.accounting.registry import claimed
 
     plan = foresee(specs.read(spec, changes))
     claim = plan.expected_claim(None)

@@ -123,7 +123,7 @@ class Run:
         whole clients are, towards a third party, who sees the released models. Of a private
         selection, that of publishing the best. `claim` has the other views and what they assume.
         """
-        from dpfedadamw.privacy.accounting.registry import headline
+        from dpfedadamw.accounting.registry import headline
 
         return headline(self.claim)
 

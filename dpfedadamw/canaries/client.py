@@ -25,8 +25,8 @@ from dpfedadamw.canaries.setup import CanarySetup, RunParts, trainable
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.privacy.noise.randomness import Stream
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate, spread
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
 
 
@@ -74,7 +74,7 @@ class UpdateCanaryObserver:
         self,
         canaries: Canaries,
         flat: FlatParameters,
-        plan: PrivacyPlan,
+        plan: RunPlan,
         evidence: CanaryEvidence,
     ) -> None:
         self._canaries = canaries

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum, ClippedSumEngine, Clipping
+from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clipping
 from dpfedadamw.privacy.noise.streams import Stream
 
 KINDS = ("gradient", "input")

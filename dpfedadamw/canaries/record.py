@@ -35,7 +35,7 @@ from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.models.networks.dropout import drops
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.privacy.noise.randomness import Stream
-from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
 
 
@@ -104,7 +104,7 @@ class GradientCanaryObserver:
         engine: CanaryEngine,
         flat: FlatParameters,
         clients: Sequence[ClientData],
-        plan: PrivacyPlan,
+        plan: RunPlan,
         evidence: CanaryEvidence,
     ) -> None:
         self.engine = engine

@@ -14,10 +14,10 @@ from typing import Self
 
 from dpfedadamw.canaries.engine import Canaries, CanaryOrder
 from dpfedadamw.canaries.evidence import CanaryEvidence
+from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.unprotected import Unprotected
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.noise.randomness import Stream
 from dpfedadamw.vectors.flat import FlatParameters
 

@@ -18,7 +18,7 @@ from dpfedadamw.cli.options import JsonOption
 from dpfedadamw.cli.terminal import out, print_json, status
 
 if TYPE_CHECKING:
-    from dpfedadamw.privacy.budget.reservations import Standing
+    from dpfedadamw.budget.reservations import Standing
 
 DEFAULT = Path("budget.sqlite")
 
@@ -34,7 +34,7 @@ def budget_show(
     A run that stopped keeps what it reserved until it is resumed, or until the next run on the
     same data reserves: then it counts at what its ledger says. Nothing is changed here.
     """
-    from dpfedadamw.privacy.budget.reservations import standings
+    from dpfedadamw.budget.reservations import standings
 
     with status("composing all runs", quiet=as_json):
         found = standings(file)
@@ -48,7 +48,7 @@ def budget_show(
 
 
 def _plain(one: Standing) -> dict[str, Any]:
-    from dpfedadamw.privacy.budget.charges import epsilon_of, to_plain
+    from dpfedadamw.budget.charges import epsilon_of, to_plain
 
     account = one.account
     return {
@@ -78,7 +78,7 @@ def _plain(one: Standing) -> dict[str, Any]:
 
 
 def _shown(one: Standing) -> Panel:
-    from dpfedadamw.privacy.budget.charges import epsilon_of
+    from dpfedadamw.budget.charges import epsilon_of
 
     account = one.account
     towards = "the server" if account.unit == "record" else "a third party"

@@ -171,7 +171,7 @@ def epsilon_text(value: float) -> str:
 
 def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     """The privacy claim as rows: one a view, with δ and what it assumes."""
-    from dpfedadamw.privacy.accounting.registry import claimed
+    from dpfedadamw.accounting.registry import claimed
 
     if claim.get("view_headline") == "none":
         return [("privacy", Text("no differential privacy", style="bold red"))]
@@ -202,7 +202,7 @@ _ONE_CLIENT = "one client with all its records, added or removed"
 
 
 def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    from dpfedadamw.privacy.accounting.registry import claimed
+    from dpfedadamw.accounting.registry import claimed
 
     third, alone = claim["third_party"], claim["tuning"]["one_trial"]
     if "server_worst_case" in claim:
@@ -231,7 +231,7 @@ def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]
 
 
 def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    from dpfedadamw.privacy.accounting.registry import claimed
+    from dpfedadamw.accounting.registry import claimed
 
     third = claim["third_party"]
     return [
@@ -245,7 +245,7 @@ def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableTy
 
 def _towards_server_of_clients(claim: Mapping[str, Any], of: str = "") -> Text:
     """What holds towards the server where whole clients are protected, of a run or each trial."""
-    from dpfedadamw.privacy.accounting.registry import claimed
+    from dpfedadamw.accounting.registry import claimed
 
     server = claim["server"]
     if server["epsilon"] is None:
@@ -262,7 +262,7 @@ def _early_end(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
 
 
 def _composed_by(view: Mapping[str, Any]) -> str:
-    from dpfedadamw.privacy.accounting.registry import label_of
+    from dpfedadamw.accounting.registry import label_of
 
     return f"composed by {label_of(view['accountant'])}"
 
@@ -382,7 +382,7 @@ MOST_CLIENTS = 20
 
 
 def _cost_by_client(clients: Sequence[Mapping[str, Any]], of: int = 0) -> Table:
-    from dpfedadamw.privacy.accounting.registry import accountants, label_of
+    from dpfedadamw.accounting.registry import accountants, label_of
 
     title = None
     names = [one.name for one in accountants()]

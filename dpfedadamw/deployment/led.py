@@ -30,10 +30,10 @@ from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.release import combine_updates
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy.noise.key_tree import SERVER
-from dpfedadamw.privacy.units.client import WholeClients
-from dpfedadamw.privacy.units.record import SingleRecords
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import DISK, PRIVATE_MODE, write_atomically
+from dpfedadamw.units.client import WholeClients
+from dpfedadamw.units.record import SingleRecords
 
 
 @dataclass(frozen=True)

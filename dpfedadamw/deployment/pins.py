@@ -21,7 +21,7 @@ from dpfedadamw.deployment.errors import DeploymentError
 from dpfedadamw.deployment.identity import PIN, is_signed, public_of, sealed, sign
 from dpfedadamw.deployment.site import Site
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.units.plan import RunPlan
 
 KIND = "pin"
 MOST = "most_charges"
@@ -52,7 +52,7 @@ def of_files(site: Site, client: int, key: Ed25519PrivateKey) -> dict[str, Any]:
     }
 
 
-def of_plan(plan: PrivacyPlan, client: int) -> dict[str, Any]:
+def of_plan(plan: RunPlan, client: int) -> dict[str, Any]:
     """The numbers of a plan that a client's promise rests on."""
     return {
         "unit": plan.unit.name,
@@ -153,7 +153,7 @@ def check_evidence(site: Site, spends: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_spends(
-    site: Site, plan: PrivacyPlan, client: int, spends: Sequence[Mapping[str, Any]]
+    site: Site, plan: RunPlan, client: int, spends: Sequence[Mapping[str, Any]]
 ) -> None:
     """Refuse to pin a folder that was used before, under another plan than its spec has now.
 

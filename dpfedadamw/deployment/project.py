@@ -21,8 +21,8 @@ from dpfedadamw.deployment.promise import sentences
 from dpfedadamw.deployment.site import Site, fill_site, make_site, reserve
 from dpfedadamw.deployment.supernode import NodeFolder
 from dpfedadamw.experiment import Experiment
-from dpfedadamw.privacy.units.none import Nothing
 from dpfedadamw.storage.disk import DISK, PUBLIC_MODE, make_folders, write_atomically
+from dpfedadamw.units.none import Nothing
 
 SUPERLINK_PORT = 9092
 # Of a broadcast: several vectors as long as the model, in float32; plain values.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from dpfedadamw.accounting.registry import claimed
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.privacy.accounting.registry import claimed
-from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.units.plan import RunPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Promise:
     most: float
 
 
-def promises(plan: PrivacyPlan, most_charges: int) -> tuple[Promise, ...]:
+def promises(plan: RunPlan, most_charges: int) -> tuple[Promise, ...]:
     """What holds, the reader that sees most first; at least one.
 
     Args:
@@ -61,7 +61,7 @@ def promises(plan: PrivacyPlan, most_charges: int) -> tuple[Promise, ...]:
     return tuple(found)
 
 
-def sentences(plan: PrivacyPlan, most_charges: int, reproducible: bool) -> list[str]:
+def sentences(plan: RunPlan, most_charges: int, reproducible: bool) -> list[str]:
     """`promises` as lines for a client's owner.
 
     Args:

@@ -22,6 +22,7 @@ from dpfedadamw.evidence.coordinates import CoordinateSums, ShortSums, look_by_b
 from dpfedadamw.evidence.exchanges import Exchange, UploadRecorder
 from dpfedadamw.evidence.records import digest_rows, rows_digest
 from dpfedadamw.evidence.servers import ServerRecorder
+from dpfedadamw.privacy.oracle import Query
 from dpfedadamw.profiling import part
 from dpfedadamw.rundir import write_arrays
 from dpfedadamw.storage.disk import write_json
@@ -30,29 +31,6 @@ from dpfedadamw.vectors.flat import Blocks, is_short
 
 _PRIVATE = 0o600
 _SAMPLED_NOISE_TOTAL = 400_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """One answered gradient query, before and after noise.
-
-    Attributes:
-        batch_size: Realised number of records.
-        raw_norms: Per-record gradient norms before clipping, [b].
-        clipped_norms: Per-record norms after clipping, [b].
-        nonfinite: Records whose gradient was not finite.
-        clean_sum: Clipped sum before noise, [d].
-        noisy_sum: Clipped sum after noise, [d].
-        divisor: What the noisy sum is divided by.
-    """
-
-    batch_size: int
-    raw_norms: Tensor
-    clipped_norms: Tensor
-    nonfinite: int
-    clean_sum: Tensor
-    noisy_sum: Tensor
-    divisor: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, Self
 from torch import Tensor
 
 from dpfedadamw.algorithms.base import Upload
+from dpfedadamw.clipping.engines import ClippedSumEngine
 from dpfedadamw.evidence.client_level import ClientLevelEvidence
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import vector_digest
@@ -18,13 +19,13 @@ from dpfedadamw.federation.participation import Answer, LocalResult, Participati
 from dpfedadamw.federation.release import public_coordinates, release_mean_update
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.privacy import updates
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
+from dpfedadamw.privacy.charges import charge_of_updates
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.profiling import part
+from dpfedadamw.units.plan import RunPlan
 
 
 class UpdateObserver(Protocol):
@@ -88,7 +89,7 @@ class ClientLevel(Unprotected):
         return replace(self, randomness=randomness)
 
     @staticmethod
-    def explain(_engine: ClippedSumEngine, plan: PrivacyPlan) -> str:
+    def explain(_engine: ClippedSumEngine, plan: RunPlan) -> str:
         """How updates are clipped, one line for the run's summary."""
         if sparse := plan.sparsification:
             return (
@@ -100,25 +101,7 @@ class ClientLevel(Unprotected):
     @staticmethod
     def charges(current: Round) -> list[dict[str, object]]:
         """One line for the round."""
-        plan = current.plan
-        shared = plan.noise_added_by == "clients" and current.chosen
-        return [
-            {
-                "round": current.index,
-                "attempt": current.attempt,
-                "unit": "client",
-                "sampling": "poisson",
-                "sampling_rate": plan.participation,
-                "expected_clients": plan.clients_per_round,
-                "clipping_norm": plan.clipping_norm,
-                "noise_multiplier": plan.noise_multiplier,
-                "noise_added_by": plan.noise_added_by,
-                "clients": list(current.chosen),
-                "upload_noise_multiplier": (
-                    plan.noise_multiplier / len(current.chosen) ** 0.5 if shared else None
-                ),
-            }
-        ]
+        return [charge_of_updates(current.plan, current.index, current.attempt, current.chosen)]
 
     def answer(self, part: Participation, result: LocalResult) -> Answer:
         """Clip the update, add the client's share of the noise where clients add it, pack it."""

@@ -15,8 +15,8 @@ from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.privacy.noise.key_tree import NO_HISTORY
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Inputs
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.updates import ClippedUpdate
+from dpfedadamw.units.plan import RunPlan
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Round:
     index: int
     attempt: int
     history: bytes = NO_HISTORY
-    plan: PrivacyPlan
+    plan: RunPlan
     chosen: tuple[int, ...]
     broadcast: Broadcast
     message: bytes

@@ -9,10 +9,13 @@ from hashlib import sha256
 from typing import Any, Protocol, Self
 
 from numpy.typing import NDArray
+from torch import nn
 
 from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.adamw import SecondMomentSpec
 from dpfedadamw.algorithms.base import GradientOracle, Upload
+from dpfedadamw.clipping.engines import ClippedSumEngine, choose
+from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.exchanges import digest_of_all
 from dpfedadamw.evidence.record_level import ClientEvidence, EvidenceWriter
@@ -21,11 +24,13 @@ from dpfedadamw.federation.participation import Answer, LocalResult, Participati
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.models.registry import loss_of
 from dpfedadamw.models.transformers.padding import keep_padding
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
-from dpfedadamw.privacy.clipping.precision import FLOAT32
+from dpfedadamw.privacy.charges import charges_of_records
+from dpfedadamw.privacy.clipped_sum import Clipping
 from dpfedadamw.privacy.grid import on_grid
-from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.spot_check import SpotCheck
 from dpfedadamw.profiling import part
+from dpfedadamw.vectors.precision import FLOAT32
 
 
 class GradientObserver(Protocol):
@@ -88,27 +93,16 @@ class RecordLevel(Unprotected):
             batch=batch,
         )
 
+    def spot_check(self, model: nn.Module, plan: PrivacyPlan, precision: str) -> SpotCheck | None:
+        """Compares one record of each participation; none where gradients were planted."""
+        if self.observer is not None:
+            return None
+        return SpotCheck(model, loss_of(model), Clipping(plan.clipping_norm), precision)
+
     @staticmethod
     def charges(current: Round) -> list[dict[str, object]]:
         """One line for each client of the round."""
-        plan = current.plan
-        return [
-            {
-                "round": current.index,
-                "client": client,
-                "attempt": current.attempt,
-                "records": plan.records[client],
-                "sampling": plan.sampling.event_kind,
-                "sampling_rate": plan.sampling_rate(client),
-                **({"rate_stated": True} if plan.stated_rate is not None else {}),
-                "expected_batch_size": plan.divisor(client),
-                "clipping_norm": plan.clipping_norm,
-                "noise_multiplier": plan.noise_multiplier,
-                "steps": plan.local_steps,
-                "queries_per_step": plan.queries_per_step,
-            }
-            for client in current.chosen
-        ]
+        return charges_of_records(current.plan, current.index, current.attempt, current.chosen)
 
     def answer(self, part: Participation, result: LocalResult) -> Answer:
         """What a client sends, on the public grid: no bit is left for anything else."""

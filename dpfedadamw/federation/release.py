@@ -1,6 +1,6 @@
 """The release of a client-level round: one noised mean update.
 
-This is the one place where the server draws noise.
+What it is made of is `privacy.updates`; here are messages and evidence.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfedadamw.errors import PrivacyError
 from dpfedadamw.evidence.client_level import UpdateRelease
 from dpfedadamw.federation.messages import unpack_update
 from dpfedadamw.federation.participation import Round
-from dpfedadamw.privacy.grid import on_grid
+from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.noise.randomness import Stream
-from dpfedadamw.privacy.updates import release_mean, spread, sum_of_updates
 from dpfedadamw.vectors.sparsification import KEPT, Sparsification
 
 
@@ -41,41 +39,28 @@ class Combined:
 
 
 def combine_updates(current: Round, noise: Stream | None) -> Combined:
-    """Sum a round's uploads, add noise and divide by the public number of clients.
+    """Read a round's uploads and release their noised mean (`privacy.updates.release`).
 
     Args:
         current: The round, with its answers.
-        noise: The server's; nothing is drawn from it where clients have added theirs. None under a
-            plan that has no noise, which no round of a run is under.
+        noise: The server's; None under a plan that has none.
 
     Raises:
         PrivacyError: If the noise of a plan that has some is left out.
     """
-    if noise is None and current.plan.noise_multiplier > 0.0:
-        raise PrivacyError("the noise of a round is left out, though its plan has some")
     plan, broadcast, answers = current.plan, current.broadcast, current.answers
-    assert plan.unit.grid is not None
     whole, device = len(broadcast.parameters), broadcast.parameters.device
     kept = public_coordinates(plan.sparsification, current.index, broadcast.state, device)
     # What is off public coordinates is neither sent nor noised: there the release is 0.
-    size = whole if kept is None else len(kept)
-    uploads = [unpack_update(answer.message, size, broadcast.parameters) for answer in answers]
-    # Where the clients add the noise, an empty round still needs some: the server's.
-    by_server = plan.noise_added_by == "server" or not uploads
-    noisy, mean = release_mean(
-        sum_of_updates(uploads, size, device),
-        plan.update_noise_standard_deviation,
-        plan.clients_per_round,
-        noise if by_server else None,
-        plan.gaussian_sampler,
-    )
-    rounded = on_grid(mean.to(broadcast.parameters.dtype), plan.unit.grid.update)
+    zero = broadcast.parameters.new_zeros(whole if kept is None else len(kept))
+    uploads = [unpack_update(answer.message, len(zero), zero) for answer in answers]
+    made = updates.release(plan, uploads, zero, noise)
     return Combined(
         uploads=uploads,
-        noisy=noisy,
-        released=spread(rounded, kept, whole),
+        noisy=made.noisy,
+        released=updates.spread(made.mean, kept, whole),
         kept=kept,
-        by_server=by_server,
+        by_server=made.by_server,
     )
 
 
@@ -106,7 +91,7 @@ def evidence_of(current: Round, combined: Combined) -> UpdateRelease:
     return UpdateRelease(
         raw_norms=[one.raw_norm for one in clipped],
         clipped_norms=[one.clipped_norm for one in clipped],
-        clean_sum=sum_of_updates([one.update for one in clipped], size, device),
+        clean_sum=updates.sum_of_updates([one.update for one in clipped], size, device),
         noisy_sum=combined.noisy,
         upload_noise=shares,
         divisor=float(plan.clients_per_round),

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dpfedadamw.accounting.epsilon_limit import Watch
+from dpfedadamw.accounting.worst_case import charged_steps
 from dpfedadamw.algorithms.averaging import released
 from dpfedadamw.algorithms.base import (
     Broadcast,
@@ -30,14 +32,12 @@ from dpfedadamw.federation.participation import Answer, ClientData, Participatio
 from dpfedadamw.federation.runners import ClientRunner, Inline
 from dpfedadamw.federation.unprotected import Unprotected
 from dpfedadamw.federation.worker import Worker
-from dpfedadamw.privacy.accounting.epsilon_limit import Watch
-from dpfedadamw.privacy.accounting.worst_case import charged_steps
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.key_tree import SERVER
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.profiling import part, within
 from dpfedadamw.spec import Spec
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.memory import return_idle
 
 
@@ -85,7 +85,7 @@ class Federation:
     """
 
     spec: Spec
-    plan: PrivacyPlan
+    plan: RunPlan
     worker: Worker
     server: ServerRule
     round_schedule: RoundSchedule | None
@@ -142,7 +142,7 @@ class Federation:
         """Whether a round keeps to the run's limit on ε, whoever will be drawn for it."""
         return self._watch is None or self._watch.allows(self.ledger.entries, index)
 
-    def _plan_of_round(self, state: ServerState, index: int) -> PrivacyPlan | None:
+    def _plan_of_round(self, state: ServerState, index: int) -> RunPlan | None:
         """The plan under the steps and noise of one round; None when nothing is left.
 
         What the rule chooses is checked against what the claim covers before anything is charged.
@@ -182,7 +182,7 @@ class Federation:
 
     def _round(
         self,
-        plan: PrivacyPlan,
+        plan: RunPlan,
         state: ServerState,
         message: bytes | None,
         index: int,
@@ -252,9 +252,7 @@ class Federation:
             following=following,
         )
 
-    def _begin(
-        self, plan: PrivacyPlan, state: ServerState, message: bytes | None, index: int
-    ) -> Round:
+    def _begin(self, plan: RunPlan, state: ServerState, message: bytes | None, index: int) -> Round:
         if plan.private and not plan.noise_multiplier > 0.0:
             # Specs and schedules cannot ask for it; the auditor's probe works with such plans.
             raise PrivacyError(f"round {index}: the plan of a private run has no noise")
@@ -269,7 +267,7 @@ class Federation:
             state=state,
         )
 
-    def _broadcast(self, plan: PrivacyPlan, state: ServerState, index: int) -> Broadcast:
+    def _broadcast(self, plan: RunPlan, state: ServerState, index: int) -> Broadcast:
         algorithm = self.spec.algorithm
         rate = algorithm.learning_rate
         if algorithm.schedule == "cosine":
@@ -331,7 +329,7 @@ def as_sent(state: ServerState) -> tuple[ServerState, bytes]:
     return replace(state, parameters=parameters, state=tensors), message
 
 
-def published(plan: PrivacyPlan, state: ServerState) -> torch.Tensor:
+def published(plan: RunPlan, state: ServerState) -> torch.Tensor:
     """The model [d] as it is published after the last round: on the grid of weights."""
     model, grid = released(state), plan.unit.grid
     return model if grid is None else on_grid(model, grid.weights)

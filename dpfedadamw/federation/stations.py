@@ -23,7 +23,7 @@ from dpfedadamw.federation.participation import (
 )
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.units.plan import RunPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Station:
         clients: The records of the clients that it may be asked for, by client.
     """
 
-    plan: PrivacyPlan
+    plan: RunPlan
     worker: Worker
     clients: Mapping[int, ClientData] | Sequence[ClientData]
 

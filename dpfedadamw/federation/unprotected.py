@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpfedadamw.algorithms import registry
 from dpfedadamw.algorithms.base import GradientOracle, Upload
+from dpfedadamw.clipping.engines import ClippedSumEngine
+from dpfedadamw.clipping.performance import PerformanceOptions
+from dpfedadamw.clipping.unclipped import PlainSum
 from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.federation.messages import pack, view
 from dpfedadamw.federation.participation import Answer, LocalResult, Participation, Round
 from dpfedadamw.models.registry import loss_of
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
-from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.spot_check import SpotCheck
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import Blocks
 
 
@@ -84,8 +86,14 @@ class Unprotected:
         """The engine that sums the gradients of a batch."""
         return PlainSum(experiment.model, loss_of(experiment.model), performance.precision)
 
+    def spot_check(
+        self, _model: nn.Module, _plan: PrivacyPlan, _precision: str
+    ) -> SpotCheck | None:
+        """What compares clipped gradients with the plain form; None where none is clipped."""
+        return None
+
     @staticmethod
-    def explain(engine: ClippedSumEngine, _plan: PrivacyPlan) -> str:
+    def explain(engine: ClippedSumEngine, _plan: RunPlan) -> str:
         """How sums are computed, one line for the run's summary."""
         return engine.explain()
 

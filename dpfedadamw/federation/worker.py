@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from dpfedadamw.algorithms.base import LocalRule
+from dpfedadamw.clipping.engines import ClippedSumEngine
+from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved
 from dpfedadamw.federation.messages import refuse_changes, view
 from dpfedadamw.federation.participation import (
@@ -16,11 +18,11 @@ from dpfedadamw.federation.participation import (
 )
 from dpfedadamw.federation.recording import RecordingOracle
 from dpfedadamw.federation.unprotected import Unprotected
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.noise.randomness import RandomSource, Stream
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
-from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.privacy.plain_form import LoopEngine
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.spot_check import SpotCheck
 from dpfedadamw.profiling import within
 from dpfedadamw.vectors.flat import FlatParameters
 
@@ -44,6 +46,7 @@ class Worker:
     flat: FlatParameters
     randomness: RandomSource
     performance: PerformanceOptions = field(default_factory=PerformanceOptions)
+    _checks: list[SpotCheck | None] = field(default_factory=list, init=False, repr=False)
 
     def take_part(self, part: ParticipationWithData) -> Answer:
         """Run one client's local steps; what the server sends is taken from the message alone."""
@@ -113,11 +116,21 @@ class Worker:
             client=client,
             charge=Charge(local_steps, self.rule.queries_per_step),
             engine=self.engine,
+            check=self._check(plan),
             flat=self.flat,
             inputs=data.seen_with(stream("views")),
             labels=data.labels,
             batches=stream("batches"),
             noise=stream("noise"),
             evidence=evidence,
-            performance=self.performance,
+            physical_batch_size=self.performance.physical_batch_size,
         )
+
+    def _check(self, plan: PrivacyPlan) -> SpotCheck | None:
+        """What compares the engine with the plain form, one for all rounds of this process."""
+        if self.engine.name == LoopEngine.name:
+            return None
+        if not self._checks:
+            check = self.unit.spot_check(self.flat.module, plan, self.performance.precision)
+            self._checks.append(check)
+        return self._checks[0]

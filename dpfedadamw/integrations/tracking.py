@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dpfedadamw.accounting.registry import headline
 from dpfedadamw.errors import DpfedadamwError
-from dpfedadamw.privacy.accounting.registry import headline
 from dpfedadamw.registration import LAST, Registry
 from dpfedadamw.storage.foreign import read_json_lines
 

@@ -1,7 +1,7 @@
 """Compositions: how many queries were made, on what share of the records, under how much noise.
 
 A `Composition` is what every accountant here takes: `rdp` and `pld` turn it into ε and δ,
-`privacy.accounting` says what the number means.
+`accounting` says what the number means.
 """
 
 from __future__ import annotations

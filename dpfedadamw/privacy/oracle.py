@@ -6,6 +6,7 @@ values, and no more passes than the ledger has been charged for.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfedadamw.errors import PrivacyError
-from dpfedadamw.evidence.record_level import ClientEvidence, Query
-from dpfedadamw.privacy.clipping.engines import ClippedSum, ClippedSumEngine
+from dpfedadamw.privacy import spot_check
+from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import Stream
-from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
+from dpfedadamw.privacy.spot_check import SpotCheck
 from dpfedadamw.profiling import part
 from dpfedadamw.vectors.flat import FlatParameters, in_pieces, is_short
 
@@ -53,6 +54,43 @@ class Charge:
 
     steps: int
     queries_per_step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One answered gradient query, before and after noise: private, for the auditor alone.
+
+    Attributes:
+        batch_size: Realised number of records.
+        raw_norms: Per-record gradient norms before clipping, [b].
+        clipped_norms: Per-record norms after clipping, [b].
+        nonfinite: Records whose gradient was not finite.
+        clean_sum: Clipped sum before noise, [d].
+        noisy_sum: Clipped sum after noise, [d].
+        divisor: What the noisy sum is divided by.
+    """
+
+    batch_size: int
+    raw_norms: Tensor
+    clipped_norms: Tensor
+    nonfinite: int
+    clean_sum: Tensor
+    noisy_sum: Tensor
+    divisor: float
+
+
+class QueryObserver(Protocol):
+    """Writes down for the auditor what the oracle does; nothing that it learns may be released."""
+
+    def batch(
+        self, indices: NDArray[np.int64], records: int, rows: NDArray[np.int64] | None = None, /
+    ) -> None:
+        """Note which of the client's records a step's batch holds."""
+        ...
+
+    def query(self, query: Query, /) -> None:
+        """Note an answered query."""
+        ...
 
 
 @part("clipped sum")
@@ -122,13 +160,14 @@ class PrivateOracle:
         client: int,
         charge: Charge,
         engine: ClippedSumEngine,
+        check: SpotCheck | None = None,
         flat: FlatParameters,
         inputs: Inputs,
         labels: Tensor,
         batches: Stream,
         noise: Stream,
-        evidence: ClientEvidence | None,
-        performance: PerformanceOptions,
+        evidence: QueryObserver | None,
+        physical_batch_size: int,
     ) -> None:
         self.noise_variance = plan.noise_variance(client)
         self.steps = 0
@@ -139,12 +178,13 @@ class PrivateOracle:
         self._draws = plan.sampling.batches(len(labels), batches)
         self._charge = charge
         self._engine = engine
+        self._check = check
         self._flat = flat
         self._inputs = inputs
         self._labels = labels
         self._noise = noise
         self._evidence = evidence
-        self._performance = performance
+        self._physical_batch_size = physical_batch_size
         size = flat.vector.shape[0]
         if self._standard_deviation > 0.0 and is_short(size):
             noise.expect(size, charge.steps * charge.queries_per_step)
@@ -201,8 +241,12 @@ class PrivateOracle:
         size = len(self._batch[1])
         divisor = self._divisor if self._divisor is not None else float(max(1, size))
         ahead = self._draw_ahead(parameters)
-        most = self._performance.physical_batch_size
-        clipped = clipped_sum(self._engine, self._flat, parameters, self._batch, most)
+        began = time.perf_counter()
+        clipped = clipped_sum(
+            self._engine, self._flat, parameters, self._batch, self._physical_batch_size
+        )
+        if self._check is not None and size and self._check.due(time.perf_counter() - began):
+            self._check_one(self._check, self._batch, clipped)
         deviation, sampler = self._standard_deviation, self._plan.gaussian_sampler
         if deviation == 0.0:
             noisy = clipped.total
@@ -226,6 +270,14 @@ class PrivateOracle:
             )
         in_pieces(noisy, lambda part, _: noisy[part].div_(divisor))
         return noisy
+
+    def _check_one(
+        self, check: SpotCheck, batch: tuple[Batch, Tensor], clipped: ClippedSum
+    ) -> None:
+        places = spot_check.drawn(len(batch[1]))
+        inputs = torch.cat([batch[0][place : place + 1] for place in places])
+        chosen = torch.tensor(places, device=batch[1].device)
+        check(self._engine, inputs, batch[1][chosen], clipped.raw_norms[chosen])
 
     def _draw_ahead(self, parameters: Tensor) -> NoiseAhead | None:
         if self._plan.gaussian_sampler == "on-device":

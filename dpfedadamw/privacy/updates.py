@@ -28,8 +28,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.noise import Method, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import Stream
+from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.vectors.sparsification import Sparsification
 
 # Rounding to float32 adds a 2^-24th to a norm at most: a clipped update stays within C.
@@ -177,3 +180,50 @@ def release_mean(
     if stream is not None:
         total = add_gaussian_noise(total, standard_deviation, stream, method)
     return total, total / expected_clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """The release of a round.
+
+    Attributes:
+        noisy: The noised sum, float64 [d], or [k] at public coordinates.
+        mean: It divided by S and rounded to the public grid, in the updates' dtype.
+        by_server: Whether noise was added here.
+    """
+
+    noisy: Tensor
+    mean: Tensor
+    by_server: bool
+
+
+def release(
+    plan: PrivacyPlan, uploads: Sequence[Tensor], zero: Tensor, noise: Stream | None
+) -> Release:
+    """Sum a round's uploads, add noise and divide by the public number of clients.
+
+    Args:
+        plan: The plan of the round.
+        uploads: The clipped updates, or the noised ones where clients add the noise, each like
+            ``zero``; none in an empty round, which releases noise all the same.
+        zero: An update of zeros, [d], or [k] at public coordinates.
+        noise: The server's; nothing is drawn from it where clients have added theirs. None under a
+            plan that has no noise, which no round of a run is under.
+
+    Raises:
+        PrivacyError: If the noise of a plan that has some is left out.
+    """
+    if noise is None and plan.noise_multiplier > 0.0:
+        raise PrivacyError("the noise of a round is left out, though its plan has some")
+    assert plan.unit.grid is not None
+    # Where the clients add the noise, an empty round still needs some: the server's.
+    by_server = plan.noise_added_by == "server" or not uploads
+    noisy, mean = release_mean(
+        sum_of_updates(uploads, len(zero), zero.device),
+        plan.update_noise_standard_deviation,
+        plan.clients_per_round,
+        noise if by_server else None,
+        plan.gaussian_sampler,
+    )
+    rounded = on_grid(mean.to(zero.dtype), plan.unit.grid.update)
+    return Release(noisy=noisy, mean=rounded, by_server=by_server)

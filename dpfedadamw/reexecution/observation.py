@@ -20,8 +20,9 @@ from dpfedadamw.algorithms.base import (
     SecondMoment,
     Upload,
 )
-from dpfedadamw.evidence.record_level import ClientEvidence, Query
+from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation.participation import Answer, Participation, Round
+from dpfedadamw.privacy.oracle import Query
 
 
 class RoundObserver:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.models import registry as models
-from dpfedadamw.privacy.clipping.precision import computing_in
 from dpfedadamw.reexecution.results import Floats, Singles
 from dpfedadamw.vectors.flat import FlatParameters
+from dpfedadamw.vectors.precision import computing_in
 
 # Unit roundoff of float32.
 _UNIT = 2.0**-24

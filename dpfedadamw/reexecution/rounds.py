@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import ServerState
+from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.data.datasets import Dataset
 from dpfedadamw.errors import DpfedadamwError
 from dpfedadamw.evidence.commitments import commitment_rows, commitments_of
@@ -35,7 +36,6 @@ from dpfedadamw.federation.unprotected import UnitSetup
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.privacy.noise.key_tree import SERVER
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.reexecution.client_level import ClientLevelAgain
 from dpfedadamw.reexecution.history import PastLedger, PastRound, append
 from dpfedadamw.reexecution.keys import Keys

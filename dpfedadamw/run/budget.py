@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dpfedadamw.budget import charges, reservations
+from dpfedadamw.budget.charges import Cost, Entries
+from dpfedadamw.budget.database import Account, BudgetError
+from dpfedadamw.budget.reservations import Request
 from dpfedadamw.experiment import Experiment, RunError
-from dpfedadamw.privacy.budget import charges, reservations
-from dpfedadamw.privacy.budget.charges import Cost, Entries
-from dpfedadamw.privacy.budget.database import Account, BudgetError
-from dpfedadamw.privacy.budget.reservations import Request
 from dpfedadamw.rundir import RunDirectory
 
 

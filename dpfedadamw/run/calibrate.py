@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting import calibration
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import foresee
-from dpfedadamw.privacy.accounting import calibration
 from dpfedadamw.privacy.sampling import PoissonSampling
-from dpfedadamw.privacy.units.registry import UNITS, without_limit
 from dpfedadamw.spec import Spec
+from dpfedadamw.units.registry import UNITS, without_limit
 
 
 class Solve(StrEnum):

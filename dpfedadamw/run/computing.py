@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dpfedadamw.clipping.engines import ClippedSumEngine
+from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.data.datasets import Records
 from dpfedadamw.experiment import Experiment, RunError
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import client_data
 from dpfedadamw.models.networks.dropout import drops
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
-from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.spec import Spec
 

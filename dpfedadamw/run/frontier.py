@@ -16,10 +16,10 @@ from typing import Any
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import DpfedadamwError, PrivacyError
 from dpfedadamw.experiment import foresee
-from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.units.registry import UNITS
 from dpfedadamw.run.calibrate import Solve, View, calibrate
 from dpfedadamw.spec import Spec
+from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.units.registry import UNITS
 
 ROUNDS, STEPS = "federation.rounds", "federation.local_steps"
 CHOSEN = "federation.clients_per_round"
@@ -206,7 +206,7 @@ def _is_same(spec: Spec, changed: Spec) -> bool:
 
 
 def _combination(
-    plan: PrivacyPlan, values: Mapping[str, Any], noise: float, epsilon: float, is_same: bool
+    plan: RunPlan, values: Mapping[str, Any], noise: float, epsilon: float, is_same: bool
 ) -> Combination:
     rounds, steps, chosen = plan.rounds, plan.local_steps, plan.clients_per_round
     batch = gradient = of_client = records = None

@@ -19,7 +19,6 @@ from dpfedadamw.experiment import Experiment
 from dpfedadamw.models.registry import MODELS
 from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
-from dpfedadamw.privacy.units.registry import UNITS
 from dpfedadamw.run.checkpoints import RoundNumbers, tensor_list
 from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.run.tuning import Trial
@@ -28,6 +27,7 @@ from dpfedadamw.spec import Spec
 from dpfedadamw.spec.task_section import CLASSIFICATION
 from dpfedadamw.storage.disk import write_json
 from dpfedadamw.storage.foreign import read_mapping, read_salt
+from dpfedadamw.units.registry import UNITS
 
 REPRODUCIBLE = "reproducible mode: not a privacy guarantee to anyone who knows the seed"
 NO_PRIVACY = "no differential privacy"
@@ -162,7 +162,7 @@ def metrics_line(
         seconds: Its time (`WholeSeconds`); None where it may not be told, or the process that knew
             it was killed.
         order: What canaries are planted; None in a run that is no audit run.
-        epsilon: What the rounds so far spent (`PrivacyPlan.epsilon_after`); None where nothing is
+        epsilon: What the rounds so far spent (`RunPlan.epsilon_after`); None where nothing is
             told.
 
     Returns:

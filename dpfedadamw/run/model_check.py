@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpfedadamw.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.experiment import Experiment, prepare
 from dpfedadamw.models.own.fitting import GROUP_NORM, BatchNormError
 from dpfedadamw.models.registry import loss_of, synthetic_records
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine, choose
 from dpfedadamw.spec import Spec
 
 # Records of the batch that is timed, at most.

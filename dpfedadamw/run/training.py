@@ -19,6 +19,8 @@ from dpfedadamw.algorithms.averaging import released
 from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.canaries.setup import CanarySetup, RunParts, renamed
+from dpfedadamw.clipping.engines import ClippedSumEngine
+from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.evidence.commitments import commitments_of
 from dpfedadamw.evidence.inputs import write_inputs, write_partition
@@ -31,14 +33,12 @@ from dpfedadamw.federation.runners import ClientRunner
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.own.faults import own_code
-from dpfedadamw.privacy.clipping.engines import ClippedSumEngine
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import (
     RandomSource,
     ReleaseRandomness,
     ReproducibleRandomness,
 )
-from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.profiling import part
 from dpfedadamw.run import budget, checkpoints
 from dpfedadamw.run.challenge import Challenged, challenged_again, check_promise
@@ -152,7 +152,7 @@ class Training:
 
     @property
     def epsilon(self) -> float | None:
-        """ε of the rounds so far (`PrivacyPlan.epsilon_after`)."""
+        """ε of the rounds so far (`RunPlan.epsilon_after`)."""
         return self.experiment.plan.epsilon_after(self.completed, self.again)
 
     @property

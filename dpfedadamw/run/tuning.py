@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpfedadamw.accounting.selection import SECRET_BYTES, commitment
 from dpfedadamw.experiment import Experiment, RunError
-from dpfedadamw.privacy.accounting.selection import SECRET_BYTES, commitment
 from dpfedadamw.storage.foreign import read_mapping
 
 SECRET = "tuning"

@@ -11,10 +11,10 @@ from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.probes import StepProbe, UpdateProbe
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import Unprotected
-from dpfedadamw.privacy.plan import PrivacyPlan
-from dpfedadamw.privacy.units.client import WholeClients
-from dpfedadamw.privacy.units.none import Nothing
-from dpfedadamw.privacy.units.record import SingleRecords
+from dpfedadamw.units.client import WholeClients
+from dpfedadamw.units.none import Nothing
+from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.units.record import SingleRecords
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Unit:
     probe: type[StepProbe] | type[UpdateProbe] | None
 
 
-def unit_of(plan: PrivacyPlan) -> Unit:
+def unit_of(plan: RunPlan) -> Unit:
     """All of the unit that a plan protects."""
     units = {
         SingleRecords: Unit(RecordLevel, RecordCanaries, StepProbe),

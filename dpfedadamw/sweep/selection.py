@@ -6,7 +6,7 @@
       secret.json            what drew the number of trials, written before the first of them
       cells/TRIAL/           each trial: its spec, its run, its score
 
-`privacy.accounting.selection` says what it costs and what it rests on: nothing of another trial
+`accounting.selection` says what it costs and what it rests on: nothing of another trial
 leaves `trials`, and there is no winner until all of them are over.
 """
 
@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dpfedadamw.accounting.selection import SECRET_BYTES, Trials, candidate
 from dpfedadamw.errors import SpecError
 from dpfedadamw.experiment import foresee
-from dpfedadamw.privacy.accounting.selection import SECRET_BYTES, Trials, candidate
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.run.tuning import Trial
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError, newest, point_latest
 from dpfedadamw.spec.document import Place
@@ -32,13 +31,14 @@ from dpfedadamw.storage.disk import DISK, FOLDER_MODE, PRIVATE_MODE, make_folder
 from dpfedadamw.storage.foreign import read_json_lines, read_mapping
 from dpfedadamw.storage.lock import LockedError, RunLock
 from dpfedadamw.sweep.folder import CellFolder, SweepError, SweepFolder
+from dpfedadamw.units.plan import RunPlan
 
 FORMAT = 1
 # What a candidate may not change: it decides what is protected, or by what trials are scored.
 _SHARED = ("data", "privacy", "randomness", "budget", "evaluation")
 
 
-def planned(sweep: Sweep) -> PrivacyPlan:
+def planned(sweep: Sweep) -> RunPlan:
     """The privacy plan that all candidates share.
 
     Raises:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from dpfedadamw.privacy.accounting.calibration import PlannedRun, solve_noise_multiplier
+from dpfedadamw.accounting.calibration import PlannedRun, solve_noise_multiplier
 from dpfedadamw.privacy.sampling import PoissonSampling
 from tests.bench.bench_correlated_noise import Task, read
 

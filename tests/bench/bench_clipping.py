@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from models import LowRankEncoder, VisionTransformer
 from torch import Tensor, nn
 
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.models.networks.resnet import ResNet18
-from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.vectors.flat import FlatParameters
 
 BATCH = 16

@@ -26,8 +26,8 @@ import numpy as np
 from scipy import optimize, stats
 from scipy.linalg import solve_triangular, toeplitz
 
+from dpfedadamw.accounting.calibration import PlannedRun, solve_noise_multiplier
 from dpfedadamw.data.formats.idx import mnist
-from dpfedadamw.privacy.accounting.calibration import PlannedRun, solve_noise_multiplier
 from dpfedadamw.privacy.sampling import PoissonSampling
 
 STEPS, CLIENTS, BATCH, RECORDS, DELTA = 100, 10, 64.0, 6000, 1e-5

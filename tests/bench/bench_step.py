@@ -26,18 +26,18 @@ from torch import Tensor, nn
 
 from dpfedadamw.algorithms.base import Broadcast
 from dpfedadamw.algorithms.rules.adamw import AdamW
+from dpfedadamw.clipping.engines import choose
+from dpfedadamw.clipping.performance import PerformanceOptions
 from dpfedadamw.evidence.commitments import Commitment
 from dpfedadamw.evidence.exchanges import Exchange, extent, kept_coordinates
 from dpfedadamw.evidence.record_level import ClientEvidence, Unobserved, sampled_coordinates
 from dpfedadamw.federation.recording import RecordingOracle
-from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.noise import Method
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle
-from dpfedadamw.privacy.performance import PerformanceOptions
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import PoissonSampling
-from dpfedadamw.privacy.units.record import SingleRecords
+from dpfedadamw.units.record import SingleRecords
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 
 STEPS, PARTICIPATIONS = 10, 100

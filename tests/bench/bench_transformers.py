@@ -23,10 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.models import registry
 from dpfedadamw.models.networks.dropout import RecordDropout
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
-from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.vectors.flat import BLOCK_KINDS, FlatParameters, blocks_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpfedadamw.budget import charges, reservations
+from dpfedadamw.budget.dead_runs import Condition, read_ledger
 from dpfedadamw.experiment import prepare
-from dpfedadamw.privacy.budget import charges, reservations
-from dpfedadamw.privacy.budget.dead_runs import Condition, read_ledger
 from dpfedadamw.spec.reading import load
 from tests.crashes import cases
 from tests.crashes.apart import apart

@@ -15,12 +15,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpfedadamw.clipping.engines import choose
+from dpfedadamw.clipping.small_chain import SmallChain
 from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.models.networks.cnn import GroupNormCNN
 from dpfedadamw.models.networks.vit import VisionTransformer
-from dpfedadamw.privacy.clipping.engines import choose
-from dpfedadamw.privacy.clipping.small_chain import SmallChain
 from dpfedadamw.privacy.noise import on_device
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, r2_sc
 from torch import nn
 from torch.nn import functional
 
-from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.spec.task_section import (
     ClassificationTask,
     MultiLabelTask,

@@ -10,8 +10,8 @@ from functools import partial
 from scipy import optimize, stats
 
 from dpfedadamw import experiment
+from dpfedadamw.accounting import pld, rdp, record_level, registry
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.privacy.accounting import pld, rdp, record_level, registry
 from dpfedadamw.privacy.composition import Composition, mu_gdp
 from dpfedadamw.privacy.sampling import ShuffledEpochs
 from dpfedadamw.run import training as engine_run

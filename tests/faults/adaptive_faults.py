@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+from dpfedadamw.accounting.worst_case import SpendingBound
 from dpfedadamw.algorithms.adaptive_iterations import IterationSchedule
 from dpfedadamw.algorithms.adaptive_noise import NoiseSchedule
 from dpfedadamw.algorithms.base import ScheduledRound
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import oracle
-from dpfedadamw.privacy.accounting.worst_case import SpendingBound
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
-from dpfedadamw.privacy.units import record
+from dpfedadamw.units import record
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec
 

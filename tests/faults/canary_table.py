@@ -24,12 +24,12 @@ from audit.checks.canaries import CANARIES, CANARY_CLIENTS
 from audit.reading.bundle import open_bundle
 from dpfedadamw import spec as specs
 from dpfedadamw.canaries.engine import CanaryOrder
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy import oracle, updates
-from dpfedadamw.privacy.clipping.clipped_sum import ClippedSum, Clipping
-from dpfedadamw.privacy.clipping.engines import choose
+from dpfedadamw.privacy.clipped_sum import ClippedSum, Clipping
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.updates import ClippedUpdate
 from dpfedadamw.run import training as engine_run

@@ -8,14 +8,13 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.base import Upload
-from dpfedadamw.federation import release
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.privacy import updates
 from dpfedadamw.privacy.grid import on_grid
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
-from dpfedadamw.privacy.units import client as unit
 from dpfedadamw.privacy.updates import ClippedUpdate, sum_of_updates
+from dpfedadamw.units import client as unit
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.faults.upload_faults import (
     a_loss_in_low_bits_of_the_weights,
@@ -91,7 +90,6 @@ def weighted_by_size(patch: Patch) -> None:
         )
 
     patch.setattr(updates, "sum_of_updates", weighted)
-    patch.setattr(release, "sum_of_updates", weighted)
 
 
 def silent_when_empty(patch: Patch) -> None:
@@ -174,8 +172,8 @@ def a_clean_update_at_the_end(patch: Patch) -> None:
 
 
 def a_loss_in_low_bits(patch: Patch) -> None:
-    rounded = release.on_grid
-    patch.setattr(release, "on_grid", lambda values, bits: in_low_bits(rounded(values, bits), 2.3))
+    rounded = updates.on_grid
+    patch.setattr(updates, "on_grid", lambda values, bits: in_low_bits(rounded(values, bits), 2.3))
 
 
 _BY = {"server": client_spec, "clients": by_clients}

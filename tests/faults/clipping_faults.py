@@ -7,10 +7,10 @@ import itertools
 
 import torch
 
+from dpfedadamw.clipping.engines import ClippedSum, choose
 from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.privacy import oracle
-from dpfedadamw.privacy.clipping.engines import ClippedSum, choose
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from tests.faults.fault import Fault, FaultGroup, Patch
 from tests.runs import small_spec

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dpfedadamw.cli.replaying import order_of, replay_of
 from dpfedadamw.evidence.commitments import digest_of_commitments
-from dpfedadamw.evidence.record_level import ClientEvidence, Query
+from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy import oracle as oracle_module
@@ -29,7 +29,7 @@ from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
 from dpfedadamw.privacy.noise.streams import Stream
-from dpfedadamw.privacy.oracle import PrivateOracle
+from dpfedadamw.privacy.oracle import PrivateOracle, Query
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import computing
 from dpfedadamw.run import training as engine_run

@@ -14,10 +14,10 @@ from dpfedadamw.federation.record import RecordLevel
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.filing import after_training as filing
 from dpfedadamw.privacy.ledger import Ledger, canonical
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.run import computing
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.spec import Spec
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.faults.fault import Fault, FaultGroup, Findings, Patch
 from tests.runs import attest, begin, small_spec
@@ -27,7 +27,7 @@ FORGOTTEN = 2
 
 def forget_a_round(patch: Patch) -> None:
     """One round is neither charged nor noted, and the claim does without it."""
-    append_all, realised_claim = Ledger.append_all, PrivacyPlan.realised_claim
+    append_all, realised_claim = Ledger.append_all, RunPlan.realised_claim
 
     def forgetful(self, kind, many):
         many = list(many)
@@ -38,7 +38,7 @@ def forget_a_round(patch: Patch) -> None:
 
     patch.setattr(Ledger, "append_all", forgetful)
     patch.setattr(
-        PrivacyPlan,
+        RunPlan,
         "realised_claim",
         lambda self, entries: realised_claim(
             self, [entry for entry in entries if entry.get("round") != FORGOTTEN]

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from dpfedadamw import experiment
+from dpfedadamw.accounting import record_level
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.federation.worker import Worker
-from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.run import computing
 from dpfedadamw.run import training as engine_run
 from tests.faults.client_level_faults import client_spec

@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
+from dpfedadamw.accounting import record_level
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.privacy.accounting import record_level
 from dpfedadamw.privacy.cohorts import FixedClients, PoissonClients
 from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs

@@ -83,14 +83,14 @@ def chosen_by_one_client(patch: Patch) -> None:
 
 
 def top_of_the_clean_sum(patch: Patch) -> None:
-    release, renew = releases.release_mean, Sparsification.renew
+    release, renew = updates.release_mean, Sparsification.renew
     clean = []
 
     def watching(total, *rest):
         clean.append(total.float().numpy())
         return release(total, *rest)
 
-    patch.setattr(releases, "release_mean", watching)
+    patch.setattr(updates, "release_mean", watching)
     patch.setattr(
         Sparsification,
         "renew",

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
+from dpfedadamw.accounting import client_level, record_level
 from dpfedadamw.experiment import prepare
-from dpfedadamw.privacy.accounting import client_level, record_level
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.tuning import Trial
 from dpfedadamw.spec import NotTuned, Spec
+from dpfedadamw.units.plan import RunPlan
 from tests.faults.fault import Fault, FaultGroup, Findings, Patch, filed
 from tests.runs import probed, small_spec
 
@@ -60,12 +60,12 @@ def unchecked(patch: Patch) -> None:
 
 def selection_left_out(patch: Patch) -> None:
     """The claim is that of one run."""
-    realised = PrivacyPlan.realised_claim
+    realised = RunPlan.realised_claim
 
     def alone(self, entries):
         return realised(dataclasses.replace(self, tune=NotTuned()), entries)
 
-    patch.setattr(PrivacyPlan, "realised_claim", alone)
+    patch.setattr(RunPlan, "realised_claim", alone)
 
 
 def silent_about_looking(patch: Patch) -> None:

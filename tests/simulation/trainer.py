@@ -39,10 +39,7 @@ from dpfedadamw.privacy.noise.randomness import (
     ReproducibleRandomness,
     Stream,
 )
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import PoissonSampling
-from dpfedadamw.privacy.units.client import WholeClients
-from dpfedadamw.privacy.units.record import SingleRecords
 from dpfedadamw.run import checkpoints, computing, training
 from dpfedadamw.run.evaluation import Evaluation
 from dpfedadamw.run.journal import Journal
@@ -51,6 +48,9 @@ from dpfedadamw.storage import disk as storage
 from dpfedadamw.storage import lock
 from dpfedadamw.storage.disk import PRIVATE_MODE, write_atomically
 from dpfedadamw.storage.lock import RunLock
+from dpfedadamw.units.client import WholeClients
+from dpfedadamw.units.plan import RunPlan
+from dpfedadamw.units.record import SingleRecords
 from tests.simulation.machine import Machine, SimulatedDisk
 from tests.simulation.storage import StoredPath
 
@@ -79,7 +79,7 @@ class Toy:
     mode: str
 
     @functools.cached_property
-    def plan(self) -> PrivacyPlan:
+    def plan(self) -> RunPlan:
         """The product's plan, but for its accountants."""
         return _Plan(
             unit=SingleRecords() if self.unit == "record" else WholeClients(),
@@ -126,7 +126,7 @@ class Toy:
         )
 
 
-class _Plan(PrivacyPlan):
+class _Plan(RunPlan):
     def realised_claim(self, entries: Any) -> dict[str, Any]:
         return {"spends": sum(entry["kind"] == "spend" for entry in entries)}
 

@@ -26,10 +26,10 @@ from dpfedadamw.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from dpfedadamw.privacy.plan import PrivacyPlan
     from dpfedadamw.rundir import RunDirectory
     from dpfedadamw.spec.matrix import Sweep
     from dpfedadamw.sweep.selection import Selection
+    from dpfedadamw.units.plan import RunPlan
 
 
 def select(
@@ -104,7 +104,7 @@ def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
     return begun.publish()
 
 
-def foretell(sweep: Sweep, plan: PrivacyPlan, as_json: bool) -> None:
+def foretell(sweep: Sweep, plan: RunPlan, as_json: bool) -> None:
     """Say what a private selection will cost, before anything is drawn."""
     assert plan.trials is not None
     claim = plan.expected_claim(1)

@@ -16,19 +16,19 @@ import torch
 
 from dpfedadamw.algorithms.rules.adamw import AdamW
 from dpfedadamw.algorithms.server import Averaging
+from dpfedadamw.clipping.engines import choose
+from dpfedadamw.clipping.unclipped import PlainSum
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.federation.unprotected import Unprotected, record_loss
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
-from dpfedadamw.privacy.clipping.engines import choose
-from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
-from dpfedadamw.privacy.plan import PrivacyPlan
 from dpfedadamw.privacy.sampling import FullBatch
-from dpfedadamw.privacy.units.none import Nothing
 from dpfedadamw.spec import loads
+from dpfedadamw.units.none import Nothing
+from dpfedadamw.units.plan import RunPlan
 from dpfedadamw.vectors.flat import FlatParameters, blocks_of
 from tests.runs import played
 
@@ -136,7 +136,7 @@ def test_without_noise_and_clipping_the_trajectory_is_fedadamws(
     )
     sizes = {"second_moment": len(blocks.names) if blocks else flat.layout.size}
     server = Averaging({} if aggregation == "none" else sizes, keep_global_update=True)
-    plan = PrivacyPlan(
+    plan = RunPlan(
         unit=Nothing(),
         adjacency="none",
         clipping_norm=math.inf,

@@ -16,11 +16,11 @@ from dpfedadamw.canaries.crafted import (
     record_gradients,
 )
 from dpfedadamw.canaries.engine import CanaryOrder, draw_canaries
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.data.datasets import Dataset, Records
 from dpfedadamw.data.stored import StoredRecords
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.preprocessing import ImagePreprocessing
-from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.vectors.flat import FlatParameters
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from dpfedadamw.canaries.engine import CanaryEngine, CanaryOrder, draw_canaries, spread
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.federation.unprotected import record_loss
-from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 
 CLIPPING_NORM = 0.5

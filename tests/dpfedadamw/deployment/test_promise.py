@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting.registry import claimed
 from dpfedadamw.deployment.promise import promises, sentences
 from dpfedadamw.deployment.site import reserve
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import foresee
-from dpfedadamw.privacy.accounting.registry import claimed
 from tests.runs import small_spec
 
 CLIENTS = ("data.clients=3", "federation.client_sampling=poisson")

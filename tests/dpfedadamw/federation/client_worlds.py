@@ -15,6 +15,7 @@ import torch
 
 from dpfedadamw import spec as specs
 from dpfedadamw.algorithms.registry import build
+from dpfedadamw.clipping.unclipped import PlainSum
 from dpfedadamw.evidence.client_level import UpdateRelease
 from dpfedadamw.federation.client import ClientLevel
 from dpfedadamw.federation.participation import ClientData
@@ -22,12 +23,11 @@ from dpfedadamw.federation.rounds import Federation
 from dpfedadamw.federation.unprotected import record_loss
 from dpfedadamw.federation.worker import Worker
 from dpfedadamw.models.networks.mlp import MultiLayerPerceptron
-from dpfedadamw.privacy.clipping.unclipped import PlainSum
 from dpfedadamw.privacy.grid import Grid
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
-from dpfedadamw.privacy.units.client import WholeClients
-from dpfedadamw.privacy.units.registry import make_plan
+from dpfedadamw.units.client import WholeClients
+from dpfedadamw.units.registry import make_plan
 from dpfedadamw.vectors.flat import FlatParameters
 from tests.runs import played
 

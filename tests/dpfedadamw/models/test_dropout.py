@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.models.networks.dropout import DropoutError, RecordDropout, dropping, number_layers
 from dpfedadamw.models.networks.vit import VisionTransformer
-from dpfedadamw.privacy.clipping.engines import choose
-from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_agrees, cross_entropy
+from tests.dpfedadamw.clipping.clipping_harness import assert_agrees, cross_entropy
 
 
 class Dropping(nn.Module):

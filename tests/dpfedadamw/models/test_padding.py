@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.models.networks.dropout import RecordDropout, dropping
 from dpfedadamw.models.transformers import classifier
 from dpfedadamw.models.transformers.classifier import TransformerClassifier
@@ -24,10 +25,9 @@ from dpfedadamw.models.transformers.padding import (
     groups_of_like_length,
     places_in_use,
 )
-from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.privacy.oracle import clipped_sum
 from dpfedadamw.vectors.flat import FlatParameters
-from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_same, cross_entropy, engine_of
+from tests.dpfedadamw.clipping.clipping_harness import assert_same, cross_entropy, engine_of
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")

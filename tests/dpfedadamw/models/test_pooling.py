@@ -20,7 +20,7 @@ from dpfedadamw.models.transformers.keys import (
 )
 from reports.content.parts import Setting
 from reports.render import model_card
-from tests.dpfedadamw.privacy.clipping.clipping_harness import (
+from tests.dpfedadamw.clipping.clipping_harness import (
     assert_agrees,
     assert_same,
     cross_entropy,

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from dpfedadamw.clipping.engines import choose
 from dpfedadamw.models import registry
 from dpfedadamw.models.errors import ModelError
 from dpfedadamw.models.transformers import classifier
@@ -19,8 +20,8 @@ from dpfedadamw.models.transformers.attention_roles import roles_of
 from dpfedadamw.models.transformers.keys import LoraSpec, PlainTuningSpec, TransformerSpec
 from dpfedadamw.models.transformers.published import PUBLISHED
 from dpfedadamw.preprocessing import ImagePreprocessing, TextPreprocessing
-from dpfedadamw.privacy.clipping.engines import choose
 from dpfedadamw.vectors.flat import BLOCK_KINDS, blocks_of, layout_of
+from tests.dpfedadamw.clipping.clipping_harness import assert_agrees, cross_entropy
 from tests.dpfedadamw.models.small_transformers import (
     BATCH,
     CHANGES,
@@ -29,7 +30,6 @@ from tests.dpfedadamw.models.small_transformers import (
     records_for,
     small,
 )
-from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_agrees, cross_entropy
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")

@@ -9,7 +9,7 @@ import torch
 from audit.reading.ledger import Grid as StatedGrid
 from audit.replay import grid as judged
 from dpfedadamw.privacy.grid import Grid, on_grid
-from dpfedadamw.privacy.units.registry import UNITS
+from dpfedadamw.units.registry import UNITS
 
 RANDOM = torch.Generator().manual_seed(4)
 

@@ -12,16 +12,15 @@ from torch.overrides import TorchFunctionMode
 
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.privacy import oracle as module
-from dpfedadamw.privacy.clipping.clipped_sum import Clipping
-from dpfedadamw.privacy.clipping.reference import LoopEngine
+from dpfedadamw.privacy.clipped_sum import Clipping
 from dpfedadamw.privacy.noise.noise import NoiseAhead, add_gaussian_noise
 from dpfedadamw.privacy.noise.randomness import ReproducibleRandomness
 from dpfedadamw.privacy.oracle import Charge, PrivateOracle, clipped_sum
-from dpfedadamw.privacy.performance import PerformanceOptions
+from dpfedadamw.privacy.plain_form import LoopEngine
 from dpfedadamw.privacy.sampling import FixedSizeSampling, PoissonSampling, ShuffledEpochs
 from dpfedadamw.profiling import profiled
 from dpfedadamw.vectors.flat import FlatParameters
-from tests.dpfedadamw.privacy.clipping.clipping_harness import assert_same, weighted_squares
+from tests.dpfedadamw.clipping.clipping_harness import assert_same, weighted_squares
 
 RECORDS, DEVIATION, NORM = 12, 0.75, 0.4
 INPUTS = torch.randn(RECORDS, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -93,7 +92,7 @@ def oracle(
         batches=stream("batches"),
         noise=stream("noise"),
         evidence=written,
-        performance=PerformanceOptions(physical_batch_size=most),
+        physical_batch_size=most,
     )
 
 

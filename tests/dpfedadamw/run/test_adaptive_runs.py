@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.errors import PrivacyError
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation import rounds
 from dpfedadamw.filing import after_training as filing
-from dpfedadamw.privacy.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.calibrate import Solve, View, calibrate
 from dpfedadamw.rundir import open_existing

@@ -14,13 +14,13 @@ import torch
 import yaml
 
 from dpfedadamw import spec as specs
+from dpfedadamw.budget import reservations
+from dpfedadamw.budget.charges import epsilon_of, reserved
+from dpfedadamw.budget.database import BudgetError
 from dpfedadamw.errors import SpecError
 from dpfedadamw.experiment import RunError
 from dpfedadamw.federation import rounds
 from dpfedadamw.filing import after_training as filing
-from dpfedadamw.privacy.budget import reservations
-from dpfedadamw.privacy.budget.charges import epsilon_of, reserved
-from dpfedadamw.privacy.budget.database import BudgetError
 from dpfedadamw.run import budget as budget_of_run
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.rundir import RunDirectory, open_existing

@@ -9,9 +9,9 @@ import weakref
 import numpy as np
 import torch
 
+from dpfedadamw.accounting import losses
 from dpfedadamw.experiment import prepare
 from dpfedadamw.federation.record import RecordLevel
-from dpfedadamw.privacy.accounting import losses
 from dpfedadamw.run.training import start, train
 from tests.runs import small_spec
 

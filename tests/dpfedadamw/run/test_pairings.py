@@ -8,7 +8,7 @@ import pytest
 
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
-from dpfedadamw.privacy.units.registry import make_plan
+from dpfedadamw.units.registry import make_plan
 
 KINDS = {
     "poisson": "{kind: poisson, expected_batch_size: 20}",

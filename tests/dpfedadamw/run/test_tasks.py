@@ -10,10 +10,10 @@ import torch
 
 from dpfedadamw import api
 from dpfedadamw import spec as specs
+from dpfedadamw.accounting.registry import headline
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.experiment import prepare
 from dpfedadamw.models.own.permission import allowing
-from dpfedadamw.privacy.accounting.registry import headline
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.run import training as engine
 from tests.runs import failing, small_spec, train

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from dpfedadamw.accounting.selection import commitment
 from dpfedadamw.experiment import RunError, prepare
 from dpfedadamw.filing import after_training as filing
-from dpfedadamw.privacy.accounting.selection import commitment
 from dpfedadamw.run import training as engine_run
 from dpfedadamw.run.header import UNACCOUNTED_TUNING
 from dpfedadamw.run.tuning import check_trial, read_trial

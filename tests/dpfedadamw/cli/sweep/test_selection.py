@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dpfedadamw.privacy.accounting.selection import Trials
+from dpfedadamw.accounting.selection import Trials
 from dpfedadamw.sweep import selection
 from tests.dpfedadamw.sweep.test_selection import PRIVATE, TUNE
 from tests.runs import call

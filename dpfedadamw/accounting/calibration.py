@@ -1,0 +1,213 @@
+"""Calibration: the noise, rounds, steps or batch size that a target ε leaves room for.
+
+Each solver inverts the tight accountant. The value returned was put through that accountant once
+more and never spends more than the target; where the quantity is continuous it spends at most 0.5 %
+less.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from dpfedadamw.accounting.search import largest_count, round_down, round_up, solve_number
+from dpfedadamw.accounting.views import server_worst_case, third_party_view
+from dpfedadamw.accounting.worst_case import Adaptation, NoiseDecay, SpendingBound
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.composition import check_delta
+from dpfedadamw.privacy.sampling import PoissonSampling, Sampling, composition_of, from_ledger
+
+__all__ = [
+    "PlannedRun",
+    "solve_batch_size",
+    "solve_local_steps",
+    "solve_noise_multiplier",
+    "solve_rounds",
+    "solve_step_limit",
+]
+
+_LARGEST_NOISE = 1e4
+_SMALLEST_NOISE = 0.05
+_SMALLEST_RATE = 1e-6
+# Of an expected batch, as a spec allows it.
+_SMALLEST_BATCH = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """A planned run, as far as its ε goes: the one thing that every solver here varies a part of.
+
+    Attributes:
+        sampling: how records are drawn.
+        records: R of each client; the smallest is the one for which a participation costs most.
+        noise_multiplier: σ.
+        rounds: T.
+        local_steps: K.
+        delta: δ.
+        queries_per_step: noised answers on each batch.
+        view: "server", whose worst case is a client in every round, or "third-party".
+        participation: l = S/N, used by the third party's view.
+        decay: how the noise may fall; the multiplier is then the first round's.
+    """
+
+    sampling: Sampling
+    records: tuple[int, ...]
+    noise_multiplier: float
+    rounds: int
+    local_steps: int
+    delta: float
+    queries_per_step: int = 1
+    view: str = "server"
+    participation: float = 1.0
+    decay: NoiseDecay | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has no ε."""
+        check_delta(self.delta)
+        if self.view not in ("server", "third-party"):
+            raise PrivacyError(
+                f"a view is towards the 'server' or a 'third-party', not '{self.view}'"
+            )
+
+    def epsilon(self) -> float:
+        """Return what the run will spend at most, in its view."""
+        per_round = composition_of(
+            self.sampling,
+            self.sampling.adjacency[0],
+            min(self.records),
+            self.noise_multiplier,
+            self.local_steps,
+            queries_per_step=self.queries_per_step,
+        )
+        adaptation = None
+        if self.decay is not None:
+            adaptation = Adaptation(self.local_steps, None, True, self.decay)
+        bound = SpendingBound(self.rounds, self.local_steps, self.noise_multiplier, adaptation)
+        if self.view == "server":
+            return server_worst_case(bound, per_round, self.delta).value
+        view = third_party_view(bound, per_round, self.participation, self.delta)
+        return view.epsilon.value
+
+
+def solve_noise_multiplier(target_epsilon: float, run: PlannedRun) -> float:
+    """Return the smallest noise multiplier, to six digits, that keeps to a target ε.
+
+    Args:
+        target_epsilon: ε > 0 to keep to.
+        run: the run; its own noise multiplier plays no part.
+
+    Returns:
+        σ, whose ε lies in [0.995, 1] times the target.
+
+    Raises:
+        PrivacyError: if the target is out of reach; the text names the nearest reachable ε.
+    """
+    _check_target(target_epsilon)
+
+    def spent(noise_multiplier: float) -> float:
+        return replace(run, noise_multiplier=noise_multiplier).epsilon()
+
+    limits = (_SMALLEST_NOISE, _LARGEST_NOISE)
+    return solve_number(spent, 1.0, 4.0, limits, target_epsilon, round_up, "noise multiplier")
+
+
+def solve_batch_size(target_epsilon: float, run: PlannedRun) -> float:
+    """Return the largest batch size that keeps to a target ε.
+
+    An expected batch size is found to six digits; the size of batches of fixed size and of shuffled
+    epochs is a whole number, which the float then holds.
+
+    Args:
+        target_epsilon: ε > 0 to keep to.
+        run: the run; its own batch size plays no part.
+
+    Returns:
+        B, at most the reference size, or else the records of the smallest client; an expected one
+        below that has an ε in [0.995, 1] times the target.
+
+    Raises:
+        PrivacyError: if the target is out of reach; the text names the nearest reachable ε.
+    """
+    _check_target(target_epsilon)
+    given, smallest = run.sampling, float(min(run.records))
+    if isinstance(given, PoissonSampling):
+        if given.stated_rate is not None:
+            raise PrivacyError(
+                "privacy.sampling.rate: the spec states the rate, so that no batch size changes "
+                "epsilon; leave it out, or give reference_size in its place"
+            )
+        smallest = given.reference_size or smallest
+
+    def spent(batch_size: float) -> float:
+        size = min(batch_size, smallest)
+        if isinstance(given, PoissonSampling):
+            return replace(run, sampling=replace(given, expected_batch_size=size)).epsilon()
+        return replace(run, sampling=from_ledger(given.event_kind, size)).epsilon()
+
+    if spent(smallest) <= target_epsilon:
+        return smallest
+    if not isinstance(given, PoissonSampling):
+        return float(largest_count(spent, target_epsilon, "record in a batch"))
+    limits = (smallest, max(_SMALLEST_BATCH, _SMALLEST_RATE * smallest))
+    return solve_number(spent, smallest, 0.25, limits, target_epsilon, round_down, "batch size")
+
+
+def solve_rounds(target_epsilon: float, run: PlannedRun) -> int:
+    """Return the largest number of rounds that keeps to a target ε.
+
+    Args:
+        target_epsilon: ε > 0 to keep to.
+        run: the run; its own number of rounds plays no part.
+
+    Raises:
+        PrivacyError: if one round already spends more, or a million spend less.
+    """
+    _check_target(target_epsilon)
+    return largest_count(
+        lambda count: replace(run, rounds=count).epsilon(), target_epsilon, "round"
+    )
+
+
+def solve_local_steps(target_epsilon: float, run: PlannedRun) -> int:
+    """Return the largest number of local steps a round that keeps to a target ε.
+
+    Args:
+        target_epsilon: ε > 0 to keep to.
+        run: the run; its own number of local steps plays no part.
+
+    Raises:
+        PrivacyError: if one local step already spends more, or a million spend less.
+    """
+    _check_target(target_epsilon)
+    return largest_count(
+        lambda count: replace(run, local_steps=count).epsilon(), target_epsilon, "local step"
+    )
+
+
+def solve_step_limit(target_epsilon: float, run: PlannedRun, most: int) -> int:
+    """Return R_c, how many local steps in all a target ε affords (ALI-DPFL, Algorithm 3).
+
+    The algorithm is a bisection whose printed loop ends at once; this one keeps going until the
+    number is exact: it fits the target, and one more step would not.
+
+    Args:
+        target_epsilon: ε > 0 to keep to, towards the server.
+        run: the run; its own rounds and local steps play no part.
+        most: steps that rounds and their bounds leave room for, at least 1; no more is asked for.
+
+    Raises:
+        PrivacyError: if one step already spends more.
+    """
+    _check_target(target_epsilon)
+    once = replace(run, rounds=1, view="server", decay=None)
+    return largest_count(
+        lambda steps: replace(once, local_steps=steps).epsilon(),
+        target_epsilon,
+        "local step",
+        most,
+    )
+
+
+def _check_target(target: float) -> None:
+    if not (math.isfinite(target) and target > 0):
+        raise PrivacyError(f"a target epsilon is a positive number, not {target}")

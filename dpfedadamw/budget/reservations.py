@@ -1,0 +1,283 @@
+"""Reserving, settling and reading a data set's budget: no run begins that could overspend it.
+
+Before a run's first charge the most that it can cost is reserved, in one transaction with the sum
+of all that others hold and have spent. When it ends, it is settled at what its ledger says. A run
+that died is settled by whoever reserves next. In doubt a reservation stays as it is.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpfedadamw.accounting.search import largest_count
+from dpfedadamw.budget import database
+from dpfedadamw.budget.charges import Cost, Entries, charged, composed, epsilon_of
+from dpfedadamw.budget.database import (
+    RUNNING,
+    SETTLED,
+    STARTING,
+    Account,
+    BudgetError,
+    Reservation,
+)
+from dpfedadamw.budget.dead_runs import Condition, Held, examine, this_machine
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.storage.lock import is_held as lock_is_held
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a run asks of a budget.
+
+    Attributes:
+        account: The data set's budget, as the run's spec states it.
+        run: The run's identifier.
+        directory: Where it is, or will be once it appears.
+        cost: The most that it can spend, with what it has spent before if it is continued.
+        cost_of_rounds: What a number of rounds would cost at most, to say how many would fit; None
+            where that is no way out.
+        most_rounds: How many rounds the run has.
+    """
+
+    account: Account
+    run: str
+    directory: Path
+    cost: Cost
+    cost_of_rounds: Callable[[int], Cost] | None = None
+    most_rounds: int = 1
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a data set's budget stands.
+
+    Attributes:
+        account: The budget.
+        reservations: What each run holds or has spent, with what is known of it.
+        spent: ε of all that is settled.
+        epsilon: ε of all that is settled or reserved, which is what must fit.
+        by_accountant: The same by every accountant.
+    """
+
+    account: Account
+    reservations: tuple[tuple[Reservation, Condition], ...]
+    spent: float
+    epsilon: float
+    by_accountant: dict[str, float]
+
+    @property
+    def left(self) -> float:
+        """Budget minus what is charged; a run may cost more than this and fit, never less."""
+        return max(0.0, self.account.epsilon - self.epsilon)
+
+
+def reserve(path: Path, request: Request, is_held: Held = lock_is_held) -> str:
+    """Reserve the most that a new run can cost, in one transaction.
+
+    Args:
+        path: The budget's file; made if there is none.
+        request: What is asked for.
+        is_held: Whether some process holds a run directory.
+
+    Returns:
+        The reservation's identifier. `confirm` it before anything is spent.
+
+    Raises:
+        BudgetError: If the run could exceed the budget; nothing is reserved then.
+    """
+    new = Reservation(
+        identifier=secrets.token_hex(16),
+        data_sha256=request.account.data_sha256,
+        run=request.run,
+        directory=str(request.directory.absolute()),
+        machine=this_machine(),
+        state=STARTING,
+        cost=request.cost,
+    )
+    _add(path, new, request, is_held)
+    return new.identifier
+
+
+def confirm(path: Path, identifier: str) -> None:
+    """Say that a run's directory is there, before its first charge.
+
+    Raises:
+        BudgetError: If the reservation was given away because the run seemed to have died.
+    """
+    with database.change(path) as budget:
+        found = budget.find(identifier)
+        if found is None or found.state != STARTING:
+            raise BudgetError(
+                f"{path}: the reservation of this run was settled before the run began; start it "
+                "anew"
+            )
+        budget.write(replace(found, state=RUNNING))
+
+
+def reserve_again(
+    path: Path, identifier: str, request: Request, is_held: Held = lock_is_held
+) -> None:
+    """Reserve for a run that is continued what it has spent and the most that it still can.
+
+    Whoever continues a run holds its directory, so nobody settles it meanwhile.
+
+    Raises:
+        BudgetError: If the budget does not know the run, or could be exceeded.
+    """
+    if not path.exists():
+        raise BudgetError(
+            f"budget.file: {path} is not there, and the run has spent of it; run from the folder "
+            "from which it was started, or put the file back"
+        )
+    with database.read(path) as budget:
+        found = budget.find(identifier)
+    if found is None:
+        raise BudgetError(
+            f"budget.file: {path} knows nothing of this run; it is another budget, or an older "
+            "copy; put back the one that the run was started with"
+        )
+    continued = replace(
+        found,
+        directory=str(request.directory.absolute()),
+        machine=this_machine(),
+        state=RUNNING,
+        cost=request.cost,
+    )
+    _add(path, continued, request, is_held)
+
+
+def settle(path: Path, identifier: str, entries: Entries) -> Standing:
+    """Give back what a run did not spend, and say how the budget stands then.
+
+    Args:
+        path: The budget's file.
+        identifier: The reservation.
+        entries: The run's whole ledger; of a run that never began, nothing.
+
+    Raises:
+        BudgetError: If the budget does not know the reservation.
+    """
+    cost = charged(entries) if entries else ()
+    with database.change(path) as budget:
+        found = budget.find(identifier)
+        if found is None:
+            raise BudgetError(f"{path}: knows nothing of the reservation {identifier}")
+        budget.write(replace(found, state=SETTLED, cost=cost))
+        account = budget.account(found.data_sha256)
+        assert account is not None
+        every = budget.reservations(account.data_sha256)
+    return _standing(account, [(one, Condition(one.state)) for one in every])
+
+
+def standings(path: Path, is_held: Held = lock_is_held) -> list[Standing]:
+    """How the budget of every data set stands; nothing is changed.
+
+    Raises:
+        BudgetError: If there is no such budget, or it cannot be read.
+    """
+    with database.read(path) as budget:
+        found = [
+            (account, budget.reservations(account.data_sha256)) for account in budget.accounts()
+        ]
+    return [
+        _standing(account, [(one, examine(one, is_held)[0]) for one in every])
+        for account, every in found
+    ]
+
+
+def _add(path: Path, new: Reservation, request: Request, is_held: Held) -> None:
+    wanted = request.account
+    with database.change(path) as budget:
+        known = budget.account(wanted.data_sha256)
+        account = known or wanted
+        _agree(path, account, wanted)
+        others = []
+        for one in budget.reservations(wanted.data_sha256):
+            if one.identifier == new.identifier:
+                continue
+            condition, cost = examine(one, is_held)
+            if condition in (Condition.stopped, Condition.never_began):
+                budget.write(replace(one, state=SETTLED, cost=cost))
+            others.append(cost)
+        if _fits([*others, new.cost], account):
+            if known is None:
+                budget.open_account(account)
+            budget.write(new)
+            return
+    # What is said of the refusal takes time, and the budget is free meanwhile.
+    raise _exceeded(path, account, others, request)
+
+
+def _fits(costs: list[Cost], account: Account) -> bool:
+    return epsilon_of(costs, account.delta) <= account.epsilon
+
+
+def _exceeded(path: Path, account: Account, others: list[Cost], request: Request) -> BudgetError:
+    before = epsilon_of(others, account.delta)
+    after = epsilon_of([*others, request.cost], account.delta)
+    advice = "wait until other runs have ended, or spend less"
+    if request.cost_of_rounds is not None and request.most_rounds > 1:
+        cost_of = request.cost_of_rounds
+        try:
+            rounds = largest_count(
+                lambda count: epsilon_of([*others, cost_of(count)], account.delta),
+                account.epsilon,
+                "round",
+                request.most_rounds,
+            )
+            fitting = "1 round" if rounds == 1 else f"{rounds} rounds"
+            advice = f"{fitting} would fit instead of {request.most_rounds}"
+        except PrivacyError:
+            advice = "not even one round would fit"
+    return BudgetError(
+        f"budget: this run could cost ε = {epsilon_of([request.cost], account.delta):.4g}, and "
+        f"with what is charged to {path} already, {before:.4g}, come to {after:.4g} of "
+        f"{account.epsilon:g} at δ = {account.delta:g}; "
+        f"{max(0.0, account.epsilon - before):.4g} is left, and {advice}"
+    )
+
+
+def _agree(path: Path, account: Account, wanted: Account) -> None:
+    """Refuse what cannot be composed with what is charged to a budget."""
+    data = f"{path}, data set {account.dataset}"
+    if wanted.unit != account.unit:
+        raise BudgetError(
+            f"privacy.unit: is {wanted.unit}, and runs on {data} protect the unit {account.unit}; "
+            f"the two do not compose; use {account.unit}"
+        )
+    if wanted.adjacency != account.adjacency:
+        raise BudgetError(
+            f"privacy.adjacency: is {wanted.adjacency}, and runs on {data} are accounted under "
+            f"{account.adjacency}; the two do not compose: a record that is replaced is not one "
+            f"that is added or removed. Use {account.adjacency}"
+        )
+    if wanted.partition_sha256 != account.partition_sha256:
+        raise BudgetError(
+            f"data.partition: divides the records otherwise than in earlier runs on {data}; what "
+            "one client held, several hold now, so what protects a client then and now does not "
+            "compose. Use the same partition, seed and test_fraction"
+        )
+    for key, given, noted in (
+        ("epsilon", wanted.epsilon, account.epsilon),
+        ("delta", wanted.delta, account.delta),
+    ):
+        if given != noted:
+            raise BudgetError(
+                f"budget.{key}: is {given:g}, and the budget of {data} has {noted:g} since its "
+                f"first run; say {noted:g}. A budget that could be raised would bound nothing"
+            )
+
+
+def _standing(account: Account, found: list[tuple[Reservation, Condition]]) -> Standing:
+    settled = [one.cost for one, _ in found if one.state == SETTLED]
+    every = [one.cost for one, _ in found]
+    return Standing(
+        account,
+        tuple(found),
+        spent=epsilon_of(settled, account.delta),
+        epsilon=epsilon_of(every, account.delta),
+        by_accountant=composed(every, account.delta),
+    )

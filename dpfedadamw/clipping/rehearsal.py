@@ -1,0 +1,134 @@
+"""Whether an engine understands a model: a rehearsal against the plain per-record loop.
+
+Book-keeping, and Opacus likewise, takes a layer's first dimension for the records'. A model may
+well use it otherwise (sequences first, windows folded into the batch, a parameter indexed by
+place), and a gradient that is charged to the wrong record is not clipped. So before the first batch
+a copy of the model, with its parameters shaken, answers a few made-up records in both ways.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.clipping.grad_sample import GradSampleError
+from dpfedadamw.clipping.sites import BookKeepingError, views_of
+from dpfedadamw.privacy.clipped_sum import (
+    ClippedSum,
+    ClippedSumEngine,
+    Clipping,
+    Loss,
+    trainable_parameters,
+)
+from dpfedadamw.privacy.plain_form import LoopEngine
+
+# Two batch sizes: what depends on a dimension that merely has the size of one batch shows in the
+# other.
+_BATCH_SIZES = (3, 2)
+# Rounding in float32 stays far below; a record mistaken for another is of order one.
+_TOLERANCE = 2e-3
+
+
+def _unequal(norms: Tensor, _: float) -> Tensor:
+    """A factor of its own for every record, so that no two can be mistaken for one another."""
+    return 1.0 / (1.0 + torch.arange(len(norms), dtype=norms.dtype, device=norms.device))
+
+
+Make = Callable[[nn.Module, Clipping], ClippedSumEngine]
+
+
+def rehearse(
+    model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, make: Make, name: str
+) -> None:
+    """Compare an engine with the loop on made-up records of a batch's shape.
+
+    Inputs of floating point are drawn at random. Whole numbers are the batch's first record, moved
+    around: nothing but "agrees" comes of it.
+
+    Args:
+        model: The model; a copy of it is used, in evaluation mode.
+        loss: Outputs and targets to one loss a record.
+        inputs: A batch [b, …] with b ≥ 1, for its shape and dtype.
+        targets: Its targets.
+        make: Makes the engine for a copy of the model.
+        name: What messages call it.
+
+    Raises:
+        BookKeepingError: If the two disagree, or if the engine fails.
+    """
+    try:
+        # Frozen parameters stay as they are, so the copy shares them.
+        frozen: dict[int, object] = {id(p): p for p in model.parameters() if not p.requires_grad}
+        rehearsed = copy.deepcopy(model, frozen).eval()
+    except Exception as error:
+        raise BookKeepingError(f"the model cannot be copied for a rehearsal ({error})") from error
+    generator = torch.Generator().manual_seed(0)
+    for parameter in trainable_parameters(rehearsed).values():
+        _shake(parameter, generator)
+    for size in _BATCH_SIZES:
+        batch = _made_up(inputs, size, generator), targets[torch.arange(size) % len(targets)]
+        expected = _by_the_loop(rehearsed, loss, *batch)
+        try:
+            with warnings.catch_warnings():
+                # That something is slow here is said by what is chosen.
+                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                found = make(rehearsed, Clipping(1.0, _unequal))(*batch)
+        except (BookKeepingError, GradSampleError):
+            raise
+        except Exception as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BookKeepingError(f"its forward fails under {name} ({reason})") from error
+        _compare(trainable_parameters(rehearsed), expected, found)
+
+
+def _by_the_loop(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> ClippedSum:
+    """What an engine should find with factors `_unequal`."""
+    engine = LoopEngine(model, loss, Clipping(math.inf))
+    total: Tensor | None = None
+    norms = []
+    for record in range(len(targets)):
+        part = slice(record, record + 1)
+        one = engine(inputs[part], targets[part])
+        norms.append(one.raw_norms)
+        # In place and an exact factor, as `_unequal` gives: vectors may be long.
+        scaled = one.total.div_(1.0 + record)
+        total = scaled if total is None else total.add_(scaled)
+    assert total is not None
+    raw_norms = torch.cat(norms)
+    return ClippedSum(total, raw_norms, raw_norms, 0)
+
+
+def _shake(parameter: Tensor, generator: torch.Generator) -> None:
+    """Move a parameter a little: one at zero would hide the gradients of others."""
+    values = parameter.detach()
+    spread = float(values.double().std()) if values.numel() > 1 else 0.0
+    noise = torch.randn(values.shape, generator=generator).to(values)
+    parameter.data = values + (0.02 + 0.1 * spread) * noise
+
+
+def _made_up(inputs: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    if inputs.is_floating_point():
+        return torch.randn(size, *inputs.shape[1:], generator=generator).to(inputs)
+    last = inputs.dim() - 1
+    rolled = [inputs[:1].roll(shift, last) if last else inputs[:1] for shift in range(size)]
+    return torch.cat(rolled)
+
+
+def _compare(parameters: dict[str, nn.Parameter], expected: ClippedSum, found: ClippedSum) -> None:
+    whole = float(expected.total.double().norm())
+    views = views_of(found.total, parameters)
+    for name, right in views_of(expected.total, parameters).items():
+        error = float((views[name].double() - right.double()).norm())
+        if not error <= _TOLERANCE * float(right.double().norm()) + 1e-5 * whole:
+            raise BookKeepingError(
+                f"parameter {name!r} is used in a way that it cannot follow (its gradients differ "
+                "from the loop's)"
+            )
+    error = float((found.raw_norms - expected.raw_norms).abs().max())
+    if not error <= _TOLERANCE * float(expected.raw_norms.max()):
+        raise BookKeepingError("norms differ from the loop's")

@@ -1,0 +1,328 @@
+"""Where a model's trainable parameters are used, and how each place hands over its gradients.
+
+Book-keeping replaces the forward of every layer that it knows. A small layer that it does not know
+runs under vmap with one copy of its parameters a record; a parameter that a larger module uses
+itself (a class token, a position embedding) is swapped for such copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils import _pytree as pytree
+
+from dpfedadamw.clipping import layers as layer_functions
+from dpfedadamw.clipping import low_rank
+from dpfedadamw.clipping.forms import GradientForm
+from dpfedadamw.clipping.layers import Receiver
+from dpfedadamw.clipping.low_rank import LowRankPair
+from dpfedadamw.clipping.short import ShortGradients
+from dpfedadamw.privacy.clipped_sum import ClippingError
+
+LayerForward = Callable[[nn.Module, Tensor, Receiver], Tensor]
+
+_KNOWN: tuple[tuple[type[nn.Module], LayerForward], ...] = (
+    (nn.Linear, layer_functions.linear),
+    (nn.Conv2d, layer_functions.convolution),
+    (nn.LayerNorm, layer_functions.layer_norm),
+    (nn.GroupNorm, layer_functions.group_norm),
+    (nn.Embedding, layer_functions.lookup),
+)
+# Modules that use the parameters of modules inside them; they run under vmap as a whole.
+_WHOLE = (nn.MultiheadAttention, nn.RNNBase)
+
+
+class BookKeepingError(ClippingError):
+    """Book-keeping cannot give this model's per-record gradients; other engines may."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where parameters are used.
+
+    Attributes:
+        name: The module's name; the parameter's for a copied one.
+        module: The module.
+        parameters: Full names of its trainable parameters by "weight" or "bias"; by their own names
+            where the module runs under vmap or is a low-rank pair; "weight" alone for a copied one.
+        kind: "layer", "pair", "vmap" or "copies".
+        forward: The layer's forward, for "layer".
+        pair: The low-rank pair, for "pair".
+    """
+
+    name: str
+    module: nn.Module
+    parameters: Mapping[str, str]
+    kind: str
+    forward: LayerForward | None = None
+    pair: LowRankPair | None = None
+
+
+def sites_of(model: nn.Module, *, pairs: bool = True) -> tuple[Site, ...]:
+    """The places of all trainable parameters.
+
+    Args:
+        model: The model.
+        pairs: Whether a low-rank pair and the layer beside it are one place where they can be.
+
+    Raises:
+        BookKeepingError: If a parameter is shared between modules, or a module's forward has been
+            replaced on the instance.
+    """
+    sites: list[Site] = []
+    owners: dict[Tensor, str] = {}
+    whole: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        prefix = f"{name}." if name else ""
+        own = {
+            key: prefix + key
+            for key, parameter in module._parameters.items()
+            if parameter is not None and parameter.requires_grad
+        }
+        for key, full in own.items():
+            other = owners.setdefault(module._parameters[key], full)
+            if other != full:
+                raise BookKeepingError(f"{other!r} and {full!r} are one parameter")
+        is_whole = isinstance(module, _WHOLE)
+        pair = low_rank.pair_of(module) if pairs else None
+        if not (own or is_whole or pair) or (whole and name.startswith(whole)):
+            continue
+        if "forward" in vars(module):
+            raise BookKeepingError(f"the forward of {name or 'the model'!r} has been replaced")
+        if pair is not None:
+            inside = {f"{part}.weight": f"{prefix}{part}.weight" for part in pair.names}
+            sites.append(Site(name, module, inside, "pair", pair=pair))
+            whole += (prefix,)
+            continue
+        forward = _known_forward(module)
+        if forward is not None:
+            sites.append(Site(name, module, own, "layer", forward))
+            continue
+        inside = {key: prefix + key for key, p in module.named_parameters() if p.requires_grad}
+        alone = own.keys() == inside.keys() and not getattr(module, "accepts_copies", False)
+        if is_whole or alone:
+            sites.append(Site(name, module, inside, "vmap"))
+            whole += (prefix,)
+        else:
+            sites += [Site(full, module, {"weight": full}, "copies") for full in own.values()]
+    return tuple(sites)
+
+
+def _known_forward(module: nn.Module) -> LayerForward | None:
+    if isinstance(module, nn.Embedding) and (
+        module.max_norm is not None or module.scale_grad_by_freq
+    ):
+        return None
+    for kind, forward in (*_KNOWN, *_known_elsewhere()):
+        same = isinstance(module, kind) and type(module).forward is kind.forward
+        # A weight that is computed from other parameters is not among the module's own.
+        if same and "weight" in module._parameters:
+            return forward
+    return None
+
+
+def _known_elsewhere() -> tuple[tuple[type[nn.Module], LayerForward], ...]:
+    """Layers of libraries that a model may come from; where it does, its library is loaded."""
+    library = sys.modules.get("transformers.pytorch_utils")
+    return () if library is None else ((library.Conv1D, layer_functions.transposed_linear),)
+
+
+@dataclass
+class Record:
+    """What the uses of one site in one pass have left behind.
+
+    Attributes:
+        site: The site.
+        short: Where its short gradients go, beside those of all other sites.
+        key: Which of its parameters, where each has a record of its own; empty for all of them.
+        uses: Number of uses in the forward pass.
+        form: Its other per-record gradients, once a backward pass has come by; None for none.
+        squared_norms: Their squared norms, float64 [b].
+        method: How the norms were found.
+    """
+
+    site: Site
+    short: ShortGradients
+    key: str = ""
+    uses: int = 0
+    form: GradientForm | None = None
+    squared_norms: Tensor | None = None
+    method: str = "no gradient"
+
+    def receive(self, form: GradientForm) -> None:
+        """Take the gradients of one use."""
+        if self.uses == 1:
+            # While its inputs and output gradients are still in the processor's cache.
+            self._measure(form)
+            return
+        # The norm of a sum over uses is not a sum of norms: gradients are added up in full.
+        kept = form.kept()
+        self.form = kept if self.form is None else self.form.kept().plus(kept)
+
+    def finish(self) -> Tensor | None:
+        """Squared norms of what is not short over all uses, float64 [b]; None for nothing."""
+        if self.form is not None and self.squared_norms is None:
+            self._measure(self.form)
+        return self.squared_norms
+
+    def _measure(self, form: GradientForm) -> None:
+        self.method = self.site.kind if self.site.kind in ("vmap", "copies") else form.method
+        short, self.form = form.apart()
+        for name, gradients in short.items():
+            self.short.add(self._full(name), gradients)
+        if self.form is not None:
+            self.squared_norms = self.form.squared_norms()
+
+    def _full(self, name: str) -> str:
+        return self.site.parameters[self.key or name]
+
+    def targets(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The views into the total that its form writes to, out of all by full name."""
+        if self.key:
+            return {"weight": views[self.site.parameters[self.key]]}
+        return {key: views[full] for key, full in self.site.parameters.items()}
+
+    def receiver(self) -> Receiver:
+        """Where a use of the site hands over its gradients."""
+        self.uses += 1
+        keys = self.site.parameters
+        return Receiver(self.key != "" or "weight" in keys, "bias" in keys, self.receive)
+
+
+@dataclass
+class Pass:
+    """One forward and backward pass over a batch.
+
+    Attributes:
+        batch: Number of records b.
+        records: What each site has left behind.
+        short: The short gradients of all of them.
+    """
+
+    batch: int
+    records: list[Record] = field(default_factory=list)
+    short: ShortGradients = field(default_factory=ShortGradients)
+
+    @contextlib.contextmanager
+    def watching(self, sites: Sequence[Site]) -> Iterator[None]:
+        """Let the sites of a model hand over their gradients, for the duration of a block."""
+        with contextlib.ExitStack() as undo:
+            for site in sites:
+                if site.kind == "copies":
+                    self._swap_parameter(site, undo)
+                elif site.kind == "vmap":
+                    self._swap_forward(site, self._under_vmap(site), undo)
+                elif site.kind == "pair":
+                    self._swap_forward(site, self._pair(site), undo)
+                else:
+                    self._swap_forward(site, self._layer(site), undo)
+            yield
+
+    def _swap_forward(
+        self, site: Site, forward: Callable[..., Any], undo: contextlib.ExitStack
+    ) -> None:
+        vars(site.module)["forward"] = forward
+        undo.callback(vars(site.module).pop, "forward")
+
+    def _swap_parameter(self, site: Site, undo: contextlib.ExitStack) -> None:
+        key = site.name.rpartition(".")[2]
+        parameters: dict[str, Any] = site.module._parameters
+        original = parameters[key]
+        parameters[key] = layer_functions.copies(original, self.batch, self._new(site).receiver())
+        undo.callback(parameters.__setitem__, key, original)
+
+    def _new(self, site: Site, key: str = "") -> Record:
+        record = Record(site, self.short, key)
+        self.records.append(record)
+        return record
+
+    def _layer(self, site: Site) -> Callable[[Tensor], Tensor]:
+        record, layer = self._new(site), site.forward
+        assert layer is not None
+
+        def forward(input: Tensor) -> Tensor:
+            if len(input) == 1 and isinstance(site.module, nn.Embedding):
+                # Places that all records share, as 0, 1, 2, … for positions.
+                input = input.expand(self.batch, *input.shape[1:])
+            self._check_records(site, input)
+            return layer(site.module, input, record.receiver())
+
+        return forward
+
+    def _pair(self, site: Site) -> Callable[[Tensor], Tensor]:
+        pair = site.pair
+        assert pair is not None
+        *down, up = (self._new(site, key) for key in site.parameters)
+
+        def forward(input: Tensor) -> Tensor:
+            self._check_records(site, input)
+            of_down = down[0].receiver() if down else None
+            return low_rank.low_rank(pair, input, of_down, up.receiver())
+
+        return forward
+
+    def _check_records(self, site: Site, inputs: Tensor) -> None:
+        layer = site.kind in ("layer", "pair") and not isinstance(site.module, nn.Embedding)
+        if inputs.dim() < (2 if layer else 1) or len(inputs) != self.batch:
+            raise BookKeepingError(
+                f"layer {site.name!r} sees inputs of shape {tuple(inputs.shape)}, whose first "
+                f"dimension is not the {self.batch} records'"
+            )
+
+    def _under_vmap(self, site: Site) -> Callable[..., Any]:
+        module = site.module
+        original = type(module).forward
+        records = {key: self._new(site, key) for key in site.parameters}
+        parameters = dict(module.named_parameters())
+        inside = False
+
+        def forward(*arguments: Any, **options: Any) -> Any:
+            nonlocal inside
+            if inside:
+                return original(module, *arguments, **options)
+            if any(isinstance(value, Tensor) for value in options.values()):
+                raise BookKeepingError(f"layer {site.name!r} takes tensors by name")
+            tensors = [value for value in arguments if isinstance(value, Tensor)]
+            for value in tensors:
+                self._check_records(site, value)
+            values = {
+                key: layer_functions.copies(parameters[key][None], self.batch, record.receiver())
+                for key, record in records.items()
+            }
+            rest: list[Any] = []
+
+            def one(values: dict[str, Tensor], tensors: list[Tensor]) -> list[Tensor]:
+                given = iter(tensors)
+                filled = tuple(
+                    next(given)[None] if isinstance(value, Tensor) else value for value in arguments
+                )
+                outputs, structure = pytree.tree_flatten(
+                    functional_call(module, values, filled, options)
+                )
+                rest[:] = [structure, *(None if isinstance(o, Tensor) else (o,) for o in outputs)]
+                return [output[0] for output in outputs if isinstance(output, Tensor)]
+
+            inside = True
+            try:
+                found = iter(vmap(one, randomness="different")(values, tensors))
+            finally:
+                inside = False
+            structure, *others = rest
+            return pytree.tree_unflatten(
+                [next(found) if other is None else other[0] for other in others], structure
+            )
+
+        return forward
+
+
+def views_of(total: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Flat views into a total [d], one a parameter, in order."""
+    parts = torch.split(total, [parameter.numel() for parameter in parameters.values()])
+    return dict(zip(parameters, parts, strict=True))

@@ -1,0 +1,81 @@
+"""The plain form of a clipped sum: one record, one gradient, one norm, one factor.
+
+This is the definition. Whatever computes clipped sums faster is compared with it before its first
+batch, and again in every participation (`spot_check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.privacy.clipped_sum import (
+    ClippedSum,
+    Clipping,
+    Loss,
+    empty_sum,
+    exact_squared_norms,
+    record_losses,
+    refuse_mixing,
+    trainable_parameters,
+)
+from dpfedadamw.vectors.precision import FLOAT32, computing_in, wide
+
+
+class LoopEngine:
+    """One forward and one backward pass a record: slow, plain, and right for any model.
+
+    Attributes:
+        name: "loop".
+        layers: Empty: no layer has a method of its own.
+    """
+
+    name = "loop"
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, clipping: Clipping, precision: str = FLOAT32
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._clipping = clipping
+        self._precision = precision
+        self.layers: Mapping[str, str] = {}
+
+    def explain(self) -> str:
+        """One line for the run's summary."""
+        return "loop: one forward and backward pass for each record"
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> ClippedSum:
+        """The clipped sum of records [b, …] with targets [b, …]; b may be 0."""
+        refuse_mixing(self._model)
+        parameters = trainable_parameters(self._model)
+        empty = empty_sum(parameters)
+        if not len(targets):
+            return empty
+        total = empty.total
+        squared_norms = []
+        for record in range(len(targets)):
+            part = slice(record, record + 1)
+            gradient = self._gradient(list(parameters.values()), inputs[part], targets[part])
+            squared_norms.append(exact_squared_norms(gradient[None])[0])
+            weights = self._clipping.weights(squared_norms[-1].reshape(1), total.dtype)
+            if weights.all_finite:
+                total += gradient * weights.factors.to(gradient.dtype)
+        return self._clipping.weights(torch.stack(squared_norms), total.dtype).summed(total)
+
+    def _gradient(self, parameters: list[nn.Parameter], record: Tensor, target: Tensor) -> Tensor:
+        with torch.enable_grad():
+            with computing_in(self._precision, record.device):
+                outputs = self._model(record)
+            losses = record_losses(self._loss, wide(outputs), target)
+        if not losses.requires_grad:
+            return torch.cat([torch.zeros_like(p).reshape(-1) for p in parameters]).detach()
+        gradients = torch.autograd.grad(losses.sum(), parameters, allow_unused=True)
+        return torch.cat(
+            [
+                (torch.zeros_like(p) if g is None else g).detach().reshape(-1)
+                for p, g in zip(parameters, gradients, strict=True)
+            ]
+        )

@@ -1,0 +1,177 @@
+"""The spot check: while a run trains, records drawn at random are computed again by the plain form.
+
+Engines that compute clipped sums quickly lie outside the trusted core. Each is held to the plain
+form before its first batch, on made-up records (`clipping.rehearsal`). This holds it to the plain
+form while it runs, on the records themselves: the norm of one record of a batch is computed again,
+and the clipped sum of that record and one other is compared as a vector. A difference beyond
+rounding ends the run before anything of the participation is released.
+
+The first batch of a process is checked, and from then on as many as fit into a fiftieth of the time
+that clipped sums take: of large models one in nearly every participation, of small ones, where a
+call costs as much as many records, one in tens. Which batch and which record is drawn by the
+operating system, so the streams of a run that can be repeated stay as they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clipping, Loss
+from dpfedadamw.privacy.plain_form import LoopEngine
+from dpfedadamw.vectors.precision import FLOAT32
+
+# Between two ways of computing one gradient in float32: far above what rounding leaves (1e-4 at
+# most in every model shipped), far below a record that is mistaken for another, which is of order
+# one. An engine that is off by less adds at most this share of C to what a record can move.
+_ROUNDING = {FLOAT32: 2e-3}
+# In bfloat16 every product has 8 significant bits.
+_ROUNDING_OF_SHORT_NUMBERS = 2.0**-4
+# Of the time that clipped sums take, what the check may take; and one in so many batches, then.
+_SHARE_OF_TIME, _ONE_IN = 0.02, 4
+# Close to its dtype's largest number a gradient is finite in one form and not in the other.
+_NEAR_OVERFLOW = 1e-3
+
+
+class SpotCheckError(PrivacyError):
+    """An engine's clipped gradient is not that of the plain form."""
+
+
+class SpotCheck:
+    """Compares an engine with the plain form, on one record and its neighbour.
+
+    Args:
+        model: The model, which the engine computes with too.
+        loss: Outputs and targets to one loss a record.
+        clipping: C and the rule.
+        precision: What layers multiply in.
+
+    Attributes:
+        made: How many checks were made.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, clipping: Clipping, precision: str = FLOAT32
+    ) -> None:
+        self._model = model
+        self._clipping = clipping
+        self._plain = LoopEngine(model, loss, clipping, precision)
+        self.made = 0
+        self._credit = 0.0
+        self._share = _ROUNDING.get(precision, _ROUNDING_OF_SHORT_NUMBERS)
+
+    def due(self, seconds: float) -> bool:
+        """Whether a record of a batch is to be compared, whose clipped sum took so long.
+
+        Args:
+            seconds: What the engine took for the batch.
+        """
+        self._credit += _SHARE_OF_TIME * seconds
+        # Once there is time for one, a batch drawn at random: steps that recur would else never be
+        # looked at.
+        return self._credit >= 0.0 and (self.made == 0 or secrets.randbelow(_ONE_IN) == 0)
+
+    def __call__(
+        self, engine: ClippedSumEngine, inputs: Tensor, targets: Tensor, norms: Tensor
+    ) -> None:
+        """Compare the engine's answer on a batch with the plain form of one of its records.
+
+        Args:
+            engine: What computed the sum, at the model's current parameters.
+            inputs: Two records of the batch, or one where it has no more, [n, …]; drawn at random.
+            targets: Theirs, [n].
+            norms: Their norms before clipping as the engine found them in the batch, [n].
+
+        Raises:
+            SpotCheckError: If they differ by more than rounding. No number of the records is told.
+        """
+        began = time.perf_counter()
+        self._compare(engine, inputs, targets, norms)
+        self.made += 1
+        self._credit -= time.perf_counter() - began
+
+    def _compare(
+        self, engine: ClippedSumEngine, inputs: Tensor, targets: Tensor, norms: Tensor
+    ) -> None:
+        before = _random_state(inputs.device)
+        right = self._plain(inputs[:1], targets[:1])
+        chancy = not torch.equal(before, _random_state(inputs.device))
+        if chancy:
+            # Dropout: the batch's own draw cannot be repeated, so that it is left out here.
+            _restore(before, inputs.device)
+        else:
+            self._compare_norms(engine, norms[:1], right.raw_norms)
+        with _without_dropout(self._model) if chancy else _as_it_is():
+            self._compare_sums(engine, inputs, targets, None if chancy else right)
+
+    def _compare_sums(
+        self, engine: ClippedSumEngine, inputs: Tensor, targets: Tensor, first: ClippedSum | None
+    ) -> None:
+        together = engine(inputs, targets)
+        total = (first or self._plain(inputs[:1], targets[:1])).total.double()
+        if len(targets) > 1:
+            total += self._plain(inputs[1:], targets[1:]).total
+        error = float((together.total.double() - total).norm())
+        if not error <= self._share * len(targets) * self._clipping.norm:
+            self._refuse(engine)
+
+    def _compare_norms(self, engine: ClippedSumEngine, found: Tensor, right: Tensor) -> None:
+        limit = torch.finfo(torch.float32).max * _NEAR_OVERFLOW
+        one, other = float(found[0]), float(right[0])
+        if not (one < limit and other < limit):
+            # Neither form has a gradient that counts, or the other's is close to where none does.
+            if one < limit or other < limit:
+                self._refuse(engine)
+            return
+        # Of gradients far within C no more can be asked than what is small beside C.
+        if not abs(one - other) <= self._share * max(one, other) + 1e-5 * self._clipping.norm:
+            self._refuse(engine)
+
+    def _refuse(self, engine: ClippedSumEngine) -> None:
+        raise SpotCheckError(
+            f"the clipping engine {engine.name} gave a record that was drawn at random a clipped "
+            "gradient that differs from the plain form's; the run ends here. Nothing of this "
+            "participation was released; it stays charged. Use --engine loop, and please report it"
+        )
+
+
+def drawn(size: int) -> list[int]:
+    """Places of two different records of a batch, or of its only one, at random."""
+    first = secrets.randbelow(size)
+    return [first] if size == 1 else [first, (first + 1 + secrets.randbelow(size - 1)) % size]
+
+
+def _random_state(device: torch.device) -> Tensor:
+    if device.type == "cuda":
+        return torch.cat([torch.get_rng_state(), torch.cuda.get_rng_state(device)])
+    return torch.get_rng_state()
+
+
+def _restore(state: Tensor, device: torch.device) -> None:
+    size = len(torch.get_rng_state())
+    torch.set_rng_state(state[:size])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state[size:], device)
+
+
+@contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    yield

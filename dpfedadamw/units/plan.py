@@ -1,0 +1,299 @@
+"""A privacy plan together with what a run of it may spend, and what it may claim."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from dpfedadamw.accounting.calibration import PlannedRun
+from dpfedadamw.accounting.epsilon_limit import Watch, repeated
+from dpfedadamw.accounting.selection import Trials
+from dpfedadamw.accounting.views import DERIVED_RATE, STATED_RATE
+from dpfedadamw.accounting.worst_case import Adaptation, SpendingBound
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.privacy.composition import Composition
+from dpfedadamw.privacy.plan import PrivacyPlan, ProtectedUnit
+from dpfedadamw.privacy.sampling import FullBatch, PoissonSampling, Sampling, ShuffledEpochs
+from dpfedadamw.spec import NotTuned, Spec, TuneSpec
+from dpfedadamw.vectors.sparsification import Sparsification
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan(PrivacyPlan):
+    """The mechanism of a run, and how far the run may go under it.
+
+    Attributes:
+        unit: What is protected, with its claims.
+        adaptation: What the rules may change from round to round; None for nothing.
+        max_epsilon: ε at which the run ends early, in the view of its target; None for no limit.
+        tune: How the hyper-parameters were chosen.
+    """
+
+    unit: PrivacyUnit
+    adaptation: Adaptation | None = None
+    max_epsilon: float | None = None
+    tune: TuneSpec = field(default_factory=NotTuned)
+
+    @property
+    def trials(self) -> Trials | None:
+        """The law of the number of trials, of which the run is one; None for a run by itself."""
+        if self.tune.mean_trials is None or self.tune.shape is None:
+            return None
+        return Trials(self.tune.mean_trials, self.tune.shape)
+
+    @property
+    def spending_bound(self) -> SpendingBound:
+        """The most that the run can spend."""
+        return SpendingBound(self.rounds, self.local_steps, self.noise_multiplier, self.adaptation)
+
+    @property
+    def watch(self) -> Watch | None:
+        """Says before each round whether it keeps to ``max_epsilon``; None where there is none."""
+        return None if self.max_epsilon is None else self.unit.watch(self, self.max_epsilon)
+
+    def ends_early(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What a claim says of a run that its limit on ε ended: ``stopped``; else nothing."""
+        over = [entry["round"] for entry in entries if entry["kind"] == "round"]
+        completed = max(over, default=-1) + 1
+        if completed >= self.rounds or (watch := self.watch) is None:
+            return {}
+        if watch.allows(entries, completed):
+            return {}
+        return {"stopped": {"rounds": completed, "max_epsilon": self.max_epsilon}}
+
+    def parameters_of_equal_signal(self) -> float | None:
+        """D up to which a gradient's second moment could hold as much signal as noise.
+
+        Averaged over d coordinates the noise gives Φ = (σC/B)², and the clean mean gradient, of
+        expected square norm up to C²(1 + 1/B) under Poisson sampling, at most C²(1 + 1/B)/d. So in
+        a model of d trained parameters the signal is at most this number, (B/σ)²(1 + 1/B), over d
+        of the noise: where that is small, whatever divides by the second moment follows the noise.
+
+        Returns:
+            The number for the client whose gradients are least noisy; None where gradients are not
+            noised.
+        """
+        if not self.unit.noises_gradients:
+            return None
+        batch = max(self.divisor(client) for client in range(len(self.records)))
+        return (batch / self.noise_multiplier) ** 2 * (1.0 + 1.0 / batch)
+
+    @property
+    def rate_assumption(self) -> str | None:
+        """What a claim says of sizes and sampling rates; None where no rate amplifies."""
+        if not self.unit.noises_gradients or not isinstance(self.sampling, PoissonSampling):
+            return None
+        return DERIVED_RATE if self.stated_rate is None else STATED_RATE
+
+    def composition(self, client: int, rounds: int = 1) -> Composition:
+        """What a number of participations costs one record of the client, at the first noise.
+
+        Raises:
+            PrivacyError: If no accountant covers the combination.
+        """
+        return self.event(client, self.spending_bound.most_local_steps, rounds)
+
+    def planned_run(self, view: str = "server") -> PlannedRun:
+        """The plan as the solvers of `calibration` take it.
+
+        Args:
+            view: "server" or "third-party", for a unit whose target may hold towards either.
+        """
+        return self.unit.planned_run(self, view)
+
+    def realised_claim(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The claim that the ledger's entries support.
+
+        Args:
+            entries: The ledger so far; every spend line counts, also those of repeated rounds.
+        """
+        return self.unit.realised_claim(self, entries)
+
+    def epsilon_after(self, completed: int, again: int = 0) -> float | None:
+        """ε of the rounds so far, in the view of the claim's headline; None where nothing is told.
+
+        Of a client in every round where single records are protected, towards a third party where
+        whole clients are: a function of the plan, of how many rounds are over and of how often the
+        run was taken up again, and not of who took part. Of a trial of a private selection
+        nothing is told: its ε is none of its own.
+
+        Args:
+            completed: Rounds completed.
+            again: Rounds more that were begun (`begun_again`).
+        """
+        if not self.private or self.trials is not None:
+            return None
+        begun = completed + again
+        return self.unit.epsilon_after(self, begun) if begun else 0.0
+
+    def epsilon_of_round(
+        self, entries: Sequence[Mapping[str, Any]], completed: int
+    ) -> float | None:
+        """What `epsilon_after` was when a round had ended, and its line stood last in the ledger.
+
+        Args:
+            entries: The ledger; whatever came after that line counts for nothing here.
+            completed: Rounds completed with it, from 1.
+        """
+        ends = [
+            place
+            for place, entry in enumerate(entries, start=1)
+            if entry["kind"] == "round" and entry["round"] == completed - 1
+        ]
+        return self.epsilon_after(completed, self.begun_again(entries[: ends[-1]], completed))
+
+    def begun_again(self, entries: Sequence[Mapping[str, Any]], completed: int) -> int:
+        """How many rounds were begun and charged beside those that are over: it was cut off.
+
+        Where nobody may be told how many clients took part, and spends would tell that some did,
+        it is the most that they can be, by how often the run was taken up again.
+
+        Args:
+            entries: The ledger so far.
+            completed: Rounds completed by then; one that is to be run again is not.
+        """
+        if self.participants_hidden and self.unit.name == "record":
+            return repeated(entries)
+        spends = [entry for entry in entries if entry["kind"] == "spend"]
+        begun = {(entry["round"], entry["attempt"]) for entry in spends}
+        over = {number for number, _ in begun if number < completed}
+        return len(begun) - len(over)
+
+    def expected_claim(self, dearest: int | None = None) -> dict[str, Any]:
+        """The claim of a run in which every client takes part in every round.
+
+        At client level this concerns the server's view alone: towards a third party participation
+        is part of the mechanism.
+
+        Args:
+            dearest: Of how many clients it states what each spends, of those that spend most; None
+                for all. What is claimed is the same.
+
+        Raises:
+            PrivacyError: If the plan claims nothing.
+        """
+        return self.unit.expected_claim(self, dearest)
+
+    def check_cost(self) -> None:
+        """Refuse a run whose most is no guarantee, before anything is charged.
+
+        Raises:
+            PrivacyError: If no finite ε bounds what the run can spend, or one beyond
+                `accounting.registry.LARGEST_EPSILON`.
+        """
+        self.unit.check_cost(self)
+
+    @property
+    def smallest_client(self) -> int:
+        """The client whose participations cost most: the fewer records, the more each is used."""
+        return min(range(len(self.records)), key=self.records.__getitem__)
+
+    @property
+    def queries(self) -> int:
+        """Queries of the whole run, over all clients, at most."""
+        return self.clients_per_round * self.spending_bound.most_steps * self.queries_per_step
+
+
+class PrivacyUnit(ProtectedUnit, ABC):
+    """What a run protects: it makes the plan, and says what holds under it.
+
+    Whatever asks for an ε is refused by a unit that does not say how it is computed.
+    """
+
+    @abstractmethod
+    def plan(
+        self,
+        spec: Spec,
+        records: tuple[int, ...],
+        queries_per_step: int,
+        sparsification: Sparsification | None,
+        /,
+    ) -> RunPlan:
+        """The plan of a spec, as `units.registry.make_plan` describes it."""
+
+    @abstractmethod
+    def realised_claim(
+        self, plan: RunPlan, entries: Sequence[Mapping[str, Any]], /
+    ) -> dict[str, Any]:
+        """The claim that the ledger's entries support."""
+
+    def expected_claim(self, _plan: RunPlan, _dearest: int | None, /) -> dict[str, Any]:
+        """The claim of a run in which every client takes part in every round."""
+        return self._refuse()
+
+    @abstractmethod
+    def check_cost(self, plan: RunPlan, /) -> None:
+        """Refuse a plan whose most is no guarantee."""
+
+    def planned_run(self, _plan: RunPlan, _view: str, /) -> PlannedRun:
+        """The plan as the solvers of `calibration` take it."""
+        return self._refuse()
+
+    def spent(self, _claim: Mapping[str, Any], _view: str, /) -> float:
+        """ε of an expected claim, as a target towards a view counts it."""
+        return self._refuse()
+
+    def cost(self, _plan: RunPlan, /) -> list[tuple[str, str]]:
+        """What the plan's mechanism is, as rows of names and values for a reader."""
+        return self._refuse()
+
+    def epsilon_after(self, _plan: RunPlan, _rounds: int, /) -> float:
+        """ε of so many rounds that were begun, at least one, in the view of the headline."""
+        return self._refuse()
+
+    def charged(self, _plan: RunPlan, /) -> Hashable:
+        """What a run of the plan is charged; plans that are charged the same cost the same."""
+        return self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise PrivacyError(
+            f"privacy.unit: {self.name}: this spec claims no privacy, so there is no ε to compute"
+        )
+
+    def watch(self, _plan: RunPlan, _limit: float, /) -> Watch:
+        """Says before each round whether it keeps to a limit on ε."""
+        return self._refuse()
+
+    @abstractmethod
+    def check_target(self, view: str, solve: str, /) -> None:
+        """Refuse to solve for what could not keep to a target towards a view."""
+
+
+def common_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
+    """What of a plan does not depend on the unit, by field."""
+    federation = spec.federation
+    return {
+        "records": records,
+        "rounds": federation.rounds,
+        "local_steps": federation.local_steps,
+        "clients_per_round": federation.clients_per_round,
+        "queries_per_step": queries_per_step,
+        "client_sampling": "poisson" if federation.client_sampling == "poisson" else "fixed-size",
+    }
+
+
+def private_fields(spec: Spec, records: tuple[int, ...], queries_per_step: int) -> dict[str, Any]:
+    """What of a plan does not depend on which unit is protected, by field."""
+    privacy = spec.privacy
+    assert privacy.noise_multiplier is not None
+    assert privacy.clipping_norm is not None
+    assert privacy.delta is not None
+    assert privacy.adjacency is not None
+    return {
+        "adjacency": privacy.adjacency,
+        "clipping_norm": privacy.clipping_norm,
+        "noise_multiplier": privacy.noise_multiplier,
+        "delta": privacy.delta,
+        "max_epsilon": spec.federation.max_epsilon,
+        "tune": spec.tune,
+        "gaussian_sampler": privacy.gaussian_sampler,
+        **common_fields(spec, records, queries_per_step),
+    }
+
+
+def plain_batches(spec: Spec) -> Sampling:
+    """Batches of local steps whose gradients are not noised."""
+    size = spec.privacy.sampling.batch_size
+    return ShuffledEpochs(size) if size is not None else FullBatch()
