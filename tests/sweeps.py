@@ -8,8 +8,8 @@ import pytest
 
 from dpfedadamw import spec as specs
 from dpfedadamw.errors import SpecError
+from dpfedadamw.extensions.sweeps.runner import Runner
 from dpfedadamw.spec.matrix import load_sweep
-from dpfedadamw.sweep.runner import Runner
 from reports.comparison import tidy
 from tests.runs import call, small_spec
 

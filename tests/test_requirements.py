@@ -20,7 +20,7 @@ import referencing
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dpfedadamw.deployment import templates
+from dpfedadamw.extensions.deployment import templates
 from tests.published import needs_schemas, schema
 
 ROOT = Path(__file__).parent.parent

@@ -27,8 +27,6 @@ from dpfedadamw.cli import (
     cost,
     evidence,
     export,
-    figures,
-    flower,
     handing_over,
     init,
     keys,
@@ -40,9 +38,8 @@ from dpfedadamw.cli import (
     spec,
 )
 from dpfedadamw.cli.endings import Passed, Stopped, ending_of, name_the_resume, signals
+from dpfedadamw.cli.extensions import installed
 from dpfedadamw.cli.streams import steady
-from dpfedadamw.cli.sweep import command as sweep
-from dpfedadamw.cli.sweep import tables
 from dpfedadamw.cli.terminal import (
     EXIT_INTERRUPTED,
     EXIT_WRONG_INPUT,
@@ -92,16 +89,6 @@ challenge_app = typer.Typer(
     "FILE --escrow FILE (trainer), draw (auditor), open (trainer).",
     no_args_is_help=True,
 )
-flower_app = typer.Typer(
-    help="Federations of machines by Flower: each client holds its own records, ledger and key.",
-    no_args_is_help=True,
-)
-sweep_app = typer.Typer(
-    cls=sweep.SweepCommands,
-    help="Run every combination of a spec's matrix: dpfedadamw sweep SPEC.\n\nIts options: "
-    "dpfedadamw sweep run --help.",
-    no_args_is_help=True,
-)
 
 for command in (
     init.init,
@@ -114,7 +101,6 @@ for command in (
     audit.verify,
     signatures.sign,
     compare.compare,
-    figures.figures,
     export.export,
     site.site,
     handing_over.bundle,
@@ -129,10 +115,6 @@ app.add_typer(spec_app, name="spec")
 spec_app.command("validate")(spec.spec_validate)
 spec_app.command("show")(spec.spec_show)
 spec_app.command("schema")(spec.spec_schema)
-app.add_typer(sweep_app, name="sweep")
-sweep_app.command("run")(sweep.sweep_run)
-sweep_app.command("merge")(tables.sweep_merge)
-sweep_app.command("table")(tables.sweep_table)
 app.add_typer(budget_app, name="budget")
 budget_app.command("show")(budget.budget_show)
 app.add_typer(model_app, name="model")
@@ -142,13 +124,6 @@ evidence_app.command("check")(evidence.evidence_check)
 evidence_app.command("close")(evidence.evidence_close)
 evidence_app.command("merge")(evidence.evidence_merge)
 app.add_typer(keys_app, name="keys")
-app.add_typer(flower_app, name="flower")
-flower_app.command("new")(flower.flower_new)
-flower_app.command("poc")(flower.flower_poc)
-flower_app.command("superlink")(flower.flower_superlink)
-flower_app.command("client")(flower.flower_client)
-flower_app.command("supernode")(flower.flower_supernode)
-flower_app.command("collect")(flower.flower_collect)
 app.add_typer(challenge_app, name="challenge")
 challenge_app.command("intent")(challenge.challenge_intent)
 challenge_app.command("new")(challenge.challenge_new)
@@ -159,6 +134,8 @@ keys_app.command("import")(keys.keys_import)
 keys_app.command("show")(keys.keys_show)
 keys_app.command("rotate")(keys.keys_rotate)
 keys_app.command("revoke")(keys.keys_revoke)
+for extension in installed():
+    extension.add_to(app)
 
 
 def _version(shown: bool) -> None:

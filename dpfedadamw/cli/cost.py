@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from dpfedadamw.cli import display
+from dpfedadamw.cli.extensions import commands_of
 from dpfedadamw.cli.frontier import display_frontier
 from dpfedadamw.cli.options import (
     JsonOption,
@@ -40,12 +41,9 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     from dpfedadamw.spec.matrix import load_private_selection
 
     if (selected := load_private_selection(spec, changes or ())) is not None:
-        from dpfedadamw.cli.sweep.selection import foretell
-        from dpfedadamw.sweep.selection import planned
-
-        with status("accounting", quiet=as_json):
-            shared = planned(selected)
-        foretell(selected, shared, as_json)
+        if (sweeps := commands_of("sweeps")) is None:
+            refuse(f"{spec} is a sweep, and this installation has no sweeps; give one cell's spec")
+        sweeps.foretell_alone(selected, as_json)
         return
     with status("accounting", quiet=as_json):
         loaded = specs.load(spec, changes or ())

@@ -9,8 +9,8 @@ import pytest
 
 import specs
 from dpfedadamw import spec
+from dpfedadamw.extensions.sweeps.smoke import small
 from dpfedadamw.spec.matrix import Sweep, load_sweep
-from dpfedadamw.sweep.smoke import small
 from tests.runs import failing, judged
 
 NAMES = [name for name in specs.sweep_files() if name.startswith("paper-")]

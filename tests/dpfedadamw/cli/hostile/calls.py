@@ -63,8 +63,9 @@ class Answer:
 
 # What commands load when they need it; loaded here, no child loads it again.
 _WARM = (
-    "audit.auditor", "dpfedadamw.cli.opened", "dpfedadamw.deployment.collect",
-    "dpfedadamw.figures.registry", "dpfedadamw.filing.whole", "dpfedadamw.integrations.evidence",
+    "audit.auditor", "dpfedadamw.cli.opened", "dpfedadamw.extensions.deployment.collect",
+    "dpfedadamw.extensions.figures.registry", "dpfedadamw.filing.whole",
+    "dpfedadamw.integrations.evidence",
     "dpfedadamw.reexecution.rounds", "dpfedadamw.run.training", "reports.comparison.data",
     "reports.render", "reports.signatures.verification",
 )  # fmt: skip

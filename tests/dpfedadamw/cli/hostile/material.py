@@ -16,7 +16,7 @@ from dpfedadamw.run.training import train
 from reports.comparison import tidy
 from reports.signatures import signing
 from tests.challenged import challenged
-from tests.dpfedadamw.deployment.loops import led, made, opened
+from tests.dpfedadamw.extensions.deployment.loops import led, made, opened
 from tests.dpfedadamw.integrations import loops
 from tests.runs import begin, call, small_spec
 

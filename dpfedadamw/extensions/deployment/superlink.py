@@ -1,0 +1,253 @@
+"""The SuperLink: Flower's, in this process, with its Fleet API and no other on the network.
+
+Flower's own command serves three interfaces on one port, and two of them ask nobody who they are:
+the Control API runs any app that it is sent, and the Runtime API gives out the tasks of a run. Here
+both have no socket at all. The run is led in this process, so nothing has to be submitted; its
+SuperNodes are those whose keys lie in the server's folder, so nothing has to be registered; and no
+app is sent to them (`dpfedadamw.extensions.deployment.supernode` runs none).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dpfedadamw.extensions.deployment.errors import DeploymentError
+
+# What a SuperNode asks for. Not among them: registering a node, and the app of a run.
+FLEET: Final = frozenset(
+    f"/v1/fleet/{name}"
+    for name in (
+        "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages",
+        "get-run", "push-object", "pull-object", "confirm-message-received",
+    )
+)  # fmt: skip
+# Flower cuts arrays into pieces of 5 MiB, one a request.
+_MOST_BODY = 8 << 20
+_HEARTBEAT_SECONDS = 20.0
+_START_SECONDS = 60.0
+_log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class FleetOnly:
+    """Passes on what SuperNodes ask for, and answers everything else itself.
+
+    Args:
+        application: Flower's.
+
+    Attributes:
+        refused: Requests that were not passed on.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self.refused = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self._application(scope, receive, send)
+        elif scope["type"] != "http":
+            # Nothing else is spoken here; the server ends what gets no answer.
+            self._note("a connection that is no request")
+        elif scope["method"] != "POST" or scope["path"] not in FLEET:
+            await self._refuse(send, 404, "a request for what is not served")
+        else:
+            body = await _body(receive)
+            if body is None:
+                await self._refuse(send, 413, "a request that is too long")
+            else:
+                await self._application(scope, _replay(body, receive), send)
+
+    async def _refuse(self, send: Send, status: int, what: str) -> None:
+        self._note(what)
+        content = json.dumps({"detail": what}).encode()
+        head = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": content})
+
+    def _note(self, what: str) -> None:
+        """Count a refusal; log the first, second, fourth and so on, so that a flood is no log."""
+        self.refused += 1
+        if self.refused & (self.refused - 1) == 0:
+            _log.warning("refused %s (%d so far)", what, self.refused)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """A request's body; None where it is longer than any that a SuperNode sends."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > _MOST_BODY:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> MutableMapping[str, Any]:
+        return waiting.pop() if waiting else await receive()
+
+    return again
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """Where the SuperLink listens, and what it shows there.
+
+    Attributes:
+        host: Address of this machine; ``0.0.0.0`` for all of them.
+        port: Its port.
+        certificate: Its certificate.
+        key: The certificate's key.
+    """
+
+    host: str
+    port: int
+    certificate: Path
+    key: Path
+
+
+@contextlib.contextmanager
+def grid(door: Door, nodes: Path) -> Iterator[Any]:
+    """Serve SuperNodes until it is left; gives Flower's grid, as a ServerApp would get it.
+
+    Args:
+        door: Where it listens.
+        nodes: Folder of the public keys of the SuperNodes that may come in (``*.pub``).
+
+    Raises:
+        DeploymentError: If a key cannot be read, or the port cannot be had.
+    """
+    import uvicorn
+    from flwr.superlink.main import create_app
+
+    application = create_app()
+    application.state.enable_supernode_auth = True
+    state = application.state.linkstate_factory.state()
+    _admit(state, nodes)
+    config = uvicorn.Config(
+        FleetOnly(application),
+        host=door.host,
+        port=door.port,
+        ssl_certfile=str(door.certificate),
+        ssl_keyfile=str(door.key),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
+    listener = _listener(door)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    ended = threading.Event()
+    try:
+        thread.start()
+        last = time.monotonic() + _START_SECONDS
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > last:
+                raise DeploymentError(f"the SuperLink does not start on {door.host}:{door.port}")
+            time.sleep(0.01)
+        yield _run(state, ended)
+    finally:
+        ended.set()
+        server.should_exit = True
+        thread.join(10.0)
+        listener.close()
+
+
+def _listener(door: Door) -> socket.socket:
+    family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((door.host, door.port))
+    except OSError as error:
+        listener.close()
+        raise DeploymentError(
+            f"{door.host}:{door.port}: cannot listen there ({error.strerror}); give another --host "
+            "or --port"
+        ) from None
+    return listener
+
+
+def _admit(state: Any, folder: Path) -> None:
+    """Tell the SuperLink which SuperNodes there are."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    for path in sorted(folder.glob("*.pub")):
+        try:
+            key = load_ssh_public_key(path.read_bytes())
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                raise ValueError
+            state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), 0)
+        except (OSError, ValueError) as error:
+            raise DeploymentError(
+                f"{path}: is no public key of a SuperNode of its own ({type(error).__name__})"
+            ) from None
+
+
+def _run(state: Any, ended: threading.Event) -> Any:
+    """A run of Flower's, which is kept alive until it has ended, and its grid."""
+    from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID
+    from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    number = state.create_run(
+        None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
+    )
+    (task,) = state.get_tasks(run_ids=[number])
+    if state.claim_task(task.task_id) is None or not state.activate_task(task.task_id):
+        raise DeploymentError("Flower does not begin a run")
+
+    def beat() -> None:
+        while not ended.wait(_HEARTBEAT_SECONDS):
+            state.acknowledge_task_heartbeat(task.task_id)
+
+    threading.Thread(target=beat, daemon=True).start()
+    # What Flower writes into the messages of its task's process.
+    TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, number
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    found = HttpGrid(token="none: it is called in this process")
+    found.set_run(state.get_run_info(run_ids=[number])[0])
+    found._client = _InProcess(state, task)
+    return found
+
+
+class _InProcess:
+    """Stands where Flower's grid expects its connection to the Runtime API."""
+
+    def __init__(self, state: Any, task: Any) -> None:
+        self._state, self._task = state, task
+
+    def __getattr__(self, name: str) -> Callable[[Any], Any]:
+        from flwr.superlink.servicer.runtime import runtime_handlers
+
+        words = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
+        handler = getattr(runtime_handlers, words.lstrip("_"))
+        return lambda request: handler(request, self._state, self._task)

@@ -1,0 +1,116 @@
+"""The results of a sweep: a row for each cell that is done, and which candidates are best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpfedadamw.extensions.sweeps.commands.choice import once
+
+if TYPE_CHECKING:
+    from dpfedadamw.extensions.sweeps.folder import SweepFolder
+    from dpfedadamw.extensions.sweeps.search import Best
+    from dpfedadamw.spec.matrix import Cell, Sweep
+
+
+def bests_of(sweep: Sweep, folder: SweepFolder) -> dict[tuple[str, ...], Best]:
+    """The best candidate of every search whose cells are all done."""
+    from dpfedadamw.extensions.sweeps.search import best_of
+
+    found = {}
+    for labels, cells in sweep.searches.items():
+        scores: dict[str, float] = {}
+        for cell in cells:
+            row = folder.cell(cell).result() or {}
+            score = row.get(str(row.get("tune_score")))
+            if isinstance(score, int | float):
+                # Of losses the lowest is best.
+                falling = str(row.get("tune_score")).endswith("_loss")
+                scores[cell.digest] = -float(score) if falling else float(score)
+        best = best_of(cells, sweep.grids[labels], scores)
+        if best is not None:
+            found[labels] = best
+    return found
+
+
+def released(
+    bests: Mapping[tuple[str, ...], Best], asked: Iterable[Cell] | None = None
+) -> list[Cell]:
+    """What the best candidates are released as, beside their trials; of what is asked for alone."""
+    cells = [cell for best in bests.values() for cell in best.cells[0].released]
+    digests = None if asked is None else {cell.digest for cell in asked}
+    return [cell for cell in once(cells) if digests is None or cell.digest in digests]
+
+
+def results_of(
+    sweep: Sweep, folder: SweepFolder, bests: Mapping[tuple[str, ...], Best]
+) -> list[dict[str, Any]]:
+    """The rows of all cells of the sweep that are done, in its order."""
+    from dpfedadamw.extensions.sweeps.folder import SHOWN_DIGITS
+
+    rows = []
+    for cell in (*sweep.cells, *released(bests)):
+        row = folder.cell(cell).result()
+        if row is not None:
+            named = {"cell": cell.digest[:SHOWN_DIGITS], **_columns(cell), "seed": cell.seed}
+            chosen = _chosen_as(cell, sweep, bests)
+            rows.append({**named, **row, **chosen, **_beside(sweep, cell)})
+    return rows
+
+
+def _columns(cell: Cell) -> dict[str, str]:
+    """A cell's labels by what its axes are called in the results, where no name is taken twice."""
+    from reports.comparison import tidy
+
+    known = tidy.columns_of([dict.fromkeys((*tidy.SEARCH, *tidy.SOMETIMES), "")])
+    return {
+        (tidy.AXIS + name if name in known else name): label for name, label in cell.labels.items()
+    }
+
+
+def _beside(sweep: Sweep, cell: Cell) -> dict[str, Any]:
+    """What a paper prints for a cell, and which fields of the sweep it does not state."""
+    from reports.comparison import tidy
+
+    found: dict[str, Any] = {}
+    for table in sweep.expected:
+        number = table.of(cell.values)
+        if number is not None:
+            name = f"{tidy.EXPECTED}{table.measure}"
+            found |= {name: number.value, f"{name}{tidy.DEVIATION}": number.deviation}
+            found[tidy.SOURCE] = table.source
+    if sweep.readings:
+        found[tidy.READINGS] = ", ".join(sweep.readings)
+    return found
+
+
+def _chosen_as(
+    cell: Cell, sweep: Sweep, bests: Mapping[tuple[str, ...], Best]
+) -> dict[str, str | int]:
+    """What the results say of a cell of a search: nothing of any other cell."""
+    from reports.comparison import tidy
+
+    if not sweep.grids:
+        return {}
+    best = bests.get(cell.combination)
+    found: dict[str, str | int] = {} if best is None else {"candidates": best.candidates}
+    if cell.released:
+        found["selected"] = tidy.TRIAL
+    elif best is not None and cell.digest in {one.digest for one in best.reported}:
+        found["selected"] = tidy.SELECTED
+        found["on_the_grids_edge"] = ", ".join(best.edges)
+    return found
+
+
+def write_results(folder: SweepFolder, rows: Sequence[dict[str, Any]]) -> str | None:
+    """Write the results; returns why there is no Parquet, or None."""
+    from reports.comparison import tidy
+    from reports.errors import ReportError
+    from reports.reading.files import write_atomic
+
+    write_atomic(folder.csv, tidy.as_csv(rows).encode(), 0o644)
+    try:
+        write_atomic(folder.parquet, tidy.as_parquet(rows), 0o644)
+    except ReportError as error:
+        return str(error)
+    return None

@@ -1,0 +1,238 @@
+"""From folders that clients hand in to one run directory, which the auditor judges."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from audit.checks.shared import sites
+from dpfedadamw.experiment import prepare
+from dpfedadamw.extensions.deployment.errors import DeploymentError
+from dpfedadamw.extensions.deployment.leading import led_run
+from dpfedadamw.extensions.deployment.refusals import Refusals
+from dpfedadamw.federation.messages import pack
+from dpfedadamw.federation.stations import Asked, Station
+from dpfedadamw.filing import after_training
+from dpfedadamw.privacy.ledger import Ledger
+from dpfedadamw.run import training as engine_run
+from dpfedadamw.vectors.flat import FlatParameters
+from tests.dpfedadamw.extensions.deployment.conftest import SPEC
+from tests.dpfedadamw.extensions.deployment.loops import judged, led, made, opened
+from tests.runs import begin, small_spec
+
+_OF_ONE_RUN = {
+    "digest", "previous", "created", "run", "spec_sha256", "selection_sha256", "sites",
+    "participations_sha256",
+}  # fmt: skip
+
+
+def content(run):
+    model = hashlib.sha256((run.path / "model.safetensors").read_bytes()).hexdigest()
+    lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
+    return model, [{k: v for k, v in line.items() if k not in _OF_ONE_RUN} for line in lines]
+
+
+def audited(run):
+    after_training.attest_training(run, after_training.load_signers(None, None), None)
+    found = after_training.audit(run).to_json()
+    return found["verdict"], {one["name"]: one for one in found["checks"]}
+
+
+@pytest.fixture(autouse=True)
+def _keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
+
+
+def test_a_federation_has_the_model_and_the_charges_of_a_run_in_one_process_and_passes(
+    finished, tmp_path
+):
+    collected = judged(finished, tmp_path / "out")
+    assert collected.missing == ()
+    training = begin(SPEC, tmp_path / "inline")
+    with training.lock:
+        engine_run.train(training)
+    assert content(collected.run) == content(training.run)
+    verdict, checks = audited(collected.run)
+    assert (verdict, checks["integrity"]["verdict"]) == ("PASS", "PASS")
+
+
+def test_an_auditor_without_cryptography_says_that_signatures_were_not_checked(
+    finished, tmp_path, monkeypatch
+):
+    run = judged(finished, tmp_path / "out").run
+    monkeypatch.setattr(sites, "find_spec", lambda name: None)
+    verdict, checks = audited(run)
+    assert (verdict, checks["integrity"]["verdict"]) == ("NOT VERIFIED", "NOT VERIFIED")
+    assert "the auditor needs the package cryptography" in checks["integrity"]["measurement"]
+
+
+def test_what_clients_keep_from_round_to_round_stays_with_them_and_changes_nothing(tmp_path):
+    spec = small_spec("dp-scaffold", 3, 2, overrides=("data.clients=3",))
+    project = made(spec, tmp_path / "project")
+    clients = opened(project)
+    led(project, clients)
+    run = judged(project, tmp_path / "out").run
+    training = begin(spec, tmp_path / "inline")
+    with training.lock:
+        engine_run.train(training)
+    assert content(run)[0] == content(training.run)[0]
+    # The server keeps in their place which participation a client goes on from.
+    states = sorted(led_run(project.server).evidence.glob("state-*.safetensors"))
+    kept = {name: one for name, one in load_file(states[-1]).items() if name.startswith("client.")}
+    assert kept
+    assert {tuple(one.shape) for one in kept.values()} == {(2,)}
+    for client in clients.values():
+        client.close()
+
+
+def test_records_that_are_not_handed_in_are_named_and_noise_is_judged_without_them(
+    copied, tmp_path
+):
+    copied.site(1).share.unlink()
+    collected = judged(copied, tmp_path / "out")
+    assert collected.missing == ("client 1: its records were not handed in",)
+    verdict, checks = audited(collected.run)
+    assert verdict == "NOT VERIFIED"
+    assert checks["noise-scale"]["verdict"] == "PASS"
+    assert checks["partition"]["verdict"] == "NOT VERIFIED"
+
+
+def test_a_client_whose_noise_was_half_of_what_it_charged_is_caught(copied, tmp_path):
+    site = copied.site(1)
+    for index in (0, 1):
+        path = site.noted(index, 1)
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        arrays["noise_sample"] = arrays["noise_sample"] / 2
+        arrays["noise_sum_squares"] = arrays["noise_sum_squares"] / 4
+        before = hashlib.sha256(path.read_bytes()).hexdigest()
+        np.savez(path, **arrays)
+        rewrite(site.ledger, before, hashlib.sha256(path.read_bytes()).hexdigest())
+    verdict, checks = audited(judged(copied, tmp_path / "out").run)
+    assert verdict == "FAIL"
+    assert checks["noise-scale"]["verdict"] == "FAIL"
+    assert "client 1" in checks["noise-scale"]["measurement"]
+
+
+def rewrite(ledger, before, after):
+    """Put one text in another's place, and chain the ledger anew."""
+    lines = [json.loads(line) for line in ledger.read_text().replace(before, after).splitlines()]
+    ledger.unlink()
+    again = Ledger(ledger)
+    for line in lines:
+        again.append(
+            line["kind"], {k: v for k, v in line.items() if k not in ("digest", "previous")}
+        )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            '"kind":"spend","noise_multiplier":2.0',
+            '"kind":"spend","noise_multiplier":1.0',
+            "charges another noise",
+        ),
+        ('"most_charges":4', '"most_charges":40', "line 1 is not signed by the key of client 1"),
+        ('"kind":"upload"', '"kind":"spend"', "says that it sent nothing"),
+        ('"signature":"', '"signature":"00', "signature"),
+        ('"repetition":1,"round":1', '"repetition":1,"round":7', "has no charge for it"),
+    ],
+)
+def test_a_clients_ledger_that_says_something_else_fails(copied, tmp_path, before, after, told):
+    collected = judged(copied, tmp_path / "out")
+    ledger = collected.run.evidence / "client-00001.jsonl"
+    rewrite(ledger, before, after)
+    verdict, checks = audited(collected.run)
+    assert verdict == "FAIL"
+    assert told in checks["integrity"]["measurement"]
+
+
+def test_a_server_that_asks_for_more_than_its_ledger_says_is_found_out(tmp_path):
+    """Each further upload costs privacy; a claim that counts rounds alone would leave it out."""
+    project = made(SPEC, tmp_path / "project")
+    clients = opened(project)
+    link = led(project, clients)
+    client = clients[101]
+    (values, *_) = (dict(one) for node, one in link.sent if node == 101 and "hello" not in one)
+    run, remembered = values.pop("run"), values.pop("remembered")
+    experiment = prepare(SPEC, torch.device("cpu"))
+    state = experiment.algorithm.server.start(FlatParameters(experiment.model).vector)
+    message = pack(state.parameters, state.state)
+    client.take_part(run, Asked(**{**values, "attempt": 2}), message, remembered)
+    for one in clients.values():
+        one.close()
+    verdict, checks = audited(judged(project, tmp_path / "out").run)
+    assert verdict == "FAIL"
+    told = "client 1: it was charged for round 0, attempt 2, and the run's ledger does not say so"
+    assert told in checks["integrity"]["measurement"]
+
+
+def test_a_client_that_was_cut_off_is_claimed_at_what_the_server_asked_for(tmp_path, monkeypatch):
+    """Each attempt that the server charged is in the claim; what never left a client is not."""
+    project = made(SPEC, tmp_path / "project")
+    clients, answers = opened(project), Station.answer
+
+    def cut_off(self, *arguments):
+        monkeypatch.setattr(Station, "answer", answers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Station, "answer", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        led(project, clients)
+    led(project, clients)
+    for one in clients.values():
+        one.close()
+    run = judged(project, tmp_path / "out").run
+    lines = [json.loads(line) for line in run.ledger.read_text().splitlines()]
+    assert audited(run)[0] == "PASS"
+    paid = [line["client"] for line in lines if line["kind"] == "spend"]
+    (claim,) = (line for line in lines if line["kind"] == "claim")
+    for one in claim["server"]["clients"]:
+        assert one["participations"] == paid.count(one["client"]) == 3
+
+
+def test_what_clients_refused_is_told(copied, tmp_path):
+    refusals = Refusals(copied.site(1).refusals)
+    for _ in range(3):
+        refusals.note("noise", "")
+    refusals.write(now=True)
+    collected = judged(copied, tmp_path / "out")
+    (line,) = collected.refused
+    assert line.startswith("client 1 refused 3 messages: the spec says other noise")
+
+
+def test_a_run_that_declares_no_drop_outs_may_have_none(copied, tmp_path):
+    collected = judged(copied, tmp_path / "out")
+    lines = [json.loads(line) for line in collected.run.ledger.read_text().splitlines()]
+    (first, *_) = (line for line in lines if line["kind"] == "round")
+    names = ("clients", "steps", "queries")
+    left = {name: first[name][:2] for name in names} | {"dropped": first["clients"][2:]}
+    chain = ("digest", "previous", "kind")
+    collected.run.ledger.unlink()
+    again = Ledger(collected.run.ledger)
+    for line in lines:
+        changed = {**line, **left} if line is first else line
+        again.append(line["kind"], {k: v for k, v in changed.items() if k not in chain})
+    verdict, checks = audited(collected.run)
+    assert verdict == "FAIL"
+    assert "the run declares 0 at most" in checks["integrity"]["measurement"]
+
+
+def test_evidence_that_was_changed_after_it_was_named_is_not_taken(copied, tmp_path):
+    path = copied.site(0).noted(1, 1)
+    path.write_bytes(copied.site(0).noted(0, 1).read_bytes() + b"x")
+    collected = judged(copied, tmp_path / "out")
+    assert "round 1 and all after it" in collected.missing[0]
+
+
+def test_folders_of_another_federation_are_refused(finished, unused, tmp_path):
+    with pytest.raises(DeploymentError, match="belongs to another federation"):
+        judged(finished, tmp_path / "out", [unused.site(0).path])
+    with pytest.raises(DeploymentError, match="handed in twice"):
+        judged(finished, tmp_path / "out", [finished.site(0).path] * 2)

@@ -1,0 +1,71 @@
+"""The commands of federations, as far as they need no Flower."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+
+from dpfedadamw import spec as specs
+from tests.dpfedadamw.extensions.deployment.conftest import SPEC
+from tests.runs import call
+
+
+@pytest.fixture(autouse=True)
+def _keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPFEDADAMW_KEYS", str(tmp_path / "keys"))
+
+
+def test_a_client_that_hands_in_nothing_is_named_and_nothing_passes_for_it(
+    finished, tmp_path, capsys
+):
+    sites = [str(finished.site(one).path) for one in (0, 1)]
+    out = tmp_path / "out"
+    command = ("flower", "collect", str(finished.server), *sites, "--out", str(out), "--json")
+    assert call(*command) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "NOT VERIFIED"
+    assert "client 2: nothing was handed in" in told["not_seen"]
+    (run,) = out.iterdir()
+    assert (run / "report.pdf").is_file()
+    found = json.loads((run / "audit.json").read_bytes())["checks"]
+    checks = {one["name"]: one for one in found}
+    assert "client 2 handed in no ledger" in checks["integrity"]["measurement"]
+    assert checks["noise-scale"]["verdict"] == "NOT VERIFIED"
+    # A second one finds the first.
+    assert call(*command) == 2
+    assert "is there already" in capsys.readouterr().out
+
+
+def test_new_writes_a_project_and_says_how_to_go_on(tmp_path, capsys):
+    path = tmp_path / "spec.yaml"
+    path.write_text(specs.dump(SPEC))
+    assert call("flower", "new", str(path), str(tmp_path / "p"), "--host", "link.example.org") == 0
+    assert "a federation of 3 clients" in capsys.readouterr().out
+    assert "link.example.org:9092" in (tmp_path / "p" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("collect", "{0}", "{0}"), "holds no run of a federation"),
+        (("new", "{0}/spec.yaml", "{0}/p"), "spec.yaml"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_code_2(command, told, tmp_path, capsys):
+    assert call("flower", *(part.format(tmp_path) for part in command)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert any(told in line for line in lines), lines
+
+
+@pytest.mark.skipif(importlib.util.find_spec("flwr") is not None, reason="Flower is here")
+def test_without_flower_a_command_says_how_it_is_installed(capsys):
+    assert call("flower", "poc", "quickstart") == 2
+    assert "pip install 'dpfedadamw[flower]'" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_the_superlink_of_a_finished_federation_says_so_and_how_to_go_on(finished, capsys):
+    assert call("flower", "superlink", str(finished.server)) == 0
+    assert "finished: " in (told := capsys.readouterr().out)
+    assert "flower collect" in told

@@ -1,0 +1,73 @@
+"""What a client's owner is told: ε after the spec's rounds, and the most that it can become."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpfedadamw import spec as specs
+from dpfedadamw.accounting.registry import claimed
+from dpfedadamw.errors import PrivacyError
+from dpfedadamw.experiment import foresee
+from dpfedadamw.extensions.deployment.promise import promises, sentences
+from dpfedadamw.extensions.deployment.site import reserve
+from tests.runs import small_spec
+
+CLIENTS = ("data.clients=3", "federation.client_sampling=poisson")
+
+
+def test_the_quickstart_is_7_08_and_at_most_7_87_with_its_reserve():
+    plan = foresee(specs.load("quickstart", []))
+    most = plan.rounds + reserve(plan.rounds)
+    (line,) = sentences(plan, most, reproducible=False)
+    assert "epsilon = 7.08 against the server, after the spec's 20 rounds; at most 7.87" in line
+    assert "all 24 participations" in line
+    assert "(delta = 1e-05, protects one record, add-remove neighbours)" in line
+
+
+def test_the_most_is_what_the_accountant_says_of_so_many_rounds():
+    spec = small_spec(rounds=3)
+    more = foresee(spec.replace(federation=spec.federation.replace(rounds=9)))
+    (promise,) = promises(foresee(spec), 9)
+    assert promise.most == claimed(more.expected_claim(1)["server_worst_case"])
+    assert promise.most > promise.planned
+
+
+@pytest.mark.parametrize(
+    ("rounds", "more"), [(1, 2), (2, 2), (10, 2), (11, 3), (20, 4), (50, 10), (5000, 10)]
+)
+def test_the_reserve_is_a_fifth_of_the_rounds_and_ten_at_most(rounds, more):
+    assert reserve(rounds) == more
+
+
+def test_a_server_that_sees_clean_updates_is_promised_nothing():
+    changes = (*CLIENTS, "privacy.noise_added_by=server")
+    plan = foresee(small_spec("blur", 3, 2, overrides=changes))
+    first, *others = sentences(plan, 5, reproducible=True)
+    assert (
+        "anyone who sees the published models alone, if the server draws the clients and adds"
+        in (first)
+    )
+    assert "no epsilon holds against the server: it sees clipped updates without noise" in others
+    assert any("anyone who knows the run's seed" in line for line in others)
+
+
+def test_where_clients_add_the_noise_the_servers_view_comes_first_and_is_the_dearer_one():
+    changes = (*CLIENTS, "privacy.noise_added_by=clients")
+    plan = foresee(small_spec("blur", 3, 2, overrides=changes))
+    server, third = promises(plan, 5)
+    assert server.against == "the server"
+    assert server.planned > third.planned
+    assert server.most > server.planned
+
+
+def test_where_a_limit_on_steps_bounds_a_client_no_reserve_adds_to_it():
+    plan = foresee(small_spec("ali-dpfl", 4, 5))
+    (promise,) = promises(plan, 4 + reserve(4))
+    assert promise.most == promise.planned
+    lines = sentences(plan, 4 + reserve(4), reproducible=False)
+    assert any("at most" in line and "local steps in all" in line for line in lines)
+
+
+def test_what_no_epsilon_bounds_is_refused():
+    with pytest.raises(PrivacyError, match="1000000000 participations: "):
+        sentences(foresee(small_spec(rounds=3)), 10**9, reproducible=False)

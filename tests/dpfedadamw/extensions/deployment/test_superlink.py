@@ -1,0 +1,107 @@
+"""The SuperLink's door: what is passed on to Flower, and what is answered before it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from dpfedadamw.extensions.deployment.errors import DeploymentError
+from dpfedadamw.extensions.deployment.superlink import FLEET, Door, FleetOnly, _listener
+
+LONGEST = 8 << 20
+
+
+class Application:
+    """Notes what reaches it."""
+
+    def __init__(self):
+        self.got = []
+
+    async def __call__(self, scope, receive, send):
+        body = (await receive())["body"] if scope["type"] == "http" else None
+        self.got.append((scope["type"], scope.get("path"), body))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+def asked(path, method="POST", parts=(b"",), kind="http"):
+    """The statuses that one request is answered with, and what reached the application."""
+    application, sent = Application(), []
+    waiting = [
+        {"type": "http.request", "body": one, "more_body": index + 1 < len(parts)}
+        for index, one in enumerate(parts)
+    ]
+
+    async def receive():
+        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    door = FleetOnly(application)
+    asyncio.run(door({"type": kind, "method": method, "path": path}, receive, send))
+    return [one["status"] for one in sent if "status" in one], application.got, door
+
+
+@pytest.mark.parametrize("path", sorted(FLEET))
+def test_what_a_supernode_asks_for_is_passed_on_whole(path):
+    statuses, got, door = asked(path, parts=(b"ab", b"", b"c"))
+    assert (statuses, got, door.refused) == ([200], [("http", path, b"abc")], 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [
+        ("/v1/control/start-run", "POST"),
+        ("/v1/control/register-node", "POST"),
+        ("/v1/runtime/acquire-task", "POST"),
+        ("/v1/fleet/register-node", "POST"),
+        ("/v1/fleet/unregister-node", "POST"),
+        ("/v1/fleet/get-fab", "POST"),
+        ("/v1/fleet/pull-messages", "GET"),
+        ("/v1/fleet/pull-messages/", "POST"),
+        ("//v1/fleet/pull-messages", "POST"),
+        ("/v1/fleet/../control/start-run", "POST"),
+        ("/v1/fleet/%70ull-messages", "POST"),
+        ("/V1/fleet/pull-messages", "POST"),
+        ("/openapi.json", "GET"),
+        ("/docs", "GET"),
+        ("/health", "GET"),
+        ("/", "POST"),
+    ],
+)
+def test_everything_else_is_answered_without_flower(path, method):
+    statuses, got, door = asked(path, method)
+    assert (statuses, got, door.refused) == ([404], [], 1)
+
+
+def test_a_body_longer_than_any_supernode_sends_is_refused_however_it_is_cut():
+    for parts in ((b"x" * (LONGEST + 1),), (b"x" * LONGEST, b"x"), (b"x",) * 3 + (b"y" * LONGEST,)):
+        statuses, got, _ = asked("/v1/fleet/push-object", parts=parts)
+        assert (statuses, got) == ([413], [])
+    statuses, got, _ = asked("/v1/fleet/push-object", parts=(b"x" * LONGEST,))
+    assert statuses == [200]
+    assert len(got[0][2]) == LONGEST
+
+
+def test_a_websocket_reaches_nothing():
+    statuses, got, door = asked("/v1/fleet/pull-messages", kind="websocket")
+    assert (statuses, got, door.refused) == ([], [], 1)
+
+
+def test_a_flood_of_refusals_is_a_handful_of_log_lines(caplog):
+    door = FleetOnly(Application())
+    with caplog.at_level("WARNING"):
+        for _ in range(1000):
+            door._note("a request")
+    assert door.refused == 1000
+    assert len(caplog.records) == 10
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        door = Door(host="127.0.0.1", port=port, certificate=tmp_path, key=tmp_path)
+        with pytest.raises(DeploymentError, match=rf"127\.0\.0\.1:{port}: cannot listen there"):
+            _listener(door)

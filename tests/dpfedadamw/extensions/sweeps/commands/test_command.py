@@ -1,0 +1,89 @@
+"""What `sweep SPEC` does from start to end, and does not do again."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from dpfedadamw.extensions.sweeps.commands import execution
+from dpfedadamw.extensions.sweeps.runner import Runner
+from tests.runs import call
+from tests.sweeps import BASE, accurate
+
+TWO = BASE.replace("rounds: 4", "rounds: 1")
+
+
+def test_a_sweep_trains_audits_and_tabulates_and_is_not_repeated(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(
+        f"{TWO}matrix: {{data.clients: [5, 50000]}}\nseeds: {{numbers: 1, vary: [run]}}\n"
+    )
+    # 50,000 clients cannot share 1,438 records, which is known only where the data are.
+    assert call("sweep", "s.yaml", "--jobs", "2", "--json") == 1
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["cells"], found["done"], found["not_passed"]) == (2, 1, [])
+    (failure,) = found["failed"].values()
+    assert failure.startswith("error: data.clients: 50000 clients cannot each hold one of")
+    with open("sweeps/small/results.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["data.clients"], row["seed"], row["audit"]) == ("5", "0", "PASS")
+    assert row["signatures"] == "holds"
+    assert row["threads"]
+    assert row["torch"]
+
+    monkeypatch.setattr(execution, "_keep", lambda job: pytest.fail(f"{job} is run again"))
+    assert call("sweep", "s.yaml", "--only", "data.clients=5") == 0
+    said = capsys.readouterr()
+    assert "1 of 1 cells were done before" in said.err
+    assert call("sweep", "table", "sweeps/small", "--rows", "data.clients") == 0
+    assert "| 5 | " in capsys.readouterr().out
+
+
+def test_what_is_done_of_such_a_search_is_left_alone_and_its_best_only_run_once_it_is_over(
+    own_seeds, capsys, monkeypatch
+):
+    ran = accurate(monkeypatch, lambda rate, seed: rate)
+    assert call("sweep", own_seeds, "--only", "seed=7") == 0
+    assert ran == [(0.1, 7), (0.2, 7)] * 2
+    assert "4 of 14 cells are done" in capsys.readouterr().out
+    assert call("sweep", own_seeds, "--only", "seed=8|1") == 0
+    assert ran[4:] == [(0.1, 8), (0.2, 8)] * 2 + [(0.2, 1)] * 2
+    assert call("sweep", own_seeds, "--only", "seed=0", "--only", "federation.rounds=3") == 0
+    assert ran[10:] == [(0.2, 0)]
+    assert call("sweep", own_seeds) == 0
+    assert len(ran) == 14
+
+
+def test_of_the_searches_that_were_asked_for_alone_it_is_said_that_they_are_not_over(
+    own_seeds, capsys, monkeypatch
+):
+    accurate(monkeypatch, lambda rate, seed: rate)
+    assert call("sweep", own_seeds, "--only", "federation.rounds=3", "--only", "seed=7") == 0
+    assert "of one search yet" in capsys.readouterr().out
+    assert call("sweep", own_seeds, "--only", "federation.rounds=3") == 0
+    said = capsys.readouterr().out
+    assert "no best" not in said
+    assert "best, 3" in said
+    assert "best, 2" not in said
+
+
+def test_a_sweep_that_is_stopped_tabulates_what_is_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(f"{TWO}matrix: {{algorithm.learning_rate: [0.1, 0.2]}}\n")
+    ran = accurate(monkeypatch, lambda rate, seed: rate)
+    every = Runner.run
+
+    def stopped(self, jobs):
+        for job in every(self, jobs):
+            yield job
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Runner, "run", stopped)
+    assert call("sweep", "s.yaml") == 130
+    assert len(ran) == 1
+    with open("sweeps/small/results.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["test_accuracy"] == "0.1"

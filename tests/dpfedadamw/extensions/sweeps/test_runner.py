@@ -1,0 +1,189 @@
+"""What a sweep starts, finishes, leaves alone and stops; its runs are scripts that pretend."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dpfedadamw.extensions.sweeps.folder import SweepError, SweepFolder
+from dpfedadamw.extensions.sweeps.runner import Job, Runner, expected_seconds
+from dpfedadamw.spec.matrix import load_sweep
+from dpfedadamw.storage.lock import RunLock
+from tests.sweeps import BASE
+
+# Makes a run directory as `run` does; says something and ends as it is told.
+SCRIPT = """
+import pathlib, sys, time
+runs, code, seconds = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+if "--resume" in sys.argv:
+    runs = runs.parent
+else:
+    run = runs / "small-20260101T000000Z-00000000"
+    run.mkdir()
+    (run / "spec.yaml").touch()
+(runs.parent / "started").open("a").write(" ".join(sys.argv[4:]) + "\\n")
+print("a line before", "\\x1b[31merror:\\x1b[0m what was wrong", "", sep="\\n", file=sys.stderr)
+time.sleep(seconds)
+sys.exit(code)
+"""
+
+
+class Script(subprocess.Popen):
+    """A process that is asked as those of a sweep are."""
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        try:
+            return super().wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"{BASE}seeds: 3\n")
+    return load_sweep(path)
+
+
+@pytest.fixture
+def folder(tmp_path, sweep) -> SweepFolder:
+    found = SweepFolder(tmp_path / "sweep")
+    found.begin(sweep.text)
+    return found
+
+
+def jobs_of(sweep, folder) -> list[Job]:
+    return [Job(cell, folder.cell(cell)) for cell in sweep.cells]
+
+
+def runner_of(folder, codes=(0,), seconds=0.0, processes=2) -> Runner:
+    left = list(codes)
+
+    def start(arguments, told) -> Script:
+        code = left.pop(0) if len(left) > 1 else left[0]
+        place = arguments[arguments.index("--out" if "--out" in arguments else "--resume") + 1]
+        command = [sys.executable, "-c", SCRIPT, place, str(code), str(seconds), *arguments]
+        with open(told, "wb") as errors:
+            return Script(command, stderr=errors)
+
+    def keep(job: Job) -> None:
+        job.folder.write_result({"run": job.cell.digest})
+
+    return Runner(folder, processes, start, keep)
+
+
+def test_all_are_run_and_what_they_say_is_kept(sweep, folder):
+    jobs = jobs_of(sweep, folder)
+    ended = [job for job in runner_of(folder).run(jobs) if job is not None]
+    assert sorted(job.cell.seed for job in ended) == [0, 1, 2]
+    assert [job.folder.result() for job in jobs] == [{"run": job.cell.digest} for job in jobs]
+    started = (jobs[0].folder.path / "started").read_text().split()
+    assert started[:2] == ["run", str(jobs[0].folder.spec)]
+    assert "--resume" not in started
+
+
+def test_a_failure_stops_nothing_and_is_tried_again(sweep, folder):
+    jobs = jobs_of(sweep, folder)
+    list(runner_of(folder, codes=(0, 2, 1), processes=1).run(jobs))
+    # An audit that does not pass is a result too.
+    assert [job.state for job in jobs] == ["done", "failed", "done"]
+    assert jobs[1].folder.failed() == jobs[1].said == "error: what was wrong"
+    again = jobs_of(sweep, folder)
+    list(runner_of(folder).run([again[1]]))
+    assert again[1].state == "done"
+    assert again[1].folder.failed() is None
+
+
+def test_a_finished_run_that_cannot_be_read_is_a_failure_of_its_cell_alone(sweep, folder):
+    jobs = jobs_of(sweep, folder)
+    runner = runner_of(folder)
+    keep = runner._finished
+
+    def finished(job: Job) -> None:
+        if job.cell.seed == 1:
+            raise SweepError("metrics.jsonl: is empty")
+        keep(job)
+
+    runner._finished = finished
+    list(runner.run(jobs))
+    assert [job.state for job in jobs] == ["done", "failed", "done"]
+    assert jobs[1].folder.failed() == "metrics.jsonl: is empty"
+
+
+def test_a_run_that_was_begun_is_finished_and_no_other_is_begun(sweep, folder):
+    (job, *_) = jobs_of(sweep, folder)
+    list(runner_of(folder, codes=(70,)).run([job]))
+    list(runner_of(folder).run([job]))
+    lines = (job.folder.path / "started").read_text().splitlines()
+    begun = job.folder.newest_run()
+    assert lines[-1].split()[:3] == ["run", "--resume", str(begun.path)]
+    assert job.state == "done"
+
+
+def test_what_another_sweep_runs_is_left_to_it(sweep, folder):
+    jobs = jobs_of(sweep, folder)
+    runner = runner_of(folder)
+    folder.begin_cell(jobs[1].cell)
+    with RunLock(jobs[1].folder.path):
+        list(runner.run(jobs))
+    assert [job.state for job in jobs] == ["done", "elsewhere", "done"]
+    assert jobs[1].folder.result() is None
+
+
+def test_what_another_sweep_finished_meanwhile_is_not_run_again(sweep, folder):
+    (job, *_) = jobs_of(sweep, folder)
+    folder.begin_cell(job.cell)
+    job.folder.write_result({"run": "theirs"})
+    assert list(runner_of(folder).run([job])) == [job]
+    assert job.state == "done"
+    assert job.folder.result() == {"run": "theirs"}
+
+
+def test_whoever_leaves_early_leaves_no_process_behind(sweep, folder):
+    runner = runner_of(folder, seconds=600)
+    jobs = jobs_of(sweep, folder)
+    began = time.monotonic()
+    running = runner.run(jobs)
+    while any(next(running) for _ in range(3)):
+        pass
+    processes = [one.process for one in runner._running]
+    with pytest.raises(KeyboardInterrupt):
+        running.throw(KeyboardInterrupt())
+    assert len(processes) == 2
+    assert all(process.returncode is not None for process in processes)
+    assert [job.state for job in jobs] == ["waiting"] * 3
+    assert time.monotonic() - began < 60
+    # The cells are free for whoever comes next.
+    RunLock(jobs[0].folder.path).release()
+
+
+def test_no_more_run_at_a_time_than_asked_for(sweep, folder):
+    runner = runner_of(folder, seconds=0.3, processes=2)
+    most = max(len(runner._running) for _ in runner.run(jobs_of(sweep, folder)))
+    assert most == 2
+
+
+def test_a_result_that_is_damaged_is_said_and_not_taken(sweep, folder):
+    (job, *_) = jobs_of(sweep, folder)
+    folder.begin_cell(job.cell)
+    for content in ("", "{}", "[]", '{"format": 2, "row": {}}', "\x00"):
+        (job.folder.path / "result.json").write_text(content)
+        with pytest.raises(SweepError, match="is no result of a sweep; remove it"):
+            job.folder.result()
+
+
+def test_a_folder_that_cannot_be_made_is_said(sweep, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SweepError, match=r"--out .*file/sweep: cannot be written"):
+        SweepFolder(tmp_path / "file" / "sweep").begin(sweep.text)
+
+
+def test_time_is_expected_by_rounds_clients_and_steps_of_like_cells(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"{BASE}matrix: {{federation.rounds: [2, 4, 20]}}\n")
+    two, four, twenty = load_sweep(path).cells
+    assert expected_seconds([], twenty) is None
+    assert expected_seconds([(two, 3.0), (four, 6.0)], twenty) == pytest.approx(30.0)

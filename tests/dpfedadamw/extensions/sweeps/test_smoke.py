@@ -1,0 +1,70 @@
+"""Cells at a size for a trial."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dpfedadamw import spec as specs
+from dpfedadamw.experiment import prepare
+from dpfedadamw.extensions.sweeps.smoke import small
+from dpfedadamw.spec.matrix import Cell, load_sweep
+from tests.sweeps import METHODS, UNTUNED, swept
+
+CPU = torch.device("cpu")
+
+
+def tried(sweep, tmp_path):
+    (cell, *_), notes = small(sweep.cells, tmp_path)
+    return cell.spec, notes
+
+
+def test_published_images_become_random_records_of_their_shape_and_classes(tmp_path):
+    spec, notes = tried(load_sweep("paper-dp-fedadamw-table-3", ["seeds=1"]), tmp_path)
+    assert (spec.federation.rounds, spec.federation.local_steps) == (2, 1)
+    assert spec.data.partition.alpha == 0.6
+    with np.load(spec.data.path) as found:
+        assert found["x_train"].shape == (240, 3, 32, 32)
+        assert found["x_train"].dtype == np.uint8
+        assert sorted(set(found["y_train"])) == list(range(100))
+    assert "cifar100: 240 random records of shape 3x32x32 in 100 classes, 6 clients" in notes
+    assert prepare(spec, CPU).dataset.classes == 100
+
+
+def test_a_published_model_keeps_its_architecture_and_what_is_trained_of_it(tmp_path):
+    spec, notes = tried(load_sweep("paper-dp-fedadamw-table-4", ["seeds=1"]), tmp_path)
+    assert (spec.model.name, spec.model.weights) == ("roberta-base", "random")
+    assert spec.model.fine_tuning.kind == "lora"
+    prepared = prepare(spec, CPU)
+    assert prepared.dataset.train.inputs.shape == (2, 128)
+    assert sum(one.numel() for one in prepared.model.parameters()) < 10_000
+    assert any(note.startswith("roberta-base: its architecture") for note in notes)
+
+
+def test_data_and_models_that_need_no_download_stay_and_seeds_are_not_tried(tmp_path):
+    sweep = swept(tmp_path, METHODS + "seeds: 3\n")
+    cells, notes = small(sweep.cells, tmp_path)
+    assert [cell.values for cell in cells] == [cell.values for cell in sweep.cells[::3]]
+    assert cells[0].spec.data == sweep.cells[0].spec.data
+    assert cells[0].spec.model == sweep.cells[0].spec.model
+    assert notes == []
+
+
+def test_of_a_search_with_seeds_of_its_own_a_trial_and_a_run_of_the_best_are_tried(tmp_path):
+    text = "seeds: 2\ntune: {selection: unaccounted, score: test_accuracy, seeds: 3, grid: "
+    sweep = swept(tmp_path, text + "{algorithm.learning_rate: [0.1, 0.2]}}\n", base=UNTUNED)
+    cells, _ = small(sweep.cells, tmp_path)
+    assert [(cell.seed, [one.seed for one in cell.released]) for cell in cells] == [(1000, [0])] * 2
+    assert {one.spec.federation.rounds for cell in cells for one in (cell, *cell.released)} == {2}
+
+
+@pytest.mark.parametrize("partition", ["kind: shards", "kind: column, file: owners.txt"])
+def test_any_partition_of_published_records_becomes_one_of_the_random_records(tmp_path, partition):
+    changes = [
+        f"data={{dataset: mnist, path: none, clients: 20, partition: {{{partition}}}}}",
+        "federation.clients_per_round=20",
+    ]
+    cell = Cell({}, None, specs.load("quickstart", changes), "")
+    (made,), _ = small([cell], tmp_path)
+    assert prepare(made.spec, CPU).spec.data.clients == 6
