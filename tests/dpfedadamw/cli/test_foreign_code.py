@@ -445,6 +445,9 @@ def test_a_file_of_the_working_directory_stands_for_no_library(workers, folder):
 
 @pytest.mark.flower
 def test_nor_does_it_in_flower_s_simulation_whose_processes_run_what_the_user_named(folder):
-    pytest.importorskip("ray", reason="Flower has an environment of its own: tox run -e flower")
+    # Not Ray itself: what imports it without a token has later tests' simulations refused.
+    pytest.importorskip(
+        "flwr.app", reason="Flower has an environment of its own: tox run -e flower"
+    )
     options = ("--engine", "flower", "--allow-code", "nets")
     run_among_shadows(folder, {"target": "nets:Net"}, *options)
