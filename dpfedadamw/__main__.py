@@ -20,6 +20,7 @@ def start() -> NoReturn:
         sys.stderr.write(f"error: {taken}\n")
         sys.exit(2)
     try:
+        _leave_drawing_its_own_settings()
         from dpfedadamw.cli import main
     except KeyboardInterrupt:
         sys.exit(130)
@@ -43,6 +44,22 @@ def _keep_to_what_is_installed() -> None:
     if not sys.flags.safe_path and _BY_NAME and os.path.realpath(sys.path[0]) != here:
         del sys.path[0]
     os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def _leave_drawing_its_own_settings() -> None:
+    """Load matplotlib where no file `matplotlibrc` lies, if there is one here.
+
+    Before any other it reads that of the working directory, whose settings have it start LaTeX on a
+    text of theirs.
+    """
+    if not os.path.lexists("matplotlibrc"):
+        return
+    here = os.getcwd()
+    os.chdir(os.path.dirname(os.__file__))
+    try:
+        import matplotlib  # noqa: F401
+    finally:
+        os.chdir(here)
 
 
 # Whether Python was asked for the module, and has put the working directory first; the command that

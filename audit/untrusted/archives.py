@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import re
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -56,6 +57,7 @@ _DAMAGE = (
     OverflowError,
     MemoryError,
     SyntaxError,
+    tokenize.TokenError,
     TypeError,
 )
 

@@ -130,8 +130,8 @@ def _read_header(
             version, np.lib.format.read_array_header_2_0
         )
         shape, fortran, dtype = read(stream)
-    except (ValueError, SyntaxError, tokenize.TokenError) as error:
-        reason = str(error).splitlines()[0]
+    except (ValueError, SyntaxError, MemoryError, tokenize.TokenError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(
             f"{place}: not a readable .npz of plain numbers ({name}: {reason})"
         ) from None

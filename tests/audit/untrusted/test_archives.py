@@ -88,6 +88,16 @@ def test_a_header_that_promises_more_than_the_file_holds_is_refused() -> None:
         read_archive(buffer.getvalue())
 
 
+@pytest.mark.parametrize("header", ["{'shape': (2", "{'shape': (" + "-" * 9000 + "1,)}"])
+def test_a_header_that_python_cannot_take_apart_is_refused(header: str) -> None:
+    member = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("odd.npy"), member)
+    with pytest.raises(ArchiveError, match="is not a readable archive"):
+        read_archive(buffer.getvalue())
+
+
 def test_a_bomb_is_refused_by_its_declared_size() -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -418,17 +418,28 @@ SHADOWS = (
 
 
 def run_among_shadows(folder: Path, model: dict, *options: str) -> None:
-    """Run a spec by the installed command, where files lie that are called as libraries are."""
+    """Run a spec by the installed command, where files lie that are called as libraries are.
+
+    A further one is what matplotlib reads its settings from, and has it call LaTeX for each text.
+    """
     command = folder / "bin" / "dpfedadamw"
     command.parent.mkdir()
     start = "if __name__ == '__main__':\n    start()\n"
     command.write_text(f"from dpfedadamw.__main__ import start\n\n{start}")
     for name in SHADOWS:
         shutil.copy("here.py", f"{name}.py")
+    Path("matplotlibrc").write_text("text.usetex: True\n")
+    latex = folder / "bin" / "latex"
+    latex.write_text(f"#!/bin/sh\ntouch {folder / CANARY}\nexit 1\n")
+    latex.chmod(0o755)
     write_spec(folder, model)
     done = subprocess.run(
         [sys.executable, str(command), "run", "evil.yaml", "--json", *options],
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
+        env={
+            **os.environ,
+            "PATH": os.pathsep.join([str(latex.parent), os.environ["PATH"]]),
+            "PYTHONPATH": str(Path(cli.__file__).parents[2]),
+        },
         capture_output=True,
         text=True,
     )
@@ -445,6 +456,9 @@ def test_a_file_of_the_working_directory_stands_for_no_library(workers, folder):
 
 @pytest.mark.flower
 def test_nor_does_it_in_flower_s_simulation_whose_processes_run_what_the_user_named(folder):
-    pytest.importorskip("ray", reason="Flower has an environment of its own: tox run -e flower")
+    # Not Ray itself: what imports it without a token has later tests' simulations refused.
+    pytest.importorskip(
+        "flwr.app", reason="Flower has an environment of its own: tox run -e flower"
+    )
     options = ("--engine", "flower", "--allow-code", "nets")
     run_among_shadows(folder, {"target": "nets:Net"}, *options)

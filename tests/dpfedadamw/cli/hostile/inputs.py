@@ -558,6 +558,8 @@ ARCHIVES = (
     Input("records for numbers", ("npz",), _header("{'descr': [('a', '<f8'), ('b', '|O')], 'fortran_order': False, 'shape': (1,), }", bytes(16))),
     Input("a header of a huge mapping", ("npz",), _header("{" + ", ".join(f"'k{i}': {i}" for i in range(200_000)) + "}", b"", b"\x02\x00")),
     Input("a header of deep lists", ("npz",), _header("(" * 9000 + ")" * 9000)),
+    Input("a header that never closes", ("npz",), _header("{'shape': (2")),
+    Input("a header of many signs", ("npz",), _header("{'shape': (" + "-" * 9000 + "1,)}")),
     Input("a header that calls", ("npz",), _header("__import__('os').system('touch CANARY')")),
     Input("a header of another version", ("npz",), _header(_SHAPE % ("<f8", "(1,)"), bytes(8), b"\x03\x00")),
     Input("a size that is a lie", ("npz",), _content(lambda _: zipped("a.npy", b"\x03\x00", 0, 1 << 31))),

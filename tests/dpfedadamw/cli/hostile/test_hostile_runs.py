@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,29 +42,59 @@ COMMANDS = (
     (("figures", RUN, "--out", "out", "--figure", "second-moment-variance"), (0, 1, 2)),
     (("export", RUN, "--output", "model"), (0, 1, 2)),
 )
-Spoiling = Callable[[Path, Around, Any], None]
 
 
-def _file(run: Path, data: Any) -> Path:
-    names = sorted(str(one.relative_to(run)) for one in run.rglob("*") if one.is_file())
-    return run / data.draw(st.sampled_from(names), label="file")
+@dataclass(frozen=True)
+class Run:
+    """A copy of a good run that is being spoilt.
+
+    Attributes:
+        path: The copy.
+        good: The run itself, which stays as it is.
+    """
+
+    path: Path
+    good: Path
+
+    def plain(self, data: Any, of: Callable[[Path], bool] = lambda _: True) -> Path:
+        """One of its plain files: nothing is written through a link that was put there before."""
+        found = [one for one in sorted(self.path.rglob("*")) if _is_plain(one) and of(one)]
+        return data.draw(st.sampled_from(found), label="file")
+
+    def untouched(self, data: Any, of: Callable[[Path], bool] = lambda _: True) -> Path:
+        """One that is as it was, for what is made of the content of a good file."""
+
+        def as_it_was(path: Path) -> bool:
+            before = self.good / path.relative_to(self.path)
+            return of(path) and before.is_file() and before.read_bytes() == path.read_bytes()
+
+        return self.plain(data, as_it_was)
 
 
-def _an_input(run: Path, around: Around, data: Any) -> None:
+def _is_plain(path: Path) -> bool:
+    status = path.lstat()
+    # One of 100 GB, which an input has put there, is not read into memory.
+    return stat.S_ISREG(status.st_mode) and status.st_size < 1 << 28
+
+
+Spoiling = Callable[[Run, Around, Any], None]
+
+
+def _an_input(run: Run, around: Around, data: Any) -> None:
     """One of the inputs that every command is given."""
-    path = _file(run, data)
+    path = run.untouched(data)
     fitting = [one for one in INPUTS if one.fits(kind_of(path)) and "100 MB" not in one.name]
     chosen = data.draw(st.sampled_from(fitting), label="input")
     chosen.spoil(path, around)
 
 
-def _cut(run: Path, _around: Around, data: Any) -> None:
-    path = _file(run, data)
+def _cut(run: Run, _around: Around, data: Any) -> None:
+    path = run.plain(data)
     os.truncate(path, data.draw(st.integers(0, path.stat().st_size), label="bytes"))
 
 
-def _flip(run: Path, _around: Around, data: Any) -> None:
-    path = _file(run, data)
+def _flip(run: Run, _around: Around, data: Any) -> None:
+    path = run.plain(data)
     content = bytearray(path.read_bytes())
     for place in data.draw(st.lists(st.integers(0, max(0, len(content) - 1)), max_size=8)):
         if content:
@@ -70,25 +102,24 @@ def _flip(run: Path, _around: Around, data: Any) -> None:
     path.write_bytes(content)
 
 
-def _swap(run: Path, _around: Around, data: Any) -> None:
-    one, other = _file(run, data), _file(run, data)
+def _swap(run: Run, _around: Around, data: Any) -> None:
+    one, other = run.plain(data), run.plain(data)
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
 
 
-def _nest(run: Path, _around: Around, data: Any) -> None:
-    path = _file(run, data)
+def _nest(run: Run, _around: Around, data: Any) -> None:
+    path = run.plain(data)
     moved = path.with_name("nested")
     path.replace(moved)
     path.mkdir()
     moved.replace(path / path.name)
 
 
-def _value(run: Path, _around: Around, data: Any) -> None:
+def _value(run: Run, _around: Around, data: Any) -> None:
     """Another value anywhere in a file of JSON; the ledger's chain is made to fit."""
-    chosen = [one for one in sorted(run.rglob("*")) if kind_of(one) in ("json", "jsonl")]
-    path = data.draw(st.sampled_from(chosen), label="file")
+    path = run.untouched(data, lambda one: kind_of(one) in ("json", "jsonl"))
     lines = lines_of(path.read_bytes())
     index = data.draw(st.integers(0, len(lines) - 1), label="line")
     everywhere = [(), *places(lines[index])]
@@ -113,9 +144,10 @@ def _spoilt_run_is_answered(good: Path, data: Any) -> None:
         for name in ("runs", "keys"):
             shutil.copytree(good / name, here / name)
         (outside / "secret").write_text(SECRET)
+        run = Run(here / RUN, good / RUN)
         around = Around(here, outside, place / "CANARY")
         for spoil in data.draw(st.lists(st.sampled_from(SPOILING), min_size=1, max_size=3)):
-            spoil(here / RUN, around, data)
+            spoil(run, around, data)
         again = data.draw(st.booleans(), label="signed again")
         before = seen(outside)
         for arguments, codes in COMMANDS:

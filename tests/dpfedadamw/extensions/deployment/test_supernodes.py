@@ -255,7 +255,11 @@ def test_poc_leaves_no_process_when_it_is_stopped(how, tmp_path):
     )
     place = tmp_path / "p"
     command = [sys.executable, "-m", "dpfedadamw", "flower", "poc", path, "--clients", "3"]
-    one = subprocess.Popen([*command, "--project", place, "--out", tmp_path / "out"])
+    one = subprocess.Popen(
+        [*command, "--project", place, "--out", tmp_path / "out"],
+        # A shell that starts tests in the background has them and their children ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     wait_until((place / "server" / "runs").exists, 240.0)
     one.send_signal(how)
     assert one.wait(60.0) == 128 + how

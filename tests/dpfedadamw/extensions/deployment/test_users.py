@@ -66,15 +66,25 @@ def connects(path):
         one.connect(str(path))
 
 
+def kind_of(path):
+    return stat.S_IFMT(os.lstat(path).st_mode) if can(lambda: os.lstat(path)) else 0
+
+
+def readable(path):
+    if kind_of(path) == stat.S_IFSOCK:
+        return can(lambda: connects(path))
+    return can(lambda: os.listdir(path)) or can(lambda: os.close(os.open(path, 0)))
+
+
 def reached(paths):
-    """Of some paths, what this user can read and what it can change, both as text."""
+    """Of some paths, what this user can read and what it can change, both as text.
+
+    What it can change is changed. So this is nothing to be done as root.
+    """
+    assert os.geteuid() != 0
     found = {"read": [], "changed": []}
     for path in map(str, paths):
-        kind = stat.S_IFMT(os.lstat(path).st_mode) if can(lambda p=path: os.lstat(p)) else 0
-        listed = can(lambda p=path: os.listdir(p))
-        if listed or (kind != stat.S_IFSOCK and can(lambda p=path: os.close(os.open(p, 0)))):
-            found["read"].append(path)
-        if kind == stat.S_IFSOCK and can(lambda p=path: connects(p)):
+        if readable(path):
             found["read"].append(path)
         if (
             can(lambda p=path: os.close(os.open(p, os.O_WRONLY)))
@@ -248,7 +258,7 @@ def test_a_stranger_gets_nowhere_while_poc_runs(outer):
             for one in commands
             for part in ("environ", "mem", "maps", "cwd", "root", "fd", "io")
         ]
-        assert reached(parts)["read"] == parts
+        assert all(map(readable, parts))
 
         def attack():
             named = [f"/v1/control/{one}" for one in ("start-run", "register-node", "list-runs")]
