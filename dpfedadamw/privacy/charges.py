@@ -1,4 +1,4 @@
-"""Charges: the ledger's lines for a round, all from the plan that also samples, clips and noises.
+"""A round is charged what its plan does: the ledger's lines come from the plan that also acts.
 
 They are written before the round begins (`ledger`), so that no noise exists which nobody paid for.
 """

@@ -1,4 +1,4 @@
-"""What a clipped sum is: Σ_j g_j · min(1, C/‖g_j‖₂), its norms, and the rule that bounds a record.
+"""One record moves a clipped sum, Σ_j g_j · min(1, C/‖g_j‖₂), by at most C.
 
 Engines find norms in different ways; all of them turn norms into factors here, so that no engine
 can clip differently from another.

@@ -1,4 +1,4 @@
-"""Cohorts: which clients take part in a round.
+"""The clients of a round are drawn without regard to their data and to earlier rounds.
 
 The draw must not depend on the data, nor on earlier rounds: the view towards a third party rests on
 it.

@@ -1,4 +1,4 @@
-"""Compositions: how many queries were made, on what share of the records, under how much noise.
+"""What queries cost is described in full, or refused: noise, rate, steps, queries and adjacency.
 
 A `Composition` is what every accountant here takes: `rdp` and `pld` turn it into ε and δ,
 `accounting` says what the number means.

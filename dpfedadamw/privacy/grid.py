@@ -1,4 +1,4 @@
-"""The public grid on which all lies that a private run uploads and publishes.
+"""All that a private run uploads and publishes lies on a public grid: no low bit carries more.
 
 A float32 has 24 significant bits, and noise fills them all, so that nobody misses the last ones if
 something else is written there. A run with privacy therefore writes fewer, a number that its ledger

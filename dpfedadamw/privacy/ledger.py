@@ -1,4 +1,4 @@
-"""The privacy ledger: an append-only, hash-chained record of every query that was paid for.
+"""Every query is on the disk before its noise is drawn, in a chain that shows any later change.
 
 It is written ahead: a round's spends are on disk before its first noise is drawn. A crash can make
 the ledger count too much, never too little.

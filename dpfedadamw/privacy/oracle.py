@@ -1,4 +1,4 @@
-"""The gradient oracle: sample, clip each record's gradient, sum, add noise, divide.
+"""An algorithm sees noised gradients and nothing else, and no more of them than were charged.
 
 This is the one door between algorithms and data. What passes through it is a function of noised
 values, and no more passes than the ledger has been charged for.

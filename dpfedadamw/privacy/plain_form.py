@@ -1,4 +1,4 @@
-"""The plain form of a clipped sum: one record, one gradient, one norm, one factor.
+"""The plain form defines a clipped sum: one record, one gradient, one norm, one factor.
 
 This is the definition. Whatever computes clipped sums faster is compared with it before its first
 batch, and again in every participation (`spot_check`).

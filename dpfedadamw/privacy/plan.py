@@ -1,4 +1,4 @@
-"""One frozen plan from which sampler, clipper, noise and accounting event all come.
+"""Sampler, clipper, noise and accounting event come from one frozen plan: they cannot disagree.
 
 They cannot disagree, because none of them can be chosen alone.
 """

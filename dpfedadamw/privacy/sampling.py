@@ -1,4 +1,4 @@
-"""Samplers: how the records of a step, and the clients of a round, are drawn.
+"""Each sampler draws by the law that it is accounted for; what no accountant covers is refused.
 
 Sampler and accountant are one choice. Each sampler here says at what rate it uses a record, draws
 the batches, and knows the adjacency under which it is accounted; `composition_of` turns it into

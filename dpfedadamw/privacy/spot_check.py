@@ -1,4 +1,4 @@
-"""The spot check: while a run trains, records drawn at random are computed again by the plain form.
+"""Records drawn at random are computed again by the plain form while a run trains.
 
 Engines that compute clipped sums quickly lie outside the trusted core. Each is held to the plain
 form before its first batch, on made-up records (`clipping.rehearsal`). This holds it to the plain

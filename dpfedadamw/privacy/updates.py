@@ -1,4 +1,4 @@
-"""Client-level privacy: whole updates are clipped, summed, noised, and divided by a public number.
+"""One client moves a round's sum by at most C, and the sum is noised before it is released.
 
 What the gradient oracle is to records, this is to clients. One client's update, over all trainable
 parameters as one vector, moves the sum by at most C; the noise on the sum has standard deviation σC

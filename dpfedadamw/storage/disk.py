@@ -1,4 +1,4 @@
-"""The few steps by which a run reaches the disk, and whole writes made of them.
+"""What was synced survives a crash, and a file is replaced whole or not at all.
 
 What a crash leaves behind is decided by these steps and their order: content is on the disk after
 `Disk.sync`, a name after `Disk.sync_folder`. Everything that a run must not lose goes through here,

@@ -1,4 +1,4 @@
-"""JSON and arrays from folders that anybody may have made: runs, recordings, clients' folders.
+"""Files that anybody may have made are plain, bounded and not executed, or they are refused.
 
 The engine's one door to them. What is accepted is decided by `audit.untrusted`, which the auditor
 and the reports read through as well: plain files alone, bounded, and neither pickle nor surprises.

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a run directory, and its place for unfinished files.
+"""A run directory has one writer at a time.
 
 While somebody writes to a run, ``.unfinished/`` lies in it, with the lock and every file that is
 not whole yet. It is gone once nobody writes, and left behind by a writer that was killed; it is

@@ -1,4 +1,4 @@
-"""Mapped files that are read from end to end, without all of them staying in memory."""
+"""Mapped files are read from end to end without all of them staying in memory."""
 
 from __future__ import annotations
 

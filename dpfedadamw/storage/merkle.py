@@ -1,4 +1,4 @@
-"""One digest over many pieces, any of which can be shown to belong to it: a Merkle tree.
+"""One digest stands for many pieces, and each can be shown to belong to it: a Merkle tree.
 
 Source: RFC 9162, section 2.1. `audit.untrusted.merkle` follows paths, for the auditor.
 """

@@ -1,4 +1,4 @@
-"""The trainable parameters as ONE flat vector: names, shapes, slices and blocks.
+"""Every trainable parameter is in the ONE flat vector exactly once, and nothing else is.
 
 Every algorithm works on flat tensors, every clipped sum is flat, every upload is flat. This is the
 one place that knows how the vector maps to a module's parameters and into which blocks the second

@@ -1,4 +1,4 @@
-"""Memory for long vectors on a CPU, used again instead of asked for again.
+"""Memory of long vectors is used again only when nothing refers to it any more.
 
 A step makes several vectors as long as the model and drops them. To map such memory anew costs more
 than to fill it: 45 MB take 25 ms in pages of 4 KiB, and about 4 ms in large ones, which the system

@@ -1,4 +1,4 @@
-"""Named tensors as bytes, in the format of safetensors, and back, each number copied at most once.
+"""Named tensors become bytes in the format of safetensors, and come back as they were.
 
 The library gives the same bytes, but holds all of them twice while it makes them, and copies each
 number when it reads them.

@@ -1,4 +1,4 @@
-"""What a model says about its parameters, and how each is cut into blocks by it.
+"""Each parameter is cut into blocks by what the model says of it, and not by its values.
 
 `flat` lays the pieces out on the flat vector; here is what a piece is called, which decides
 what belongs together.

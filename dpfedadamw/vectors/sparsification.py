@@ -1,4 +1,4 @@
-"""Which coordinates of a client's update survive: sparsification, and the public choices behind it.
+"""Public coordinates are functions of public values alone; private ones are noised in full.
 
 Clients may drop most of an update before it is clipped. Which coordinates they keep must not tell
 anything that no noise covers, so there are two ways and no third:

@@ -1,4 +1,4 @@
-"""Work on long vectors, shared out among threads that each keep to their own cache.
+"""Threads share out pieces of a long vector, each of which is computed by one of them, once.
 
 torch's own threads start and wait for each other at every operation, which on vectors of a few
 hundred kilobytes costs more than it saves. Here each worker takes whole pieces through a chain of

@@ -1,1 +1,1 @@
-"""Noise and the random streams that it is drawn from."""
+"""Noise, and the random streams that it is drawn from."""

@@ -1,4 +1,4 @@
-"""Keys of a release run: one secret key, a leaf key for each round and client, a Merkle tree.
+"""No one can choose the noise: every stream's key follows from one that was committed before.
 
 A trainer who announces a run signs the root of the tree before an auditor answers with a nonce.
 Every stream follows from a leaf key, the nonce and what the ledger was charged before, so that

@@ -1,4 +1,4 @@
-"""Gaussian noise on a clipped sum: the one line of the engine where privacy is bought.
+"""A sum is released with Gaussian noise of standard deviation σC, added in float64 on a grid.
 
 The oracle hands in the sum of clipped per-record gradients; what leaves here may be published. The
 noise is drawn and added in float64 and the noisy sum is put on a fixed grid before anything is

@@ -1,4 +1,4 @@
-"""Normal numbers that are drawn on the device that trains: ChaCha20, then Box and Muller.
+"""Normal numbers drawn on the device that trains are those of ChaCha20, to the last bit.
 
 An accelerator computes a clipped sum of a large model in less time than a processor draws its noise
 by AES and carries it over. ChaCha20 (RFC 8439) is made of 32-bit additions, exclusive ors and

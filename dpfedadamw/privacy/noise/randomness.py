@@ -1,4 +1,4 @@
-"""Random sources: the two declared modes of a run, and the keys of its streams.
+"""Each purpose, round, client and attempt has a stream of its own; no two overlap.
 
 `ReleaseRandomness` takes 256 bits from the operating system and expands them by AES-256 in counter
 mode; nobody who lacks the key can predict a bit. `ReproducibleRandomness` expands a published seed

@@ -1,4 +1,4 @@
-"""Box and Muller's transform out of operations that every device rounds alike.
+"""Normal numbers of the same bits are the same on every device, to the last bit.
 
 IEEE 754 demands that additions, multiplications, divisions and square roots are rounded correctly;
 what a logarithm or a cosine has in its last bits is each library's own matter. So these are

@@ -1,4 +1,4 @@
-"""Streams: an endless sequence of cryptographic bits, read as numbers.
+"""A stream is an endless sequence of cryptographic bits, read as numbers of exact laws.
 
 Every batch, every choice of clients and every noise vector of a run is read from a `Stream`; which
 streams a run has, and where their keys come from, is the matter of `randomness`.
