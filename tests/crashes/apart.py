@@ -21,7 +21,6 @@ _LOADED_LATE = (
     "matplotlib.backends.backend_svg",
     "reports.render.html",
     "reports.render.pdf",
-    "sklearn.datasets",
     "torch._dynamo",
     "torch._inductor",
     "typst",

@@ -1,11 +1,10 @@
-"""scikit-learn's digits, which come with it and need no file."""
+"""Handwritten digits that come with this package and need no download."""
 
 from __future__ import annotations
 
 import functools
 import gzip
 import hashlib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +22,7 @@ _RECORDS = 1_797
 
 
 class DigitsSpec(DataSpec, title="Digits"):
-    """1797 images of handwritten digits, 8 x 8 grey values, that come with scikit-learn."""
+    """1797 images of handwritten digits, 8 x 8 grey values, that come with the package."""
 
     dataset: Literal["digits"] = "digits"
     path: None = key(None, PATH, title="File", why="digits comes with the package")
@@ -41,11 +40,7 @@ def _bring(_: DigitsSpec, preprocessing: Preprocessing) -> Prepared:
 # A file of text, which takes longer to read than all else that is done before training.
 @functools.cache
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
-    # The package's own reader would first load all of it, and SciPy's statistics, for a second.
-    package = find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    file = Path(__file__).parent / "files" / "digits.csv.gz"
     with gzip.open(file) as lines:
         rows = np.loadtxt(lines, delimiter=",")
     # Grey levels of this data set are 0…16 by its definition; the divisor is no statistic.
@@ -59,8 +54,8 @@ register(
     DatasetEntry(
         name="digits",
         keys=DigitsSpec,
-        summary="scikit-learn's 1,797 handwritten digits, 8x8 grey, 10 classes; needs no download",
-        origin="comes with scikit-learn",
+        summary="1,797 handwritten digits (UCI), 8x8 grey, 10 classes; needs no download",
+        origin="comes with the package",
         licence="CC BY 4.0 (UCI)",
         bring=_bring,
         record_shape=(1, 8, 8),
