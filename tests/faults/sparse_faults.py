@@ -112,13 +112,13 @@ def scaled_after_clipping(patch: Patch) -> None:
 
 def scaled_with_its_noise(patch: Patch) -> None:
     """No sensitivity has changed: this is post-processing, but not what was measured."""
-    spread = releases.spread
-    patch.setattr(releases, "spread", lambda values, kept, size: spread(values * 2.0, kept, size))
+    spread = updates.spread
+    patch.setattr(updates, "spread", lambda values, kept, size: spread(values * 2.0, kept, size))
 
 
 def off_the_coordinates(patch: Patch) -> None:
-    spread = releases.spread
-    patch.setattr(releases, "spread", lambda values, kept, size: spread(values, kept, size) + 1e-6)
+    spread = updates.spread
+    patch.setattr(updates, "spread", lambda values, kept, size: spread(values, kept, size) + 1e-6)
 
 
 def noise_of_an_earlier_round(patch: Patch) -> None:
