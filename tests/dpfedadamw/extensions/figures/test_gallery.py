@@ -40,7 +40,7 @@ def test_figures_stand_in_their_order_and_each_says_from_what_it_is_made():
 
 
 def test_the_pages_name_every_figure_and_who_may_see_it():
-    pages = Path(__file__).parents[3] / "docs"
+    pages = Path(__file__).parents[4] / "docs"
     rows = re.findall(
         r"^\| `([a-z-]+)` \|.*\| ([^|]+) \|$", (pages / "figures.md").read_text(), re.M
     )
