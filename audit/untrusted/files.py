@@ -11,6 +11,7 @@ import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from enum import Enum
 from io import BufferedReader
 from pathlib import Path, PurePath
@@ -32,6 +33,8 @@ def _flags(*names: str) -> int:
 _READ = os.O_RDONLY | _flags("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")
 # The path was looked at before; a link that is put there meanwhile is not followed either.
 _NO_LINK = _flags("O_NOFOLLOW")
+# To open what lies in it; with O_PATH nobody needs to be allowed to list it.
+_FOLDER = os.O_RDONLY | _flags("O_CLOEXEC", "O_DIRECTORY", "O_PATH")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_CLOEXEC", "O_BINARY")
 
 
@@ -69,10 +72,18 @@ class FileError(UntrustedError):
         super().__init__(f"{name}: {self.what}")
 
 
-def _open_plain(path: Path, name: str, flags: int) -> BufferedReader:
-    """Open a plain file for reading; `name` is what errors call it."""
+def _open_plain(path: Path, name: str, flags: int, folder: int | None = None) -> BufferedReader:
+    """Open a plain file for reading.
+
+    Args:
+        path: the file.
+        name: what errors call it.
+        flags: more than those that all have.
+        folder: a descriptor of the folder in which it lies; None to look for the path.
+    """
     try:
-        descriptor = os.open(path, _READ | flags)
+        place = path if folder is None else path.name
+        descriptor = os.open(place, _READ | flags, dir_fd=folder)
     except FileNotFoundError as error:
         raise FileError(name, Refusal.MISSING, error.strerror) from error
     except ValueError as error:
@@ -126,11 +137,41 @@ def _open_below(root: Path, name: str, limit: int) -> BufferedReader:
         path = path / part
         if path.is_symlink():
             raise FileError(name, Refusal.LINK)
-    stream = _open_plain(path, name, _NO_LINK)
+    with _folder_of(root, parts, name) as folder:
+        stream = _open_plain(path, name, _NO_LINK, folder)
     if os.fstat(stream.fileno()).st_size > limit:
         stream.close()
         raise FileError(name, Refusal.TOO_LARGE, limit)
     return stream
+
+
+@contextlib.contextmanager
+def _folder_of(root: Path, parts: PurePath, name: str) -> Iterator[int | None]:
+    """A descriptor of the folder in which a file lies; None where folders cannot be opened.
+
+    Each folder is opened in the one above it, so that a link that is put there meanwhile is not
+    followed.
+    """
+    if os.open not in os.supports_dir_fd or not parts.parts:
+        yield None
+        return
+    opened: list[int] = []
+    try:
+        try:
+            opened.append(os.open(root, _FOLDER))
+            for part in parts.parts[:-1]:
+                opened.append(os.open(part, _FOLDER | _NO_LINK, dir_fd=opened[-1]))
+        except FileNotFoundError as error:
+            raise FileError(name, Refusal.MISSING, error.strerror) from error
+        except ValueError as error:
+            raise FileError(name, Refusal.CANNOT_OPEN, "not a path") from error
+        except OSError as error:
+            reason = error.strerror or "unknown reason"
+            raise FileError(name, Refusal.CANNOT_OPEN, reason) from error
+        yield opened[-1]
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def read_bytes(root: Path, name: str, limit: int) -> bytes:

@@ -31,6 +31,9 @@ PUBLIC_MODE, PRIVATE_MODE, FOLDER_MODE = 0o644, 0o600, 0o700
 _WHOLE_BYTES = getattr(os, "O_BINARY", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", None)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+# Folders of a run or of a client. Whoever made it may have put a link there; what lies above is
+# where the user says.
+_PARTS = ("checkpoint", "evidence")
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,11 @@ class Disk:
         Whoever made the folder may have put anything there: no link is followed, and no pipe or
         device is opened.
         """
+        folder, name = path.parent, path.name
+        if folder.name in _PARTS:
+            folder, name = folder.parent, f"{folder.name}/{name}"
         try:
-            return files.read_bytes(path.parent, path.name, most)
+            return files.read_bytes(folder, name, most)
         except FileError as error:
             if error.refusal is Refusal.MISSING:
                 raise FileNotFoundError(errno.ENOENT, error.detail, str(path)) from None

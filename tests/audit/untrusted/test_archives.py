@@ -88,6 +88,18 @@ def test_a_header_that_promises_more_than_the_file_holds_is_refused() -> None:
         read_archive(buffer.getvalue())
 
 
+def test_an_archive_that_inflates_a_thousandfold_is_refused_by_its_headers() -> None:
+    """Many small ones in a folder would fill memory one after another, and take a minute."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, zeros=np.zeros(1 << 22, np.uint8))
+    with pytest.raises(ArchiveError, match=r"is \d{3,4} times as large when decompressed"):
+        read_archive(buffer.getvalue())
+    # Evidence of few clients is smooth too, and small.
+    small = io.BytesIO()
+    np.savez_compressed(small, zeros=np.zeros(1 << 19, np.uint8))
+    assert read_archive(small.getvalue())["zeros"].size == 1 << 19
+
+
 @pytest.mark.parametrize("header", ["{'shape': (2", "{'shape': (" + "-" * 9000 + "1,)}"])
 def test_a_header_that_python_cannot_take_apart_is_refused(header: str) -> None:
     member = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()

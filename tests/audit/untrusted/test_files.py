@@ -8,7 +8,7 @@ import os
 import stat
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -76,6 +76,31 @@ def test_a_link_is_refused_where_the_system_cannot_refuse_it(
             files.read_bytes(root, name, 10)
         assert caught.value.refusal is Refusal.LINK
     assert files.read_bytes(root, "plain", 10) == b"plain"
+
+
+@pytest.mark.parametrize("name", ["plain", "folder/inside"])
+def test_a_link_that_is_put_there_after_the_path_was_looked_at_is_not_followed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """In place of the file, and of the folder in which it lies."""
+    (root / "folder" / "inside").write_text("inside")
+    outside = root.parent / "of others"
+    outside.mkdir()
+    (outside / "inside").write_text("not for us")
+    looked_at = Path.is_symlink
+
+    def swapped(path: Path) -> bool:
+        found = looked_at(path)
+        if path == root / name and not found:
+            first = root / PurePath(name).parts[0]
+            first.rename(root / "away")
+            first.symlink_to(outside if first != path else outside / "inside")
+        return found
+
+    monkeypatch.setattr(Path, "is_symlink", swapped)
+    with pytest.raises(FileError):
+        files.read_bytes(root, name, 100)
+    assert looked_at(root / PurePath(name).parts[0])
 
 
 def test_a_link_that_the_user_chose_is_followed_to_a_plain_file_alone(root: Path) -> None:

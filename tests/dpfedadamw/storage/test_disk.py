@@ -357,6 +357,22 @@ def test_json_has_the_permissions_that_were_asked_for(tmp_path):
     assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("part", ["evidence", "checkpoint"])
+def test_a_run_whose_own_folder_is_a_link_is_not_read_through_it(part, tmp_path):
+    """Else a command on somebody's run would show what another run keeps to itself."""
+    private = tmp_path / "private" / part
+    private.mkdir(parents=True)
+    (private / "layout.json").write_text("{}")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / part).symlink_to(private)
+    with pytest.raises(OSError, match="lies behind a symbolic link"):
+        DISK.read(tmp_path / "run" / part / "layout.json")
+    assert DISK.read(private / "layout.json") == b"{}"
+    # The run itself may be one, as runs/latest is.
+    (tmp_path / "latest").symlink_to(private.parent)
+    assert DISK.read(tmp_path / "latest" / part / "layout.json") == b"{}"
+
+
 def test_kinds_of_files_are_told_apart_and_links_are_not_followed(tmp_path):
     (tmp_path / "file").write_bytes(b"123")
     (tmp_path / "folder").mkdir()

@@ -112,7 +112,11 @@ def _link(target: str | None) -> Spoil:
             target, (target or "").replace("OUTSIDE", str(around.outside))
         )
         if target == "moved":
-            (around.outside / "moved").write_bytes(path.read_bytes() if path.is_file() else b"")
+            if path.is_dir():
+                shutil.copytree(path, around.outside / "moved", symlinks=True)
+            else:
+                content = path.read_bytes() if path.is_file() else b""
+                (around.outside / "moved").write_bytes(content)
         _gone(path)
         path.symlink_to(place)
 
@@ -170,7 +174,7 @@ ANY = (
     Input("link to itself", ("any", "folder"), _link(None)),
     Input("link to nothing", ("any", "folder"), _link("nothing")),
     Input("link to a device", ("any", "folder"), _link("/dev/zero")),
-    Input("link to another place with the good content", ("any",), _link("moved")),
+    Input("link to another place with the good content", ("any", "folder"), _link("moved")),
     Input("link to a folder outside", ("any", "folder"), _link("OUTSIDE")),
     Input("link to the root", ("folder",), _link("/")),
     Input("named pipe", ("any", "folder"), _instead(os.mkfifo)),
