@@ -89,7 +89,9 @@ def finished(home: Path) -> Path | None:
 
 def is_finished(run: RunDirectory) -> bool:
     """Whether a run has its claim."""
-    return b'"kind":"claim"' in DISK.read(run.ledger, MOST_TEXT_BYTES).rsplit(b"\n", 2)[-2]
+    # The last line that is whole; an empty ledger, or half a line, has none.
+    last = DISK.read(run.ledger, MOST_TEXT_BYTES).rsplit(b"\n", 2)[-2:-1]
+    return any(b'"kind":"claim"' in line for line in last)
 
 
 def _runs(folder: Path) -> list[Path]:

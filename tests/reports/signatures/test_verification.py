@@ -396,13 +396,13 @@ def test_each_file_is_read_once_so_that_a_swap_in_between_shows_nothing(
     opened: list[str] = []
     plain = untrusted._open_plain
 
-    def swapping(path: Path, name: str, flags: int) -> Any:
+    def swapping(path: Path, name: str, flags: int, folder: int | None = None) -> Any:
         """Open a file; who comes to it a second time is shown another one."""
         if path.parent.resolve() == signed.run.resolve():
             opened.append(path.name)
             if opened.count(path.name) == 2:
                 path.write_bytes(b"swapped")
-        return plain(path, name, flags)
+        return plain(path, name, flags, folder)
 
     monkeypatch.setattr(untrusted, "_open_plain", swapping)
     result = signed.verify()

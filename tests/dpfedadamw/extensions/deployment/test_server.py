@@ -15,6 +15,7 @@ from dpfedadamw.extensions.deployment.leading import is_finished, led_run
 from dpfedadamw.extensions.deployment.server import Patience
 from dpfedadamw.federation.links import Reply
 from dpfedadamw.filing import after_training
+from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.vectors.packing import packed, views
 from tests.dpfedadamw.extensions.deployment.loops import judged, led, made, opened
 from tests.runs import small_spec
@@ -197,3 +198,20 @@ def test_more_clients_than_may_drop_out_end_the_run(tmp_path):
         led(project, clients, spoil)
     for one in clients.values():
         one.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "over"),
+    [
+        (b"", False),
+        (b"\n", False),
+        (b'{"kind":"claim"}', False),
+        (b'{"kind":"claim"}\n', True),
+        (b'{"kind":"round"}\n{"kind":"claim"}\n', True),
+        (b'{"kind":"claim"}\n{"kind":"round"}\n', False),
+    ],
+)
+def test_a_run_is_finished_once_its_last_whole_line_is_a_claim(content, over, tmp_path):
+    run = RunDirectory(tmp_path)
+    run.ledger.write_bytes(content)
+    assert is_finished(run) is over
