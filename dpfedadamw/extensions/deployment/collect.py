@@ -174,8 +174,6 @@ class _Writer:
         self._whole = len(shares) == len(facts.keys)
         self._experiment = experiment_of(spec, facts, test, shares if self._whole else {})
         self._entries = Ledger(target.ledger).entries
-        if not self._entries:
-            raise DeploymentError(f"{led.ledger}: has no line; put it back")
         self._device = torch.device("cpu")
         self._digests = {client: _noted_digests(site) for client, site in sites.items()}
 
