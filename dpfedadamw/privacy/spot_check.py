@@ -27,9 +27,9 @@ from dpfedadamw.privacy.clipped_sum import ClippedSum, ClippedSumEngine, Clippin
 from dpfedadamw.privacy.plain_form import LoopEngine
 from dpfedadamw.vectors.precision import FLOAT32
 
-# Of a record's norm, between two ways of computing one gradient in float32: what rounding leaves was
-# 4 % of the bound at most, and a record that is mistaken for another is off by about 1. An engine
-# that is off by less adds at most this share of C to what a record can move.
+# Of a record's norm, between two ways of computing one gradient in float32. Rounding left 4 % of it
+# at most; a record that is mistaken for another is off by about 1. An engine that is off by less
+# adds at most this share of C to what a record can move.
 _ROUNDING = {FLOAT32: 2e-3}
 # In bfloat16 every product has 8 significant bits.
 _ROUNDING_OF_SHORT_NUMBERS = 2.0**-4
