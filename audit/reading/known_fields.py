@@ -134,6 +134,10 @@ LEDGER: Mapping[str, Shape] = {
         "closed_forms": dict.fromkeys(_FORMS),
         "budget": dict.fromkeys(("epsilon", "delta", "charged")),
         "stopped": dict.fromkeys(("rounds", "max_epsilon")),
+        # Of the headline, and so no more than that tells.
+        "dp_accounting": dict.fromkeys(
+            ("version", "view", "accountant", "epsilon", "bound", "reason")
+        ),
     },
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,17 +20,32 @@ from dpfedadamw.cli.options import (
     ViewName,
 )
 from dpfedadamw.cli.terminal import (
+    EXIT_NOT_PASSED,
     out,
     print_json,
     refuse,
     status,
+    stop,
 )
 
 if TYPE_CHECKING:
     from dpfedadamw.spec import Spec
+    from dpfedadamw.units.plan import RunPlan
 
 
-def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption = False) -> None:
+def epsilon(
+    spec: SpecArgument,
+    changes: SetOption = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Compute the headline ε by Google's dp-accounting too, as every run does at its "
+            "end. Exit code 1 if its number is above the one said here.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Say what a spec will cost in privacy, before anything is trained.
 
     Every client is assumed to take part in every round; a run can only cost less.
@@ -43,22 +58,49 @@ def epsilon(spec: SpecArgument, changes: SetOption = None, as_json: JsonOption =
     if (selected := load_private_selection(spec, changes or ())) is not None:
         if (sweeps := commands_of("sweeps")) is None:
             refuse(f"{spec} is a sweep, and this installation has no sweeps; give one cell's spec")
-        sweeps.foretell_alone(selected, as_json)
+        _end_if_refuted(
+            sweeps.foretell_alone(selected, lambda plan: _expected(plan, 1, check), as_json)
+        )
         return
     with status("accounting", quiet=as_json):
         loaded = specs.load(spec, changes or ())
         plan = foresee(loaded)
-        claim = plan.expected_claim(None if as_json else display.MOST_CLIENTS)
+        claim = _expected(plan, None if as_json else display.MOST_CLIENTS, check)
     # Of rules that divide by a second moment: how much of it can be signal.
     equal = plan.parameters_of_equal_signal() if measured_beta2(loaded.algorithm) else None
     if as_json:
         told = {} if equal is None else {"parameters_of_equal_signal": equal}
         print_json({**claim, "noise_multiplier": plan.noise_multiplier, **told})
+    else:
+        summary, by_client = display.cost(loaded.name, plan, claim, equal)
+        out.print(summary)
+        if by_client is not None:
+            out.print(by_client)
+    _end_if_refuted(claim)
+
+
+def _expected(plan: RunPlan, dearest: int | None, check: bool) -> dict[str, Any]:
+    """The claim that is expected; if asked for, with what dp-accounting says of its headline."""
+    claim = plan.expected_claim(dearest)
+    if check:
+        from dpfedadamw.run.headline import with_dp_accounting
+
+        claim = with_dp_accounting(plan, claim)
+    return claim
+
+
+def _end_if_refuted(claim: Mapping[str, Any]) -> None:
+    """End with exit code 1 where dp-accounting's number is above the claim's."""
+    if "dp_accounting" not in claim:
         return
-    summary, by_client = display.cost(loaded.name, plan, claim, equal)
-    out.print(summary)
-    if by_client is not None:
-        out.print(by_client)
+    from dpfedadamw.accounting.dp_accounting_check import disagrees
+
+    if disagrees(claim):
+        stop(
+            "error: dp-accounting computes a larger epsilon than this package does, so one of them "
+            "is wrong; do not rely on this number, and please report it",
+            EXIT_NOT_PASSED,
+        )
 
 
 def calibrate(

@@ -190,6 +190,7 @@ def privacy_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         ),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"{_NEIGHBOURS[claim['adjacency']]}; {_composed_by(server)}"),
+        *_dp_accounting(claim),
         *_early_end(claim),
     ]
 
@@ -226,6 +227,7 @@ def _selection_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]
         ("ε towards the server", server),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"{protected}; {_composed_by(third)}"),
+        *_dp_accounting(claim),
         *_early_end(claim),
     ]
 
@@ -239,6 +241,7 @@ def _client_level_rows(claim: Mapping[str, Any]) -> list[tuple[str, RenderableTy
         ("ε towards the server", _towards_server_of_clients(claim)),
         ("δ", f"{claim['delta']:g}"),
         ("protects", f"{_ONE_CLIENT}; {_composed_by(third)}"),
+        *_dp_accounting(claim),
         *_early_end(claim),
     ]
 
@@ -252,6 +255,35 @@ def _towards_server_of_clients(claim: Mapping[str, Any], of: str = "") -> Text:
         return Text("no guarantee: it adds the noise and is trusted", style="yellow")
     spent = epsilon_text(claimed(server)) + (f" for {of}" if of else "")
     return Text(f"{spent}  (sees every noised upload and who took part)")
+
+
+def _dp_accounting(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    """What Google's library says of the claim's headline, where it was asked."""
+    from dpfedadamw.accounting import dp_accounting_check as check
+    from dpfedadamw.accounting.registry import claimed
+
+    if (found := claim.get("dp_accounting")) is None:
+        return []
+    if found["epsilon"] is None:
+        return [("dp-accounting", _NO_NUMBER[found["reason"]])]
+    ours, theirs = claimed(claim[found["view"]]), float(found["epsilon"])
+    by = f"ε = {epsilon_text(theirs)}{_SAID_OF[found['view']]}"
+    if check.disagrees(claim):
+        return [("dp-accounting", Text(f"DISAGREES: {by}, above the claim", style="bold red"))]
+    if "bound" in found:
+        text = f"no accountant can say less than {by}; the claim is {epsilon_text(ours)}"
+    elif ours > 1.01 * theirs:
+        text = f"{by}, below the claim"
+    else:
+        text = f"agrees to {check.difference(ours, theirs):.0e}: {by}"
+    return [("dp-accounting", text)]
+
+
+_SAID_OF = {"server_worst_case": " if in every round", "third_party": ""}
+_NO_NUMBER = {
+    "no event": "no number: it has no event for what was composed",
+    "too fine": "no number: so many steps are too many for it",
+}
 
 
 def _early_end(claim: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

@@ -55,6 +55,7 @@ from dpfedadamw.run.header import (
     refuse_changed_source,
     write_model_config,
 )
+from dpfedadamw.run.headline import with_dp_accounting
 from dpfedadamw.run.journal import Journal, begin
 from dpfedadamw.run.tuning import SECRET, Trial, check_trial
 from dpfedadamw.run.units import unit_of
@@ -499,9 +500,9 @@ def _published(experiment: Experiment, seconds: int | None) -> int | None:
 @part("ledger")
 def close_claim(training: Training) -> dict[str, Any]:
     """Append the claim to the ledger: ε by view, from what the ledger says was spent."""
-    entries = training.ledger.entries
+    entries, plan = training.ledger.entries, training.experiment.plan
     fields = {
-        **training.experiment.plan.realised_claim(entries),
+        **with_dp_accounting(plan, plan.realised_claim(entries), entries),
         **budget.settle(training.experiment, entries),
     }
     training.journal.close(fields)

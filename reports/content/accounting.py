@@ -27,6 +27,7 @@ from reports.content.parts import (
     part,
 )
 from reports.content.units import View, unit_of
+from reports.reading.claims import headline
 from reports.reading.files import clean, integer, mapping, number, sequence
 from reports.reading.source import RunSource
 
@@ -82,6 +83,24 @@ class EventTree(Part):
     root: Event
 
 
+class SecondLibrary(Part):
+    """What Google's dp-accounting gave for the headline when the run ended.
+
+    Attributes:
+        version: Its version.
+        view: The view of its number.
+        epsilon: Its number; null where it gave none.
+        lower_bound: Whether no accountant can honestly say less; else it is the ε of the same.
+        statement: All of this in one sentence, with how far the claim is from it.
+    """
+
+    version: str
+    view: Literal["server_worst_case", "third_party"]
+    epsilon: Loss | None
+    lower_bound: bool
+    statement: str
+
+
 class ClosedForm(Part):
     """One closed form.
 
@@ -123,6 +142,8 @@ class Accounting(Part):
         library: Accounting library.
         version: Its version.
         accountant: Name of the accountant whose numbers are promised; null without a privacy unit.
+        second_library: What dp-accounting gave for the headline; null without privacy, of recorded
+            loops, and of runs of before it was asked.
         conversions: What each way of converting is used for.
         events: Event trees: which mechanisms the accountant composed for each view. Empty where
             steps or noise adapt, because no fixed tree describes them.
@@ -138,6 +159,7 @@ class Accounting(Part):
     library: str | None
     version: str | None
     accountant: str | None
+    second_library: SecondLibrary | None
     conversions: tuple[Conversion, ...]
     events: tuple[EventTree, ...]
     views: tuple[View, ...]
@@ -181,12 +203,55 @@ def accounting(source: RunSource, audience: str) -> Accounting:
         library=clean(library.get("library"), 60) or None,
         version=clean(library.get("version"), 60) or None,
         accountant=source.accountant if private else None,
+        second_library=_second_library(source) if private else None,
         conversions=tuple(_conversions(source, audience)) if private else (),
         events=tuple(trees(source, audience == INTERNAL)),
         views=tuple(guarantee.views(source, audience)),
         closed_forms=tuple(_closed_forms(source, audience)) if private else (),
         over_rounds=tuple(over_rounds(source, audience)),
         profile=tuple((e, d) for e, d in profile if e is not None and d is not None),
+    )
+
+
+_NO_NUMBER = {
+    "no event": "has no event for what was composed, and so gives no number",
+    "too fine": "gives no number: its grids do not reach so many steps",
+}
+_READERS = {
+    "server_worst_case": "towards the server, of a client in every round",
+    "third_party": "towards a third party",
+}
+
+
+def _second_library(source: RunSource) -> SecondLibrary | None:
+    """Return what dp-accounting gave for the headline that is public; None if nothing is noted."""
+    found = mapping(source.claim.get("dp_accounting"))
+    version, view = clean(found.get("version"), 40), clean(found.get("view"), 40)
+    if not version or view not in ("server_worst_case", "third_party"):
+        return None
+    theirs, ours = number(found.get("epsilon")), headline(source.claim.get(view))
+    by = f"Google’s dp-accounting {version}"
+    if theirs is None or theirs < 0.0 or ours is None:
+        reason = _NO_NUMBER.get(clean(found.get("reason"), 40), "gives no number")
+        return SecondLibrary(
+            version=version, view=view, epsilon=None, lower_bound=False, statement=f"{by} {reason}."
+        )
+    value, apart = formatting.epsilon(theirs), abs(ours - theirs) / max(theirs, 1e-4)
+    bound = found.get("bound") is not None
+    if bound:
+        said = f"gives {value} as what no accountant can say less than"
+    elif ours > 1.01 * theirs:
+        said = f"gives ε = {value}, which is less than is claimed"
+    elif apart <= 1e-3 or ours > theirs:
+        said = f"gives ε = {value} too and agrees to {formatting.power(max(apart, 1e-9), 1)}"
+    else:
+        said = f"gives ε = {value}, and differs by {formatting.power(apart, 1)} of it"
+    return SecondLibrary(
+        version=version,
+        view=view,
+        epsilon=theirs,
+        lower_bound=bound,
+        statement=f"{by} {said}, {_READERS[view]}.",
     )
 
 

@@ -39,7 +39,8 @@ def _blocks(report: Report) -> Iterator[Block]:
     if accounting.library is not None:
         named = f"Composed with {accounting.library} {accounting.version or ''}".rstrip()
         composed = f"{named}, and converted as follows."
-    yield paragraph(composed)
+    second = accounting.second_library
+    yield paragraph(f"{composed} {second.statement}" if second is not None else composed)
     yield table(
         "Conversions to ε and δ",
         ("Conversion", "ε", "Used for", "Source"),

@@ -17,6 +17,7 @@ from audit.checks.base import AT_CLIENT_LEVEL, Check, Judgement, register
 from audit.checks.client.accounting import third_party_history, worst_uploads
 from audit.checks.record.views import VIEWS
 from audit.checks.shared.compared import judgement_on
+from audit.checks.shared.second_library import NOT_RECORDED, number_faults
 from audit.checks.shared.tuning import claimed_selection, law_of
 from audit.errors import UnverifiedError
 from audit.reading.bundle import Bundle
@@ -96,7 +97,7 @@ def _judge(bundle: Bundle) -> Judgement:
     }
     qualifications = () if by_clients else (TRUSTED_SERVER,)
     comparison = Comparison(notes_high=False)
-    party, of_selection = third.headline, ""
+    party, of_selection, second = third.headline, "", NOT_RECORDED
     try:
         chosen = _selection(bundle, delta)
         if chosen is not None:
@@ -108,6 +109,8 @@ def _judge(bundle: Bundle) -> Judgement:
             claimed_selection(ledger.claim, chosen, third.headline, every, comparison)
         elif "tuning" in ledger.claim:
             comparison.reasons.append("the claim is of a selection, and the spec knows of none")
+        due = chosen or Range(party, party)
+        second = number_faults(ledger.claim, "third_party", due, comparison.reasons)
     except FieldError as error:
         comparison.reasons.append(f"claim: {error}")
     towards = (
@@ -118,7 +121,8 @@ def _judge(bundle: Bundle) -> Judgement:
     return judgement_on(
         comparison,
         f"at delta = {delta:g}: third party {party:.4g}{of_selection}, which is the headline; "
-        f"{towards}; the closed forms of the record level do not apply and are not claimed",
+        f"{towards}; the closed forms of the record level do not apply and are not claimed; "
+        f"{second}",
         details,
         qualifications,
     )
@@ -133,9 +137,11 @@ CLIENT_VIEWS = Check(
     claim="The headline holds towards a third party who sees models only. Towards the server an "
     "epsilon is claimed only where the clients add the noise, and then without amplification. Of "
     "the best of a random number of trials the headline is that of the selection (Papernot & "
-    "Steinke 2022, Theorem 2).",
+    "Steinke 2022, Theorem 2). The headline is not below the number that dp-accounting gave for it "
+    "when the run ended, where one was recorded.",
     tolerance="what is claimed towards whom is compared exactly, participation to 1e-9; of a "
-    "selection 0.5 % and 0.001 below, 5 % and 0.01 above",
+    "selection 0.5 % and 0.001 below, 5 % and 0.01 above. The headline may lie below "
+    "dp-accounting's number by 0.1 % and 0.0001, and that number be off by 0.5 % and 0.001",
     power="a view exchanged for another; any epsilon towards a server that adds the noise",
     limits="That the third party really learns nothing of who took part depends on what the server "
     "publishes. The server knows who took part, so towards it the epsilon hides what a client's "

@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from dpfedadamw.accounting import registry
 from dpfedadamw.algorithms.registry import ALGORITHMS
 from dpfedadamw.cli import terminal
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
@@ -206,6 +208,29 @@ def test_epsilon_says_what_a_spec_costs_before_it_is_trained(capsys):
     claim = json.loads(capsys.readouterr().out)
     assert 0 < claim["server"]["epsilon"]["pld"] <= 8
     assert len(claim["server"]["clients"]) == 10
+
+
+def test_epsilon_is_checked_by_dp_accounting_where_that_is_asked_for(capsys):
+    assert call("epsilon", "quickstart", "--check", "--json") == 0
+    claim = json.loads(capsys.readouterr().out)
+    ours = claim["server_worst_case"]["epsilon"]["pld"]
+    # Both are exact to 0.01 % here.
+    assert claim["dp_accounting"]["epsilon"] == pytest.approx(ours, rel=2e-4)
+    assert call("epsilon", "quickstart", "--check") == 0
+    assert "agrees to" in capsys.readouterr().out
+    assert call("epsilon", "quickstart") == 0
+    assert "dp-accounting" not in capsys.readouterr().out
+
+
+def test_an_epsilon_below_dp_accountings_ends_with_a_line_and_exit_code_1(capsys, monkeypatch):
+    true = registry.ACCOUNTANTS["pld"]
+    low = replace(true, epsilon=lambda parts, delta: 0.997 * true.epsilon(parts, delta))
+    monkeypatch.setitem(registry.ACCOUNTANTS._entries, "pld", low)
+    assert call("epsilon", "quickstart", "--check") == 1
+    shown = capsys.readouterr()
+    assert "DISAGREES" in shown.out
+    assert shown.err.startswith("error: dp-accounting computes a larger epsilon")
+    assert call("epsilon", "quickstart") == 0
 
 
 def test_calibrate_writes_a_spec_that_runs_within_the_target_and_overwrites_nothing(

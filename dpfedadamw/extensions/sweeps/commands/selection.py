@@ -6,7 +6,7 @@ read by those whom the claim is made towards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ def select(
     with status("accounting", quiet=as_json):
         plan = selection.planned(sweep)
     if dry_run:
-        foretell(sweep, plan, as_json)
+        foretell(sweep, plan, plan.expected_claim(1), as_json)
         return
     assert plan.trials is not None
     with selection.held(path):
@@ -104,19 +104,22 @@ def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
     return begun.publish()
 
 
-def foretell_alone(sweep: Sweep, as_json: bool) -> None:
-    """What `epsilon` says of a private selection."""
+def foretell_alone(
+    sweep: Sweep, expected: Callable[[RunPlan], Mapping[str, Any]], as_json: bool
+) -> Mapping[str, Any]:
+    """Say what a private selection will cost, for `epsilon`; return the claim that `expected` makes."""
     from dpfedadamw.extensions.sweeps.selection import planned
 
     with status("accounting", quiet=as_json):
         plan = planned(sweep)
-    foretell(sweep, plan, as_json)
+        claim = expected(plan)
+    foretell(sweep, plan, claim, as_json)
+    return claim
 
 
-def foretell(sweep: Sweep, plan: RunPlan, as_json: bool) -> None:
+def foretell(sweep: Sweep, plan: RunPlan, claim: Mapping[str, Any], as_json: bool) -> None:
     """Say what a private selection will cost, before anything is drawn."""
     assert plan.trials is not None
-    claim = plan.expected_claim(1)
     quantiles = {share: plan.trials.quantile(share) for share in (0.5, 0.99)}
     if as_json:
         shown = {key: value for key, value in claim.items() if key not in ("server", "profile")}

@@ -1,0 +1,94 @@
+"""What a claim's headline is the ε of, so that dp-accounting can compute it too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpfedadamw.accounting.client_level import third_party_compositions
+from dpfedadamw.accounting.dp_accounting_check import Composed, checked
+from dpfedadamw.accounting.epsilon_limit import rounds_that_fit
+from dpfedadamw.accounting.record_level import spends_from_ledger
+from dpfedadamw.accounting.registry import claimed, leading
+from dpfedadamw.privacy.composition import Composition, covers
+from dpfedadamw.units.plan import RunPlan
+
+Entries = Sequence[Mapping[str, Any]]
+
+
+def with_dp_accounting(
+    plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()
+) -> dict[str, Any]:
+    """Return a claim, and with it what dp-accounting says of its headline.
+
+    Args:
+        plan: The run's plan.
+        claim: Its claim, or the one that is expected.
+        entries: The ledger; empty before a run.
+    """
+    if not plan.private:
+        return dict(claim)
+    return {**claim, "dp_accounting": checked(claim, composed(plan, claim, entries))}
+
+
+def composed(plan: RunPlan, claim: Mapping[str, Any], entries: Entries = ()) -> Composed:
+    """Return what the headline of a plan's claim is the ε of (`registry.headline`).
+
+    It tells no more of who took part than the headline does, which is public.
+
+    Args:
+        plan: The run's plan.
+        claim: Its claim, or the one that is expected.
+        entries: The ledger; empty before a run.
+    """
+    if plan.unit.noises_updates:
+        spends = [entry for entry in entries if entry["kind"] == "spend"]
+        parts = third_party_compositions(spends) if spends else (_all_rounds(plan),)
+        return Composed("third_party", parts, plan.trials)
+    if plan.trials is not None:
+        # What hides a trial's participants is a mixture, and dp-accounting has no event for one.
+        most = _most(plan) if plan.participation == 1.0 else ()
+        return Composed("third_party", most, plan.trials)
+    return Composed("server_worst_case", _beyond_the_plan(plan, claim, entries) or _most(plan))
+
+
+def _most(plan: RunPlan) -> tuple[Composition, ...]:
+    """The most that a client can spend in all the rounds that its limit on ε leaves room for."""
+    part = plan.composition(plan.smallest_client)
+    return replace(plan.spending_bound, rounds=_rounds(plan, part)).everything(part)
+
+
+def _all_rounds(plan: RunPlan) -> Composition:
+    """All rounds as queries on the clients."""
+    rate = plan.participation
+    kind = "full" if rate == 1.0 else "poisson"
+    one = Composition(plan.noise_multiplier, rate, 1, 1, kind)
+    return replace(one, steps=_rounds(plan, one))
+
+
+def _rounds(plan: RunPlan, one: Composition) -> int:
+    if plan.max_epsilon is None:
+        return plan.rounds
+    return rounds_that_fit(plan.spending_bound, one, plan.max_epsilon, plan.claimed_delta)
+
+
+def _beyond_the_plan(
+    plan: RunPlan, claim: Mapping[str, Any], entries: Entries
+) -> tuple[Composition, ...]:
+    """What a client was charged whose ε is the worst case: rounds were repeated after a crash.
+
+    Empty where the plan's is. A limit on ε is never exceeded, and what was spent below it is
+    nobody's business.
+    """
+    if plan.max_epsilon is not None or not entries:
+        return ()
+    if claimed(claim["server"]) < claimed(claim["server_worst_case"]):
+        return ()
+    spends, by = spends_from_ledger(plan.spending_bound.accounted(entries)), leading()[0].name
+    # Spends and the claim's clients are those that were charged, by number.
+    pairs = zip(spends, claim["server"]["clients"], strict=True)
+    dearest = max(pairs, key=lambda pair: float(pair[1]["epsilon"][by]), default=None)
+    if dearest is None or covers(_most(plan), dearest[0].compositions):
+        return ()
+    return dearest[0].compositions
