@@ -134,6 +134,7 @@ LEDGER: Mapping[str, Shape] = {
         "closed_forms": dict.fromkeys(_FORMS),
         "budget": dict.fromkeys(("epsilon", "delta", "charged")),
         "stopped": dict.fromkeys(("rounds", "max_epsilon")),
+        "diverged": {"rounds": None},
     },
 }
 
