@@ -26,7 +26,8 @@ from audit.checks.noise import (
     silent_alpha,
     tail_alpha,
 )
-from audit.statistics.batches import rate_alpha
+from audit.statistics.batches import empty_alpha, end_alpha, rate_alpha
+from audit.statistics.extremes import batches_to_see_a_cut, batches_to_see_none
 from audit.statistics.intervals import binomial_p_value, chi_square_interval, sigma_half_width
 from audit.statistics.single_values import pairs_alike, tail_levels, zeros_expected
 
@@ -248,6 +249,7 @@ def tables() -> str:
         _tail_table(),
         _grain_table(),
         _rate_table(),
+        _extremes_table(),
         _claim_table(),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts)
@@ -339,6 +341,46 @@ def _rate_table() -> list[str]:
                 f"| {steps} | {records}, {rate:g} | 50 | {_percent(1.0 - low / rate)} "
                 f"| {_percent(high / rate - 1.0)} |"
             )
+    return lines
+
+
+def caught_redraws(records: int, rate: float) -> int:
+    """From how many batches on it is always caught that empty ones are drawn again.
+
+    There are none then, so that nothing is left to chance.
+
+    Args:
+        records: R of the clients.
+        rate: q in the ledger.
+    """
+    return batches_to_see_none((1.0 - rate) ** records, empty_alpha())
+
+
+def caught_cut(records: int, rate: float, share: float) -> int | None:
+    """From how many batches on it is always caught that none is larger than a multiple of B.
+
+    Args:
+        records: R of the clients.
+        rate: q in the ledger.
+        share: the multiple, such as 1.5.
+    """
+    return batches_to_see_a_cut(records, rate, int(share * records * rate), end_alpha())
+
+
+def _extremes_table() -> list[str]:
+    lines = [
+        "| B | empty of 1000 batches, on the average | caught: empty batches drawn again, from so "
+        "many batches on | cut at 1.5 B, from so many on | cut at 2 B, from so many on |",
+        "|---|---|---|---|---|",
+    ]
+    for batch in (2, 3, 4, 5, 8, 16, 32):
+        rate = batch / 150.0
+        cuts = [caught_cut(150, rate, share) for share in (1.5, 2.0)]
+        told = ["no number" if one is None else str(one) for one in cuts]
+        redrawn = caught_redraws(150, rate)
+        seen = str(redrawn) if redrawn < 10**6 else "more than a million"
+        empty = 1000.0 * (1.0 - rate) ** 150
+        lines.append(f"| {batch} | {empty:.2g} | {seen} | {' | '.join(told)} |")
     return lines
 
 

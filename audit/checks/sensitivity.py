@@ -192,9 +192,10 @@ SENSITIVITY = Check(
     "a record added or removed moves the sum by at most C and a replaced one by at most 2C; and "
     "batches are drawn as the ledger says.",
     tolerance=f"{_FLOAT32} Poisson batches: exact "
-    "binomial test of the mean size for every client, a test of the sizes' scatter, and a bound on "
-    "how often records repeat between batches, together at most one false alarm in 1000 correct "
-    "runs (Bonferroni); fixed sizes and epochs exactly.",
+    "binomial test of the mean size for every client, a test of the sizes' scatter, exact tests of "
+    "how many batches of all clients are empty and how many lie at either end of their law, and a "
+    "bound on how often records repeat between batches, together at most one false alarm in 1000 "
+    "correct runs (Bonferroni); fixed sizes and epochs exactly.",
     power="any record above C; clipping of a batch's mean or sum, or per tensor; non-finite or "
     "huge records that slip through; a record that moves how others are read, whether by "
     "statistics of a batch, of a client or of all, by mixing, or by a divisor; a step at other "

@@ -121,6 +121,35 @@ def _vector_digest(parts: list[Stored]) -> str:
     return digest.hexdigest()
 
 
+def _finite(parts: list[Stored]) -> bool:
+    """Whether all trained tensors are numbers."""
+    return all(
+        bool(np.isfinite(np.frombuffer(part.content, dtype=_FLOATS[part.dtype])).all())
+        for part in parts
+    )
+
+
+def _divergence(bundle: Bundle, finite: bool, unseen: list[str]) -> tuple[str, ...]:
+    """What must stand beside the verdict of a run whose model is no numbers any more.
+
+    A run may end early for that, so that it must be so. Where it was another tensor of the server
+    that diverged, nobody can see it: no round was sent it.
+    """
+    ledger, header = bundle.readable_ledger, bundle.header
+    if finite:
+        if ledger.diverged is not None:
+            unseen.append(
+                f"the claim says that training diverged after {ledger.diverged} of "
+                f"{header.rounds} rounds, and all published weights are finite: why the run ended "
+                "there cannot be seen"
+            )
+        return ()
+    return (
+        f"diverged: after round {ledger.rounds_to_finish} of {header.rounds} the model held "
+        "numbers that are not finite; there is no model to use",
+    )
+
+
 def _judge(bundle: Bundle) -> Judgement:
     header = bundle.header
     with refusals_of("model.safetensors"):
@@ -146,17 +175,23 @@ def _judge(bundle: Bundle) -> Judgement:
         raise UnverifiedError("the ledger does not have every round")
     if last.parameters is None:
         reasons.append("the ledger does not note what the last round left")
-    elif not reasons:
+    diverged: tuple[str, ...] = ()
+    unseen: list[str] = []
+    if not reasons:
         if any(one.dtype not in _FLOATS for one in trained):
             raise UnverifiedError("the trained tensors have a type that the auditor cannot read")
-        if _vector_digest([found[one.name] for one in trained]) != last.parameters:
+        left = [found[one.name] for one in trained]
+        if _vector_digest(left) != last.parameters:
             reasons.append("model.safetensors is not the model that the last round left")
+        diverged = _divergence(bundle, _finite(left), unseen)
     return conclude(
         f"the {len(listed)} tensors of the published model have the names, shapes and types that "
         "were written down before training; those that were not trained are what they were then, "
         "and those that were are bit for bit what the ledger says the last round left",
         reasons,
+        unseen,
         details={"tensors": len(listed), "trained": len(trained)},
+        qualifications=diverged,
     )
 
 

@@ -138,6 +138,7 @@ LEDGER: Mapping[str, Shape] = {
         "dp_accounting": dict.fromkeys(
             ("version", "view", "accountant", "epsilon", "bound", "reason")
         ),
+        "diverged": {"rounds": None},
     },
 }
 

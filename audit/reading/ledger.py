@@ -307,6 +307,8 @@ class Ledger:
         faults: everything wrong with form and chain.
         round_spends: charges of whole rounds (unit client), in order.
         stopped: that a limit on ε ended the run; None where the claim does not say so.
+        diverged: after how many rounds the model was no numbers any more, which ended the run; None
+            where the claim does not say so.
     """
 
     header: Header | None
@@ -318,16 +320,20 @@ class Ledger:
     faults: tuple[Fault, ...]
     round_spends: tuple[RoundSpend, ...] = ()
     stopped: Stopped | None = None
+    diverged: int | None = None
 
     @property
     def rounds_to_finish(self) -> int:
         """How many rounds a complete run has: the header's, or fewer if its steps or ε ran out.
 
-        Rounds that share a limit on their steps, or on ε, end with it.
+        Rounds that share a limit on their steps, or on ε, end with it, as they do where training
+        diverges.
         """
         header = self.header
         if header is None:
             return 0
+        if self.diverged is not None:
+            return min(header.rounds, self.diverged)
         if self.stopped is not None and header.max_epsilon is not None:
             return min(header.rounds, self.stopped.rounds)
         limit = header.adaptation.step_limit if header.adaptation else None
@@ -361,7 +367,7 @@ def read_ledger(raw: bytes) -> Ledger:
                 faults.append(Fault(position, "is of an unknown kind"))
         except FieldError as error:
             faults.append(Fault(position, f"{kind}: {error}"))
-    claim, stopped = found["claim"][-1] if found["claim"] else (None, None)
+    claim, stopped, diverged = found["claim"][-1] if found["claim"] else (None, None, None)
     header = found["header"][-1] if found["header"] else None
     if header is not None and header.producer is not None:
         header = _of_its_length(header, found["round"])
@@ -372,6 +378,7 @@ def read_ledger(raw: bytes) -> Ledger:
         resumes=tuple(found["resume"]),
         claim=claim,
         stopped=stopped,
+        diverged=diverged,
         kinds=tuple(kinds),
         faults=tuple(faults),
         round_spends=tuple(item for item in found["spend"] if isinstance(item, RoundSpend)),
@@ -563,6 +570,12 @@ def _stopped(entry: Mapping[str, Any]) -> Stopped | None:
     return Stopped(fields.integer(section, "rounds"), fields.positive(section, "max_epsilon"))
 
 
+def _diverged(entry: Mapping[str, Any]) -> int | None:
+    if entry.get("diverged") is None:
+        return None
+    return fields.integer(fields.mapping(entry, "diverged"), "rounds", least=1)
+
+
 def _resume(entry: Mapping[str, Any], line: int) -> Resume:
     commitment = _optional(entry, "commitment", lambda: fields.text(entry, "commitment"))
     return Resume(line, fields.integer(entry, "round"), commitment)
@@ -611,5 +624,5 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], int], Any]] = {
     "spend": read_spend,
     "round": _round,
     "resume": _resume,
-    "claim": lambda entry, _: (read_claim(entry), _stopped(entry)),
+    "claim": lambda entry, _: (read_claim(entry), _stopped(entry), _diverged(entry)),
 }

@@ -47,6 +47,7 @@ class Tally:
         uncertain: coordinates without a finite bound, and all coordinates.
         shares: of each round whose server left evidence, the share of its pieces that was kept.
         open_bits: what the choices that rounding leaves on the public grid could tell, in bits.
+        overflown: the first tensor that is not to be compared because float32 cannot hold it.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -61,6 +62,17 @@ class Tally:
     uncertain: list[int] = field(default_factory=lambda: [0, 0])
     shares: list[float] = field(default_factory=list)
     open_bits: float = 0.0
+    overflown: str | None = None
+
+    @property
+    def diverged(self) -> tuple[str, ...]:
+        """Why not all could be compared: training diverged."""
+        if self.overflown is None:
+            return ()
+        return (
+            f"training diverged: {self.overflown} is beyond what float32 holds; from there on "
+            "nothing can be compared",
+        )
 
     def compare(self, what: str, found: Floats, expected: Rounded, bits: int | None = None) -> None:
         """Note whether a recorded tensor is what the replay makes it.
@@ -76,6 +88,8 @@ class Tally:
             self.reasons.append(f"{what} has {found.size} numbers, not {expected.value.size}")
             return
         sure = np.isfinite(expected.value) & np.isfinite(expected.bound)
+        if self.overflown is None and not np.isfinite(expected.value).all():
+            self.overflown = what.rstrip(",")
         self.uncertain[0] += int(np.count_nonzero(~sure))
         self.uncertain[1] += len(sure)
         if bits is None:

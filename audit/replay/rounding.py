@@ -20,6 +20,8 @@ from audit.untrusted.arrays import Floats
 ROUNDING = 2.0**-22
 # Below the least normal float32 the error is no longer relative.
 UNDERFLOW = 2.0**-126
+# Half of the largest float32: where a result is beyond it, that of float32 may be infinite.
+OVERFLOW = 2.0**127
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Rounded:
     """A vector as it should be, and how far float32 may lie from it.
 
     Attributes:
-        value: [n], float64.
+        value: [n], float64; not a number where float32 cannot hold it, or what it was made of.
         bound: [n], absolute, at least 0; infinite where nothing can be said.
     """
 
@@ -110,4 +112,5 @@ def mean_of(parts: list[Rounded]) -> Rounded:
 
 
 def _rounded(value: Floats, bound: Floats) -> Rounded:
+    value = np.where(np.abs(value) < OVERFLOW, value, np.nan)
     return Rounded(value, bound + ROUNDING * np.abs(value) + UNDERFLOW)

@@ -12,6 +12,7 @@ from scipy import stats
 
 from audit.accounting.sampling import epoch_sizes
 from audit.reading.spends import Spend
+from audit.statistics.extremes import LEVELS, empty_batches, ends_of_sizes
 from audit.statistics.intervals import (
     FALSE_ALARM,
     binomial_p_value,
@@ -21,12 +22,22 @@ from audit.statistics.intervals import (
 from audit.statistics.repeats import Group, pairs, repeats_p_value
 from audit.untrusted.arrays import Integers
 
-_RATE_SHARE, _SPREAD_SHARE, _REPEATS_SHARE = 0.4, 0.3, 0.3
+_RATE_SHARE, _SPREAD_SHARE, _REPEATS_SHARE = 0.3, 0.25, 0.25
+_EMPTY_SHARE, _ENDS_SHARE = 0.05, 0.15
 _LEAST_VARIANCE = 1.0
 
+_EXTREMES = {
+    ("empty", True): "fewer batches are empty than Poisson sampling leaves empty (drawn again?)",
+    ("empty", False): "more batches are empty than Poisson sampling leaves empty",
+    ("small", True): "fewer batches are small than Poisson sampling makes (drawn again?)",
+    ("small", False): "more batches are small than Poisson sampling makes",
+    ("large", True): "fewer batches are large than Poisson sampling makes (cut at a largest size?)",
+    ("large", False): "more batches are large than Poisson sampling makes",
+}
+
 LAWS = {
-    "poisson": "batch sizes follow Binomial(R, q) for every client, and records repeat between "
-    "batches as independent draws have them",
+    "poisson": "batch sizes follow Binomial(R, q) for every client, in mean, scatter, at both ends "
+    "and in how many are empty, and records repeat between batches as independent draws have them",
     "fixed-size": "every batch has the public size, and records repeat between batches as "
     "independent draws have them",
     "shuffled": "every batch has the size that its place in the epoch gives it, and no record was "
@@ -37,6 +48,16 @@ LAWS = {
 def rate_alpha(clients: int) -> float:
     """False alarms that the test of one client's sampling rate may raise."""
     return FALSE_ALARM * _RATE_SHARE / max(1, clients)
+
+
+def empty_alpha() -> float:
+    """False alarms that the test of how many batches are empty may raise."""
+    return FALSE_ALARM * _EMPTY_SHARE
+
+
+def end_alpha() -> float:
+    """False alarms that the test of one level, at one end of the sizes, may raise."""
+    return FALSE_ALARM * _ENDS_SHARE / (2 * len(LEVELS))
 
 
 def squares_cumulants(records: int, rate: float) -> tuple[float, float]:
@@ -148,7 +169,11 @@ class Batches:
         """Judge what takes all participations together; returns private numbers."""
         private: dict[str, object] = {}
         if self._sampling == "poisson":
-            private = {**self._rates(reasons), **self._spread(reasons)}
+            private = {
+                **self._rates(reasons),
+                **self._spread(reasons),
+                **self._extremes(reasons),
+            }
         if self._sampling in ("poisson", "fixed-size"):
             p_value = repeats_p_value(self._pairs, self._group_list())
             private["repeats_p_value"] = p_value
@@ -186,6 +211,24 @@ class Batches:
                     "was charged"
                 )
         return {"batch_rate_p_values": p_values}
+
+    def _extremes(self, reasons: list[str]) -> dict[str, object]:
+        sizes: dict[tuple[int, float], list[int]] = {}
+        for (_, records, rate), found in sorted(self._sizes.items()):
+            if 0.0 < rate < 1.0 and records:
+                sizes.setdefault((records, rate), []).extend(found)
+        arrays = {key: np.asarray(found, dtype=np.int64) for key, found in sizes.items()}
+        if not arrays:
+            return {}
+        least = {"small": 1.0, "large": 1.0}
+        empty = empty_batches(arrays)
+        if empty.p_value < empty_alpha():
+            reasons.append(_EXTREMES["empty", empty.too_few])
+        for count in ends_of_sizes(arrays):
+            least[count.kind] = min(least[count.kind], count.p_value)
+            if count.p_value < end_alpha():
+                reasons.append(_EXTREMES[count.kind, count.too_few])
+        return {"empty_batches_p_value": empty.p_value, "batch_ends_p_values": least}
 
     def _spread(self, reasons: list[str]) -> dict[str, object]:
         observed, groups = 0.0, []

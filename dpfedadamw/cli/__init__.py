@@ -1,9 +1,9 @@
 """The command line: every command of the project, and the only package that prints.
 
-Exit codes: 0 good; 1 the audit says FAIL or NOT VERIFIED, or a signature does not hold; 2 what the
-user gave is wrong, or the machine could not do it (a full disk, no memory), said in one line each;
-3 nothing was changed since it was signed, but by whom is unknown; 70 a bug of ours; 129, 130 and
-143 stopped by SIGHUP, SIGINT and SIGTERM.
+Exit codes: 0 good; 1 the audit says FAIL or NOT VERIFIED, training diverged, or a signature does
+not hold; 2 what the user gave is wrong, or the machine could not do it (a full disk, no memory),
+said in one line each; 3 nothing was changed since it was signed, but by whom is unknown; 70 a bug
+of ours; 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
 """
 
 from __future__ import annotations

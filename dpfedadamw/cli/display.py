@@ -128,7 +128,10 @@ def run_summary(
     accuracy = outcome["test_accuracy"]
     measures = {name: outcome[name] for name in MEASURES if name in outcome}
     rows: list[tuple[str, RenderableType]] = []
-    if accuracy is not None or not measures:
+    if "diverged" in outcome["privacy"]:
+        after = f"diverged after round {outcome['privacy']['diverged']['rounds']}: there is none"
+        rows.append(("model", Text(after, style="bold red")))
+    elif accuracy is not None or not measures:
         rows.append(("test accuracy", "not evaluated" if accuracy is None else f"{accuracy:.1%}"))
     rows += [(name.replace("_", " "), f"{value:.4g}") for name, value in measures.items()]
     rows += privacy_rows(outcome["privacy"])

@@ -121,7 +121,7 @@ def run(
     """Train, audit, report and sign: SPEC in; model, ledger, audit and signed report out.
 
     The run is written to DIR/NAME-TIMESTAMP-ID, and DIR/latest points to it. Exit code 0 when the
-    audit passes, 1 when it does not, 2 when the spec is wrong.
+    audit passes, 1 when it does not or training diverged, 2 when the spec is wrong.
 
     However a run was cut off, --resume RUN_DIR finishes it: what is left of training, the audit,
     the report and the signatures. No other command is needed, and no budget is spent twice.
@@ -245,6 +245,7 @@ def _resume(
             stop(f"error: {error}", EXIT_NOT_PASSED)
         if finished is None:
             err.print(Text("this run is finished; nothing was left to do", style="dim"))
+            _stop_if_diverged(run)
             exit_by(after_training.filed_verdict(run))
             return
         if told:
@@ -340,4 +341,13 @@ def _show(finished: Finished, run: RunDirectory, as_json: bool, spent: Profile |
         if spent is not None:
             out.print(display.profile(spent.to_json()))
     refuse_unstamped(finished.unstamped, run.path)
+    _stop_if_diverged(run)
     exit_by(found["verdict"])
+
+
+def _stop_if_diverged(run: RunDirectory) -> None:
+    """End as a run does that left no model, whatever its audit says."""
+    from dpfedadamw.filing import whole
+
+    if (said := whole.divergence_of(run)) is not None:
+        stop(said, EXIT_NOT_PASSED)

@@ -154,7 +154,9 @@ class ClientEvidence:
         if self._norms:
             raw, clipped = zip(*self._norms, strict=True)
             self.norm_counts.extend(len(one) for one in raw)
-            self.raw_norms.append(_float32(torch.cat(raw)))
+            # One that float32 cannot hold is infinite there, as it was for the sum.
+            with np.errstate(over="ignore"):
+                self.raw_norms.append(_float32(torch.cat(raw)))
             self.clipped_norms.append(_float32(torch.cat(clipped)))
 
     def second_moment(self, look: Callable[[], Any]) -> None:

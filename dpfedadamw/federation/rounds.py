@@ -114,7 +114,8 @@ class Federation:
         """Run all rounds from ``first_round`` on, one at a time as the caller asks.
 
         Before it asks for the next, the caller sees to it that the ledger says the last is over.
-        There may be fewer than the spec's where they share a limit on steps, or on ε.
+        There may be fewer than the spec's where they share a limit on steps, or on ε, and where
+        training diverges: no round is charged for a model that is no numbers any more.
 
         Args:
             state: The server's state before that round.
@@ -123,6 +124,8 @@ class Federation:
             message: The serialised broadcast of the first of them, where the state lies in it.
         """
         for index in range(first_round, self.spec.federation.rounds):
+            if has_diverged(state):
+                return
             plan = self._plan_of_round(state, index) if self._allows(index) else None
             if plan is None:
                 return
@@ -231,7 +234,7 @@ class Federation:
             with within("server"):
                 combined = self.server.combine(state, uploads, current.broadcast)
             state = replace(combined, memories=memories)
-        last = self._last(index)
+        last = self._last(index) or has_diverged(state)
         if last:
             state = replace(state, parameters=published(plan, state))
         state, following = as_sent(state)
@@ -317,6 +320,27 @@ class Federation:
             "parameters_sha256": vector_digest(published(current.plan, current.state)).hex(),
             **noted,
         }
+
+
+def has_diverged(state: ServerState) -> bool:
+    """Whether what the server sends next holds a number that is not finite.
+
+    It is a function of what was released, as the model itself is, so that anybody may know it.
+    """
+    sent = (state.parameters, *state.state.values())
+    # The extremes need no further vector, and are not finite either where one number is not.
+    extremes = [torch.aminmax(one) for one in sent if one.is_floating_point() and one.numel()]
+    return not all(bool(torch.isfinite(end)) for pair in extremes for end in pair)
+
+
+def divergence(state: ServerState, completed: int) -> dict[str, Any]:
+    """What a claim says of a run that diverged: ``diverged``; else nothing.
+
+    Args:
+        state: The server's, after the last round.
+        completed: Rounds completed.
+    """
+    return {"diverged": {"rounds": completed}} if has_diverged(state) else {}
 
 
 def as_sent(state: ServerState) -> tuple[ServerState, bytes]:

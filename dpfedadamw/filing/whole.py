@@ -11,6 +11,7 @@ from dpfedadamw.errors import FilingError
 from dpfedadamw.filing import after_training
 from dpfedadamw.filing.after_training import Filing, Trained
 from dpfedadamw.filing.erasure import refuse_erased
+from dpfedadamw.run.journal import Journal
 from dpfedadamw.storage.lock import RunLock
 
 if TYPE_CHECKING:
@@ -155,18 +156,38 @@ def finish(trained: Trained, filing: Filing, stage: Stage = _unseen) -> Finished
             one_hand=True,
         )
     found = findings.to_json()
+    # What weights that are no numbers score is that of a class by chance, and of no model.
+    diverged = "diverged" in trained.claim
     summary = {
         "run": run.identifier,
         "directory": str(run.path),
-        "test_accuracy": trained.accuracy,
-        "test_loss": trained.loss,
-        **trained.measures,
+        "test_accuracy": None if diverged else trained.accuracy,
+        "test_loss": None if diverged else trained.loss,
+        **({} if diverged else trained.measures),
         "privacy": without_participation(trained.claim),
         "verdict": found["verdict"],
         "qualifications": found["qualifications"],
         "engine": trained.engine,
     }
     return Finished(summary, found, unstamped or filed.unstamped)
+
+
+def divergence_of(run: RunDirectory) -> str | None:
+    """What is said of a run whose training diverged, one line; None of any other.
+
+    Raises:
+        DpfedadamwError: If its ledger cannot be read.
+    """
+    journal = Journal(run)
+    ended = (journal.claim or {}).get("diverged")
+    if ended is None:
+        return None
+    charged = ", and nothing was charged after it" if journal.header["unit"] != "none" else ""
+    return (
+        f"training diverged: after round {ended['rounds']} of {journal.header['rounds']} the model "
+        f"held numbers that are not finite, so that it ended there{charged}; there is no model to "
+        "use. Try a lower algorithm.learning_rate"
+    )
 
 
 def without_participation(claim: Mapping[str, Any]) -> dict[str, Any]:

@@ -332,7 +332,10 @@ class Rerun:
 
     def _is_published(self, result: RoundResult) -> bool:
         published, own = self._published(), result.state.parameters
-        return published is not None and torch.equal(published, own.to(published.dtype))
+        if published is None:
+            return False
+        # A model that diverged is what was published as well, though NaN equals nothing.
+        return torch.allclose(published, own.to(published.dtype), rtol=0, atol=0, equal_nan=True)
 
     def _moved(self, index: int, before: Tensor, state: ServerState) -> float | None:
         """How far a state lies from the trainer's, over the distance that the round went."""

@@ -28,7 +28,14 @@ from dpfedadamw.evidence.records import write_records
 from dpfedadamw.evidence.states import StateKeeper
 from dpfedadamw.experiment import Experiment, RunError, prepare
 from dpfedadamw.federation.flower.required import require
-from dpfedadamw.federation.rounds import Federation, RoundResult, as_sent, published
+from dpfedadamw.federation.rounds import (
+    Federation,
+    RoundResult,
+    as_sent,
+    divergence,
+    has_diverged,
+    published,
+)
 from dpfedadamw.federation.runners import ClientRunner
 from dpfedadamw.federation.unprotected import UnitSetup, Unprotected
 from dpfedadamw.federation.worker import Worker
@@ -194,8 +201,8 @@ def start(
         apart: What is different where clients hold their records themselves.
 
     Raises:
-        DpfedadamwError: If there is no key to keep, canaries cannot be planted, or the directory
-            cannot be made.
+        DpfedadamwError: If there is no key to keep, canaries cannot be planted, the model's weights
+            are not finite, or the directory cannot be made.
     """
     check_trial(experiment, trial)
     if apart is None:
@@ -215,6 +222,11 @@ def start(
         _with_a_key(randomness).write_escrow(escrow)
     flat = FlatParameters(experiment.model)
     state = experiment.algorithm.server.start(flat.vector)
+    if has_diverged(state):
+        raise RunError(
+            "model: the weights that training begins with hold numbers that are not finite; give "
+            "others"
+        )
     text = specs.dump(experiment.spec).encode()
     # The budget is asked while the hidden folder is held, so that nobody takes the run for dead.
     with (
@@ -503,6 +515,7 @@ def close_claim(training: Training) -> dict[str, Any]:
     entries, plan = training.ledger.entries, training.experiment.plan
     fields = {
         **with_dp_accounting(plan, plan.realised_claim(entries), entries),
+        **divergence(training.state, training.completed),
         **budget.settle(training.experiment, entries),
     }
     training.journal.close(fields)

@@ -151,6 +151,9 @@ def utility(source: RunSource, _audience: str) -> Utility:
     measured = [row for row in rows if row.is_measured]
     first, last = (measured[0], measured[-1]) if measured else (None, None)
     classes = by_class(source)
+    if mapping(source.claim.get("diverged")):
+        # Weights that are no numbers score as a class by chance does: there is no model to measure.
+        last, classes = None, []
     task = clean(mapping(source.spec.get("task")).get("kind"), 40)
     return Utility(
         rounds=tuple(rows),

@@ -81,6 +81,45 @@ def larger_batches(patch: Patch) -> None:
     )
 
 
+def small_batches(expected: int):
+    """A spec of 320 batches of so many records on the average."""
+    sampling = f"privacy.sampling={{kind: poisson, expected_batch_size: {expected}}}"
+    return lambda: small_spec(rounds=16, overrides=(sampling, "federation.local_steps=5"))
+
+
+def empty_batches_drawn_again(patch: Patch) -> None:
+    draw = PoissonSampling.draw
+
+    def until_there_is_one(self, records, stream):
+        while not len(found := draw(self, records, stream)):
+            pass
+        return found
+
+    patch.setattr(PoissonSampling, "draw", until_there_is_one)
+
+
+def small_batches_drawn_again(patch: Patch) -> None:
+    draw = PoissonSampling.draw
+
+    def until_there_are_four(self, records, stream):
+        while len(found := draw(self, records, stream)) < 4:
+            pass
+        return found
+
+    patch.setattr(PoissonSampling, "draw", until_there_are_four)
+
+
+def cut_at_one_and_a_half(patch: Patch) -> None:
+    draw = PoissonSampling.draw
+
+    def cut(self, records, stream):
+        found = draw(self, records, stream)
+        most = int(1.5 * self.expected_batch_size)
+        return np.sort(found[stream.permutation(len(found))[:most]])
+
+    patch.setattr(PoissonSampling, "draw", cut)
+
+
 STATED = ("privacy.sampling.rate=0.1", SIX_STEPS)
 
 
@@ -202,6 +241,33 @@ GROUP = FaultGroup(
             ("sensitivity",),
             small_spec,
             larger_batches,
+        ),
+        Fault(
+            "empty-batches-drawn-again",
+            "a batch without a record is drawn again, so that whoever has one is in it oftener",
+            "data loaders that skip a batch on which a loss cannot be computed",
+            ("sensitivity",),
+            small_batches(3),
+            empty_batches_drawn_again,
+            says="fewer batches are empty",
+        ),
+        Fault(
+            "small-batches-drawn-again",
+            "a batch of fewer than four records is drawn again",
+            "contrastive training, which needs pairs in each batch",
+            ("sensitivity",),
+            small_batches(8),
+            small_batches_drawn_again,
+            says="fewer batches are small",
+        ),
+        Fault(
+            "batches-cut-at-one-and-a-half",
+            "what a batch has beyond one and a half times its expected size is left out",
+            "samplers with a largest batch size that is set by memory",
+            ("sensitivity",),
+            small_batches(8),
+            cut_at_one_and_a_half,
+            says="fewer batches are large",
         ),
         Fault(
             "rate-of-the-clients-size",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,18 @@ def _at_both_levels(
     )
 
 
+def divergence_made_up(_training: Training) -> Change:
+    """The second round is said to have diverged, as somebody does who likes not what comes out."""
+    rounds: list[int] = []
+
+    def change(combined: ServerState, _broadcast: Broadcast) -> Tensor:
+        rounds.append(len(rounds))
+        whole = combined.parameters
+        return torch.full_like(whole, math.nan) if len(rounds) == 2 else whole
+
+    return change
+
+
 GROUP = FaultGroup(
     75,
     "Servers and published weights",
@@ -222,6 +235,13 @@ GROUP = FaultGroup(
             "warm starts and teachers that nobody accounts for",
             "uploads",
             change=averaged_with_another,
+        ),
+        *_at_both_levels(
+            "a-divergence-that-is-made-up",
+            "the server puts numbers that are none in the model, which ends the run as diverged",
+            "sweeps that drop what looks like a failed cell",
+            "uploads",
+            change=divergence_made_up,
         ),
         *_at_both_levels(
             "best-round-published",

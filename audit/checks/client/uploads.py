@@ -246,7 +246,7 @@ def _judge(bundle: Bundle) -> Judgement:
         "which carries the noise that was measured"
         + ("; the published weights are the last model" if tally.weights else ""),
         tally.reasons,
-        grid_notes(header),
+        (*tally.diverged, *grid_notes(header)),
         details=details,
         qualifications=(*shares, *found.qualifications),
     )

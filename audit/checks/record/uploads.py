@@ -251,7 +251,7 @@ def _judge(bundle: Bundle) -> Judgement:
             raise
         what = f"the replay of {name} that {found.source} brings failed ({type(error).__name__})"
         raise UnverifiedError(what) from error
-    tally.unjudged.extend(grid_notes(header))
+    tally.unjudged.extend((*tally.diverged, *grid_notes(header)))
     judged = _conclude(tally, kept, header, private)
     shares = (share_judged(tally),) if kept.share < 1.0 or kept.coordinates is not None else ()
     return replace(

@@ -63,6 +63,12 @@ class Recomputed:
 
     def bound(self, what: str, off: float, bound: float, clip: float) -> None:
         """Note how far something lies from its second computation, in the L2 norm."""
+        if not math.isfinite(bound):
+            self.unjudged.append(
+                f"{what}: training diverged: numbers are beyond what float32 holds, and nothing "
+                "can be compared"
+            )
+            return
         self.closest = max(self.closest, off / bound if bound > 0.0 else 0.0)
         self.hidden = max(self.hidden, 2.0 * bound / clip)
         # Also false where a number is none.

@@ -94,6 +94,47 @@ def test_any_other_weights_fail(run: Path, change: Callable[[Tensors], object], 
     assert says in found.measurement
 
 
+def rewrite_as_left(run: Path, change: Callable[[Tensors], object]) -> None:
+    """Other weights, which the last round left as well."""
+    rewrite(run, change)
+    vector = np.concatenate(
+        [one.ravel() for one in read_tensors((run / "model.safetensors").read_bytes()).values()]
+    )
+    digest = hashlib.sha256(vector.astype("<f4").tobytes()).hexdigest()
+
+    def left(entries: list[dict[str, Any]]) -> None:
+        [one for one in entries if one["kind"] == "round"][-1].update(parameters_sha256=digest)
+
+    rewrite_ledger(run, left)
+
+
+def claim_divergence(entries: list[dict[str, Any]]) -> None:
+    entries[-1].update(diverged={"rounds": 2})
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("claimed", [True, False])
+def test_weights_that_are_no_numbers_are_told_beside_the_verdict(
+    run: Path, bad: float, claimed: bool
+) -> None:
+    rewrite_as_left(run, lambda tensors: tensors["layer-2"].__setitem__(3, bad))
+    if claimed:
+        rewrite_ledger(run, claim_divergence)
+    found = weights(run)
+    assert found.verdict is Verdict.PASS
+    assert found.qualifications[0].startswith("diverged: after round 2 of 2 the model held numbers")
+
+
+def test_a_divergence_that_nobody_can_see_is_not_verified(run: Path) -> None:
+    """Else rounds could be left out by calling them that."""
+    assert weights(run).qualifications == ()
+    rewrite_ledger(run, claim_divergence)
+    found = weights(run)
+    assert found.verdict is Verdict.NOT_VERIFIED
+    assert "all published weights are finite" in found.measurement
+    assert found.qualifications == ()
+
+
 @pytest.mark.parametrize(("dtype", "code"), [("<f2", "F16"), ("<f4", "F32"), ("<f8", "F64")])
 def test_weights_of_any_width_are_the_vector_of_float32_that_was_noted(
     dtype: str, code: str

@@ -107,7 +107,7 @@ def _run(begun: Selection, jobs: int, device: str, quiet: bool) -> RunDirectory:
 def foretell_alone(
     sweep: Sweep, expected: Callable[[RunPlan], Mapping[str, Any]], as_json: bool
 ) -> Mapping[str, Any]:
-    """Say what a private selection will cost, for `epsilon`; return the claim that `expected` makes."""
+    """Say what a private selection will cost, for `epsilon`; return its claim, by `expected`."""
     from dpfedadamw.extensions.sweeps.selection import planned
 
     with status("accounting", quiet=as_json):

@@ -360,6 +360,11 @@ def test_without_any_pair_nothing_was_measured():
         (np.inf, 0.0, []),
         (np.nan, 0.0, []),
         (-np.inf, 0.0, []),
+        # Next to infinite: a factor below the least normal float32 is 0, and the record counts so.
+        (C * 2.0**126, 0.0, []),
+        (C * 2.0**126, C, []),
+        (C * 2.0**125, 0.0, ["a clipped norm is not the lesser of its raw norm and C"]),
+        (C * 2.0**126, 0.5 * C, ["a clipped norm is not the lesser of its raw norm and C"]),
         (0.0, C * 1e-4, []),
         (0.0, float(np.nextafter(C * 1e-4, 1.0)),
          ["a clipped norm is not the lesser of its raw norm and C"]),

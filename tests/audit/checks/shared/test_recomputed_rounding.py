@@ -41,6 +41,16 @@ def test_a_tally_begins_with_nothing() -> None:
     assert tally.reasons is not Recomputed().reasons
 
 
+@pytest.mark.parametrize("bound", [np.nan, np.inf])
+def test_where_rounding_explains_anything_nothing_was_compared(bound: float) -> None:
+    tally = Recomputed()
+    tally.bound("one", 0.0, bound, 4.0)
+    assert tally.reasons == []
+    assert "training diverged" in tally.unjudged[0]
+    tally.bound("two", np.nan, 1.0, 4.0)
+    assert tally.reasons
+
+
 def test_a_bound_is_told_by_its_share_and_by_what_hides_below_it() -> None:
     tally = Recomputed()
     tally.bound("one", 0.25, 0.5, 4.0)
