@@ -44,11 +44,15 @@ class _Terminal(Console):
 
     def print(self, *objects: Any, **how: Any) -> None:
         """Print; in a pipe or a file no path is broken, however long it is."""
-        if not self.is_terminal and "COLUMNS" not in os.environ and "width" not in how:
+        before = self._width
+        if not self.is_terminal and "COLUMNS" not in os.environ:
             wide = self.options.update(width=_NO_WIDTH)
             words = (measure_renderables(self, wide, [one]).minimum for one in objects)
-            how["width"] = max(self.width, *words, 0)
-        super().print(*objects, **how)
+            self.width = max(self.width, *words, 0)
+        try:
+            super().print(*objects, **how)
+        finally:
+            self._width = before
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
