@@ -7,8 +7,14 @@ A YAML spec becomes a plan, the plan a run, the run leaves evidence, an independ
 from __future__ import annotations
 
 import os
+import sys
 
 __version__ = "0.1.0"
+
+# pip refuses older ones; a checkout that is run as it lies meets them.
+if sys.version_info < (3, 11):  # noqa: UP036
+    found = ".".join(map(str, sys.version_info[:3]))
+    sys.exit(f"error: dpfedadamw needs Python 3.11 or newer, and this is Python {found}")
 
 # Where GNU OpenMP computes for torch, a thread of it that has nothing to do spins for milliseconds
 # before it sleeps, on a core that the threads of `workers` need by then. It is read when torch is

@@ -231,6 +231,11 @@ def open_existing(path: Path) -> RunDirectory:
     Raises:
         RunDirectoryError: If the path is no run directory.
     """
+    if path.is_symlink() and not path.exists():
+        gone = path.readlink()
+        raise RunDirectoryError(
+            f"{path}: names {gone}, which was renamed, moved or removed; give the run's folder"
+        )
     if not path.is_dir():
         raise RunDirectoryError(f"{path}: there is no such directory; give a run's folder")
     resolved = path.resolve()
@@ -268,6 +273,12 @@ def newest(parent: Path) -> RunDirectory:
         if entry.is_dir() and not entry.is_symlink() and _RUN_NAME.match(entry.name)
     ]
     if not runs:
+        renamed = sorted(parent.glob("*/ledger.jsonl"))
+        if renamed:
+            raise RunDirectoryError(
+                f"{parent}: runs in it were renamed, and the newest is told by the time in its "
+                f"name; give a run's folder, such as {renamed[0].parent}"
+            )
         raise RunDirectoryError(
             f"{parent}: holds no run yet; start one with `dpfedadamw run quickstart` or give a "
             "run's folder"

@@ -408,13 +408,15 @@ def report(
 
 def verify(
     run_dir: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="RUN_DIR",
             help="A run's folder, one with its public files, a comparison's; a report's PDF alone; "
-            "a signed annex.",
+            "a signed annex. The newest run if left out.",
+            autocompletion=completion.runs,
         ),
-    ],
+    ] = None,
+    out_dir: OutOption = RUNS,
     trainer_key: Annotated[
         Path | None,
         typer.Option(metavar="PUB", help="Public key that the trainer gave you by another way."),
@@ -480,6 +482,8 @@ def verify(
     from reports.signatures.verification.comparisons import is_comparison
     from reports.signatures.verification.public import is_public_alone
 
+    if run_dir is None:
+        run_dir = find_run(None, out_dir).path
     if run_dir.is_file():
         from reports.render import sign_off as annex
 

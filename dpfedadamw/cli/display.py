@@ -50,7 +50,9 @@ def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None) 
     table = Table(
         box=box.SIMPLE, show_header=False, title=title, title_justify="left", pad_edge=False
     )
-    table.add_column(style="dim", no_wrap=True)
+    rows = list(rows)
+    widest = max((len(name) for name, _ in rows), default=0)
+    table.add_column(style="dim", no_wrap=True, min_width=widest)
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(name, Text(value) if isinstance(value, str) else value)

@@ -118,6 +118,9 @@ def signals() -> Iterator[None]:
 
 def ending_of(error: BaseException) -> Ending:
     """Return how a command ends that raised an exception, with the notes that it carries."""
+    # Typer ends so after it has answered a shell; within a command it is somebody else's code.
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return Ending(error.code)
     if isinstance(error, Passed) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, Stop):

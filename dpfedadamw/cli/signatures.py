@@ -64,7 +64,7 @@ def sign(
     """
     from dpfedadamw.filing import after_training
     from dpfedadamw.filing.unchanged import refuse_changed
-    from reports.signatures import signing
+    from reports.signatures import handing_over, signing
     from reports.signatures.keys import ROLES
 
     if model_signing and role is Role.auditor:
@@ -100,10 +100,15 @@ def sign(
         return
     out.print(display.facts([(key.role, key.fingerprint) for key in keys]))
     if auditor is None:
+        folder = relative(run.path)
+        following = f"audit {folder} --write"
+        if handing_over.is_erased(run.path):
+            # Without evidence nothing is judged again.
+            following = f"sign {folder} --role auditor"
         err.print(
             Text(
                 f"attestation.json covers what changed, so the auditor signs next: "
-                f"dpfedadamw sign {relative(run.path)} --role auditor",
+                f"dpfedadamw {following}",
                 style="yellow",
             ),
             soft_wrap=True,

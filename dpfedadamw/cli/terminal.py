@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import measure_renderables
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -34,8 +35,24 @@ EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
 
+# Characters; a table takes no more of them than it needs.
+_NO_WIDTH = 100_000
+
+
 class _Terminal(Console):
     """Shows texts that anybody may have written, none of which steers the terminal."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print; in a pipe or a file no path is broken, however long it is."""
+        before = self._width
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            wide = self.options.update(width=_NO_WIDTH)
+            words = (measure_renderables(self, wide, [one]).minimum for one in objects)
+            self.width = max(self.width, *words, 0)
+        try:
+            super().print(*objects, **how)
+        finally:
+            self._width = before
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -47,8 +64,6 @@ class _Terminal(Console):
 
 out = _Terminal(highlight=False)
 err = _Terminal(stderr=True, highlight=False)
-# Characters; a table takes no more of them than it needs.
-_NO_WIDTH = 100_000
 
 
 class Stop(typer.Exit):

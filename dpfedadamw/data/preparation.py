@@ -67,7 +67,8 @@ def prepare(content: Images | Texts | Numbers, preprocessing: Preprocessing) -> 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype == np.uint8:
         return values
-    plain = values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        plain = values.astype(np.float32)
     if not np.isfinite(plain).all():
         raise DataError("data.path: holds numbers beyond the range of float32; scale them first")
     return plain

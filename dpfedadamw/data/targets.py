@@ -40,6 +40,8 @@ def for_task(found: Prepared, task: Task) -> Prepared:
                     f"data ({name}): its targets are no classes but {_form(labels)}; set task.kind "
                     "to regression, multi_label or token_classification, or give one class a record"
                 )
+        if found.classes == 1:
+            raise DataError("data: all records have one class; there are two or more to tell apart")
         return found
     if task.kind in (REGRESSION, MULTI_LABEL):
         targets: dict[str, NDArray[Any]] = {

@@ -64,7 +64,7 @@ def check(document: Document) -> dict[str, Any]:
         found = [
             (path, message, key)
             for path, message, key, chooser in problems_of_schema
-            if chooser is None or path[:-1] not in leftovers
+            if message and (chooser is None or path[:-1] not in leftovers)
         ]
         resolved = fill_defaults(value)
         found += [(path, message, False) for path, message in contradictions(value, resolved, bad)]
@@ -172,7 +172,8 @@ def _schema_problems(
 ) -> Iterator[tuple[KeyPath, str, bool, str | None]]:
     """Yield (path, message, whether the key is meant rather than the value, chooser), one a path.
 
-    The chooser is the key beside it whose value makes it one that is not used, or None.
+    The chooser is the key beside it whose value makes it one that is not used, or None. Without a
+    message, a value could not be checked, because the section's kind is unknown.
     """
     seen = set(unreadable)
     for error in _validator(edition()).iter_errors(value):
@@ -216,9 +217,22 @@ def _one_of(validator: Any, value: Any, schema: Schema) -> Iterator[ValidationEr
         if key not in value:
             message = f"missing; must be {one_of(choices)}"
             yield _error(message, path=[key], validator="required")
-            return
-        message = mismatch(value[key], _choice_schema(schema, choices))
-        yield _error(message, path=[key])
+        else:
+            yield _error(mismatch(value[key], _choice_schema(schema, choices)), path=[key])
+        yield from _keys_of_no_branch(validator, schema, value)
+
+
+def _keys_of_no_branch(
+    validator: Any, schema: Schema, value: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    """Validate what means the same in every branch, where it is unknown which one is meant."""
+    key = schema["x-discriminator"]
+    first, *others = (resolve_reference(branch)["properties"] for branch in schema["oneOf"])
+    for name in value.keys() - {key}:
+        if name in first and all(other.get(name) == first[name] for other in others):
+            yield from validator.descend(value[name], first[name], path=name)
+        else:
+            yield _error("", path=[name], validator="oneOf")
 
 
 def _exactly_one(value: Mapping[str, Any], choices: Sequence[str]) -> Iterator[ValidationError]:
@@ -228,6 +242,8 @@ def _exactly_one(value: Mapping[str, Any], choices: Sequence[str]) -> Iterator[V
     if len(given) > 1:
         message = f"given beside {given[0]}; give {wanted}"
         yield _error(message, path=[given[-1]], validator="additionalProperties")
+        for name in given[:-1]:
+            yield _error("", path=[name], validator="oneOf")
     elif not value:
         yield _error(f"found an empty section; give {wanted}")
 

@@ -146,6 +146,11 @@ def _records(get: Values) -> Contradictions:
             yield (*section, "column"), "give a column of the table or a file, one of the two"
         elif column is not None and dataset in datasets() and not datasets()[dataset].has_columns:
             yield (*section, "column"), f"{dataset} has no columns; give file instead"
+    told = get("data", "targets") or (get("data", "label"),)
+    for path in (("data", "text"), ("data", "numbers")):
+        both = [name for name in get(*path) or () if name in told]
+        if both:
+            yield path, f"holds {both[0]}, which is what the model is to tell; remove it"
     if get("data", "validation", "fraction") and get("data", "validation", "public") is False:
         message = (
             "validation records are evaluated without noise and must be public; say public: true, "

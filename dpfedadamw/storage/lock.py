@@ -33,6 +33,10 @@ class LockedError(DpfedadamwError):
     """Somebody else is writing to the run directory, or it cannot be locked."""
 
 
+class HeldError(LockedError):
+    """Somebody else is writing to the run directory."""
+
+
 class RunLock:
     """Holds a run directory for writing; a context manager that lets go of it.
 
@@ -166,7 +170,7 @@ class RunLock:
         try:
             self._disk.lock(file)
         except (BlockingIOError, PermissionError):
-            raise LockedError(
+            raise HeldError(
                 f"{self._folder}: another process is writing to this run"
                 f"{self._holder()}; wait until it has ended"
             ) from None

@@ -129,6 +129,13 @@ def _classes(keys: GivenSpec, parts: dict[str, Held]) -> int | tuple[str, ...]:
     if keys.classes:
         return keys.classes
     found = {label for part in parts.values() for label in part.labels}
+    if any(isinstance(one, str) and not one.strip() for one in found):
+        raise DataError(
+            "data.label: some records have an empty label; give it, leave them out, or name "
+            "data.classes"
+        )
+    if len(found) == 1:
+        raise DataError("data: all records have one class; there are two or more to tell apart")
     if found and all(isinstance(one, (int, np.integer)) for one in found):
         if min(found) < 0 or max(found) >= _MOST_CLASSES:
             raise DataError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,9 @@ def _name(description: str, title: str, *examples: str) -> Any:
     return key(..., description, title=title, min_length=1, max_length=200, examples=examples)
 
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# Float32 holds no larger ones.
+_LARGEST = 1e38
 _ColumnName = Annotated[str, _name("Name of a column.", "Column", "letter", "age")]
 _ClassName = Annotated[str, _name("A label as it stands in the table.", "Class", "benign")]
 
@@ -142,7 +145,12 @@ def _names(files: Iterable[Path], column: str) -> tuple[str, ...]:
     """The labels that occur: whole numbers in their order, other names in that of the alphabet."""
     found: set[str] = set()
     for file in files:
-        for _, (label,) in _selected(file, [column]):
+        for number, (label,) in _selected(file, [column]):
+            if not label.strip():
+                raise DataError(
+                    f"{where(file)}: line {number}: the column {column} is empty there; give the "
+                    "label, leave the record out, or name data.classes"
+                )
             found.add(label)
             if len(found) > 10_000:
                 raise DataError(
@@ -220,11 +228,9 @@ def _chunks(path: Path, columns: Columns, numbers: dict[str, int]) -> Iterator[C
 
 def _check_numbers(cells: Sequence[str], names: Sequence[str], place: str) -> None:
     for name, cell in zip(names, cells, strict=True):
-        try:
-            if math.isfinite(float(cell)) and abs(float(cell)) < 1e38:
-                continue
-        except ValueError:
-            pass
+        # Python reads 1_000 and digits of all scripts too, which another program would not.
+        if _NUMBER.fullmatch(cell.strip()) and abs(float(cell)) < _LARGEST:
+            continue
         raise DataError(f"{place}: the column {name} holds no finite number there; give one")
 
 

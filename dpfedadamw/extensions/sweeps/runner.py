@@ -20,7 +20,7 @@ from rich.text import Text
 from dpfedadamw.extensions.sweeps.folder import CellFolder, SweepError, SweepFolder
 from dpfedadamw.extensions.sweeps.processes import Started
 from dpfedadamw.spec.matrix import Cell
-from dpfedadamw.storage.lock import LockedError, RunLock
+from dpfedadamw.storage.lock import HeldError, LockedError, RunLock
 
 # Exit codes of `run` with which a run is finished: its audit passed, or did not.
 _FINISHED = (0, 1)
@@ -37,8 +37,8 @@ class Job:
     Attributes:
         cell: The cell.
         folder: Where it lies.
-        state: "waiting", "running", "done", "failed" or "elsewhere", which is in another sweep's
-            hands.
+        state: "waiting", "running", "done", "failed" or "elsewhere": another sweep is running it,
+            and it is waited for.
         seconds: How long it has run in this sweep.
         said: Of a failure, its last line.
     """
@@ -89,22 +89,37 @@ class Runner:
     def run(self, jobs: Sequence[Job]) -> Iterator[Job | None]:
         """Run jobs in their order.
 
+        What another sweep runs is waited for, so that both end with all cells; what it leaves
+        unfinished is taken over.
+
         Yields:
-            Each job once it ended, however it did; None now and then, while nothing ends.
+            Each job once it ended, however it did, and where it is first seen to be elsewhere; None
+            now and then, while nothing ends.
         """
-        waiting = list(jobs)
+        waiting, elsewhere = list(jobs), list[Job]()
         with self._stopped_at_the_end():
-            while waiting or self._running:
+            while waiting or elsewhere or self._running:
+                looked_at = len(elsewhere)
                 while waiting and len(self._running) < self._processes:
                     job = waiting.pop(0)
-                    if not self._begin(job):
-                        yield job
+                    if self._begin(job):
+                        continue
+                    if job.state == "elsewhere":
+                        elsewhere.append(job)
+                    yield job
+                for job in elsewhere[:looked_at]:
+                    if len(self._running) < self._processes:
+                        begun = self._begin(job)
+                        if job.state != "elsewhere":
+                            elsewhere.remove(job)
+                            if not begun:
+                                yield job
                 ended = [one for one in self._running if one.process.poll() is not None]
                 for one in ended:
                     self._running.remove(one)
                     self._end(one)
                     yield one.job
-                if not ended and self._running:
+                if not ended and (self._running or elsewhere):
                     time.sleep(_POLL_SECONDS)
                     for one in self._running:
                         one.job.seconds = time.monotonic() - one.job._began
@@ -115,8 +130,11 @@ class Runner:
         self._folder.begin_cell(job.cell)
         try:
             lock = RunLock(job.folder.path)
-        except LockedError:
+        except HeldError:
             job.state = "elsewhere"
+            return False
+        except LockedError as error:
+            job.state, job.said = "failed", str(error)
             return False
         try:
             # Another sweep may have finished it by now.

@@ -62,6 +62,9 @@ MISTAKES = (
     "run quickstart --set 'data={dataset: mnist, path: nowhere}'",
     f'run quickstart --set "{_TABLE}"',
     f'run quickstart --set "{_TABLE}" --set data.label=labl',
+    f'run quickstart --set "{_TABLE}" --set data.label=age',
+    f'run quickstart --set "{_NUMBERS}" --set task=regression '
+    "--set data.partition.kind=iid --set data.numbers=[age,price]",
     "run list.yaml",
     "run tab.yaml",
     "run empty.yaml",

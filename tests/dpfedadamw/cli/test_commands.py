@@ -97,6 +97,37 @@ def test_audit_takes_the_newest_run_by_itself(run_dir, capsys):
     assert json.loads(capsys.readouterr().out)["run"] == run_dir.name
 
 
+def test_verify_takes_the_newest_run_by_itself(run_dir, capsys):
+    assert call("verify", "--out", str(run_dir.parent)) == 0
+    assert f"run {run_dir.name}\n" in capsys.readouterr().out
+
+
+def test_a_run_that_was_renamed_verifies_and_where_none_is_found_by_its_name_that_is_told(
+    run_dir, tmp_path, capsys
+):
+    shutil.copytree(run_dir, tmp_path / "renamed", symlinks=True)
+    (tmp_path / "latest").symlink_to(run_dir.name)
+    assert call("verify", str(tmp_path / "renamed"), "--no-memory") == 0
+    capsys.readouterr()
+    assert call("verify", "--out", str(tmp_path)) == 2
+    told = capsys.readouterr().err
+    assert "runs in it were renamed, and the newest is told by the time in its name" in told
+    assert told.endswith(f"give a run's folder, such as {tmp_path / 'renamed'}\n")
+    assert call("audit", str(tmp_path / "latest")) == 2
+    assert f"latest: names {run_dir.name}, which was renamed, moved" in capsys.readouterr().err
+
+
+def test_in_a_pipe_no_path_is_broken(run_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    target = tmp_path / ("long" * 30) / "copy"
+    assert call("bundle", str(run_dir), "--audience", "archive", "-o", str(target)) == 0
+    told = capsys.readouterr().out
+    assert told.count(f" {target} ") == 2
+    # Prose is still told in lines that a terminal takes.
+    assert call("verify", str(run_dir), "--no-memory") == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
+import shutil
 import subprocess
 import sys
+import time
+
+import pytest
 
 from dpfedadamw.cli import completion
 
@@ -39,17 +45,95 @@ def test_runs_are_folders_with_a_ledger(tmp_path, monkeypatch):
     assert completion.runs("runs/o") == ["runs/one-1"]
 
 
-def test_the_shell_is_answered(tmp_path):
-    asked = {
-        "_DPFEDADAMW_COMPLETE": "complete_bash",
-        "COMP_WORDS": "dpfedadamw run quick",
-        "COMP_CWORD": "2",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "dpfedadamw"],
-        cwd=tmp_path,
-        env={**os.environ, **asked},
-        capture_output=True,
-        text=True,
-    )
-    assert "quickstart" in done.stdout.split()
+@pytest.fixture
+def command(tmp_path) -> dict[str, str]:
+    """An environment in which `dpfedadamw` is this package's command."""
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "dpfedadamw"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpfedadamw "$@"\n')
+    script.chmod(0o755)
+    return {**os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}", "TERM": "dumb"}
+
+
+def asked(environment: dict[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**environment, **variables}
+    return subprocess.run(["dpfedadamw"], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "answer"),
+    [
+        (
+            {
+                "_DPFEDADAMW_COMPLETE": "complete_bash",
+                "COMP_WORDS": "dpfedadamw run quick",
+                "COMP_CWORD": "2",
+            },
+            "quickstart",
+        ),
+        (
+            {
+                "_DPFEDADAMW_COMPLETE": "complete_zsh",
+                "_TYPER_COMPLETE_ARGS": "dpfedadamw run quick",
+            },
+            "quickstart",
+        ),
+        (
+            {
+                "_DPFEDADAMW_COMPLETE": "complete_fish",
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+                "_TYPER_COMPLETE_ARGS": "dpfedadamw run quick",
+            },
+            "quickstart",
+        ),
+        ({"_DPFEDADAMW_COMPLETE": "source_zsh"}, "#compdef dpfedadamw"),
+    ],
+    ids=["bash", "zsh", "fish", "script"],
+)
+def test_a_shell_is_answered_and_nothing_else_is_said(variables, answer, command):
+    done = asked(command, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert answer in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [
+        (["bash", "--norc", "-i"], 'eval "$(_DPFEDADAMW_COMPLETE=source_bash dpfedadamw)"\n'),
+        (
+            ["zsh", "-f", "-i"],
+            "autoload -U compinit; compinit -u -D\n"
+            'eval "$(_DPFEDADAMW_COMPLETE=source_zsh dpfedadamw)"\n',
+        ),
+        (["fish", "--private"], "_DPFEDADAMW_COMPLETE=source_fish dpfedadamw | source\n"),
+    ],
+    ids=["bash", "zsh", "fish"],
+)
+def test_tab_completes_in_a_terminal(shell, script, command, tmp_path):
+    if shutil.which(shell[0]) is None:
+        pytest.skip(f"{shell[0]} is not installed")
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        shell, env=command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True, close_fds=True,
+    ) as process:  # fmt: skip
+        try:
+            os.write(ours, (script + "echo is $((40+2)) ready\n").encode())
+            read_until(ours, "is 42 ready")
+            os.write(ours, b"echo dpfedadamw && dpfedadamw run quicks\t")
+            told = read_until(ours, "quickstart")
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(theirs)
+    assert "internal error" not in told
+
+
+def read_until(terminal: int, wanted: str) -> str:
+    """What a terminal shows until a text is there; fails after a minute without."""
+    told, until = "", time.monotonic() + 60
+    while wanted not in told:
+        assert time.monotonic() < until, told
+        if select.select([terminal], [], [], 1)[0]:
+            told += os.read(terminal, 65536).decode(errors="replace")
+    return told

@@ -307,6 +307,24 @@ def test_another_package_of_a_name_of_ours_is_told_in_one_line(arguments, said, 
     assert len(done.stderr.splitlines()) == 1 or said.startswith("ImportError")
 
 
+def test_an_older_python_is_told_what_is_needed():
+    code = "import sys; sys.version_info = (3, 10, 14); import dpfedadamw"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: dpfedadamw needs Python 3.11 or newer, and this is Python 3.10.14\n"
+    )
+
+
+def test_an_exit_within_a_command_is_somebody_elses_and_never_a_good_end(monkeypatch, capsys):
+    def leave(*_arguments):
+        sys.exit(0)
+
+    monkeypatch.setattr("dpfedadamw.spec.load", leave)
+    assert call("spec", "validate", "quickstart") == 70
+    assert "internal error: SystemExit" in capsys.readouterr().err
+
+
 def test_a_working_directory_that_is_gone_is_told(tmp_path, monkeypatch, capsys):
     here = Path.cwd()
     folder = tmp_path / "gone"

@@ -158,9 +158,9 @@ def test_the_model_can_be_signed_by_itself(case, capsys):
 def test_signing_in_one_role_leaves_the_others_signature_to_the_other(case, capsys):
     run, _ = case
     assert call("sign", run, "--role", "trainer") == 0
-    assert "the auditor signs next" in capsys.readouterr().err
+    assert f"auditor signs next: dpfedadamw audit {run} --write" in capsys.readouterr().err
     assert call("verify", run) == 1
-    assert call("sign", run, "--role", "auditor") == 0
+    assert call("audit", run, "--write") == 0
     assert call("verify", run) == 0
 
 

@@ -126,6 +126,8 @@ def test_texts_become_a_models_tokens():
         (_Frame(COLUMNS | {"age": [SECRET, None, "", ""]}), {"text": ["age"]}, "row 1: the column"),
         (_Frame(COLUMNS | {"label": [0, SECRET, 1, 0]}), {"numbers": ["age"]}, "labels must be"),
         (_Frame(COLUMNS | {"label": [0, -1, 1, 0]}), {"numbers": ["age"]}, "must be 0, 1, 2"),
+        (_Frame(COLUMNS | {"label": ["a", " ", "b", "a"]}), {"numbers": ["age"]}, "an empty label"),
+        ((np.zeros((3, 2)), [1, 1, 1]), {}, "all records have one class"),
         ((np.zeros(3), [0, 1, 0]), {}, r"has shapes \(3,\) and \(3,\)"),
         ((np.full((2, 2), np.nan), [0, 1]), {}, "not finite"),
         ((np.array([[SECRET], ["x"]]), [0, 1]), {}, "needed are real numbers"),

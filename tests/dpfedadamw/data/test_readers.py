@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dpfedadamw.data.datasets import load
+from dpfedadamw.data.errors import DataError
 from dpfedadamw.data.registry import DATASETS
 from dpfedadamw.spec import GivenPartition, schema
 from tests.dpfedadamw.data import published
@@ -123,6 +124,39 @@ def test_a_table_gives_texts_pairs_or_numbers(tmp_path):
     )
     assert texts.input_shape == (2, 8)
     assert texts.classes == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("3.5,", "line 3: the column sick is empty there"),
+        ("3.5,  ", "line 3: the column sick is empty there"),
+        ("1_000,no", "line 3: the column age holds no finite number there"),
+        ("\u0663,no", "line 3: the column age holds no finite number there"),
+        ("1e39,no", "line 3: the column age holds no finite number there"),
+        ("nan,no", "line 3: the column age holds no finite number there"),
+        (" +3.5e-2 ,no", None),
+        (".5,no", None),
+        ("7.,no", None),
+    ],
+)
+def test_what_is_no_number_and_no_label_is_refused_with_its_line(line, said, tmp_path):
+    (tmp_path / "t.csv").write_text(f"age,sick\n1,yes\n{line}\n" + "2,no\n4,yes\n" * 4)
+    spec = data_spec("table", tmp_path / "t.csv", label="sick", numbers=("age",))
+    if said is None:
+        assert load(spec).classes == 2
+        return
+    with pytest.raises(DataError, match=said):
+        load(spec)
+
+
+@pytest.mark.parametrize("classes", [(), ("yes",)])
+def test_a_table_of_one_class_is_refused(classes, tmp_path):
+    (tmp_path / "t.csv").write_text("age,sick\n" + "1,yes\n" * 10)
+    with pytest.raises(DataError, match="two or more"):
+        load(
+            data_spec("table", tmp_path / "t.csv", label="sick", numbers=("age",), classes=classes)
+        )
 
 
 def test_a_column_of_a_table_says_whose_a_record_is(tmp_path):

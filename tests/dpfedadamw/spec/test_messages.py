@@ -47,6 +47,36 @@ def test_spec_errors_are_errors_of_the_engine():
         spec.loads("")
 
 
+@pytest.mark.parametrize(
+    "dataset", ["dataset=x", "dataset=[1]", "{clients: x, partition: 3}"], ids=str
+)
+def test_of_a_section_of_unknown_kind_what_all_kinds_share_is_checked_too(dataset):
+    where = "data" if dataset.startswith("{") else "data."
+    changes = (f"{where}={dataset}" if where == "data" else f"data.{dataset}", "data.clients=x")
+    found = problems_of(GOOD, changes)
+    assert any(": data.dataset: " in one for one in found)
+    assert any('data.clients: found the text "x"; must be an integer' in one for one in found)
+
+
+def test_two_wrong_keys_are_two_errors_and_no_bug():
+    assert len(problems_of(GOOD, ("data.clients=x", "data.dataset=x"))) == 2
+
+
+@pytest.mark.parametrize("junk", ["x", "[1]", "{a: 1}", "null", "-1", "true"])
+@pytest.mark.parametrize(
+    ("kind", "others"),
+    [
+        ("data.dataset", ("data.path", "data.label", "data.numbers", "data.validation.fraction")),
+        ("model.name", ("model.hidden", "model.patch_size", "model.heads")),
+        ("algorithm.name", ("algorithm.server.averaging", "algorithm.second_moment")),
+        ("privacy.unit", ("privacy.target_epsilon", "privacy.sampling", "privacy.noise_added_by")),
+        ("privacy.sampling.kind", ("privacy.sampling.expected_batch_size",)),
+    ],
+)
+def test_no_junk_in_a_section_of_unknown_kind_is_a_bug(kind, others, junk):
+    problems_of(GOOD, (f"{kind}=unknown", *(f"{one}={junk}" for one in others)))
+
+
 NUMBER = "a number from 0.0001 to 1000000000"
 SAMPLING = "{kind: poisson, expected_batch_size: 32}"
 

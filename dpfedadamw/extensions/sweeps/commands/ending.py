@@ -29,27 +29,23 @@ def tell(
     """Say what came of it, and end by it."""
     from reports.comparison import runs
 
-    states = {
-        state: [job for job in jobs if job.state == state] for state in ("failed", "elsewhere")
-    }
+    failed = [job for job in jobs if job.state == "failed"]
     later = {cell.combination: len(cell.released) for cell in sweep.cells}
     many = len(sweep.cells) + sum(later.values())
     refused = [row for row in rows if row["audit"] not in runs.PASSED]
     if as_json:
-        failures = {job.cell.digest: job.said for job in states["failed"]}
+        failures = {job.cell.digest: job.said for job in failed}
         print_json(
             {
                 "folder": str(folder.path), "cells": many, "done": len(rows),
-                "failed": failures, "elsewhere": len(states["elsewhere"]),
-                "not_passed": [row["run"] for row in refused], "results": rows,
+                "failed": failures, "not_passed": [row["run"] for row in refused], "results": rows,
             }
         )  # fmt: skip
     else:
         facts = [
             ("sweep", f"{len(rows)} of {many} cells are done"),
             *_told_of_searches(sweep, folder, bests, {job.cell.combination for job in jobs}),
-            *([("failed", f"{len(states['failed'])}; the same command tries them again")]
-              if states["failed"] else []),
+            *([("failed", f"{len(failed)}; the same command tries them again")] if failed else []),
             *([("not passed", f"the audit of {len(refused)} says FAIL or NOT VERIFIED")]
               if refused else []),
             *([("privacy", "each run claims its own ε; all of them together spend more")]
@@ -59,7 +55,7 @@ def tell(
             ("table", f"dpfedadamw sweep table {relative(folder.csv.resolve())} --rows AXIS"),
         ]  # fmt: skip
         out.print(display.facts(facts))
-    if states["failed"] or states["elsewhere"] or refused:
+    if failed or refused:
         raise typer.Exit(EXIT_NOT_PASSED)
 
 

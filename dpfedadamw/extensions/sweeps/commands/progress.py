@@ -25,8 +25,9 @@ def line_of(job: Job, jobs: Sequence[Job]) -> Text:
         if accuracy is None and isinstance(error, int | float):
             said = f"RMSE {error:.4g}"
         return Text(f"{head}{said}, audit {row.get('audit')}, {duration(job.seconds)}")
-    why = "another sweep is running it" if job.state == "elsewhere" else job.said
-    return Text(f"{head}{job.state}: {why}", style="red")
+    if job.state == "elsewhere":
+        return Text(f"{head}another sweep is running it, and is waited for", style="dim")
+    return Text(f"{head}{job.state}: {job.said}", style="red")
 
 
 def progress(jobs: Sequence[Job], earlier: int, processes: int) -> Table:
@@ -44,7 +45,7 @@ def progress(jobs: Sequence[Job], earlier: int, processes: int) -> Table:
             at = f"round {completed} of {rounds}" if completed < rounds else "audit and report"
             table.add_row(job.cell.label, at, said, duration(job.seconds))
     ended = [job for job in jobs if job.state == "done" and job.seconds]
-    left = sum(job.state in ("waiting", "running") for job in jobs)
+    left = sum(job.state in ("waiting", "running", "elsewhere") for job in jobs)
     text = f"{len(ended) + earlier} of {len(jobs)} cells done"
     if ended:
         mean = sum(job.seconds for job in ended) / len(ended)

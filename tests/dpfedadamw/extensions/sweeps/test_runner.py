@@ -123,14 +123,32 @@ def test_a_run_that_was_begun_is_finished_and_no_other_is_begun(sweep, folder):
     assert job.state == "done"
 
 
-def test_what_another_sweep_runs_is_left_to_it(sweep, folder):
+@pytest.mark.parametrize("finished", [True, False])
+def test_what_another_sweep_runs_is_waited_for_and_taken_over_unless_it_is_finished(
+    finished, sweep, folder
+):
     jobs = jobs_of(sweep, folder)
-    runner = runner_of(folder)
     folder.begin_cell(jobs[1].cell)
-    with RunLock(jobs[1].folder.path):
-        list(runner.run(jobs))
-    assert [job.state for job in jobs] == ["done", "elsewhere", "done"]
-    assert jobs[1].folder.result() is None
+    told = []
+    with RunLock(jobs[1].folder.path) as theirs:
+        for job in runner_of(folder).run(jobs):
+            told += [(job.cell.seed, job.state)] if job is not None else []
+            if {job.state for job in jobs} == {"done", "elsewhere"} and theirs.held:
+                if finished:
+                    jobs[1].folder.write_result({"run": "theirs"})
+                theirs.release()
+    assert sorted(told) == [(0, "done"), (1, "done"), (1, "elsewhere"), (2, "done")]
+    assert (jobs[1].folder.result() == {"run": "theirs"}) is finished
+    assert (jobs[1].folder.path / "started").exists() is not finished
+
+
+def test_a_cell_whose_folder_cannot_be_locked_has_failed_and_is_not_waited_for(sweep, folder):
+    (job, *_) = jobs_of(sweep, folder)
+    folder.begin_cell(job.cell)
+    (job.folder.path / "link").symlink_to(folder.path)
+    list(runner_of(folder).run([job]))
+    assert job.state == "failed"
+    assert "is a link" in job.said
 
 
 def test_what_another_sweep_finished_meanwhile_is_not_run_again(sweep, folder):
