@@ -6,6 +6,7 @@ depends on participation is dropped here for the public audience.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import WithJsonSchema
@@ -83,6 +84,9 @@ class EventTree(Part):
     root: Event
 
 
+PublicView = Literal["server_worst_case", "third_party"]
+
+
 class SecondLibrary(Part):
     """What Google's dp-accounting gave for the headline when the run ended.
 
@@ -95,7 +99,7 @@ class SecondLibrary(Part):
     """
 
     version: str
-    view: Literal["server_worst_case", "third_party"]
+    view: PublicView
     epsilon: Loss | None
     lower_bound: bool
     statement: str
@@ -217,7 +221,7 @@ _NO_NUMBER = {
     "no event": "has no event for what was composed, and so gives no number",
     "too fine": "gives no number: its grids do not reach so many steps",
 }
-_READERS = {
+_READERS: Mapping[PublicView, str] = {
     "server_worst_case": "towards the server, of a client in every round",
     "third_party": "towards a third party",
 }
@@ -226,8 +230,9 @@ _READERS = {
 def _second_library(source: RunSource) -> SecondLibrary | None:
     """Return what dp-accounting gave for the headline that is public; None if nothing is noted."""
     found = mapping(source.claim.get("dp_accounting"))
-    version, view = clean(found.get("version"), 40), clean(found.get("view"), 40)
-    if not version or view not in ("server_worst_case", "third_party"):
+    version = clean(found.get("version"), 40)
+    view = next((known for known in _READERS if known == found.get("view")), None)
+    if not version or view is None:
         return None
     theirs, ours = number(found.get("epsilon")), headline(source.claim.get(view))
     by = f"Google’s dp-accounting {version}"
