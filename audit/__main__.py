@@ -28,11 +28,20 @@ if TYPE_CHECKING:
 
 _WIDTH = 96
 _INTERRUPTED = 130
+# What more takes stands with each.
+_LEVELS = {
+    1: "consistent: nothing in the files contradicts the claim. Level 2 needs the engine, which "
+    "computes participations again (dpfedadamw audit RUN_DIR --replay 20)",
+    2: "re-executed: participations that were drawn after training were computed again, and agree. "
+    "Levels 3 and 4 follow from signatures (dpfedadamw verify RUN_DIR)",
+}
 
 
 def render(findings: Findings) -> str:
     """The findings as a plain table for a terminal of 96 columns."""
     lines = [f"run      {findings.run}", f"verdict  {findings.verdict.value}"]
+    if findings.level is not None:
+        lines += [f"level    {findings.level} of 4, {_LEVELS[findings.level]}"]
     lines += [f"note     {text}" for text in findings.qualifications]
     lines.append("")
     for finding in findings.findings:

@@ -115,6 +115,21 @@ class Findings:
         return Verdict.PASS if self.claims_privacy else Verdict.NO_CLAIM
 
     @property
+    def level(self) -> int | None:
+        """The level of assurance that findings alone establish; None where nothing passed.
+
+        1: nothing contradicts the claim. 2: participations were computed again, and agree. More
+        depends on whose keys signed, which the auditor does not judge (docs/detection.md).
+        """
+        if self.verdict is not Verdict.PASS:
+            return None
+        again = any(
+            finding.name == "reexecution" and finding.verdict is Verdict.PASS
+            for finding in self.findings
+        )
+        return 2 if again else 1
+
+    @property
     def qualifications(self) -> tuple[str, ...]:
         """Sentences that must stand beside the verdict, without repeats."""
         texts = [text for finding in self.findings for text in finding.qualifications]

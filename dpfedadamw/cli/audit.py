@@ -31,6 +31,7 @@ from dpfedadamw.cli.terminal import (
     refuse,
     refuse_unstamped,
     status,
+    stop,
 )
 
 if TYPE_CHECKING:
@@ -215,9 +216,10 @@ def _replayed(
 ) -> Findings:
     """Findings on a run of which participations were computed again."""
     from dpfedadamw.cli.opened import remember
-    from dpfedadamw.cli.replaying import order_of, replay_of
+    from dpfedadamw.cli.replaying import order_of
     from dpfedadamw.experiment import pick_device
     from dpfedadamw.filing import after_training
+    from dpfedadamw.filing.replaying import replay_of
     from dpfedadamw.reexecution.rounds import Rerun
     from dpfedadamw.run.environment import recorded_device
 
@@ -261,7 +263,7 @@ def _tell(
         print_json(found)
     else:
         out.print(Text(f"run {found_run.identifier}", style="bold"))
-        out.print(display.findings_table(found))
+        out.print(display.findings_table(found, findings.level))
     if key is not None:
         filed = after_training.file_report(found_run, findings, key, authority=authority)
         refuse_unstamped(filed.unstamped, found_run.path)
@@ -462,6 +464,15 @@ def verify(
             help="Compare with no state seen before, and remember none: to check runs for others.",
         ),
     ] = False,
+    require_level: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=4,
+            help="Of a run: exit code 1 where less stands behind its PASS than level N of 4.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check every signature, timestamp and hash of a run, of a comparison or an annex, offline.
@@ -470,6 +481,9 @@ def verify(
     them since; keys in your own key folder are yours. Revoked keys are refused: those in the lists
     you give, and those revoked in your own key folder. The latest state of each run that held is
     remembered in your key folder, and an earlier one by the same signer refused.
+
+    The level says how hard it would have been to forge the run: 1 consistent, 2 re-executed,
+    3 challenged, 4 independent (docs/detection.md). It is computed from files and signatures.
 
     Exit code 0: ALL HOLD. 1: NOT VALID; each file that does not hold is named. 3: INTACT, SIGNER
     UNKNOWN: the files are the ones that somebody signed, whose key stands in the run alone.
@@ -484,6 +498,8 @@ def verify(
 
     if run_dir is None:
         run_dir = find_run(None, out_dir).path
+    if require_level is not None and (run_dir.is_file() or is_comparison(Snapshot(run_dir))):
+        refuse("--require-level: is a run's; give the run's folder")
     if run_dir.is_file():
         from reports.render import sign_off as annex
 
@@ -518,13 +534,21 @@ def verify(
         memory,
         log_key or (),
     )
-    _tell_verified(f"{'public files in' if public else 'run'} {path.name}", result, as_json)
+    what = f"{'public files in' if public else 'run'} {path.name}"
+    _tell_verified(what, result, as_json, require_level)
 
 
-def _tell_verified(what: str, result: VerificationResult, as_json: bool) -> None:
+def _tell_verified(
+    what: str, result: VerificationResult, as_json: bool, require_level: int | None = None
+) -> None:
     if as_json:
         print_json(result.to_json())
     else:
         out.print(Text(what, style="bold"))
         out.print(signatures.verification(result))
+    if require_level is not None and result.is_intact and (result.level or 0) < require_level:
+        found = "no level" if result.level is None else f"level {result.level}"
+        stop(
+            f"error: {found} of 4 is established, and {require_level} is required", EXIT_NOT_PASSED
+        )
     signatures.exit_by(result, quiet=as_json)

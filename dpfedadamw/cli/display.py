@@ -45,6 +45,22 @@ def verdict_text(verdict: str) -> Text:
     return Text(verdict, style=VERDICT_STYLES.get(verdict, "bold"))
 
 
+def level_text(level: int) -> Text:
+    """How much stands behind a PASS, in the colour of the level."""
+    from reports.content.assurance import LEVELS, MOST
+
+    style = "bold yellow" if level == 1 else "bold green"
+    return Text(f"level {level} of {MOST}, {LEVELS[level].name}", style=style)
+
+
+def verdict_at_level(verdict: str, level: int | None) -> Text:
+    """A verdict and how much stands behind it; a PASS is green from level 2 on."""
+    if level is None:
+        return verdict_text(verdict)
+    told = level_text(level)
+    return Text.assemble(Text(verdict, style=told.style), " · ", told)
+
+
 def facts(rows: Iterable[tuple[str, RenderableType]], title: str | None = None) -> Table:
     """A quiet two-column table of names and values."""
     table = Table(
@@ -139,7 +155,7 @@ def run_summary(
     rows += privacy_rows(outcome["privacy"])
     rows += [
         *([("clipping", outcome["engine"])] if outcome["engine"] else []),
-        ("audit", verdict_text(verdict)),
+        ("audit", verdict_at_level(verdict, outcome["level"])),
         *(("", Text(text, style="yellow")) for text in qualifications),
         ("run", str(folder)),
         ("report", "report.pdf, report.html, in that folder"),
@@ -440,8 +456,8 @@ def _cost_by_client(clients: Sequence[Mapping[str, Any]], of: int = 0) -> Table:
     return grid(columns, rows, title)
 
 
-def findings_table(findings: Mapping[str, Any]) -> RenderableType:
-    """The auditor's findings, a row a check, and the overall verdict."""
+def findings_table(findings: Mapping[str, Any], level: int | None = None) -> RenderableType:
+    """The auditor's findings, a row a check, and the overall verdict with its level."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -450,7 +466,7 @@ def findings_table(findings: Mapping[str, Any]) -> RenderableType:
         table.add_row(
             Text(check["name"]), verdict_text(check["verdict"]), Text(check["measurement"])
         )
-    overall = Text.assemble("overall: ", verdict_text(findings["verdict"]))
+    overall = Text.assemble("overall: ", verdict_at_level(findings["verdict"], level))
     notes = [Text(f"  {text}", style="yellow") for text in findings["qualifications"]]
     return Group(table, overall, *notes)
 

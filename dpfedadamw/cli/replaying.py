@@ -1,54 +1,35 @@
-"""Participations computed again: with which keys, which of them, and the engine's answers.
-
-The command line alone knows both the engine and the auditor, so it hands the one's arrays over in
-the other's terms.
-"""
+"""Which participations an auditor wants computed again, and with which keys."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audit.reexecution import base
 from audit.reexecution.drawing import SEED_BYTES
 from dpfedadamw.cli.opened import FinishedRun, read_drawn, read_opened
-from dpfedadamw.data.digests import client_digests
-from dpfedadamw.privacy.noise.key_tree import data_commitment
+from dpfedadamw.filing.replaying import Order
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
-from dpfedadamw.reexecution import results
 from dpfedadamw.reexecution.history import PastLedger
 from dpfedadamw.reexecution.keys import Keys, escrowed, opened, published
 from dpfedadamw.reexecution.results import ReexecutionError
-from dpfedadamw.reexecution.rounds import Cost, Rerun
 from dpfedadamw.run.challenge import coin_of
 from dpfedadamw.rundir import RunDirectory
 
-OWN_BITS = "the auditor's own random bits, after the run"
 NONCE = "the second nonce of the run's challenge, after its ledger was signed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is to be computed again, and with which keys.
+class Asked(Order):
+    """What an auditor asked for.
 
     Attributes:
-        keys: What the auditor holds.
-        count: How many participations.
-        seed: By what they are drawn.
-        drawn_by: Whose bits these are.
         challenged: The run as its challenge has it; None without one.
-        salts: What hides each drawn client's data in its commitment, by client.
     """
 
-    keys: Keys
-    count: int
-    seed: bytes
-    drawn_by: str = OWN_BITS
     challenged: FinishedRun | None = None
-    salts: Mapping[int, bytes]
 
 
 def order_of(
@@ -57,7 +38,7 @@ def order_of(
     escrow: Sequence[Path] = (),
     draw: Path | None = None,
     openings: Path | None = None,
-) -> Order:
+) -> Asked:
     """What is to be computed again of a run.
 
     Args:
@@ -82,11 +63,12 @@ def order_of(
         shown = read_opened(run, draw, openings)
         _, read, _ = read_drawn(run, draw)
         leaves = {(leaf.round, leaf.client): leaf.key for leaf in shown.leaves}
-        return Order(
+        return Asked(
             keys=opened(leaves, shown.run.coin),
             count=len(shown.drawn),
             seed=read.nonce,
             drawn_by=NONCE,
+            promised=shown.run.challenge.intent.promised.data,
             challenged=shown.run,
             salts=shown.salts,
         )
@@ -94,15 +76,16 @@ def order_of(
     if draw is None:
         assert count is not None
         seed = secrets.token_bytes(SEED_BYTES)
-        return Order(keys=keys, count=count, seed=seed, salts={})
+        return Asked(keys=keys, count=count, seed=seed, salts={})
     found, read, _ = read_drawn(run, draw)
     drawn = found.drawn(read)
     source = ReleaseRandomness.from_escrow(escrow[0], found.coin)
-    return Order(
+    return Asked(
         keys=keys,
         count=len(drawn),
         seed=read.nonce,
         drawn_by=NONCE,
+        promised=found.challenge.intent.promised.data,
         challenged=found,
         salts={one.client: source.data_salt(one.client) for one in drawn},
     )
@@ -132,67 +115,3 @@ def keys_of(header: Mapping[str, Any], escrow: Sequence[Path]) -> Keys:
             "be computed again"
         )
     return escrowed(escrow, coin_of(header))
-
-
-def replay_of(
-    rerun: Rerun,
-    order: Order,
-    announce: Callable[[Cost], None] = lambda _: None,
-    progress: Callable[[int, int], None] = lambda *_: None,
-) -> base.Replay:
-    """That participations are to be computed again, for the auditor.
-
-    Args:
-        rerun: The run.
-        order: What of it.
-        announce: Told what it costs, once it is known which they are.
-        progress: Called with rounds done and rounds in all.
-    """
-
-    def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[base.RoundAgain]:
-        cost = rerun.cost(drawn, last)
-        announce(cost)
-        computed = map(_round, rerun.rounds(drawn, last))
-        # Two rounds of a large model are not held at once: `enumerate` would hold the last.
-        for done in range(1, cost.rounds + 1):
-            yield next(computed)
-            progress(done, cost.rounds)
-
-    return base.Replay(
-        count=order.count,
-        seed=order.seed,
-        faults=tuple(_data_faults(rerun, order)),
-        drawn_by=order.drawn_by,
-        rounds=rounds,
-    )
-
-
-def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
-    """Whose records are not those that were committed to before the run's nonce was known."""
-    if order.challenged is None:
-        return
-    promised = order.challenged.challenge.intent.promised
-    experiment = rerun.experiment
-    digests = client_digests(experiment.dataset.train, experiment.owner, promised.clients)
-    for client, salt in sorted(order.salts.items()):
-        if data_commitment(salt, client, digests[client]) != promised.data[client]:
-            yield f"client {client}: its records are not those that the intent committed to"
-
-
-def _round(one: results.RoundAgain) -> base.RoundAgain:
-    release = None if one.release is None else base.ReleaseAgain(**vars(one.release))
-    parts = tuple(_participation(part) for part in one.participations)
-    return base.RoundAgain(**{**vars(one), "participations": parts, "release": release})
-
-
-def _participation(part: results.ParticipationAgain) -> base.ParticipationAgain:
-    update = part.update
-
-    def queries() -> Iterator[base.QueryAgain]:
-        for query in part.queries():
-            yield base.QueryAgain(**vars(query))
-
-    told: dict[str, Any] = {"queries": queries}
-    if update is not None:
-        told["update"] = lambda: base.UpdateAgain(**vars(update()))
-    return base.ParticipationAgain(**{**vars(part), **told})

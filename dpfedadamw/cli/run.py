@@ -40,6 +40,7 @@ from dpfedadamw.cli.training_lines import TrainingLines, score_of
 from dpfedadamw.profiling import profiled, within
 
 if TYPE_CHECKING:
+    from audit.reexecution.base import Replay
     from dpfedadamw.filing.after_training import Filing, Trained
     from dpfedadamw.filing.whole import Finished
     from dpfedadamw.integrations.tracking import Tracking
@@ -94,6 +95,15 @@ def run(
             help="An auditor's challenge.json: run what its intent announced, under its nonce.",
         ),
     ] = None,
+    replay: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Compute N participations again at the end, drawn after training, so that the "
+            "audit reaches level 2 of 4. 0: none.",
+        ),
+    ] = None,
     trainer_key: TrainerKeyOption = None,
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
@@ -137,6 +147,11 @@ def run(
         refuse("--set: a resumed run keeps its spec; start a new run to change it")
     if resume is not None and challenge is not None:
         refuse("--challenge: a resumed run keeps its own; give its --escrow FILE alone")
+    if resume is not None and replay:
+        refuse(
+            "--replay: finish the run first; then dpfedadamw audit RUN_DIR --replay N computes "
+            "participations again, with the --escrow FILE of a release"
+        )
     if challenge is not None and escrow is None:
         refuse("--challenge: give the file that was written with the intent too: --escrow FILE")
     if engine in ("inline", "flower"):
@@ -166,6 +181,11 @@ def run(
             return
         assert wanted is not None
         _refuse_profile(wanted, spent)
+        if replay and wanted.privacy.unit == "none":
+            refuse(
+                "--replay: this spec claims no privacy, so no participation has noise to compute "
+                "again; the whole run is run again by: dpfedadamw replay RUN_DIR"
+            )
         with within("start"):
             from dpfedadamw.cli.opened import read_challenged
             from dpfedadamw.experiment import pick_device, prepare
@@ -185,7 +205,9 @@ def run(
                 training = start(experiment, out_dir, engine, escrow=escrow, trial=tried)
         with resumable(training.run.path, escrow is not None), training.lock:
             with _tracked(training, tracker or ()) as told:
-                finished = _finish(_train(training, as_json, told), filing, as_json, told)
+                trained = _train(training, as_json, told)
+                again = _again(training, replay, escrow, as_json)
+                finished = _finish(trained, filing, as_json, told, again)
             _show(finished, training.run, as_json, spent)
 
 
@@ -316,12 +338,26 @@ def _train(training: Training, as_json: bool, told: Tracking) -> Trained:
         return whole.train(training, after_round, before_probe, shown)
 
 
-def _finish(trained: Trained, filing: Filing, as_json: bool, told: Tracking) -> Finished:
+def _again(
+    training: Training, count: int | None, escrow: Path | None, as_json: bool
+) -> Replay | None:
+    """That participations of the run are to be computed again by its audit."""
+    if not count:
+        return None
+    from dpfedadamw.filing.replaying import after_training
+
+    with status("reading the data again", quiet=as_json):
+        return after_training(training, count, escrow)
+
+
+def _finish(
+    trained: Trained, filing: Filing, as_json: bool, told: Tracking, replay: Replay | None = None
+) -> Finished:
     """Attest, audit, report and sign, and tell trackers what the run came to."""
     from dpfedadamw.filing import whole
     from dpfedadamw.integrations.tracking import outcome_of
 
-    finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json))
+    finished = whole.finish(trained, filing, lambda what: status(what, quiet=as_json), replay)
     told.finish(outcome_of(finished.summary))
     return finished
 

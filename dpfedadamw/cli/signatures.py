@@ -117,6 +117,8 @@ def sign(
 
 def verification(result: VerificationResult) -> RenderableType:
     """What a check of signatures found: problems, who signed what, and how far that reaches."""
+    from reports.content.assurance import LEVELS
+
     problems = [
         Padding(Text.assemble(("does not hold  ", "bold red"), str(problem)), (0, 0, 0, 2))
         for problem in result.problems
@@ -138,6 +140,11 @@ def verification(result: VerificationResult) -> RenderableType:
         files = ", ".join(entry.envelope for entry in theirs)
         signed.add_row(role, Text.assemble(key, "\n", (f"{source}: {files}", "dim")))
     told = Table.grid(padding=(0, 1, 0, 0))
+    if result.level is not None:
+        level = LEVELS[result.level]
+        told.add_row(
+            "·", Text.assemble(display.level_text(result.level), f". {level.means} {level.next}")
+        )
     for statement in result.statements:
         told.add_row("·", Text(statement))
     return Group(

@@ -15,6 +15,7 @@ from dpfedadamw.run.journal import Journal
 from dpfedadamw.storage.lock import RunLock
 
 if TYPE_CHECKING:
+    from audit.reexecution.base import Replay
     from dpfedadamw.federation.rounds import RoundResult
     from dpfedadamw.run.evaluation import Evaluation
     from dpfedadamw.run.training import Training
@@ -122,13 +123,16 @@ def _unseen(_what: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def finish(trained: Trained, filing: Filing, stage: Stage = _unseen) -> Finished:
+def finish(
+    trained: Trained, filing: Filing, stage: Stage = _unseen, replay: Replay | None = None
+) -> Finished:
     """Attest, audit, report and sign; all of it can be done again.
 
     Args:
         trained: What training came to.
         filing: What it is signed with.
         stage: Surrounds each stage, whose name it is given.
+        replay: Participations to be computed again for the audit; None for none.
 
     Raises:
         reports.errors.ReportError: If a report cannot be made or signed.
@@ -146,7 +150,7 @@ def finish(trained: Trained, filing: Filing, stage: Stage = _unseen) -> Finished
             ),
             filing.authority,
         )
-        findings = after_training.audit(run)
+        findings = after_training.audit(run, replay=replay)
     with stage("writing and signing the report"):
         filed = after_training.file_report(
             run,
@@ -166,6 +170,7 @@ def finish(trained: Trained, filing: Filing, stage: Stage = _unseen) -> Finished
         **({} if diverged else trained.measures),
         "privacy": without_participation(trained.claim),
         "verdict": found["verdict"],
+        "level": findings.level,
         "qualifications": found["qualifications"],
         "engine": trained.engine,
     }

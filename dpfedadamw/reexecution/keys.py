@@ -75,3 +75,22 @@ def opened(leaves: Mapping[tuple[int, int], bytes], coin: PublicCoin) -> Keys:
 def published(seed: int) -> Keys:
     """The seed of a reproducible run, which its spec names."""
     return Keys(lambda _: ReproducibleRandomness(seed))
+
+
+def held(key: RandomSource) -> Keys:
+    """The key that this process has trained with.
+
+    Args:
+        key: Where the run's streams came from.
+    """
+    if isinstance(key, ReproducibleRandomness):
+        return published(key.seed)
+
+    def source(commitment: str | None) -> RandomSource:
+        if not isinstance(key, ReleaseRandomness) or commitment != key.commitment:
+            raise ReexecutionError(
+                "the key of rounds before the run was cut off is gone; `run --escrow` keeps it"
+            )
+        return OpenedRandomness(key.leaf, key.coin)
+
+    return Keys(source)

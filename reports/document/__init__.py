@@ -50,11 +50,15 @@ class Band:
         value: Such as PASS or FAIL.
         statement: What it means.
         alarming: Whether it stands above the title, on full colour.
+        level: How much stands behind it, in words; empty where that has no level.
+        reserved: Whether it has the colour of what is open: a PASS behind which little stands.
     """
 
     value: str
     statement: str
     alarming: bool
+    level: str = ""
+    reserved: bool = False
 
 
 @dataclass(frozen=True)

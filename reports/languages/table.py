@@ -774,6 +774,70 @@ TRUST = (
         "mains.",
     ),
     Text(
+        "Level {level} of 4: {name}", "Stufe {level} von 4: {name}", "Niveau {level} sur 4 : {name}"
+    ),
+    Text("level {level} of 4", "Stufe {level} von 4", "niveau {level} sur 4"),
+    Text("consistent", "stimmig", "cohérent"),
+    Text("re-executed", "nachgerechnet", "recalculé"),
+    Text("challenged", "ausgelost", "tiré au sort"),
+    Text(
+        "Nothing in the files contradicts the claim.",
+        "Nichts in den Dateien widerspricht der Aussage.",
+        "Rien dans les fichiers ne contredit l’affirmation.",
+    ),
+    Text(
+        "Evidence that the trainer forged consistently would pass.",
+        "Belege, die der Trainierende stimmig gefälscht hätte, bestünden.",
+        "Des preuves que l’entraîneur aurait falsifiées de façon cohérente passeraient.",
+    ),
+    Text(
+        "Level 2 needs participations computed again: dpfedadamw run SPEC --replay 20.",
+        "Stufe 2 verlangt nachgerechnete Teilnahmen: dpfedadamw run SPEC --replay 20.",
+        "Le niveau 2 demande des participations recalculées : dpfedadamw run SPEC --replay 20.",
+    ),
+    Text(
+        "Participations that were drawn after training were computed again from data and key.",
+        "Nach dem Training ausgeloste Teilnahmen wurden aus Daten und Schlüssel nachgerechnet.",
+        "Des participations tirées après l’entraînement ont été recalculées à partir des données et "
+        "de la clé.",
+    ),
+    Text(
+        "A trainer who chose the noise, or who did this computing too, could still lie.",
+        "Ein Trainierender, der das Rauschen wählte oder auch nachrechnete, könnte noch lügen.",
+        "Un entraîneur qui aurait choisi le bruit, ou fait aussi ce calcul, pourrait encore mentir.",
+    ),
+    Text(
+        "Level 3 needs a run that was announced to an auditor with another key before it began: "
+        "dpfedadamw challenge.",
+        "Stufe 3 verlangt einen Lauf, der vor seinem Beginn jemandem mit einem anderen "
+        "Prüfschlüssel angekündigt wurde: dpfedadamw challenge.",
+        "Le niveau 3 demande une exécution annoncée avant son début à un auditeur ayant une autre "
+        "clé : dpfedadamw challenge.",
+    ),
+    Text(
+        "Neither side could choose the noise, and the holder of another key computed "
+        "participations again that were drawn after training.",
+        "Keine Seite konnte das Rauschen wählen, und wer einen anderen Schlüssel hat, rechnete nach "
+        "dem Training ausgeloste Teilnahmen nach.",
+        "Aucune partie n’a pu choisir le bruit, et le détenteur d’une autre clé a recalculé des "
+        "participations tirées après l’entraînement.",
+    ),
+    Text(
+        "Participations that were not drawn may be false, and two keys in one hand would pass.",
+        "Nicht ausgeloste Teilnahmen können falsch sein, und zwei Schlüssel in einer Hand "
+        "bestünden.",
+        "Les participations non tirées peuvent être fausses, et deux clés en une seule main "
+        "passeraient.",
+    ),
+    Text(
+        "Level 4 needs an auditor’s key and a time-stamping authority that the reader trusts: "
+        "dpfedadamw verify RUN_DIR --auditor-key PUB --tsa-root PEM.",
+        "Stufe 4 verlangt einen Prüfschlüssel und einen Zeitstempeldienst, denen die Lesenden "
+        "trauen: dpfedadamw verify RUN_DIR --auditor-key PUB --tsa-root PEM.",
+        "Le niveau 4 demande une clé d’auditeur et une autorité d’horodatage auxquelles le lecteur "
+        "se fie : dpfedadamw verify RUN_DIR --auditor-key PUB --tsa-root PEM.",
+    ),
+    Text(
         "None of the training was computed again from the data: that batches, gradients and noise "
         "were what the evidence says rests on the trainer’s word. A consistent forgery would pass.",
         "Nichts vom Training wurde aus den Daten nachgerechnet: dass Stapel, Gradienten und "

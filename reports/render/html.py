@@ -76,9 +76,10 @@ def _band(shown: Document) -> str:
         return ""
     band = shown.band
     kind = "alarm" if band.alarming else "calm"
+    level = f"<strong>{escape(band.level)}</strong> " if band.level else ""
     texts = [
-        f'<div class="band {kind} {tone(band.value)}">'
-        f"<strong>{mark(band.value)} {escape(shown.words[band.value])}</strong> "
+        f'<div class="band {kind} {tone("NOT VERIFIED" if band.reserved else band.value)}">'
+        f"<strong>{mark(band.value)} {escape(shown.words[band.value])}</strong> {level}"
         f"<span>{escape(band.statement)}</span></div>"
     ]
     if shown.qualifications:

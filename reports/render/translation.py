@@ -82,7 +82,9 @@ class _Words:
 
     def band(self, band: Band | None) -> Band | None:
         """Return the verdict; its value names a colour and stays."""
-        return None if band is None else replace(band, statement=self.text(band.statement))
+        if band is None:
+            return None
+        return replace(band, statement=self.text(band.statement), level=self.text(band.level))
 
     def claim(self, claim: Claim | None) -> Claim | None:
         """Return the promise with its large numbers."""

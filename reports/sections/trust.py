@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import WithJsonSchema
 
 from reports.content import findings
+from reports.content.assurance import MOST, Assurance
 from reports.content.parts import FOR_THE_PUBLIC, INTERNAL, NULL, Count, Part, Report, Rule, part
 from reports.content.sections import ReportSection, register
 from reports.document.blocks import Block, titled
@@ -134,8 +135,11 @@ def _again(source: RunSource, audience: str) -> tuple[int | None, str]:
 
 
 def _blocks(report: Report) -> list[Block]:
-    found = report[Trust]
+    found, assurance = report[Trust], report[Assurance]
     entries = [("Who checked", found.checked)]
+    if assurance.level is not None:
+        level = f"Level {assurance.level} of {MOST}: {assurance.name}"
+        entries.insert(0, (level, " ".join(filter(None, (assurance.means, assurance.next)))))
     if found.again:
         entries.append(("What was computed again", found.again))
     if found.word:

@@ -21,9 +21,10 @@ from typing import TypeVar
 import torch
 
 from dpfedadamw import spec as specs
-from dpfedadamw.cli.replaying import order_of, replay_of
+from dpfedadamw.cli.replaying import order_of
 from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.reexecution import whole
 from dpfedadamw.reexecution.rounds import Cost, Rerun
 from dpfedadamw.run import training as engine_run

@@ -19,11 +19,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfedadamw.cli.replaying import order_of, replay_of
+from dpfedadamw.cli.replaying import order_of
 from dpfedadamw.evidence.commitments import digest_of_commitments
 from dpfedadamw.evidence.record_level import ClientEvidence
 from dpfedadamw.federation.participation import ClientData
 from dpfedadamw.filing import after_training as filing
+from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.privacy import oracle as oracle_module
 from dpfedadamw.privacy.ledger import Ledger
 from dpfedadamw.privacy.noise.noise import add_gaussian_noise

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reports import formatting
+from reports.content.assurance import MOST, Assurance
 from reports.content.audit import Audit
 from reports.content.findings import Reason, Verdict
 from reports.content.guarantee import Guarantee
@@ -42,9 +43,16 @@ _TOWARDS = {"server": "towards the server", "third_party": "towards a third part
 
 
 def band(report: Report) -> Band:
-    """Return the verdict."""
+    """Return the verdict, and how much stands behind it."""
     verdict = report[Verdict]
-    return Band(verdict.value, verdict.statement, verdict.value in ALARMING)
+    level = report[Assurance].level
+    return Band(
+        verdict.value,
+        verdict.statement,
+        verdict.value in ALARMING,
+        "" if level is None else f"level {level} of {MOST}",
+        reserved=level == 1,
+    )
 
 
 def claim(report: Report) -> Claim:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from reports.content.assurance import level_of
 from reports.errors import KeyFileError, PdfSignatureError, SourceError, local
 from reports.reading.files import clean
 from reports.reading.snapshot import Snapshot
@@ -133,7 +135,26 @@ def verify_and_read(
         if found.result().ok:
             remembered.remember(run, present, memory, found)
     _judge_signers(found)
-    return found.result(), source
+    result = found.result()
+    return replace(result, level=_level(result, source)), source
+
+
+def _level(result: VerificationResult, source: RunSource | None) -> int | None:
+    """Return how much stands behind the verdict of a run that is whole and intact."""
+    if source is None or not result.is_intact:
+        return None
+    trainers = [one for one in result.signers if one.role == "trainer"]
+    auditors = [one for one in result.signers if one.envelope == signing.RUN_ENVELOPE]
+    theirs = {one.fingerprint for one in trainers}
+    # Whoever has both keys audits their own run.
+    in_one_hand = any(one.own for one in trainers) and any(one.own for one in auditors)
+    another = bool(theirs) and not in_one_hand
+    return level_of(
+        source,
+        another_key=another and any(one.fingerprint not in theirs for one in auditors),
+        key_is_trusted=any(one.is_known for one in auditors),
+        time_is_trusted=any(one.time is not None for one in auditors),
+    )
 
 
 def verify_comparison(

@@ -58,12 +58,15 @@ class VerificationResult:
         statements: How far the check reaches: integrity, independence, the verdict, evidence.
         signers: The signatures that hold.
         sequence: Each attestation's number, by the envelope's name; 0 where it has none.
+        level: How much stands behind the verdict, from 1 to 4 (`reports.content.assurance`); None
+            where the verdict is not PASS, something does not hold, or not the whole run is there.
     """
 
     problems: tuple[Problem, ...]
     statements: tuple[str, ...]
     signers: tuple[Signer, ...]
     sequence: dict[str, int]
+    level: int | None = None
 
     @property
     def is_intact(self) -> bool:

@@ -92,6 +92,27 @@ def test_audit_and_verify_accept_it(run_dir):
     assert call("verify", str(run_dir)) == 0
 
 
+def test_a_run_that_nobody_computed_again_is_of_level_1_and_no_more_is_required(run_dir, capsys):
+    assert call("verify", str(run_dir), "--require-level", "1") == 0
+    assert "level 1 of 4, consistent" in capsys.readouterr().out
+    assert call("verify", str(run_dir), "--require-level", "2") == 1
+    assert "level 1 of 4 is established, and 2 is required" in capsys.readouterr().err
+
+
+def test_a_run_that_computes_participations_again_is_of_level_2(tmp_path, capsys):
+    spec = tmp_path / "small.yaml"
+    fields = {"algorithm": "dp-fedadamw", "rounds": 2, "clients_per_round": 2}
+    spec.write_text(SMALL.format(**fields, privacy=PRIVATE, mode="release", seed=""))
+    assert call("run", str(spec), "--out", str(tmp_path), "--replay", "3", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["level"] == 2
+    assert told["qualifications"][0].startswith("3 of 4 participations were computed again")
+    # Of a release whose key is kept nowhere, which nobody could compute again now.
+    assert call("verify", told["directory"], "--require-level", "2") == 0
+    report = json.loads((Path(told["directory"]) / "report.json").read_text())
+    assert report["assurance"]["level"] == 2
+
+
 def test_audit_takes_the_newest_run_by_itself(run_dir, capsys):
     assert call("audit", "--out", str(run_dir.parent), "--json") == 0
     assert json.loads(capsys.readouterr().out)["run"] == run_dir.name
@@ -328,6 +349,8 @@ def test_a_new_key_is_made_and_never_overwritten(tmp_path, capsys):
         (("audit", "nowhere"), "nowhere"),
         (("audit", "--paper-claim", "no-such-claim"), "or a shipped claim's name"),
         (("audit", "run", "--paper-claim", "review-fedsam-twice"), "leave out RUN_DIR"),
+        (("run", "digits-baseline-fedadamw", "--replay", "2"), "claims no privacy"),
+        (("run", "--resume", "run", "--replay", "2"), "finish the run first"),
         (("verify", "nowhere"), "nowhere"),
         (("epsilon", "digits-baseline-fedadamw"), "claims no privacy"),
     ],

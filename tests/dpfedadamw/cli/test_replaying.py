@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from audit.verdict import Finding, Verdict
-from dpfedadamw.cli.replaying import order_of, replay_of
+from dpfedadamw.cli.replaying import order_of
 from dpfedadamw.experiment import prepare
 from dpfedadamw.filing import after_training
+from dpfedadamw.filing.replaying import replay_of
 from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
 from dpfedadamw.reexecution.rounds import Rerun
 from dpfedadamw.run import training as engine_run

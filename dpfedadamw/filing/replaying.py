@@ -1,0 +1,137 @@
+"""Participations computed again for the auditor, in its own terms.
+
+Here the engine and the auditor meet, so the one's arrays are handed over as the other's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from audit.reexecution import base
+from audit.reexecution.drawing import SEED_BYTES
+from dpfedadamw.data.digests import client_digests
+from dpfedadamw.privacy.noise.key_tree import data_commitment
+from dpfedadamw.privacy.noise.randomness import ReleaseRandomness
+from dpfedadamw.reexecution import results
+from dpfedadamw.reexecution.keys import Keys, escrowed, held
+from dpfedadamw.reexecution.rounds import Cost, Rerun
+from dpfedadamw.run.training import Training
+
+OWN_BITS = "the auditor's own random bits, after the run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be computed again, and with which keys.
+
+    Attributes:
+        keys: What the auditor holds.
+        count: How many participations.
+        seed: By what they are drawn.
+        drawn_by: Whose bits these are.
+        promised: The commitment (sha256 hex) to each client's records, by client, of a run that was
+            challenged; empty of any other.
+        salts: What hides each drawn client's data in its commitment, by client.
+    """
+
+    keys: Keys
+    count: int
+    seed: bytes
+    drawn_by: str = OWN_BITS
+    promised: tuple[str, ...] = ()
+    salts: Mapping[int, bytes]
+
+
+def after_training(
+    training: Training,
+    count: int,
+    escrow: Path | None = None,
+    announce: Callable[[Cost], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> base.Replay:
+    """That participations of a run that this process has trained are to be computed again.
+
+    Args:
+        training: The run, which has its claim.
+        count: How many participations are drawn.
+        escrow: Where its noise keys are kept; None where they are in memory alone.
+        announce: As of `replay_of`.
+        progress: As of `replay_of`.
+
+    Raises:
+        DpfedadamwError: If data or model are not those that a spec alone leads to.
+    """
+    source = training.federation.worker.randomness
+    keys = held(source)
+    if escrow is not None and isinstance(source, ReleaseRandomness):
+        keys = escrowed([escrow], source.coin)
+    rerun = Rerun(training.run, keys, training.experiment.device)
+    order = Order(keys=keys, count=count, seed=secrets.token_bytes(SEED_BYTES), salts={})
+    return replay_of(rerun, order, announce, progress)
+
+
+def replay_of(
+    rerun: Rerun,
+    order: Order,
+    announce: Callable[[Cost], None] = lambda _: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> base.Replay:
+    """That participations are to be computed again, for the auditor.
+
+    Args:
+        rerun: The run.
+        order: What of it.
+        announce: Told what it costs, once it is known which they are.
+        progress: Called with rounds done and rounds in all.
+    """
+
+    def rounds(drawn: Sequence[tuple[int, int]], last: int) -> Iterator[base.RoundAgain]:
+        cost = rerun.cost(drawn, last)
+        announce(cost)
+        computed = map(_round, rerun.rounds(drawn, last))
+        # Two rounds of a large model are not held at once: `enumerate` would hold the last.
+        for done in range(1, cost.rounds + 1):
+            yield next(computed)
+            progress(done, cost.rounds)
+
+    return base.Replay(
+        count=order.count,
+        seed=order.seed,
+        faults=tuple(_data_faults(rerun, order)),
+        drawn_by=order.drawn_by,
+        rounds=rounds,
+    )
+
+
+def _data_faults(rerun: Rerun, order: Order) -> Iterator[str]:
+    """Whose records are not those that were committed to before the run's nonce was known."""
+    if not order.promised:
+        return
+    experiment = rerun.experiment
+    digests = client_digests(experiment.dataset.train, experiment.owner, len(order.promised))
+    for client, salt in sorted(order.salts.items()):
+        if data_commitment(salt, client, digests[client]) != order.promised[client]:
+            yield f"client {client}: its records are not those that the intent committed to"
+
+
+def _round(one: results.RoundAgain) -> base.RoundAgain:
+    release = None if one.release is None else base.ReleaseAgain(**vars(one.release))
+    parts = tuple(_participation(part) for part in one.participations)
+    return base.RoundAgain(**{**vars(one), "participations": parts, "release": release})
+
+
+def _participation(part: results.ParticipationAgain) -> base.ParticipationAgain:
+    update = part.update
+
+    def queries() -> Iterator[base.QueryAgain]:
+        for query in part.queries():
+            yield base.QueryAgain(**vars(query))
+
+    told: dict[str, Any] = {"queries": queries}
+    if update is not None:
+        told["update"] = lambda: base.UpdateAgain(**vars(update()))
+    return base.ParticipationAgain(**{**vars(part), **told})

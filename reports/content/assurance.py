@@ -1,0 +1,124 @@
+"""How much stands behind a PASS, in four levels that are computed and never declared.
+
+The verdict says whether anything contradicts the claim; the level says how hard it would have been
+to forge the run. It follows from the findings, the ledger's header, and whose keys signed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import WithJsonSchema
+
+from reports.content import findings
+from reports.content.parts import INTERNAL, Part, part
+from reports.reading.files import mapping
+from reports.reading.source import RunSource
+
+MOST: Final = 4
+
+
+class Level(NamedTuple):
+    """One level.
+
+    Attributes:
+        name: Its name.
+        means: What was done, and what a liar would still get away with.
+        next: How to reach the next one.
+    """
+
+    name: str
+    means: str
+    next: str
+
+
+LEVELS: Final = {
+    1: Level(
+        "consistent",
+        "Nothing in the files contradicts the claim. Evidence that the trainer forged consistently "
+        "would pass.",
+        "Level 2 needs participations computed again: dpfedadamw run SPEC --replay 20.",
+    ),
+    2: Level(
+        "re-executed",
+        "Participations that were drawn after training were computed again from data and key. A "
+        "trainer who chose the noise, or who did this computing too, could still lie.",
+        "Level 3 needs a run that was announced to an auditor with another key before it began: "
+        "dpfedadamw challenge.",
+    ),
+    3: Level(
+        "challenged",
+        "Neither side could choose the noise, and the holder of another key computed "
+        "participations again that were drawn after training. Participations that were not drawn "
+        "may be false, and two keys in one hand would pass.",
+        "Level 4 needs an auditor’s key and a time-stamping authority that the reader trusts: "
+        "dpfedadamw verify RUN_DIR --auditor-key PUB --tsa-root PEM.",
+    ),
+    4: Level(
+        "independent",
+        "Neither side could choose the noise, an auditor whose key you trust computed "
+        "participations again that were drawn after training, and an authority that you trust "
+        "attests when. Participations that were not drawn may be false.",
+        "",
+    ),
+}
+
+
+class Assurance(Part):
+    """How much stands behind the verdict.
+
+    Attributes:
+        level: From 1 to 4; null where the verdict is not PASS. Level 4 depends on whom the reader
+            trusts, so that no report has it: verify says it.
+        name: The level's name; empty without a level.
+        means: What was done, and what a liar would still get away with.
+        next: What the next level needs.
+    """
+
+    level: Annotated[
+        int | None,
+        WithJsonSchema(
+            {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 3}, {"type": "null"}]}
+        ),
+    ]
+    name: str
+    means: str
+    next: str
+
+
+def level_of(
+    source: RunSource,
+    *,
+    another_key: bool,
+    key_is_trusted: bool = False,
+    time_is_trusted: bool = False,
+) -> int | None:
+    """Compute a run's level.
+
+    Args:
+        source: Its files; the findings count as far as they are the auditor's own.
+        another_key: Whether the findings are signed by a key that is known not to be the trainer's.
+        key_is_trusted: Whether the reader knows the auditor's key from elsewhere than the run.
+        time_is_trusted: Whether an authority that the reader trusts attests when it was signed.
+
+    Returns:
+        From 1 to 4; None where the verdict is not PASS.
+    """
+    if findings.verdict(source, INTERNAL).value != "PASS":
+        return None
+    passed = {check.name for check in findings.checks(source, INTERNAL) if check.verdict == "PASS"}
+    if "reexecution" not in passed:
+        return 1
+    if not (mapping(source.header.get("public_coin")) and another_key):
+        return 2
+    return 4 if key_is_trusted and time_is_trusted else 3
+
+
+@part("assurance", Assurance)
+def assurance(source: RunSource, _audience: str) -> Assurance:
+    """Return the level that the files and the keys known to whoever signs establish."""
+    level = level_of(source, another_key=source.audited_by_another)
+    if level is None:
+        return Assurance(level=None, name="", means="", next="")
+    found = LEVELS[level]
+    return Assurance(level=level, name=found.name, means=found.means, next=found.next)

@@ -1,0 +1,58 @@
+"""How much stands behind a PASS: levels follow from findings, header and keys, and from no word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reports.content.assurance import LEVELS, Assurance, level_of
+from reports.content.build import build
+from reports.reading.source import Auditing, RunSource, load
+
+COIN = {"nonce": "00" * 32, "run": "r"}
+OTHERS = Auditing("SHA256:theirs", "SHA256:ours", one_hand=False)
+
+
+def source(run: Any, again: str = "PASS", coin: bool = True, verdict: str = "PASS") -> RunSource:
+    """A run whose participations were computed again, or not, under a public coin, or not."""
+    found = load(run)
+    assert found.audit is not None
+    check = {"name": "reexecution", "title": "Again?", "verdict": again, "severity": "theoretical"}
+    checks = [one for one in found.audit["checks"] if one["name"] != "reexecution"]
+    return replace(
+        found,
+        header={**found.header, **({"public_coin": COIN} if coin else {})},
+        audit={**found.audit, "verdict": verdict, "checks": [*checks, check]},
+    )
+
+
+def test_each_level_needs_one_thing_more(make_run: Any) -> None:
+    run = make_run()
+    trusted = {"another_key": True, "key_is_trusted": True, "time_is_trusted": True}
+    assert level_of(source(run, again="NOT VERIFIED"), **trusted) == 1
+    assert level_of(source(run, coin=False), **trusted) == 2
+    assert level_of(source(run), **{**trusted, "another_key": False}) == 2
+    assert level_of(source(run), **{**trusted, "key_is_trusted": False}) == 3
+    assert level_of(source(run), **{**trusted, "time_is_trusted": False}) == 3
+    assert level_of(source(run), **trusted) == 4
+
+
+@pytest.mark.parametrize("verdict", ["FAIL", "NOT VERIFIED", "NO CLAIM", "level 4"])
+def test_what_did_not_pass_has_no_level(make_run: Any, verdict: str) -> None:
+    assert level_of(source(make_run(), verdict=verdict), another_key=True) is None
+
+
+def test_a_level_that_the_auditors_file_states_is_not_believed(make_run: Any) -> None:
+    found = source(make_run(), again="NOT VERIFIED")
+    claimed = replace(found, audit={**found.audit, "level": 4}, header={**found.header, "level": 4})
+    assert level_of(claimed, another_key=True) == 1
+
+
+def test_a_report_has_no_level_that_depends_on_its_reader(make_run: Any) -> None:
+    run = make_run()
+    mine = build(run, source=source(run))[Assurance]
+    theirs = build(run, auditing=OTHERS, source=source(run))[Assurance]
+    assert (mine.level, theirs.level) == (2, 3)
+    assert (theirs.name, theirs.means) == (LEVELS[3].name, LEVELS[3].means)
