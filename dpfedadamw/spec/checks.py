@@ -227,7 +227,7 @@ def _keys_of_no_branch(
 ) -> Iterator[ValidationError]:
     """Validate what means the same in every branch, where it is unknown which one is meant."""
     key = schema["x-discriminator"]
-    first, *others = (resolve_reference(branch)["properties"] for branch in schema["oneOf"])
+    first, *others = (branch["properties"] for branch in discriminators(schema).values())
     for name in value.keys() - {key}:
         if name in first and all(other.get(name) == first[name] for other in others):
             yield from validator.descend(value[name], first[name], path=name)
@@ -249,7 +249,8 @@ def _exactly_one(value: Mapping[str, Any], choices: Sequence[str]) -> Iterator[V
 
 
 def _choice_schema(schema: Schema, choices: Sequence[str]) -> Schema:
-    first = resolve_reference(schema["oneOf"][0])["properties"][schema["x-discriminator"]]
+    branch = next(iter(discriminators(schema).values()))
+    first = branch["properties"][schema["x-discriminator"]]
     why = {"x-why": first["x-why"]} if "x-why" in first else {}
     return {"enum": list(choices), **why}
 

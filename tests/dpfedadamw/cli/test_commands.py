@@ -351,6 +351,15 @@ def test_a_new_key_is_made_and_never_overwritten(tmp_path, capsys):
         (("audit", "run", "--paper-claim", "review-fedsam-twice"), "leave out RUN_DIR"),
         (("run", "digits-baseline-fedadamw", "--replay", "2"), "claims no privacy"),
         (("run", "--resume", "run", "--replay", "2"), "finish the run first"),
+        (
+            (
+                "epsilon",
+                "quickstart",
+                "--set",
+                "model={name: vit-base, fine_tuning: {rank: 1}}",
+            ),
+            "model.fine_tuning.kind: missing; must be",
+        ),
         (("verify", "nowhere"), "nowhere"),
         (("epsilon", "digits-baseline-fedadamw"), "claims no privacy"),
     ],

@@ -35,7 +35,7 @@ from reports.signatures.dsse import (
     write_envelope,
     write_statement,
 )
-from reports.signatures.inventory import evidence_digests
+from reports.signatures.inventory import Problem, evidence_digests
 from reports.signatures.trust import signer, statements
 from reports.signatures.trust.certificates import chain_pem, self_signed
 from reports.signatures.trust.signer import SigningKey
@@ -592,6 +592,8 @@ class Stubs:
             (verification.remembered, "remember", None),
         ):
             patch.setattr(module, name, self.step(name, answer))
+        # A run of no files has no level.
+        patch.setattr(verification, "level_of", lambda *_, **__: None)
 
     def step(self, name: str, answer: Any) -> Any:
         def act(*given: Any) -> Any:
@@ -669,6 +671,47 @@ def test_a_state_is_remembered_with_its_numbers_and_digests_where_all_holds(
         assert any("number 3" in said for said in result.statements)
     assert stubs.given["remember"][:3] == ("a-run", seen, memory)
     assert stubs.given["refuse_earlier"][2] == seen
+
+
+TRAINER = Signer("trainer", "SHA256:t", "training.attestation.json", pinned=False)
+AUDITOR = Signer("auditor", "SHA256:a", "attestation.json", pinned=True, time="2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "auditor", "expected"),
+    [
+        ({}, {}, (True, True, True)),
+        ({"own": True}, {"pinned": False, "own": True}, (False, True, True)),
+        ({"own": True}, {}, (True, True, True)),
+        ({}, {"fingerprint": "SHA256:t"}, (False, True, True)),
+        ({}, {"pinned": False}, (True, False, True)),
+        ({}, {"time": None}, (True, True, False)),
+        ({"envelope": "other.json"}, {"envelope": "other.json"}, (False, False, False)),
+    ],
+    ids=["two hands", "own both", "own trainer", "one key", "unknown", "no time", "other files"],
+)
+def test_what_a_level_is_computed_from(
+    monkeypatch: pytest.MonkeyPatch,
+    trainer: dict[str, Any],
+    auditor: dict[str, Any],
+    expected: tuple[bool, bool, bool],
+) -> None:
+    given: dict[str, bool] = {}
+    monkeypatch.setattr(verification, "level_of", lambda _, **named: given.update(named))
+    signers = (dataclasses.replace(TRAINER, **trainer), dataclasses.replace(AUDITOR, **auditor))
+    result = VerificationResult((), (), signers, {})
+    verification._level(result, RUN)
+    assert tuple(given.values()) == expected
+
+
+def test_what_does_not_hold_or_is_not_whole_has_no_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "level_of", lambda *_, **__: 4)
+    intact = VerificationResult((), (), (), {})
+    spoilt = VerificationResult((Problem("spec.yaml", "was changed"),), (), (), {})
+    levels = [
+        verification._level(*given) for given in ((intact, RUN), (spoilt, RUN), (intact, None))
+    ]
+    assert levels == [4, None, None]
 
 
 def test_what_is_no_folder_is_no_run(tmp_path: Path) -> None:
