@@ -189,7 +189,7 @@ def main() -> None:
     """Write all of them."""
     tools = resolve("tox", "ruff", "import-linter")
     write("tools", "For tox, style and import contracts", tools)
-    auditor = resolve("numpy", "scipy", "pyyaml", "jsonschema", "pytest")
+    auditor = resolve("numpy", "scipy", "pyyaml", "jsonschema", "pytest", "pytest-xdist")
     write("auditor", "For the auditor where nothing else is installed, and its tests", auditor)
     docs = resolve("mkdocs-material", "mkdocstrings[python]")
     write("docs", "For the documentation site", docs)
