@@ -26,6 +26,7 @@ MAXIMUM_BYTES = 2**40
 _UNPACKED_FREELY = 64 * 2**20
 _UNPACKED_RATIO = 200
 _BLOCK = 2**20
+_LARGEST_HOLE = 2**30
 
 
 def where(path: Path) -> str:
@@ -46,6 +47,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DataError(f"{where(path)}: not a plain file; give the publisher's file")
+            _refuse_holes(descriptor, path)
             yield stream
     except FileNotFoundError:
         raise DataError(f"{where(path)}: there is no such file") from None
@@ -158,6 +160,29 @@ def fingerprint(paths: Sequence[Path], root: Path) -> Fingerprint:
         return Fingerprint(lines[0][0], tuple(stamps))
     listing = "".join(f"{digest}  {name}\n" for digest, name in lines)
     return Fingerprint(hashlib.sha256(os.fsencode(listing)).hexdigest(), tuple(stamps))
+
+
+def _refuse_holes(file: int, path: Path) -> None:
+    """Refuse a sparse file: holes take no disk, and minutes to read. The file is at its start."""
+    size = os.fstat(file).st_size
+    if size <= _LARGEST_HOLE or not hasattr(os, "SEEK_HOLE"):
+        return
+    begin = os.lseek(file, 0, os.SEEK_HOLE)
+    end = _data_after(file, begin, size)
+    os.lseek(file, 0, os.SEEK_SET)
+    if end - begin > _LARGEST_HOLE:
+        raise DataError(
+            f"{where(path)}: has no content from byte {begin} to {end}, a hole in a sparse file; "
+            "give the whole file"
+        )
+
+
+def _data_after(file: int, begin: int, size: int) -> int:
+    """Where content begins again behind a hole, or the file's end."""
+    try:
+        return os.lseek(file, begin, os.SEEK_DATA)
+    except OSError:
+        return size
 
 
 def _name(path: Path, root: Path) -> str:

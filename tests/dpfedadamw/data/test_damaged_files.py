@@ -215,6 +215,17 @@ def test_a_damaged_table_says_which_line(content, message, tmp_path):
     assert message in refusal(spec)
 
 
+@pytest.mark.parametrize("behind", [b"", b"3,no\n"])
+def test_a_file_with_a_hole_is_refused_before_its_zeros_are_read(behind, tmp_path):
+    with (tmp_path / "t.csv").open("wb") as file:
+        file.write(b"age,sick\n1,no\n2,yes\n")
+        file.truncate(100 * 2**30)
+        file.seek(0, os.SEEK_END)
+        file.write(behind)
+    spec = data_spec("table", tmp_path / "t.csv", label="sick", numbers=("age",))
+    assert "a hole in a sparse file" in refusal(spec)
+
+
 def test_labels_outside_the_declared_classes_are_refused(tmp_path):
     (tmp_path / "t.csv").write_text("age,sick\n1,no\n2,maybe\n")
     spec = data_spec(

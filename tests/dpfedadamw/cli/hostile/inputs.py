@@ -277,7 +277,9 @@ def relinked(lines: list[Any], ledger: bool) -> bytes:
 def _json(change: Callable[[Any], Any], which: str = "all") -> Spoil:
     def spoil(path: Path, _around: Around) -> None:
         lines = lines_of(path.read_bytes())
-        chosen = {"all": range(len(lines)), "first": [0], "last": [len(lines) - 1]}[which]
+        every = range(len(lines))
+        # A file without lines stays as it is.
+        chosen = {"all": every, "first": every[:1], "last": every[-1:]}[which]
         for index in chosen:
             lines[index] = change(lines[index])
         path.write_bytes(relinked(lines, path.name == "ledger.jsonl"))
