@@ -66,7 +66,7 @@ def check_model(
     Raises:
         DpfedadamwError: If the spec is wrong, or the model cannot be built.
     """
-    wanted = specs.read(spec, [*handing_over(model, loss, data), *changes])
+    wanted = specs.read(spec, [*handing_over(spec, model, loss, data), *changes])
     from dpfedadamw.data.handed_over import handed_over as holding
     from dpfedadamw.filing.allowed_code import listed
     from dpfedadamw.models.own.fitting import handed_over

@@ -298,8 +298,9 @@ class Options(TypedDict, total=False):
     """What `run` and `resume` take alike; a run that was given something needs it again.
 
     Attributes:
-        model: A module of your own, in place of the spec's model. A copy of it is trained, from
-            the weights that it has: these must not depend on the private records.
+        model: A module of your own. It takes the place of the model of a file or a shipped spec; a
+            dictionary leaves ``model`` out, or has the keys of ``{"name": "module"}``. A copy of it
+            is trained, from the weights that it has, which must not depend on private records.
         loss: What the module is trained by: outputs and labels (of classes [b, classes] and [b],
             of other tasks as ``docs/models.md`` says) to one loss a record, [b]; the task's own by
             default.
@@ -397,7 +398,7 @@ class _Given:
 
     def read(self, spec: specs.SpecLike, changes: Sequence[str]) -> Spec:
         """The spec, with what was handed over in the place of what it names."""
-        first = handing_over(self.model, self.loss, self.data)
+        first = handing_over(spec, self.model, self.loss, self.data)
         if self.algorithm is None:
             return specs.read(spec, [*first, *changes])
         name = self.algorithm.name
@@ -526,7 +527,9 @@ def load_model(
     Args:
         folder: A run's folder, or what ``export`` wrote of one (``model.safetensors`` and
             ``model.json``). Adapters and whole transformers are loaded by peft and transformers.
-        model: The module that the run was given, where it was given one; it is not changed.
+        model: Where the run was given a module, one of the same architecture: its tensors have the
+            run's names and shapes. Where its class stands and which weights it has is no matter,
+            and that its forward computes the same is yours to see to. It is not changed.
         allow_code: Modules whose code the folder may name; as of `run`.
 
     Raises:
@@ -565,19 +568,35 @@ def _with_a_model(path: Path) -> RunDirectory:
     return RunDirectory(path)
 
 
-def handing_over(model: nn.Module | None, loss: Loss | None, data: Any) -> list[str]:
+def handing_over(
+    spec: specs.SpecLike, model: nn.Module | None, loss: Loss | None, data: Any
+) -> list[str]:
     """What a spec says of a module and of records that are handed over, as changes of it.
 
     Raises:
-        DpfedadamwError: If a loss is given without a module.
+        DpfedadamwError: If a loss is given without a module, or a dictionary names another model.
     """
     if loss is not None and model is None:
         raise DpfedadamwError(
             "loss: belongs to a module, model=net; beside a spec's model.target, say "
             "model.loss: package.module:function"
         )
-    given = [HANDED_OVER] if model is not None else []
-    return [*given, *([DATA_HANDED_OVER] if data is not None else [])]
+    records = [DATA_HANDED_OVER] if data is not None else []
+    if model is None:
+        return records
+    if isinstance(spec, Mapping):
+        named = spec.get("model", {"name": "module"})
+        if not isinstance(named, Mapping) or named.get("name") != "module":
+            raise DpfedadamwError(
+                "model: the spec has a model, and model= gives another; leave spec['model'] out, "
+                "or say {'name': 'module'} with what else its keys are to be"
+            )
+        return [*([] if "model" in spec else [HANDED_OVER]), *records]
+    try:
+        whole = specs.read(spec, records).model.name == "module"
+    except DpfedadamwError:
+        whole = False
+    return [*([] if whole else [HANDED_OVER]), *records]
 
 
 @contextlib.contextmanager

@@ -278,6 +278,16 @@ def _stacked(cells: Sequence[Any], place: str) -> Images | Numbers:
 def _of_items(part: Any, place: str) -> Held:
     """A sequence of (record, label)."""
     if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
+        if hasattr(part, "dataset") and hasattr(part, "batch_size"):
+            raise DataError(
+                f"{place}: {type(part).__name__} is a loader, and batches are drawn here; give its "
+                "records, data=loader.dataset"
+            )
+        if hasattr(part, "__iter__"):
+            raise DataError(
+                f"{place}: {type(part).__name__} is neither a frame nor a pair of arrays, and "
+                "cannot be drawn from by number; give data=list(…), its pairs of (record, label)"
+            )
         raise DataError(
             f"{place}: {type(part).__name__} is neither a frame, a pair of arrays (records, "
             "labels), nor a data set of (record, label)"

@@ -76,6 +76,14 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 def _tokens(values: NDArray[Any], form: TextPreprocessing) -> NDArray[np.int32]:
     length = form.length
+    if values.ndim == 2 and values.dtype.kind in "iu":
+        if values.shape[1] != length:
+            raise DataError(
+                f"data.path: records hold {values.shape[1]} whole numbers, and the model reads "
+                f"{length}; say model.length: {values.shape[1]}"
+            )
+        # Tokens alone, all of type 0.
+        values = np.stack([values, np.zeros_like(values)], axis=1)
     fits = values.dtype.kind in "iu" and values.shape[1:] == (2, length)
     if not fits or values.min() < 0 or values.max() > np.iinfo(np.int32).max:
         raise DataError(

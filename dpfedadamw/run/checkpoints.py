@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,17 @@ def read_weights(path: Path, model: nn.Module, content: bytes | None = None) -> 
     except Exception as error:
         raise RunDirectoryError(f"{path}: not a readable safetensors file ({error})") from None
     expected = {name: value.shape for name, value in _written(model).items()}
-    if {name: value.shape for name, value in tensors.items()} != expected:
-        raise RunDirectoryError(f"{path}: its tensors are not those of the model in model.json")
+    # Files of earlier versions have them.
+    for name in _second_names(model):
+        tensors.pop(name, None)
+    found = {name: value.shape for name, value in tensors.items()}
+    for name in sorted({*found, *expected}):
+        here, there = (_shape(one.get(name)) for one in (expected, found))
+        if here != there:
+            raise RunDirectoryError(
+                f"{path}: its tensors are not those of the model: {name} is {there} in the file, "
+                f"and {here} in the model"
+            )
     model.load_state_dict(tensors, strict=False)
 
 
@@ -151,7 +160,7 @@ def tensor_list(model: nn.Module) -> list[dict[str, Any]]:
     """
     written = _written(model)
     trained = [name for name, one in model.named_parameters() if one.requires_grad]
-    # A second name of a trained tensor changes with it.
+    # A view of a trained tensor changes with it.
     moving = {written[name].data_ptr() for name in trained if written[name].numel()}
     listed = []
     for name in [*trained, *sorted(set(written) - set(trained))]:
@@ -171,8 +180,18 @@ def tensor_list(model: nn.Module) -> list[dict[str, Any]]:
 
 def _written(model: nn.Module) -> dict[str, Tensor]:
     """The tensors of a model that its file of weights holds."""
-    fetched: frozenset[str] = getattr(model, "fetched", frozenset())
-    return {name: value for name, value in model.state_dict().items() if name not in fetched}
+    left_out = {*getattr(model, "fetched", ()), *_second_names(model)}
+    return {name: value for name, value in model.state_dict().items() if name not in left_out}
+
+
+def _second_names(model: nn.Module) -> set[str]:
+    """Names of parameters that have another name already: tied weights are written once."""
+    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return every - {name for name, _ in model.named_parameters()}
+
+
+def _shape(found: Sequence[int] | None) -> str:
+    return "not there" if found is None else f"of shape {tuple(found)}"
 
 
 def _content_digest(value: Tensor) -> str:

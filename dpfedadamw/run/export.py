@@ -92,6 +92,9 @@ def _load(
     if not build and (not entry.rebuilt or entry.names_code(section) is not None):
         checkpoints.check_weights(run.weights, config.get("tensors"), weights)
         return None, config
+    if not entry.rebuilt:
+        # Names and shapes are judged below; where its class stands and how it began is no matter.
+        section = section.replace(type=None, sha256=None, weights_sha256=None)
     model = registry.build(section, shape, classes, 0, task)
     base = config.get("base")
     if base != origin_of(model):

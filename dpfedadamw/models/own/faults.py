@@ -38,7 +38,7 @@ def own_code(keys: ModelSpec) -> Iterator[None]:
         if place is None:
             raise
         raise ModelError(
-            f"model: its own code failed on records of the run, at {place} "
+            f"model: its own code failed on records, the run's or made-up ones, at {place} "
             f"({type(error).__name__}; what it says is not shown, for it may quote a record); mend "
             "it, and start a new run"
         ) from None

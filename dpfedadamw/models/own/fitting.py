@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfedadamw.models.errors import ModelError
+from dpfedadamw.models.registry import synthetic_records, vocabulary_of
 from dpfedadamw.spec.task_section import CLASSIFICATION, TOKENS
 from dpfedadamw.tasks import CLASSES, Task
 
@@ -188,6 +190,8 @@ def fit(
     if vocabulary:
         module.register_forward_pre_hook(_tokens)
     answered = _try_out(module, place, input_shape, outputs, task)
+    # Lazy layers have their parameters only now.
+    _refuse_shared_memory(module, place)
     if loss is not None:
         _try_loss(loss, outputs, answered, task)
         module.own_record_loss = loss  # type: ignore[assignment]  # a note as well
@@ -220,6 +224,31 @@ def _try_loss(loss: Loss, outputs: int, answered: Sequence[int], task: Task) -> 
             "model.loss: a record's loss changes with who shares the batch, so that clipping would "
             "bound nothing; make it of each record alone"
         )
+
+
+def _refuse_shared_memory(module: nn.Module, place: str) -> None:
+    """Refuse two parameters with one memory, which training would pull apart.
+
+    One parameter with two names is fine: its gradient is that of both uses together.
+    """
+    spans = sorted(
+        (one.data_ptr(), one.data_ptr() + _bytes_spanned(one), number, name)
+        for number, (name, one) in enumerate(module.named_parameters())
+        if one.numel()
+    )
+    for (_, end, first, owner), (begin, _, second, name) in pairwise(spans):
+        if begin < end:
+            names = (owner, name) if first < second else (name, owner)
+            raise ModelError(
+                f"{place}: {names[0]} and {names[1]} share their memory but are two parameters; "
+                "tie them by giving both modules the same one, or give each its own"
+            )
+
+
+def _bytes_spanned(tensor: Tensor) -> int:
+    """From the first byte of a tensor to behind its last; it has a number at least."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
 
 
 def _refuse_batch_norm(module: nn.Module, place: str) -> None:
@@ -304,6 +333,9 @@ def _try_out(
     record = torch.zeros(1, *input_shape)
     if module.record_vocabulary:
         record = record.int()
+    # The engine is rehearsed on such records, and the auditor asks the private step for them.
+    drawn = torch.randn(3, *input_shape, generator=torch.Generator().manual_seed(0))
+    made_up = synthetic_records(module, drawn)
     before = {name: value.clone() for name, value in module.named_buffers()}
     answers = []
     try:
@@ -313,11 +345,17 @@ def _try_out(
             answers = [module(record), module(record)]
             module.eval()
             answers.append(module(record))
+            module(made_up)
     except Exception as error:
+        found = "a record" if len(answers) < 3 else "three made-up records of any numbers, each"
+        known = "" if vocabulary_of(module) else (
+            "; one that reads whole numbers is given them where model.vocabulary says how many "
+            "there are"
+        )  # fmt: skip
         raise ModelError(
-            f"{place}: its forward fails on a record of shape {tuple(input_shape)} "
+            f"{place}: its forward fails on {found} of shape {tuple(input_shape)} "
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); records come as "
-            f"[batch, {', '.join(map(str, input_shape))}]"
+            f"[batch, {', '.join(map(str, input_shape))}]{known}"
         ) from error
     finally:
         module.train()

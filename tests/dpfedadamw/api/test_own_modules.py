@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from dpfedadamw import api
 from tests.runs import small_spec
 
-SMALL = small_spec(rounds=2).to_mapping()
+SMALL = {name: part for name, part in small_spec(rounds=2).to_mapping().items() if name != "model"}
 
 
 def network(seed: int = 1) -> nn.Module:
@@ -53,8 +56,110 @@ def test_a_module_is_run_from_the_weights_that_it_has_and_is_left_as_it_was(tmp_
     folder = alone.export(tmp_path / "exported")
     loaded = api.load_model(folder, model=network())
     assert torch.equal(loaded[4].weight, trained[4].weight)
-    with pytest.raises(api.DpfedadamwError, match=r"model\.weights_sha256"):
-        api.load_model(folder, model=network(seed=2))
+    # Architecture is what counts: neither first weights nor the place of a class.
+    again = api.load_model(folder, model=network(seed=2))
+    assert torch.equal(again[4].weight, trained[4].weight)
+    assert torch.equal(api.Run(run.path, model=network(seed=2)).model[4].weight, trained[4].weight)
+    other = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10, False)
+    )
+    message = r"4\.bias is of shape \(10,\) in the file, and not there in the model"
+    with pytest.raises(api.DpfedadamwError, match=message):
+        api.load_model(folder, model=other)
+
+
+SCRIPT = """
+from torch import nn
+from dpfedadamw import api
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+    def forward(self, images):
+        return self.head(images.flatten(1))
+"""
+
+
+def test_a_class_of_a_script_is_loaded_by_another_script_that_has_it_elsewhere(tmp_path):
+    (tmp_path / "train.py").write_text(
+        f"{SCRIPT}run = api.run({SMALL!r}, model=Net(), out='runs')\n"
+        "print(run.model.head.bias[0])\n"
+    )
+    (tmp_path / "nets.py").write_text(SCRIPT)
+    (tmp_path / "serve.py").write_text(
+        "from dpfedadamw import api\nfrom nets import Net\n"
+        "print(api.load_model('runs/latest', model=Net()).head.bias[0])\n"
+        "print(api.Run('runs/latest', model=Net()).model.head.bias[0])\n"
+    )
+    told = []
+    for script in ("train.py", "serve.py"):
+        done = subprocess.run(
+            [sys.executable, script], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        told += done.stdout.splitlines()
+    assert len(told) == 3
+    assert len(set(told)) == 1
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = (nn.Linear(64, each) for each in (64, 64, 10))
+        self.second.weight = self.first.weight
+
+    def forward(self, images):
+        hidden = torch.tanh(self.first(images.flatten(1)))
+        return self.head(torch.tanh(self.second(hidden)))
+
+
+def test_tied_weights_are_one_parameter_in_training_in_the_audit_and_in_the_file(tmp_path):
+    run = api.run(SMALL, model=Tied(), out=tmp_path)
+    assert run.verdict == "PASS"
+    assert "second.weight" not in load_file(run.path / "model.safetensors")
+    loaded = api.load_model(run.path, model=Tied())
+    assert loaded.second.weight is loaded.first.weight
+
+
+def test_a_dictionary_with_a_model_beside_a_module_is_refused_and_its_keys_are_honoured(tmp_path):
+    for named in ({"name": "mlp"}, {"name": "nonsense"}, "nonsense"):
+        for call in (api.run, api.check_model):
+            with pytest.raises(api.DpfedadamwError, match="leave spec\\['model'\\] out"):
+                call(SMALL | {"model": named}, model=network())
+    asked = {"name": "module", "replace_batch_norm": "group_norm"}
+    (tmp_path / "spec.yaml").write_text(json.dumps(SMALL | {"model": asked}))
+    for spec in (SMALL | {"model": asked}, tmp_path / "spec.yaml"):
+        assert api.check_model(spec, model=network()).refused is None
+    assert api.check_model("quickstart", model=network()).refused is not None
+
+
+class Whole(nn.Module):
+    """Reads whole numbers below 50."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(50, 4), nn.Linear(24, 3)
+
+    def forward(self, numbers):
+        assert numbers.dtype == torch.int64
+        return self.head(self.table(numbers).flatten(1))
+
+
+def test_whole_numbers_reach_a_module_that_says_how_many_there_are(tmp_path):
+    labels = torch.arange(300) % 3
+    data = torch.randint(0, 50, (300, 6), generator=torch.Generator().manual_seed(0)), labels
+    spec = SMALL | {
+        "data": {"clients": 5, "partition": {"kind": "iid"}, "dataset": "given"},
+        "federation": SMALL["federation"] | {"clients_per_round": 4},
+    }
+    with pytest.raises(api.DpfedadamwError, match=r"where model\.vocabulary says how many"):
+        api.run(spec, model=Whole(), data=data, out=tmp_path / "runs")
+    with pytest.raises(api.DpfedadamwError, match=r"say model\.length: 6"):
+        api.run(spec | {"model": {"name": "module", "vocabulary": 50}}, model=Whole(), data=data)
+    spec |= {"model": {"name": "module", "vocabulary": 50, "length": 6}}
+    assert api.run(spec, model=Whole(), data=data, out=tmp_path).verdict == "PASS"
 
 
 def brier(outputs, labels):
@@ -126,6 +231,7 @@ def test_records_that_python_holds_are_run_and_given_again_to_take_up_the_run(tm
     records = torch.randn(300, 4, generator=generator) + labels[:, None]
     spec = SMALL | {
         "data": {"clients": 5, "partition": {"kind": "iid"}, "dataset": "given"},
+        "model": {"name": "mlp", "hidden": []},
         "federation": SMALL["federation"] | {"clients_per_round": 4},
     }
     with pytest.raises(KeyboardInterrupt):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from dpfedadamw import spec as specs
 from dpfedadamw.data.datasets import load
@@ -134,7 +135,9 @@ def test_texts_become_a_models_tokens():
         ([(np.zeros(2), 0), SECRET], {}, "row 1: is no pair"),
         ([(np.zeros(2), 0), (np.zeros(3), 1)], {}, r"row 1: has shape \(3,\), others have \(2,\)"),
         ([(object(), 0)], {}, "needed are real numbers"),
-        (SECRET.__iter__(), {}, "is neither a frame"),
+        (object(), {}, "is neither a frame"),
+        (SECRET.__iter__(), {}, r"cannot be drawn from by number; give data=list"),
+        (DataLoader([(np.zeros(2), 0)]), {}, r"DataLoader is a loader.*give its .*loader\.dataset"),
         ((np.zeros((2, 2)), [0, 1]), {"partition": BY_HOSPITAL}, "has no columns, so"),
     ],
 )

@@ -180,6 +180,30 @@ class Counting(nn.Module):
         return self.head(records)
 
 
+class Picky(nn.Module):
+    """Knows ten numbers alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(10, 4), nn.Linear(16, 3)
+
+    def forward(self, records):
+        return self.head(self.table(records.long()).flatten(1))
+
+
+def of_one_memory() -> nn.Module:
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 3))
+    net[1].weight = nn.Parameter(net[0].weight.detach().t())
+    return net
+
+
+def of_memory_that_overlaps() -> nn.Module:
+    whole = torch.zeros(7, 4)
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 3))
+    net[0].weight, net[1].weight = nn.Parameter(whole[3:]), nn.Parameter(whole[:4])
+    return net
+
+
 def frozen() -> nn.Module:
     return nn.Linear(4, 3).requires_grad_(False)
 
@@ -192,6 +216,9 @@ def frozen() -> nn.Module:
         (frozen, "no parameter of it is trained; unfreeze"),
         (Functional, "answers the same record differently each time"),
         (Counting, "its buffer seen changes in the forward pass"),
+        (Picky, r"its forward fails on three made-up records .*IndexError.*model\.vocabulary says"),
+        (of_memory_that_overlaps, r"0\.weight and 1\.weight share their memory"),
+        (of_one_memory, r"0\.weight and 1\.weight share their memory but are two parameters"),
         (
             lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)),
             r"layer '0' \(BatchNorm1d\).*model\.replace_batch_norm: group_norm",
