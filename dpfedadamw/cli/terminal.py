@@ -107,8 +107,12 @@ def find_run(run_dir: Path | None, parent: Path) -> RunDirectory:
 
 
 def relative(path: Path) -> Path:
-    """The path as seen from here, where that is shorter."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    """The path as seen from here, where that is shorter.
+
+    A service starts in /, and who reads its log does not: then it stays whole.
+    """
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and here.name else path
 
 
 def exit_by(verdict: str) -> None:

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 SpecArgument = Annotated[
     str, typer.Argument(metavar="SPEC", help="A YAML file, or a shipped spec's name: quickstart.")
 ]
+ClientsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="How many clients: short for --set data.clients=N and as many a "
+                 "round."),
+]  # fmt: skip
 
 
 @may_run_named_code
@@ -48,6 +53,7 @@ def flower_new(
         str, typer.Option(help="Name or address at which clients reach the SuperLink.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The SuperLink's port.")] = 9092,
+    clients: ClientsOption = None,
     changes: SetOption = None,
 ) -> None:
     """Write a Flower project: keys, certificates, clients' folders, units, and how to run them.
@@ -57,7 +63,7 @@ def flower_new(
     """
     from dpfedadamw.extensions.deployment.project import Addresses, make_project
 
-    experiment = _experiment(spec, changes)
+    experiment = _experiment(spec, changes, clients)
     project = make_project(experiment, folder, Addresses(host=host, port=port))
     _tell_promise(experiment)
     out.print(
@@ -205,11 +211,7 @@ def flower_collect(
 @may_run_named_code
 def flower_poc(
     spec: SpecArgument,
-    clients: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many clients: short for --set data.clients=N and as many a "
-                     "round."),
-    ] = None,
+    clients: ClientsOption = None,
     out_dir: OutOption = RUNS,
     folder: Annotated[
         Path | None,
@@ -220,7 +222,7 @@ def flower_poc(
     auditor_key: AuditorKeyOption = None,
     timestamp: TimestampOption = None,
     as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run a whole federation on this machine: SuperLink, SuperNodes and clients as processes.
 
     Each client has its own folder, records, ledger, evidence and keys; messages go over TLS, and
@@ -235,10 +237,7 @@ def flower_poc(
     from dpfedadamw.extensions.deployment.processes import Federation, local_addresses
     from dpfedadamw.extensions.deployment.project import make_project
 
-    if clients is not None:
-        number = (f"data.clients={clients}", f"federation.clients_per_round={clients}")
-        changes = [*number, *(changes or ())]
-    experiment = _experiment(spec, changes)
+    experiment = _experiment(spec, changes, clients)
     filing = _filing(trainer_key, auditor_key, timestamp)
 
     def tell(told: Any) -> None:
@@ -260,10 +259,13 @@ def flower_poc(
     _judge(collected, filing, as_json)
 
 
-def _experiment(spec: str, changes: list[str] | None) -> Experiment:
+def _experiment(spec: str, changes: list[str] | None, clients: int | None) -> Experiment:
     from dpfedadamw import spec as specs
 
-    wanted = specs.load(spec, [*(changes or ()), "federation.engine=flower"])
+    number: list[str] = []
+    if clients is not None:
+        number = [f"data.clients={clients}", f"federation.clients_per_round={clients}"]
+    wanted = specs.load(spec, [*number, *(changes or ()), "federation.engine=flower"])
     from dpfedadamw.experiment import pick_device, prepare
 
     return prepare(wanted, pick_device("cpu"))

@@ -42,6 +42,11 @@ CapabilityBoundingSet=
 ProtectSystem=strict
 # Their project may lie in a home folder: they see that part of it, and nobody else's.
 ProtectHome=tmpfs
+# By that line alone systemd 252 makes empty folders that everyone may fill, up to half the memory.
+TemporaryFileSystem=/home:ro /root:ro /run/user:ro
+# Both are shared by all services: ProtectProc leaves /run writable, PrivateDevices /dev/shm.
+ReadOnlyPaths=/run
+TemporaryFileSystem=/dev/shm:mode=1777
 ProtectProc=invisible
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
@@ -236,7 +241,6 @@ def readme(folder: str, host: str, port: int, clients: int, agreed: Sequence[str
         agreed: What each client agrees to, in sentences (`promise.sentences`).
     """
     promise = "".join(f"* {one}\n" for one in agreed)
-    last = f"{clients - 1:02d}"
     return f"""\
 # A federation of {clients} clients
 
@@ -281,7 +285,7 @@ The command of step 1 continues a run that was interrupted. The run is in `serve
 Each client decides what it submits: its folder without `key`; and without `share.npz` if nobody
 may see its records, in which case some checks say that they lack it. The auditor then runs:
 
-    dpfedadamw flower collect server clients/00 … clients/{last} --out judged
+    dpfedadamw flower collect server clients/* --out judged
 
 ## As services
 

@@ -46,6 +46,14 @@ def test_new_writes_a_project_and_says_how_to_go_on(tmp_path, capsys):
     assert "link.example.org:9092" in (tmp_path / "p" / "README.md").read_text()
 
 
+def test_new_divides_the_data_among_as_many_clients_as_it_is_told(tmp_path, capsys):
+    path = tmp_path / "spec.yaml"
+    path.write_text(specs.dump(SPEC))
+    assert call("flower", "new", str(path), str(tmp_path / "p"), "--clients", "2") == 0
+    assert "a federation of 2 clients" in capsys.readouterr().out
+    assert sorted(one.name for one in (tmp_path / "p" / "clients").iterdir()) == ["00", "01"]
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [
@@ -69,3 +77,11 @@ def test_the_superlink_of_a_finished_federation_says_so_and_how_to_go_on(finishe
     assert call("flower", "superlink", str(finished.server)) == 0
     assert "finished: " in (told := capsys.readouterr().out)
     assert "flower collect" in told
+
+
+def test_a_service_which_starts_in_the_root_folder_names_whole_paths(finished, capsys, monkeypatch):
+    monkeypatch.chdir("/")
+    assert call("flower", "superlink", str(finished.server)) == 0
+    told = capsys.readouterr().out
+    assert f"finished: {finished.server.resolve()}/runs/" in told
+    assert f"flower collect {finished.server} CLIENT" in told

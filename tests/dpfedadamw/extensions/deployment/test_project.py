@@ -110,7 +110,9 @@ def test_units_have_users_of_their_own_and_see_nothing_but_their_own_folder(unus
     assert superlink["BindPaths"] == [f'"{unused.path}/server"']
     assert client["PrivateNetwork"] == ["yes"]
     for one in (superlink, client, node):
-        assert one["TemporaryFileSystem"] == [f'"{unused.path}:ro"']
+        homes, memory = "/home:ro /root:ro /run/user:ro", "/dev/shm:mode=1777"
+        assert one["TemporaryFileSystem"] == [f'"{unused.path}:ro"', homes, memory]
+        assert one["ReadOnlyPaths"] == ["/run"]
         assert one["ProtectProc"] == ["invisible"]
         assert one["ProtectHome"] == ["tmpfs"]
         # A refusal is not tried again: each attempt costs privacy.
