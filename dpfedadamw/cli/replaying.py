@@ -84,7 +84,7 @@ def order_of(
         leaves = {(leaf.round, leaf.client): leaf.key for leaf in shown.leaves}
         return Order(
             keys=opened(leaves, shown.run.coin),
-            count=len(shown.drawn),
+            count=read.participations,
             seed=read.nonce,
             drawn_by=NONCE,
             challenged=shown.run,
@@ -100,7 +100,7 @@ def order_of(
     source = ReleaseRandomness.from_escrow(escrow[0], found.coin)
     return Order(
         keys=keys,
-        count=len(drawn),
+        count=read.participations,
         seed=read.nonce,
         drawn_by=NONCE,
         challenged=found,
@@ -164,6 +164,7 @@ def replay_of(
         faults=tuple(_data_faults(rerun, order)),
         drawn_by=order.drawn_by,
         rounds=rounds,
+        start=lambda: base.StartAgain(**vars(rerun.start_again())),
     )
 
 

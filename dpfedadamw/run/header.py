@@ -126,7 +126,7 @@ def header(
         "selection_sha256": hashlib.sha256(read_salt(run.evidence / "salt")).hexdigest(),
         **({"commitments": BLAKE3} if private else {}),
         # What the published weights will be called, before there are any.
-        "tensors_sha256": _tensors_digest(experiment.model),
+        "tensors_sha256": tensors_digest(experiment.model),
     }
 
 
@@ -294,7 +294,7 @@ def write_model_config(
     write_json(run.model_config, config)
 
 
-def _tensors_digest(model: nn.Module) -> str:
+def tensors_digest(model: nn.Module) -> str:
     """Sha256 (hex) of the list of the model's tensors, as canonical JSON."""
     text = json.dumps(tensor_list(model), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
