@@ -30,8 +30,12 @@ _BY_CHANCE = ("test_accuracy", "validation_accuracy", "learning_rate")
 _FEWEST_COUNTS = 4
 
 
-def _metrics(bundle: Bundle) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl on finished rounds."""
+def metrics_of(bundle: Bundle) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl.
+
+    Raises:
+        UnverifiedError: They cannot be read.
+    """
     try:
         raw = read_bytes(bundle.root, _METRICS, MAXIMUM_LEDGER_BYTES)
         lines = [parse_json(line) for line in raw.splitlines() if line.strip()]
@@ -39,7 +43,7 @@ def _metrics(bundle: Bundle) -> list[dict[str, Any]]:
         raise UnverifiedError(f"{_METRICS} cannot be read, so not judged") from error
     if not all(isinstance(line, dict) and isinstance(line.get("round"), int) for line in lines):
         raise UnverifiedError(f"{_METRICS} has a line without a round")
-    return [line for line in lines if line["round"] > 0]
+    return lines
 
 
 def _proportional(values: Sequence[float], counts: Sequence[int]) -> bool:
@@ -58,7 +62,7 @@ def _judge(bundle: Bundle) -> Judgement:
             Verdict.NOT_APPLICABLE,
             "every round has the same public number of clients, so there is nothing to tell",
         )
-    lines = _metrics(bundle)
+    lines = [line for line in metrics_of(bundle) if line["round"] > 0]
     present = {item.round + 1: len(item.clients) for item in bundle.readable_ledger.rounds}
     reasons = []
     for name in sorted({key for line in lines for key in line} - {"round"}):

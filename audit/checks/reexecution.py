@@ -17,7 +17,12 @@ from audit.reading.bundle import Bundle
 from audit.reading.ledger import Header, Round
 from audit.reading.openings import participations
 from audit.reexecution.base import Replay
-from audit.reexecution.drawing import draw, escape_probability, participations_needed
+from audit.reexecution.drawing import (
+    draw,
+    escape_probability,
+    participations_needed,
+    with_the_first_round,
+)
 from audit.replay.trajectory import finished_rounds
 from audit.verdict import Severity, Verdict
 
@@ -67,9 +72,13 @@ def _judge(bundle: Bundle) -> Judgement:
 def _replayed(bundle: Bundle, replay: Replay) -> Judgement:
     rounds = {item.round: item for item in finished_rounds(bundle.readable_ledger)}
     everyone = participations(bundle.readable_ledger)
-    drawn = draw(everyone, replay.seed, bundle.inputs["ledger.jsonl"], replay.count)
+    ledger = bundle.inputs["ledger.jsonl"]
+    drawn = draw(everyone, replay.seed, ledger, replay.count)
     tally = Recomputed(reasons=list(replay.faults))
-    places = [(one.round, one.client) for one in drawn]
+    asked = drawn
+    if bundle.header.initial is not None:
+        asked = with_the_first_round(drawn, everyone, replay.seed, ledger)
+    places = [(one.round, one.client) for one in asked]
     for again in replay.rounds(places, max(rounds)):
         try:
             judge_round(bundle, rounds[again.round], again, tally)
@@ -77,7 +86,7 @@ def _replayed(bundle: Bundle, replay: Replay) -> Judgement:
             tally.unjudged.append(str(error))
         # Before the next round is computed, whose vectors take as much memory.
         del again
-    return _conclude(bundle.header, rounds, len(everyone), len(drawn), replay, tally)
+    return _conclude(bundle.header, rounds, len(everyone), len(drawn), replay, tally, len(asked))
 
 
 def _conclude(
@@ -87,6 +96,7 @@ def _conclude(
     drawn: int,
     replay: Replay,
     tally: Recomputed,
+    asked: int | None = None,
 ) -> Judgement:
     # Where clients are drawn independently, how many took part is the server's to know alone.
     told = None if header.client_sampling == "poisson" else participations
@@ -109,19 +119,21 @@ def _conclude(
     }
     if tally.reasons:
         return Judgement(Verdict.FAIL, listed(tally.reasons), details, private)
+    one_more = "and one more of the first round " if (asked or drawn) > drawn else ""
     if tally.unjudged or not tally.participations:
         why = listed(tally.unjudged) if tally.unjudged else "the ledger has no participation"
         return Judgement(
             Verdict.NOT_VERIFIED,
-            f"{tally.participations} of {drawn} participations that were drawn could be computed "
-            f"again; {why}",
+            f"{tally.participations} of {asked or drawn} participations that were drawn could be "
+            f"computed again; {why}",
             details,
             private,
         )
     return Judgement(
         Verdict.PASS,
-        f"{_amount(told, drawn)} participations, drawn after the run, were computed again from the "
-        f"data ({_unit(header, tally)}): {_exact(tally, len(rounds))}; {_near(tally)}",
+        f"{_amount(told, drawn)} participations, drawn after the run, {one_more}were computed "
+        f"again from the data ({_unit(header, tally)}): {_exact(tally, len(rounds))}; "
+        f"{_near(tally)}",
         details,
         private,
         (said(details),),

@@ -228,7 +228,7 @@ WEIGHTS = Check(
     "any size and for any unit of protection",
     limits="The digest of the parameters is noted in the ledger by the process that trains; that "
     "they follow from noised values is what the check uploads judges. The model that the first "
-    "round began with is not judged.",
+    "round began with is the matter of the check initial-weights.",
     rule=_judge,
     judges_no_claim=True,
 )

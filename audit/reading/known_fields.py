@@ -106,6 +106,7 @@ LEDGER: Mapping[str, Shape] = {
             **dict.fromkeys(("nonce", "root", "own")),
             "intents": dict.fromkeys(("of_trainer", "for_data", "dropped", "dropped_of_trainer")),
         },
+        "initial": dict.fromkeys(("broadcast_sha256", "origin", "file", "file_sha256")),
         "adaptation": {
             **dict.fromkeys(("most_local_steps", "step_limit", "follows_releases")),
             "decay": dict.fromkeys(("factor", "patience", "floor")),

@@ -113,6 +113,23 @@ class PublicCoin:
 
 
 @dataclass(frozen=True)
+class Initial:
+    """The weights that training begins with, as the header commits to them.
+
+    Attributes:
+        broadcast: sha256 (hex) of the first broadcast.
+        origin: "seed", "file", "code" or "given".
+        file: name of the published weights, without a path; None where there are none.
+        file_sha256: their digest (hex).
+    """
+
+    broadcast: str
+    origin: str
+    file: str | None
+    file_sha256: str | None
+
+
+@dataclass(frozen=True)
 class Producer:
     """Who trained where it was not the engine, as the header declares it.
 
@@ -157,7 +174,8 @@ class Header:
     "records" are clients, its steps rounds, and what is clipped are their whole updates. `sites`
     are the public keys (hex) of clients that hold their records and evidence themselves, by client;
     empty where one process has all; `drop_outs` of them may give no answer in a round. Times in the
-    metrics are in `whole_seconds`, unless the run is from before that was promised.
+    metrics are in `whole_seconds`, unless the run is from before that was promised, as it is where
+    nothing says which weights were `initial`.
     """
 
     run: str
@@ -198,6 +216,7 @@ class Header:
     sites: tuple[str, ...] = ()
     drop_outs: int = 0
     whole_seconds: bool = False
+    initial: Initial | None = None
 
     @property
     def course(self) -> Course:
@@ -508,6 +527,18 @@ def _header(entry: Mapping[str, Any], _: int) -> Header:
             entry, "seconds", lambda: fields.choice(entry, "seconds", ("whole",))
         )
         is not None,
+        initial=_optional(entry, "initial", lambda: _initial(fields.mapping(entry, "initial"))),
+    )
+
+
+def _initial(entry: Mapping[str, Any]) -> Initial:
+    origin = fields.choice(entry, "origin", ("seed", "file", "code", "given"))
+    named = origin == "file"
+    return Initial(
+        fields.text(entry, "broadcast_sha256", pattern=_HEX),
+        origin,
+        fields.text(entry, "file") if named else None,
+        fields.text(entry, "file_sha256", pattern=_HEX) if named else None,
     )
 
 

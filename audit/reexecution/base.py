@@ -165,6 +165,26 @@ class RoundAgain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartAgain:
+    """What training begins with, made again from spec and published files.
+
+    Attributes:
+        broadcast_sha256: digest (hex) of the first broadcast.
+        parameters: its weights, [d].
+        tensors_sha256: digest (hex) of the list of the model's tensors, which has the digests of
+            those that are not trained.
+        file_sha256: digest (hex) of published weights that it is made of; None without any.
+        differences: what of machine and versions is not as in the run, one text each.
+    """
+
+    broadcast_sha256: str
+    parameters: Singles
+    tensors_sha256: str
+    file_sha256: str | None
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Replay:
     """That participations are to be computed again.
 
@@ -175,6 +195,7 @@ class Replay:
         drawn_by: whose bits these are, for the finding.
         rounds: computes the rounds of participations (round and client) again, and the last round,
             whose number follows, where the keys open all of it.
+        start: makes again what training begins with.
     """
 
     count: int
@@ -182,3 +203,4 @@ class Replay:
     faults: tuple[str, ...] = ()
     drawn_by: str
     rounds: Callable[[Sequence[tuple[int, int]], int], Iterator[RoundAgain]]
+    start: Callable[[], StartAgain] | None = None

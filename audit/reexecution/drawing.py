@@ -48,6 +48,30 @@ def draw(
     return tuple(sorted(sorted(among, key=number)[:count]))
 
 
+def with_the_first_round(
+    drawn: Sequence[Participation],
+    among: Sequence[Participation],
+    seed: bytes,
+    ledger_sha256: str,
+) -> tuple[Participation, ...]:
+    """What was drawn, with a participation of the first round where none is among it.
+
+    All that comes later rests on what that round began with. The others stay as likely as they
+    were, so that what is said of them holds.
+
+    Args:
+        drawn: By `draw`, from the same participations, seed and ledger.
+        among: All participations of the finished run.
+        seed: 32 bytes, as there.
+        ledger_sha256: Digest (hex) of the ledger's file.
+    """
+    first = min((one.round for one in among), default=0)
+    if not drawn or any(one.round == first for one in drawn):
+        return tuple(drawn)
+    of_it = [one for one in among if one.round == first]
+    return tuple(sorted((*drawn, *draw(of_it, seed, ledger_sha256, 1))))
+
+
 def numbers(*values: int) -> bytes:
     """Whole numbers as they enter digests, eight bytes each, the highest first."""
     return b"".join(value.to_bytes(8, "big", signed=True) for value in values)

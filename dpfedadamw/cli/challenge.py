@@ -247,7 +247,7 @@ def challenge_draw(
     rows = [
         ("run", run.identifier),
         ("draw", f"{output}   send it to the trainer"),
-        ("drawn", f"{count} of {len(finished.participations)} participations"),
+        ("drawn", f"{len(drawn)} of {len(finished.participations)} participations"),
         ("signed by", key.fingerprint),
         (
             "next, the trainer",

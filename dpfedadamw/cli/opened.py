@@ -17,7 +17,7 @@ from pathlib import Path
 from audit.reading import openings as opening
 from audit.reading.ledger import read_ledger
 from audit.reading.openings import Opening, Tree
-from audit.reexecution.drawing import Participation
+from audit.reexecution.drawing import Participation, with_the_first_round
 from audit.reexecution.drawing import draw as draw_from
 from audit.untrusted import files
 from audit.untrusted.errors import UntrustedError
@@ -53,6 +53,8 @@ class FinishedRun:
         ledger_sha256: Digest of its ledger.
         attestation_sha256: Digest of the trainer's attestation, which names that ledger.
         participations: Every client's part in every finished round.
+        commits_to_start: Whether its header says what weights training begins with: then a
+            participation of the first round is always drawn.
     """
 
     run: RunDirectory
@@ -60,6 +62,7 @@ class FinishedRun:
     ledger_sha256: str
     attestation_sha256: str
     participations: tuple[Participation, ...]
+    commits_to_start: bool
 
     @property
     def tree(self) -> Tree:
@@ -85,7 +88,11 @@ class FinishedRun:
                 f"draw.json: is for another ledger of {draw.run} ({draw.ledger_sha256[:12]}…, and "
                 f"here lies {self.ledger_sha256[:12]}…): the ledger was changed since"
             )
-        return draw_from(self.participations, draw.nonce, self.ledger_sha256, draw.participations)
+        among, ledger = self.participations, self.ledger_sha256
+        drawn = draw_from(among, draw.nonce, ledger, draw.participations)
+        if not self.commits_to_start:
+            return drawn
+        return with_the_first_round(drawn, among, draw.nonce, ledger)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +198,7 @@ def finished(run: RunDirectory) -> FinishedRun:
         ledger_sha256=digest,
         attestation_sha256=_attested(run, digest, challenge),
         participations=opening.participations(ledger),
+        commits_to_start=header.initial is not None,
     )
 
 

@@ -65,7 +65,7 @@ def order_of(
         leaves = {(leaf.round, leaf.client): leaf.key for leaf in shown.leaves}
         return Asked(
             keys=opened(leaves, shown.run.coin),
-            count=len(shown.drawn),
+            count=read.participations,
             seed=read.nonce,
             drawn_by=NONCE,
             promised=shown.run.challenge.intent.promised.data,
@@ -82,7 +82,7 @@ def order_of(
     source = ReleaseRandomness.from_escrow(escrow[0], found.coin)
     return Asked(
         keys=keys,
-        count=len(drawn),
+        count=read.participations,
         seed=read.nonce,
         drawn_by=NONCE,
         promised=found.challenge.intent.promised.data,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from audit.checks.initial_weights import INITIAL_WEIGHTS
 from audit.checks.reexecution import REEXECUTION, said
 from audit.verdict import Finding, Findings, Severity, Verdict
 from dpfedadamw.rundir import RunDirectory
@@ -20,6 +21,8 @@ from reports.errors import ReportError
 from reports.reading.files import mapping, parse_json, read_bytes
 from reports.signatures import signing, verification
 
+# The weights that training begins with are made again by every replay.
+_BY_A_REPLAY = (REEXECUTION.name, INITIAL_WEIGHTS.name)
 _TEXTS = ("name", "title", "claim", "measurement", "tolerance", "power", "limits")
 
 
@@ -38,14 +41,19 @@ def with_earlier_replay(run: RunDirectory, findings: Findings) -> Findings:
     if filed is None:
         return findings
     try:
-        why, earlier = _changed(run), _finding(filed, run)
+        why = _changed(run)
+        earlier = {
+            one.name: _finding(filed[one.name], run, one)
+            for one in findings.findings
+            if one.name in filed and one.name in _BY_A_REPLAY
+        }
     except (ReportError, KeyError, TypeError, ValueError) as error:
-        why, earlier = str(error), None
-    own = findings.named(REEXECUTION.name)
-    if why is not None or earlier is None:
+        why, earlier = str(error), {}
+    if why is not None:
+        own = findings.named(REEXECUTION.name)
         text = f"{own.measurement}; that of an earlier audit is not taken over: {why}"
-        earlier = replace(own, measurement=text)
-    every = (earlier if one is own else one for one in findings.findings)
+        earlier = {own.name: replace(own, measurement=text)}
+    every = (earlier.get(one.name, one) for one in findings.findings)
     return replace(findings, findings=tuple(every))
 
 
@@ -54,15 +62,17 @@ def computed_again(finding: Mapping[str, Any]) -> bool:
     return finding.get("name") == REEXECUTION.name and bool(mapping(finding.get("details")))
 
 
-def _filed(run: RunDirectory) -> Mapping[str, Any] | None:
-    """The finding of a replay in audit.json, whoever wrote it."""
+def _filed(run: RunDirectory) -> Mapping[str, Mapping[str, Any]] | None:
+    """The findings in audit.json by check, whoever wrote them; None where no replay is in them."""
     try:
         content = mapping(parse_json(read_bytes(run.path / "audit.json"), "audit.json"))
     except ReportError:
         return None
     checks = content.get("checks")
-    every = map(mapping, checks if isinstance(checks, list) else [])
-    return next((one for one in every if computed_again(one)), None)
+    every = list(map(mapping, checks if isinstance(checks, list) else []))
+    if not any(map(computed_again, every)):
+        return None
+    return {str(one.get("name")): one for one in every}
 
 
 def _changed(run: RunDirectory) -> str | None:
@@ -77,16 +87,23 @@ def _changed(run: RunDirectory) -> str | None:
     return f"{envelope}: is not signed by a key of yours, and another's finding stands for itself"
 
 
-def _finding(filed: Mapping[str, Any], run: RunDirectory) -> Finding:
-    """A finding as it was filed; what it has of private numbers lies in the evidence."""
+def _finding(filed: Mapping[str, Any], run: RunDirectory, own: Finding) -> Finding:
+    """A finding as it was filed; what it has of private numbers lies in the evidence.
+
+    What stands beside a verdict is not filed with it: for the weights that training begins with it
+    follows from the ledger, as in the audit's own finding.
+    """
     name = "evidence/findings.json"
     private = mapping(parse_json(read_bytes(run.path / name), name))
     details, verdict = mapping(filed["details"]), Verdict(filed["verdict"])
+    beside = own.qualifications
+    if own.name == REEXECUTION.name:
+        beside = (said(details),) if verdict is Verdict.PASS else ()
     return Finding(
         **{key: str(filed[key]) for key in _TEXTS},
         verdict=verdict,
         severity=Severity(filed["severity"]),
         details=details,
-        private=mapping(mapping(private["private"])[REEXECUTION.name]),
-        qualifications=(said(details),) if verdict is Verdict.PASS else (),
+        private=mapping(mapping(private["private"])[own.name]),
+        qualifications=beside,
     )

@@ -104,6 +104,7 @@ def replay_of(
         faults=tuple(_data_faults(rerun, order)),
         drawn_by=order.drawn_by,
         rounds=rounds,
+        start=lambda: base.StartAgain(**vars(rerun.start_again())),
     )
 
 

@@ -163,3 +163,23 @@ class RoundAgain:
     release: ReleaseAgain | None = None
     moved: float | None = None
     published: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartAgain:
+    """What training begins with, made again from spec and published files.
+
+    Attributes:
+        broadcast_sha256: Digest (hex) of the first broadcast.
+        parameters: Its weights, float32 [d].
+        tensors_sha256: Digest (hex) of the list of the model's tensors, which has the digests of
+            those that are not trained.
+        file_sha256: Digest (hex) of published weights that it is made of; None without any.
+        differences: What of machine and versions is not as in the run, one text each.
+    """
+
+    broadcast_sha256: str
+    parameters: Singles
+    tensors_sha256: str
+    file_sha256: str | None
+    differences: tuple[str, ...]

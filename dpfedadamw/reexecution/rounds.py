@@ -42,14 +42,18 @@ from dpfedadamw.reexecution.keys import Keys
 from dpfedadamw.reexecution.observation import ObservedRule, RoundObserver, Tap
 from dpfedadamw.reexecution.plain import PlainGradients
 from dpfedadamw.reexecution.record_level import RecordLevelAgain
-from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain
+from dpfedadamw.reexecution.results import ReexecutionError, RoundAgain, StartAgain
 from dpfedadamw.reexecution.unprotected import UnprotectedAgain
 from dpfedadamw.run import checkpoints
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.computing import determinism
 from dpfedadamw.run.environment import differences, environment, read_environments
 from dpfedadamw.run.evaluation import Evaluation, evaluated
-from dpfedadamw.run.header import refuse_changed_source
+from dpfedadamw.run.header import (
+    initial_weights,
+    refuse_changed_source,
+    tensors_digest,
+)
 from dpfedadamw.run.units import unit_of
 from dpfedadamw.rundir import RunDirectory
 from dpfedadamw.storage.disk import DISK
@@ -296,6 +300,20 @@ class Rerun:
     def start(self) -> ServerState:
         """The state before the first round."""
         return self.experiment.algorithm.server.start(self._initial.clone())
+
+    def start_again(self) -> StartAgain:
+        """What training begins with, as the auditor asks for it."""
+        start, experiment = self.start(), self.experiment
+        # The module's own parameters are those of the round that was played last.
+        self.assign(start)
+        made = initial_weights(experiment, start)
+        return StartAgain(
+            broadcast_sha256=made["broadcast_sha256"],
+            parameters=start.parameters.float().cpu().numpy(),
+            tensors_sha256=tensors_digest(experiment.model),
+            file_sha256=made.get("file_sha256"),
+            differences=self._differences(0),
+        )
 
     def _server(
         self,

@@ -13,9 +13,11 @@ from typing import Any
 from torch import nn
 
 from dpfedadamw import __version__
+from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.evidence.commitments import BLAKE3
 from dpfedadamw.experiment import Experiment
+from dpfedadamw.federation.messages import pack
 from dpfedadamw.models.registry import MODELS
 from dpfedadamw.privacy.noise.key_tree import DERIVATION
 from dpfedadamw.privacy.noise.randomness import RandomSource
@@ -124,8 +126,37 @@ def header(
         "selection_sha256": hashlib.sha256(read_salt(run.evidence / "salt")).hexdigest(),
         **({"commitments": BLAKE3} if private else {}),
         # What the published weights will be called, before there are any.
-        "tensors_sha256": _tensors_digest(experiment.model),
+        "tensors_sha256": tensors_digest(experiment.model),
     }
+
+
+def initial_weights(experiment: Experiment, start: ServerState) -> dict[str, Any]:
+    """What the ledger's header says of the weights that training begins with.
+
+    Weights that were trained on clients' records beforehand would carry these without any noise, so
+    that a claim covers only weights which can be derived without a record.
+
+    Args:
+        experiment: What is run.
+        start: The server's state before the first round.
+
+    Returns:
+        Digest of the first broadcast (``broadcast_sha256``), and ``origin``: "seed" (a model of
+        this package, made from the spec's public seed), "file" (published weights, with their name
+        and ``file_sha256``; what is new in the model comes from the seed), "code" (made by somebody
+        else's code) or "given" (handed over as a module: nobody can derive them).
+    """
+    keys, published = experiment.spec.model, origin_of(experiment.model)
+    entry, told = MODELS[keys.name], {"origin": "seed"}
+    if not entry.rebuilt:
+        told = {"origin": "given"}
+    elif entry.names_code(keys) is not None or MODELS.origin(keys.name):
+        told = {"origin": "code"}
+    elif published is not None:
+        digest = published["weights_sha256"]
+        told = {"origin": "file", "file": published["source"], "file_sha256": digest}
+    message = pack(start.parameters, start.state)
+    return {"broadcast_sha256": hashlib.sha256(message).hexdigest(), **told}
 
 
 class WholeSeconds:
@@ -263,7 +294,7 @@ def write_model_config(
     write_json(run.model_config, config)
 
 
-def _tensors_digest(model: nn.Module) -> str:
+def tensors_digest(model: nn.Module) -> str:
     """Sha256 (hex) of the list of the model's tensors, as canonical JSON."""
     text = json.dumps(tensor_list(model), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

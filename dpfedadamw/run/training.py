@@ -56,6 +56,7 @@ from dpfedadamw.run.evaluation import Evaluation, evaluate, evaluated, is_due
 from dpfedadamw.run.header import (
     WholeSeconds,
     header,
+    initial_weights,
     metrics_line,
     origin_of,
     recorded_origin,
@@ -264,6 +265,7 @@ def start(
                 challenged.header if challenged is not None else None,
                 trial,
             )
+            | {"initial": initial_weights(experiment, state)}
             | dict(apart.header if apart is not None else {}),
             metrics_line(
                 0,
@@ -371,6 +373,12 @@ def _resume(
     found = course.recover()
     server = experiment.algorithm.server
     state, numbers = server.start(flat.vector), None
+    begun = course.header.get("initial")
+    if not found.completed and begun not in (None, initial_weights(experiment, state)):
+        raise RunError(
+            f"{run.path}: the model is not built with the weights that the run began with; go on "
+            "with the versions of then, or start a new run"
+        )
     if found.state is not None:
         state, numbers = checkpoints.unpack_state(found.state, server, flat.vector)
     randomness = challenged_again(course.header, escrow) or _drawn_again(experiment, course, escrow)

@@ -89,6 +89,39 @@ VERDICTS = (
         "écrêtées.",
     ),
     Text(
+        "Nobody can derive the weights that training began with, because they were given as a "
+        "module: the claim holds only if they were made without the clients' records.",
+        "Niemand kann die Gewichte herleiten, mit denen das Training begann, weil sie als Modul übergeben "
+        "wurden: Die Zusage gilt nur, wenn sie ohne die Datensätze der Klienten entstanden sind.",
+        "Personne ne peut retrouver les poids initiaux de l’entraînement, car ils ont été fournis sous forme "
+        "de module : la promesse ne vaut que s’ils ont été obtenus sans les enregistrements des clients.",
+    ),
+    Text(
+        "The weights that training began with were made by code that is not of this package: the "
+        "claim holds only if that code uses nothing that was made from the clients' records.",
+        "Die Gewichte, mit denen das Training begann, stammen von Code, der nicht zu diesem Paket gehört: "
+        "Die Zusage gilt nur, wenn dieser Code nichts verwendet, was aus den Datensätzen der Klienten "
+        "entstanden ist.",
+        "Les poids initiaux de l’entraînement proviennent d’un code étranger à ce paquet : la promesse ne "
+        "vaut que si ce code n’utilise rien qui provienne des enregistrements des clients.",
+    ),
+    Text(
+        "The weights that training began with come from a file that no publisher is named for: the "
+        "claim holds only if it was made without the clients' records.",
+        "Die Gewichte, mit denen das Training begann, stammen aus einer Datei, für die kein Herausgeber "
+        "genannt ist: Die Zusage gilt nur, wenn sie ohne die Datensätze der Klienten entstanden ist.",
+        "Les poids initiaux de l’entraînement proviennent d’un fichier pour lequel aucun éditeur n’est "
+        "nommé : la promesse ne vaut que s’il a été obtenu sans les enregistrements des clients.",
+    ),
+    Text(
+        "The weights that training began with were not committed to by the version that made this "
+        "run: the claim holds only if they were made without the clients' records.",
+        "Die Version, mit der dieser Lauf entstand, legte die Gewichte nicht fest, mit denen das Training "
+        "begann: Die Zusage gilt nur, wenn sie ohne die Datensätze der Klienten entstanden sind.",
+        "La version qui a produit cette exécution ne fixait pas les poids initiaux de l’entraînement : "
+        "la promesse ne vaut que s’ils ont été obtenus sans les enregistrements des clients.",
+    ),
+    Text(
         "Rests on the trainer's word: no participation was computed again from the data, so that "
         "evidence which was forged consistently would pass (dpfedadamw audit --replay N).",
         "Beruht auf dem Wort des Trainierenden: keine Teilnahme wurde aus den Daten nachgerechnet, "
@@ -1296,6 +1329,11 @@ CHECKS = (
         "Is the noise's bias of the second moment exactly what is corrected?",
         "Wird genau die Verzerrung des zweiten Moments durch das Rauschen korrigiert?",
         "Le biais du second moment dû au bruit est-il exactement celui qui est corrigé ?",
+    ),
+    Text(
+        "Did training begin with the weights that were committed to?",
+        "Begann das Training mit den Gewichten, die zuvor festgelegt wurden?",
+        "L’entraînement a-t-il commencé par les poids fixés au préalable ?",
     ),
     Text(
         "Is the published model the one that the last round left?",

@@ -20,6 +20,7 @@ from audit.probe.probing import record_probe
 from audit.reading.sparsification import Sparsification, digest, public_choices
 from tests.audit.synthetic_run import (
     chain,
+    committed,
     note_rows,
     on_grid,
     pack,
@@ -133,6 +134,7 @@ def _spec(s: ClientSettings) -> dict[str, Any]:
     return {
         "version": 1,
         "name": "synthetic",
+        "model": {"name": "mlp"},
         "data": {
             "dataset": "digits",
             "clients": s.clients,
@@ -255,6 +257,7 @@ def build_client_run(path: Path, s: ClientSettings) -> Path:
             }
         )  # fmt: skip
     write_coordinates(evidence, squares)
+    entries[0]["initial"] = committed(entries)
     entries[0]["tensors_sha256"] = write_model(path, parameters, s.sizes)
     entries[-1]["parameters_sha256"] = vector_digest(parameters)
     entries.append(client_claim(s, sigma, [e for e in entries if e["kind"] == "spend"]))

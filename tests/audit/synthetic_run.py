@@ -202,6 +202,7 @@ def _spec(s: Settings) -> dict[str, Any]:
     return {
         "version": 1,
         "name": "synthetic",
+        "model": {"name": "mlp"},
         "data": {"dataset": "digits", "clients": s.clients, "partition": {"kind": "column"}},
         "algorithm": algorithm,
         "federation": {
@@ -326,6 +327,7 @@ def build_run(path: Path, s: Settings) -> Path:
             }
         )
     write_coordinates(evidence, squares)
+    header["initial"] = committed(entries)
     header["tensors_sha256"] = write_model(path, state.parameters, s.sizes)
     entries[-1]["parameters_sha256"] = vector_digest(state.parameters)
     entries.append(_claim(s, sigma, records, charged, times))
@@ -335,6 +337,12 @@ def build_run(path: Path, s: Settings) -> Path:
     if s.with_probe:
         record_probe(path, SoftmaxProbe(s.clipping_norm))
     return path
+
+
+def committed(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a header says of the weights that the first round sends."""
+    first = next(entry for entry in entries if entry["kind"] == "round")
+    return {"broadcast_sha256": first["broadcast_sha256"], "origin": "seed"}
 
 
 def rate_of(s: Settings, records: int) -> float:

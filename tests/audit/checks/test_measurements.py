@@ -64,6 +64,7 @@ RECORD = {
         "participations replayed tensors rounds_combined coordinates smallest_visible",
         "largest_share_of_a_clean_gradient_that_could_hide",
     ),
+    "initial-weights": ("origin made_again", ""),
     "weights": ("tensors trained", ""),
     "reexecution": ("", ""),
     "accounting": (
@@ -115,6 +116,7 @@ CLIENT = {
         RECORD["noise-scale"][1],
     ),
     "uploads": ("rounds replayed coordinates", ""),
+    "initial-weights": ("origin made_again", ""),
     "weights": ("tensors trained", ""),
     "reexecution": ("", ""),
     "accounting": (

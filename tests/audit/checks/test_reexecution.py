@@ -26,10 +26,10 @@ from audit.reexecution.base import (
     RoundAgain,
     UpdateAgain,
 )
-from audit.reexecution.drawing import draw
+from audit.reexecution.drawing import draw, with_the_first_round
 from audit.verdict import Finding, Severity, Verdict
 from tests.audit.synthetic_client_run import ClientSettings, build_client_run
-from tests.audit.synthetic_run import Settings, build_run
+from tests.audit.synthetic_run import Settings, build_run, rewrite_ledger
 
 Change = Callable[[RoundAgain], RoundAgain]
 ANOTHER = "f" * 64
@@ -71,15 +71,39 @@ def test_the_draw_is_of_the_ledger_and_the_run_goes_on_to_its_last_round(run: Pa
         asked.append((tuple(drawn), final))
         return iter(())
 
-    replay = Replay(count=3, seed=bytes(32), drawn_by="a test", rounds=rounds)
-    audit_run(run, replay=replay)
-    due = draw(
-        participations(bundle.readable_ledger),
-        bytes(32),
-        hashlib.sha256((run / "ledger.jsonl").read_bytes()).hexdigest(),
-        3,
+    among = participations(bundle.readable_ledger)
+
+    def due(seed: bytes) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        digest = hashlib.sha256((run / "ledger.jsonl").read_bytes()).hexdigest()
+        drawn = draw(among, seed, digest, 3)
+        return drawn, with_the_first_round(drawn, among, seed, digest)
+
+    def audited(seed: bytes) -> None:
+        audit_run(run, replay=Replay(count=3, seed=seed, drawn_by="a test", rounds=rounds))
+
+    # A draw without the first round, to which a participation of that round is added.
+    seed = next(one for number in range(100) if len(due(one := bytes([number] * 32))[1]) == 4)
+    audited(seed)
+    assert asked == [(tuple((one.round, one.client) for one in due(seed)[1]), 3)]
+    # A run that commits to no start is drawn from as before.
+    rewrite_ledger(run, lambda entries: entries[0].pop("initial"))
+    audited(seed)
+    assert asked[1:] == [(tuple((one.round, one.client) for one in due(seed)[0]), 3)]
+
+
+def test_a_participation_that_was_added_is_told_and_changes_no_chance(run: Path) -> None:
+    bundle = open_bundle(run)
+    rounds = {item.round: item for item in bundle.readable_ledger.rounds}
+    tally = Recomputed(participations=4, queries=9, rounds=4)
+    told = [_conclude(bundle.header, rounds, 12, 3, REPLAY, tally, asked) for asked in (None, 3, 4)]
+    assert told[0] == told[1]
+    assert told[2].measurement.startswith(
+        "3 of 12 participations, drawn after the run, and one more of the first round were computed"
     )
-    assert asked == [(tuple((one.round, one.client) for one in due), 3)]
+    assert (told[2].details, told[2].power) == (told[0].details, told[0].power)
+    missing = replace(tally, unjudged=["why"])
+    judged = _conclude(bundle.header, rounds, 12, 3, REPLAY, missing, 4)
+    assert judged.measurement.startswith("4 of 4 participations that were drawn could be computed")
 
 
 def test_a_round_that_the_auditor_cannot_judge_is_told_and_never_passed(

@@ -15,6 +15,7 @@ from audit.checks import (
     checks_for,
     checks_of,
     disclosure,
+    initial_weights,
     noise,
     participation,
     partition,
@@ -34,14 +35,14 @@ from audit.verdict import Severity, Verdict
 
 ORDER = {
     "record": (
-        "integrity promise partition sensitivity noise-scale uploads weights reexecution "
-        "accounting views participation publication disclosure second-moment randomness "
-        "outside-budget canaries"
+        "integrity promise partition sensitivity noise-scale initial-weights uploads weights "
+        "reexecution accounting views participation publication disclosure second-moment "
+        "randomness outside-budget canaries"
     ),
     "client": (
-        "integrity promise partition sensitivity participation coordinates noise-scale uploads "
-        "weights reexecution accounting views publication disclosure second-moment randomness "
-        "outside-budget canaries"
+        "integrity promise partition sensitivity participation coordinates noise-scale "
+        "initial-weights uploads weights reexecution accounting views publication disclosure "
+        "second-moment randomness outside-budget canaries"
     ),
     "loop": (
         "integrity promise sampling sensitivity noise-scale steps weights reexecution accounting "
@@ -120,6 +121,7 @@ def test_each_question_stands_in_the_file_that_is_named_after_it():
         "second-moment": second_moment.SECOND_MOMENT, "sensitivity": sensitivity.SENSITIVITY,
         "outside-budget": unaccounted_processing.UNACCOUNTED_PROCESSING,
         "weights": weights.WEIGHTS, "accounting": accounting.ACCOUNTING,
+        "initial-weights": initial_weights.INITIAL_WEIGHTS,
         "integrity": integrity.INTEGRITY, "promise": spec_conformance.SPEC_CONFORMANCE,
         "uploads": uploads.UPLOADS, "views": views.VIEWS,
     }  # fmt: skip
@@ -134,7 +136,8 @@ def test_which_units_share_a_check():
     both = {name for name, units in shared.items() if units == "client none record"}
     all_three = {name for name, units in shared.items() if units == "client loop none record"}
     assert both == {
-        "partition", "reexecution", "publication", "randomness", "outside-budget",
+        "initial-weights", "partition", "reexecution", "publication", "randomness",
+        "outside-budget",
     }  # fmt: skip
     assert all_three == {"weights", "disclosure"}
     assert shared["noise-scale"] == "loop none record"

@@ -14,6 +14,7 @@ from audit.reexecution.drawing import (
     draw,
     escape_probability,
     participations_needed,
+    with_the_first_round,
 )
 
 LEDGER = "ab" * 32
@@ -84,3 +85,23 @@ def test_where_the_number_of_participations_is_not_told_the_chance_is_a_bound() 
     for among in (40, 200, 3000):
         assert passing(None, 0.05, 20) >= passing(among, 0.05, 20)
     assert passing(None, 0.01, 300) == pytest.approx(0.99**300)
+
+
+def test_the_first_round_is_always_among_what_is_computed_again() -> None:
+    items = of(1000)
+    first = min(one.round for one in items)
+    added = 0
+    for number in range(200):
+        drawn = draw(items, seed(number), LEDGER, 2)
+        found = with_the_first_round(drawn, items, seed(number), LEDGER)
+        assert any(one.round == first for one in found)
+        assert set(drawn) <= set(found)
+        assert list(found) == sorted(found)
+        assert (len(found) == 3) is all(one.round != first for one in drawn)
+        added += len(found) == 3
+        # What a larger draw has contains it.
+        larger = draw(items, seed(number), LEDGER, 50)
+        assert set(found) <= set(with_the_first_round(larger, items, seed(number), LEDGER))
+    assert added
+    assert with_the_first_round((), items, seed(1), LEDGER) == ()
+    assert with_the_first_round((), (), seed(1), LEDGER) == ()

@@ -90,3 +90,17 @@ def test_another_auditor_s_finding_stands_for_itself(
     found = of_replay(filing.audit(case).to_json())
     assert found["verdict"] == "NOT VERIFIED"
     assert "not signed by a key of yours" in found["measurement"]
+
+
+def test_weights_that_were_made_again_otherwise_are_not_audited_away(
+    case: RunDirectory, monkeypatch
+) -> None:
+    def start(filed: dict[str, Any]) -> dict[str, Any]:
+        return next(one for one in filed["checks"] if one["name"] == "initial-weights")
+
+    assert start(filed(case))["details"]["made_again"] is True
+    monkeypatch.setattr("dpfedadamw.reexecution.rounds.tensors_digest", lambda _model: "0" * 64)
+    assert call("audit", str(case.path), "--replay", "1", "--write") == 1
+    assert call("audit", str(case.path), "--write") == 1
+    assert start(filed(case))["verdict"] == "FAIL"
+    assert of_replay(filed(case))["verdict"] == "PASS"

@@ -7,19 +7,23 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from dpfedadamw import __version__
+from dpfedadamw.algorithms.base import ServerState
 from dpfedadamw.canaries.engine import CanaryOrder
-from dpfedadamw.experiment import Experiment, prepare
+from dpfedadamw.experiment import Experiment, RunError, prepare
+from dpfedadamw.models.registry import MODELS
 from dpfedadamw.privacy.noise.randomness import ReleaseRandomness, ReproducibleRandomness
 from dpfedadamw.run import header as own
 from dpfedadamw.run.checkpoints import RoundNumbers
 from dpfedadamw.run.evaluation import Evaluation
+from dpfedadamw.run.training import resume
 from dpfedadamw.rundir import RunDirectory, RunDirectoryError
-from tests.runs import key_of_a_test, small_spec
+from tests.runs import begin, key_of_a_test, small_spec, train
 
 MADE = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -291,3 +295,41 @@ def test_parameters_of_the_header_are_those_that_are_trained(tmp_path: Path) -> 
     trained = said(experiment, tmp_path / "trained")["parameters"]
     assert every == sum(one.numel() for one in experiment.model.parameters())
     assert trained == every - frozen.numel()
+
+
+def test_the_header_commits_to_what_the_first_round_sends(tmp_path: Path) -> None:
+    entries = train(small_spec(rounds=1), tmp_path)[0].ledger.entries
+    (first,) = (entry for entry in entries if entry["kind"] == "round")
+    committed = {"broadcast_sha256": first["broadcast_sha256"], "origin": "seed"}
+    assert entries[0]["initial"] == committed
+
+
+@pytest.mark.parametrize(
+    ("entry", "published", "told"),
+    [
+        ({}, {}, {"origin": "seed"}),
+        ({}, {"source": "a/b", "revision": "c", "weights_sha256": "d"},
+         {"origin": "file", "file": "a/b", "file_sha256": "d"}),
+        ({"names_code": lambda _: "nets:Net"}, {}, {"origin": "code"}),
+        ({"rebuilt": False}, {"source": "a/b"}, {"origin": "given"}),
+    ],
+)  # fmt: skip
+def test_the_header_says_where_the_first_weights_are_from(
+    entry: dict[str, Any], published: dict[str, str], told: dict[str, str], monkeypatch
+) -> None:
+    experiment = prepared()
+    monkeypatch.setitem(MODELS._entries, "mlp", replace(MODELS["mlp"], **entry))
+    experiment.model.origin = published
+    found = own.initial_weights(experiment, ServerState(torch.zeros(650), {}))
+    assert len(found.pop("broadcast_sha256")) == 64
+    assert found == told
+
+
+def test_a_run_whose_first_weights_are_built_otherwise_is_not_taken_up(
+    tmp_path: Path, monkeypatch
+) -> None:
+    training = begin(small_spec(), tmp_path)
+    training.lock.release()
+    monkeypatch.setattr("dpfedadamw.experiment._model_seed", lambda _: 5)
+    with pytest.raises(RunError, match="not built with the weights that the run began with"):
+        resume(training.run, torch.device("cpu"))
