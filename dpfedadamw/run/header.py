@@ -15,6 +15,7 @@ from torch import nn
 from dpfedadamw import __version__
 from dpfedadamw.canaries.engine import CanaryOrder
 from dpfedadamw.evidence.commitments import BLAKE3
+from dpfedadamw.evidence.frozen import frozen_digest
 from dpfedadamw.experiment import Experiment
 from dpfedadamw.models.registry import MODELS
 from dpfedadamw.privacy.noise.key_tree import DERIVATION
@@ -76,7 +77,7 @@ def header(
         trial: Which trial of a private selection it is; None for a run by itself.
     """
     spec, plan = experiment.spec, experiment.plan
-    private = plan.private
+    private, frozen = plan.private, frozen_digest(experiment.model)
     return {
         "format": 1,
         "run": run.identifier,
@@ -125,6 +126,8 @@ def header(
         **({"commitments": BLAKE3} if private else {}),
         # What the published weights will be called, before there are any.
         "tensors_sha256": _tensors_digest(experiment.model),
+        # What every round computes with and none may move.
+        **({"frozen_sha256": frozen} if frozen is not None else {}),
     }
 
 
